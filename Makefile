@@ -1,0 +1,34 @@
+# Everything runs from a fresh clone: each target makes the environment it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test bench docs clean
+.DELETE_ON_ERROR:
+
+# torch is pinned by constraints.txt: a newer one would pull gigabytes of CUDA packages.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,skada,docs]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/osda demo --out osda-demo --overwrite
+
+test: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/office31.py --ablations
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/scale.py
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site osda-demo

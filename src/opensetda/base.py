@@ -1,0 +1,321 @@
+"""The contract of every method: a scikit-learn classifier that knows two domains."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_y,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from opensetda import state
+from opensetda.errors import InputError
+from opensetda.pgl.pseudo_labels import rank_pseudo_labels
+from opensetda.rows import FloatArray, IntArray, Rows, check_finite
+
+Vector = npt.NDArray[np.float64]
+
+
+class Scores(NamedTuple):
+    """What a method thinks of some samples.
+
+    Attributes
+    ----------
+    classes : array of shape (n, C)
+        Logits of the known classes; their largest is the class a known sample gets.
+    known : array of shape (n,)
+        How likely the sample is of a known class at all; higher is surer.
+    """
+
+    classes: npt.NDArray[np.float64]
+    known: Vector
+
+
+class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """Base of every method: checks the input, hides the target's labels, rejects unknowns.
+
+    A subclass stores its parameters in ``__init__`` (`openness` and
+    `unknown_label` among them) and implements `_fit_domains` and `_score_rows`, and, so
+    that it can be saved, `_fitted_state` and `_restore_fitted_state`.
+
+    Without a target row in `fit` nothing can be learned about unknowns: the
+    classifier is then an ordinary closed-set one, nothing is rejected, and
+    `predict_proba` and `decision_function` have scikit-learn's shapes.
+
+    Attributes
+    ----------
+    classes_ : array of shape (C,)
+        The known classes, those of the source.
+    transduction_ : array of shape (n_targets,)
+        The label of each target row of `fit`, in the order of those rows.
+    transduction_nearest_ : array of shape (n_targets,)
+        The class each target would get if nothing were rejected.
+    transduction_proba_ : array of shape (n_targets, C + 1)
+        Probabilities of `classes_`, then of unknown.
+    transduction_scores_ : array of shape (n_targets,)
+        The score by which the targets were ranked; higher is more likely known.
+    openness_ : float
+        The share of unknowns that was used.
+    rejection_threshold_ : float
+        A later sample whose known score lies below is unknown.
+    history_ : list of dict
+        One entry a step, with numbers that need no target label.
+    """
+
+    openness: float
+    unknown_label: Any
+
+    @abstractmethod
+    def _fit_domains(self, source: Rows, y: IntArray, target: Rows) -> Scores:
+        """Learn from source rows with class indices `y` and from target rows, if there are any.
+
+        Returns the scores of the targets, in their order, and sets `history_`.
+        """
+
+    @abstractmethod
+    def _score_rows(self, X: FloatArray) -> Scores:
+        """Score later samples, each on its own."""
+
+    @abstractmethod
+    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Return what `_score_rows` needs: JSON-safe values, and arrays (none of objects).
+
+        Parameters, classes, threshold and widths are saved by `get_state` and are not
+        to be repeated here.
+        """
+
+    @abstractmethod
+    def _restore_fitted_state(
+        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        """Set the attributes that `_score_rows` needs from what `_fitted_state` returned.
+
+        Called on an instance that has its parameters, `classes_`, `n_features_in_`,
+        `has_target_`, `openness_` and `rejection_threshold_` already. A missing key may
+        raise `KeyError`; `from_state` turns it into an `InputError`.
+        """
+
+    # fit --------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_domain: Any = None) -> Self:
+        """Learn from labelled source rows and unlabelled target rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features)
+            Source and target rows; a memory map is read in chunks.
+        y : array of shape (n,)
+            Labels. Those of target rows are never looked at and may be anything.
+        sample_domain : array of int of shape (n,), optional
+            0 or more: source; negative: target (skada's convention). None: all source.
+        """
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        openness = check_openness(self.openness)
+        X = validate_data(self, X, dtype=[np.float32, np.float64], ensure_all_finite=False)
+        check_finite(X)
+        y = np.asarray(y) if not hasattr(y, "iloc") else y.to_numpy()
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = _check_column(y)
+        check_consistent_length(X, y)
+        source_rows, target_rows = split_domains(sample_domain, len(X))
+        self.classes_, y_source = self._encode_labels(y[source_rows])
+
+        source = Rows(X, source_rows)
+        target = Rows(X, target_rows)
+        # From here on the order of the caller's rows is gone; see Rows.in_canonical_order.
+        source, y_source = _canonical_source(source, y_source)
+        ordered_target = target.in_canonical_order()
+        self.openness_ = openness if len(target) else 0.0
+        self.history_: list[dict[str, Any]] = []
+        self.has_target_ = len(target) > 0
+        scores = self._fit_domains(source, y_source, ordered_target)
+        if self.has_target_:
+            n_classes = len(self.classes_)
+            nearest = scores.classes.argmax(axis=1)
+            labels = rank_pseudo_labels(scores.known, nearest, openness, 1.0, n_classes)
+            self.rejection_threshold_ = self._threshold(ordered_target, scores.known, labels)
+            in_callers_order = np.argsort(ordered_target.index)
+            self.transduction_ = self._decode_labels(labels[in_callers_order])
+            self.transduction_nearest_ = self.classes_[nearest[in_callers_order]]
+            self.transduction_scores_ = scores.known[in_callers_order]
+            cut = threshold_between(scores.known, labels == n_classes)
+            logits = self._with_unknown(scores, cut)[in_callers_order]
+            self.transduction_proba_ = softmax(logits, axis=1)
+        return self
+
+    def _threshold(self, target: Rows, known_score: Vector, labels: IntArray) -> float:
+        """Where to cut the known score of later samples.
+
+        A method whose later samples are scored in another way than the targets of
+        `fit` overrides this.
+        """
+        return threshold_between(known_score, labels == len(self.classes_))
+
+    def _encode_labels(self, y_source: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
+        if y_source.dtype == object and len({type(label) for label in y_source}) == 1:
+            y_source = np.asarray(y_source.tolist())
+        y_source = _check_y(y_source)
+        check_classification_targets(y_source)
+        classes, encoded = np.unique(y_source, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(
+                f"the source has one class only ({classes[0]!r}); "
+                "give labelled rows of at least two classes"
+            )
+        if np.ndim(self.unknown_label) != 0 or self.unknown_label == -1:
+            raise InputError(
+                f"unknown_label={self.unknown_label!r}: give one value other than -1, "
+                "which other libraries read as 'label missing'"
+            )
+        if self.unknown_label in classes.tolist():
+            raise InputError(
+                f"unknown_label={self.unknown_label!r} is a class of the source; choose another"
+            )
+        return classes, encoded.astype(np.intp)
+
+    def _decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
+        """Turn class indices, C for unknown, into labels."""
+        # numpy would turn the number 3 beside "unknown" into the string "3".
+        names = self.classes_.tolist()
+        same_kind = isinstance(self.unknown_label, str) == isinstance(names[0], str)
+        if not same_kind and not (indices == len(names)).any() and not self.has_target_:
+            return np.asarray(self.classes_[indices])
+        table = np.array([*names, self.unknown_label], dtype=None if same_kind else object)
+        return np.asarray(table[indices])
+
+    # predict ----------------------------------------------------------------------------
+
+    def _check_rows(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        X = validate_data(
+            self, X, reset=False, dtype=[np.float32, np.float64], ensure_all_finite=False
+        )
+        check_finite(X)
+        return np.asarray(X)
+
+    def _logits(self, X: Any) -> npt.NDArray[np.float64]:
+        """Logits of the known classes and, if there were targets, of unknown."""
+        scores = self._score_rows(self._check_rows(X))
+        if not self.has_target_:
+            return scores.classes
+        return self._with_unknown(scores, self.rejection_threshold_)
+
+    # How many units of logit one unit of the known score is worth.
+    _margin_scale = 1.0
+
+    def _with_unknown(self, scores: Scores, threshold: float) -> npt.NDArray[np.float64]:
+        """Append the logit of unknown, which wins exactly where the score is below `threshold`."""
+        margin = (scores.known - threshold) * self._margin_scale
+        return np.column_stack([scores.classes, scores.classes.max(axis=1) - margin])
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Label later samples: a class of `classes_`, or `unknown_label`."""
+        return self._decode_labels(self._logits(X).argmax(axis=1))
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Probabilities; the columns are `classes_`, then unknown."""
+        return np.asarray(softmax(self._logits(X), axis=1))
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """How likely a sample is of a known class: negative is rejected, higher is surer.
+
+        Without targets in `fit`: the class scores, in scikit-learn's shape.
+        """
+        scores = self._score_rows(self._check_rows(X))
+        if self.has_target_:
+            return np.asarray(scores.known - self.rejection_threshold_)
+        if len(self.classes_) == 2:
+            return np.asarray(scores.classes[:, 1] - scores.classes[:, 0])
+        return scores.classes
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy over all samples (ALL), where a label outside `classes_` means unknown."""
+        truth = np.asarray(y)
+        known = set(self.classes_.tolist())
+        correct = [
+            predicted == true if true in known else predicted == self.unknown_label
+            for predicted, true in zip(self.predict(X).tolist(), truth.tolist(), strict=True)
+        ]
+        return float(np.average(correct, weights=sample_weight))
+
+    # save and load ----------------------------------------------------------------------
+
+    def get_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Return everything `predict` needs: a JSON-safe dict, and arrays by name."""
+        check_is_fitted(self)
+        values, arrays = self._fitted_state()
+        return state.pack(self, values), arrays
+
+    @classmethod
+    def from_state(cls, saved: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Return a classifier that predicts as the one that `get_state` was called on."""
+        try:
+            classifier = state.unpack(cls, saved)
+            classifier._restore_fitted_state(saved["values"], arrays)
+        except KeyError as error:
+            raise InputError(f"saved model: {error} is missing; fit again") from None
+        return classifier
+
+
+def check_openness(openness: Any) -> float:
+    """Return `openness` as a float, or raise an `InputError`."""
+    if isinstance(openness, str):
+        raise InputError(
+            f"openness={openness!r}: estimating the share of unknowns is not available yet; "
+            "give a number in [0, 1)"
+        )
+    if isinstance(openness, bool) or not 0 <= openness < 1:
+        raise InputError(f"openness={openness!r}: give the share of unknowns, a number in [0, 1)")
+    return float(openness)
+
+
+def threshold_between(known_score: Vector, rejected: npt.NDArray[np.bool_]) -> float:
+    """Half way between the surest rejected and the least sure accepted score."""
+    if not rejected.any():
+        return float("-inf")
+    if rejected.all():
+        return float(np.nextafter(known_score.max(), np.inf))
+    return float((known_score[rejected].max() + known_score[~rejected].min()) / 2)
+
+
+def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
+    """Row numbers of the source (domain >= 0, or no domain given) and of the target (< 0)."""
+    if sample_domain is None:
+        return np.arange(n_rows), np.arange(0)
+    domain = check_array(sample_domain, ensure_2d=False, dtype=None, ensure_min_samples=0)
+    if domain.shape != (n_rows,) or domain.dtype.kind not in "iu":
+        raise InputError(
+            f"sample_domain: expected {n_rows} whole numbers (negative for target rows), "
+            f"got shape {domain.shape} of {domain.dtype}"
+        )
+    source, target = np.flatnonzero(domain >= 0), np.flatnonzero(domain < 0)
+    if not len(source):
+        raise InputError("sample_domain: no source row; mark labelled rows with 0 or more")
+    return source, target
+
+
+def _check_column(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    from sklearn.utils.validation import column_or_1d
+
+    return np.asarray(column_or_1d(y, warn=True))
+
+
+def _canonical_source(source: Rows, y: IntArray) -> tuple[Rows, IntArray]:
+    label_of_row = np.zeros(len(source.X), dtype=np.intp)
+    label_of_row[source.index] = y
+    ordered = source.in_canonical_order()
+    return ordered, label_of_row[ordered.index]

@@ -1,0 +1,1 @@
+"""The methods that PGL is measured against."""

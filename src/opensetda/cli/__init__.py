@@ -1,0 +1,1 @@
+"""The `osda` command, one file a command."""

@@ -1,0 +1,250 @@
+"""What a person sees: progress on stderr, results on stdout.
+
+On a terminal progress is a bar; elsewhere it is one plain line a step, so that logs stay
+readable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from opensetda.progress import ProgressEvent, ProgressListener
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from opensetda.metrics import OpenSetMetrics
+
+DASH = "-"
+
+
+def say(line: str = "") -> None:
+    """Print a line of results, never wrapped: paths stay whole."""
+    typer.echo(line)
+
+
+def note(line: str) -> None:
+    """Print a line about what is being done."""
+    typer.echo(line, err=True)
+
+
+def fail(message: str, exit_code: int) -> int:
+    """Print the one line of an error and return the exit code."""
+    label = typer.style("error:", fg=typer.colors.RED, bold=True)
+    typer.echo(f"{label} {' '.join(message.split())}", err=True)
+    return exit_code
+
+
+@contextmanager
+def progress_listener(title: str) -> Iterator[ProgressListener]:
+    """Yield a listener for a training: a bar on a terminal, lines elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    listening = _bar(console, title) if console.is_terminal else _lines(title)
+    with listening as listener:
+        yield listener
+
+
+@contextmanager
+def _bar(console: Console, title: str) -> Iterator[ProgressListener]:
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("[cyan]{task.fields[state]}"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        expand=True,
+    )
+    with bar:
+        task = bar.add_task(title, total=1.0, state="")
+
+        def listen(event: ProgressEvent) -> None:
+            bar.update(task, completed=event.fraction, state=_state(event))
+
+        yield listen
+
+
+def _state(event: ProgressEvent) -> str:
+    parts = [f"step {event.step}/{event.steps}"]
+    if event.iterations:
+        parts.append(f"iteration {event.iteration}/{event.iterations}")
+    if event.loss is not None:
+        parts.append(f"loss {event.loss:.3f}")
+    if event.message:
+        parts.append(event.message)
+    return ", ".join(parts)
+
+
+@contextmanager
+def _lines(title: str) -> Iterator[ProgressListener]:
+    start = time.monotonic()
+    latest: ProgressEvent | None = None
+
+    def finish(event: ProgressEvent) -> None:
+        seconds = time.monotonic() - start
+        loss = "" if event.loss is None else f"  loss {event.loss:.3f}"
+        left = seconds / event.step * (event.steps - event.step)
+        note(
+            f"{title}: step {event.step}/{event.steps}{loss}  "
+            f"{seconds:.0f} s, about {left:.0f} s left"
+        )
+
+    def listen(event: ProgressEvent) -> None:
+        nonlocal latest
+        # A step is over when the next one begins: after its last iteration it still ranks.
+        if latest is not None and event.step > latest.step:
+            finish(latest)
+        latest = event
+
+    yield listen
+    if latest is not None:
+        finish(latest)
+
+
+def show(table: Table) -> None:
+    """Print a table."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        # A log or a pipe has no width: better a long line than a cut number.
+        console.width = max(console.width, 160)
+    console.print(table)
+
+
+def new_table(title: str, columns: Mapping[str, str]) -> Table:
+    """Return an empty table; `columns` maps each heading to "left" or "right"."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        padding=(0, 1, 0, 0),
+    )
+    for name, justify in columns.items():
+        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
+    return table
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage with one digit; a dash where it is not defined."""
+    return DASH if value is None or value != value else f"{100 * value:.1f}"
+
+
+def label_counts(labels: Sequence[str], unknown_label: str, most: int = 12) -> Table:
+    """Tell how many targets got each label: the most frequent classes, and unknown."""
+    counts: dict[str, int] = {}
+    for label in labels:
+        counts[label] = counts.get(label, 0) + 1
+    n_unknown = counts.pop(unknown_label, 0)
+    ordered = sorted(counts, key=lambda name: (-counts[name], name))
+    table = new_table("Labels given", {"label": "left", "targets": "right", "%": "right"})
+    rows = [(name, counts[name]) for name in ordered[:most]]
+    rest = sum(counts[name] for name in ordered[most:])
+    if rest:
+        rows.append((f"{len(ordered) - most} more classes", rest))
+    for name, count in rows:
+        table.add_row(name, str(count), percent(count / len(labels)))
+    table.add_section()
+    table.add_row(unknown_label, str(n_unknown), percent(n_unknown / len(labels)), style="bold")
+    return table
+
+
+def step_table(
+    history: Sequence[Mapping[str, Any]], metrics: Mapping[int, OpenSetMetrics] | None = None
+) -> Table:
+    """Show one row a step: what needs no labels, then, if the truth is known, how good it was."""
+    own = [name for name in _STEP_COLUMNS if any(entry.get(name) is not None for entry in history)]
+    headings = {"step": "right", **{_STEP_COLUMNS[name]: "right" for name in own}}
+    if metrics:
+        headings |= {"OS*": "right", "UNK": "right", "HOS": "right"}
+    table = new_table("Steps", headings)
+    for step, entry in enumerate(history, start=1):
+        cells = [str(step), *(_step_cell(name, entry.get(name)) for name in own)]
+        if metrics:
+            values = metrics.get(step)
+            cells += [percent(getattr(values, m, None)) for m in ("os_star", "unk", "hos")]
+        table.add_row(*cells)
+    return table
+
+
+_STEP_COLUMNS = {
+    "n_known": "known",
+    "n_unknown": "unknown",
+    "changed": "changed %",
+    "mean_score": "mean score",
+    "loss": "loss",
+    "seconds": "seconds",
+}
+
+
+def _step_cell(name: str, value: Any) -> str:
+    if value is None:
+        return DASH
+    if name == "changed":
+        return percent(value)
+    if name == "loss":
+        total = value.get("total", sum(value.values()))
+        return f"{total:.3f}"
+    if name in ("n_known", "n_unknown"):
+        return str(value)
+    return f"{value:.3f}" if name == "mean_score" else f"{value:.1f}"
+
+
+_METRICS = {
+    "os_star": ("OS*", "mean accuracy of the known classes"),
+    "unk": ("UNK", "unknowns that were called unknown"),
+    "hos": ("HOS", "harmonic mean of OS* and UNK"),
+    "os": ("OS", "mean accuracy of the known classes and unknown"),
+    "all": ("ALL", "accuracy over all samples"),
+    "unk_per_class": ("UNK/class", "UNK, averaged over the true unknown classes"),
+    "auroc": ("AUROC", "known before unknown, by the known score"),
+    "oscr": ("OSCR", "knowns accepted and right, over accepted unknowns"),
+}
+
+
+def metrics_table(metrics: OpenSetMetrics) -> Table:
+    """Show every metric with what it means."""
+    table = new_table("Metrics", {"metric": "left", "%": "right", "meaning": "left"})
+    for name, (heading, meaning) in _METRICS.items():
+        style = "bold" if name == "hos" else None
+        table.add_row(heading, percent(getattr(metrics, name)), meaning, style=style)
+    return table
+
+
+def class_table(metrics: OpenSetMetrics) -> Table:
+    """Show one row a true class."""
+    table = new_table(
+        "Classes",
+        {"class": "left", "kind": "left", "n": "right", "right %": "right", "taken for": "left"},
+    )
+    kind = "known"
+    for row in metrics.per_class:
+        if row.kind != kind:
+            table.add_section()
+            kind = row.kind
+        mistaken = f"{row.confused_with} ({row.confused_count})" if row.confused_count else ""
+        table.add_row(str(row.label), row.kind, str(row.n), percent(row.accuracy), mistaken)
+    return table

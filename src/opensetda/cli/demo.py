@@ -1,0 +1,175 @@
+"""`osda demo`: the whole way on embedded data, next to two simple methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opensetda.cli import console
+from opensetda.cli.fit import fit_domains
+from opensetda.cli.options import OUTPUT_PANEL, TRAINING_PANEL, Debug, Overwrite, Seed
+
+if TYPE_CHECKING:
+    from opensetda.base import OpenSetClassifier
+    from opensetda.data.protocols import OpenSetTask
+    from opensetda.metrics import OpenSetMetrics
+    from opensetda.runs.folder import RunRecord
+
+METHODS = {
+    "source-only": "source only, least sure rejected",
+    "class-means": "progressive class means",
+    "pgl": "progressive graph learning (PGL)",
+}
+_QUICK = {
+    "steps": 3,
+    "optimiser.iterations_per_epoch": 5,
+    "ranking.draws": 1,
+    "ranking.graph_targets": 256,
+    "ranking.support_nodes": 80,
+}
+_COLUMNS = {"os_star": "OS*", "unk": "UNK", "hos": "HOS", "all": "ALL", "auroc": "AUROC"}
+
+
+def demo(
+    context: typer.Context,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="RUN", help="Run folder to make.", rich_help_panel=OUTPUT_PANEL
+        ),
+    ] = Path("osda-demo"),
+    seed: Seed = 0,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="A few steps only, to see that it runs.",
+            rich_help_panel=TRAINING_PANEL,
+        ),
+    ] = False,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Train on MNIST digits, label scikit-learn's digits: 0 to 4 are known, 5 to 9 unknown.
+
+    [bold]Example[/bold]
+
+      osda demo --out osda-demo
+
+    Nothing is downloaded. Compares three methods and leaves the run folder of PGL.
+    """
+    from opensetda.data.digits import load_digits_task
+    from opensetda.runs.files import new_folder, write_json
+    from opensetda.runs.folder import COMPARISON, CURVES, METRICS, check_destination
+
+    check_destination(out, overwrite)
+    task = load_digits_task()
+    console.note(
+        f"source: {len(task.source_features):,} MNIST digits 0-4, target: "
+        f"{len(task.target_features):,} digits 0-9 of scikit-learn, "
+        f"share of unknowns given: {task.openness:.3f}"
+    )
+    changes = _QUICK if quick else {}
+    outcomes: dict[str, OpenSetMetrics] = {}
+    seconds: dict[str, float] = {}
+    with new_folder(out) as aside:
+        for method in METHODS:
+            own = changes if method == "pgl" else {}
+            classifier, seconds[method] = _train(method, task, own, seed)
+            outcomes[method] = _measure(task, classifier)
+        record = _record(task, changes, seed, seconds[method], context.obj or ())
+        metrics = _write(aside, classifier, task, record)
+        rows = {
+            method: {**outcomes[method].to_dict(), "seconds": round(seconds[method], 3)}
+            for method in METHODS
+        }
+        write_json(aside / COMPARISON, rows)
+
+    console.show(console.step_table(classifier.history_, metrics))
+    _show_comparison(outcomes, seconds)
+    console.say(f"  labels   {out / 'predictions.csv'}")
+    console.say(f"  metrics  {out / METRICS}")
+    console.say(f"  curves   {out / CURVES}")
+    console.say(f"  all of it in {out.resolve()}")
+
+
+def _train(
+    method: str, task: OpenSetTask, changes: dict[str, Any], seed: int
+) -> tuple[OpenSetClassifier, float]:
+    from opensetda.runs.methods import build_method
+
+    with console.progress_listener(method) as listener:
+        classifier = build_method(
+            method, openness=task.openness, changes=changes, seed=seed, progress=listener
+        )
+        seconds = fit_domains(
+            classifier, task.source_features, task.source_labels, task.target_features
+        )
+    return classifier, seconds
+
+
+def _measure(task: OpenSetTask, classifier: OpenSetClassifier) -> OpenSetMetrics:
+    from opensetda.metrics import evaluate
+
+    return evaluate(
+        task.target_truth,
+        classifier.transduction_,
+        classifier.classes_,
+        known_score=classifier.transduction_scores_,
+        nearest_class=classifier.transduction_nearest_,
+    )
+
+
+def _record(
+    task: OpenSetTask, changes: dict[str, Any], seed: int, seconds: float, command: Sequence[str]
+) -> RunRecord:
+    from opensetda.runs.folder import RunRecord
+    from opensetda.runs.methods import full_settings
+
+    return RunRecord(
+        method="pgl",
+        openness=task.openness,
+        unknown_label="unknown",
+        preset="default",
+        settings=full_settings("pgl", "default", changes),
+        seed=seed,
+        inputs={
+            "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
+            "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
+        },
+        command=("osda", *command),
+        seconds=seconds,
+    )
+
+
+def _write(
+    folder: Path, classifier: OpenSetClassifier, task: OpenSetTask, record: RunRecord
+) -> dict[int, OpenSetMetrics]:
+    """Write the run of PGL with its evaluation; return the metrics of its steps."""
+    from opensetda.report.curves import draw_curves
+    from opensetda.runs.evaluation import evaluate_labels
+    from opensetda.runs.folder import write_run
+
+    run = write_run(folder, classifier, record, None, draw_curves(classifier.history_))
+    evaluation = evaluate_labels(
+        run.predictions(), run.steps(), task.target_truth, run.unknown_label
+    )
+    title = "PGL: MNIST digits to scikit-learn's digits"
+    curves = draw_curves(classifier.history_, evaluation.steps, title)
+    truth = {"embedded": "scikit-learn digits", "rows": len(task.target_truth)}
+    run.write_metrics({"truth": truth, **evaluation.to_dict()}, curves)
+    return evaluation.steps
+
+
+def _show_comparison(outcomes: dict[str, OpenSetMetrics], seconds: dict[str, float]) -> None:
+    headings = {"method": "left", **dict.fromkeys(_COLUMNS.values(), "right"), "seconds": "right"}
+    table = console.new_table("Comparison (%, true share of unknowns given to all)", headings)
+    best = max(outcomes, key=lambda method: outcomes[method].hos)
+    for method, metrics in outcomes.items():
+        cells = [console.percent(getattr(metrics, name)) for name in _COLUMNS]
+        style = "bold" if method == best else None
+        table.add_row(METHODS[method], *cells, f"{seconds[method]:.1f}", style=style)
+    console.show(table)

@@ -1,0 +1,83 @@
+"""`osda evaluate`: compare a run with the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opensetda.cli import console
+from opensetda.cli.options import TABLE_PANEL, Debug, RunArgument
+from opensetda.errors import InputError
+
+
+def evaluate(
+    run: RunArgument,
+    labels: Annotated[
+        Path,
+        typer.Option(
+            "--labels", metavar="TRUTH", help="True labels of the target (.npz, .csv, .parquet)."
+        ),
+    ],
+    label_column: Annotated[
+        str | None,
+        typer.Option(
+            "--label-column",
+            metavar="NAME",
+            help="Column of the labels; by default as in fit.",
+            rich_help_panel=TABLE_PANEL,
+        ),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            "--id-column",
+            metavar="NAME",
+            help="Column of the ids; by default as in fit.",
+            rich_help_panel=TABLE_PANEL,
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Say how good a run is. The only command that reads labels of the target.
+
+    [bold]Example[/bold]
+
+      osda evaluate run --labels truth.csv --label-column class
+
+    Labels are matched by id if the run has ids, by row otherwise. A label that
+    is no class of the source counts as unknown. Writes metrics.json and
+    curves.png into the run folder.
+    """
+    from opensetda.data.tables import TableColumns, read_truth
+    from opensetda.report.curves import draw_curves
+    from opensetda.runs.evaluation import evaluate_run
+    from opensetda.runs.files import file_record
+    from opensetda.runs.folder import CURVES, METRICS, RunFolder
+
+    folder = RunFolder.open(run)
+    if id_column is not None and not folder.has_ids:
+        raise InputError(
+            f"--id-column {id_column}: {run} has no ids, its rows are matched by number; "
+            "fit with --id-column to have them"
+        )
+    columns = TableColumns(
+        label=label_column or folder.column("label") or "y",
+        id=(id_column or folder.column("id")) if folder.has_ids else None,
+    )
+    truth = read_truth(labels, columns)
+    evaluation = evaluate_run(folder, truth)
+    history = folder.history()
+    record = {**file_record(labels), "rows": len(truth.labels), "label_column": columns.label}
+    curves = draw_curves(history, evaluation.steps, f"{folder.settings['method']}: {run.name}")
+    folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves)
+
+    console.show(console.class_table(evaluation.final))
+    if len(history) > 1:
+        console.show(console.step_table(history, evaluation.steps))
+    console.show(console.metrics_table(evaluation.final))
+    if evaluation.n_ignored:
+        console.say(f"{evaluation.n_ignored:,} labels of samples that are not in the run: ignored.")
+    console.say(f"  metrics  {run / METRICS}")
+    console.say(f"  curves   {run / CURVES}")

@@ -1,0 +1,114 @@
+"""The `osda` command: puts the commands together and turns errors into exit codes.
+
+0 done, 1 failed, 2 wrong use, 130 interrupted. Nothing heavy is imported here:
+each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from opensetda import __version__
+from opensetda.cli import console
+from opensetda.cli.demo import demo
+from opensetda.cli.evaluate import evaluate
+from opensetda.cli.fit import fit
+from opensetda.cli.predict import predict
+from opensetda.errors import InputError
+
+app = typer.Typer(
+    name="osda",
+    help=(
+        "Label a new domain with the classes of an old one, and say [bold]unknown[/bold] "
+        "where none of them fits.\n\n"
+        "[bold]Start here:[/bold]  osda demo"
+    ),
+    epilog="Errors are one line. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.",
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(fit)
+app.command()(predict)
+app.command()(evaluate)
+
+# What a wrong option or value raises; typer's own name for it has moved between releases.
+_UsageError = typer.BadParameter.__mro__[1]
+
+_INTERRUPTED = 130
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"osda {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        code = app(args=list(arguments), prog_name="osda", standalone_mode=False, obj=arguments)
+    except (KeyboardInterrupt, typer.Abort):
+        return console.fail("interrupted; nothing was written", _INTERRUPTED)
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        return _report(error)
+    if code == _INTERRUPTED:
+        return console.fail("interrupted; nothing was written", _INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: Exception) -> int:
+    if isinstance(error, InputError):
+        return console.fail(str(error), 2)
+    if isinstance(error, _UsageError):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "osda"
+        message = getattr(error, "format_message", error.__str__)()
+        if not message:
+            # No command was given: its help has been shown.
+            return 2
+        return console.fail(f"{message.rstrip('.')}; see '{command} --help'", 2)
+    if isinstance(error, MemoryError):
+        return console.fail("out of memory; give fewer rows or a smaller graph", 1)
+    if isinstance(error, OSError):
+        return console.fail(str(error), 1)
+    kind = type(error).__name__
+    return console.fail(f"{kind}: {error} (run again with --debug for the traceback)", 1)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    # As an exception, so that whatever was written aside is cleaned up.
+    raise SystemExit(128 + signum)
+
+
+def run() -> None:
+    """Run `sys.argv`: the entry point of the `osda` command."""
+    # Threads that wait by spinning make training ten times slower where others work, too.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(main(sys.argv[1:]))

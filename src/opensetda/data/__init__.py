@@ -1,0 +1,1 @@
+"""Feature tables, class splits and the embedded digits."""

@@ -1,0 +1,126 @@
+"""Class splits: which classes are known, which are unknown, and which are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+from opensetda.rows import FloatArray
+
+
+@dataclass(frozen=True)
+class ClassSplit:
+    """Classes of an open-set task.
+
+    Attributes
+    ----------
+    known : tuple
+        Classes that the source labels.
+    unknown : tuple
+        Classes that only the target has.
+    """
+
+    known: tuple[Any, ...]
+    unknown: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class OpenSetTask:
+    """Source and target of an open-set task; the truth is for evaluation only.
+
+    Attributes
+    ----------
+    source_features, source_labels : arrays of shape (n_s, d) and (n_s,)
+        Rows of known classes, with their classes.
+    target_features : array of shape (n_t, d)
+        Rows of known and unknown classes, without labels.
+    target_truth : array of shape (n_t,)
+        Their classes; never to be given to a method.
+    split : ClassSplit
+        The known and the unknown classes.
+    source_rows, target_rows : arrays of int
+        Which rows of the whole domains were taken.
+    """
+
+    source_features: FloatArray
+    source_labels: npt.NDArray[Any]
+    target_features: FloatArray
+    target_truth: npt.NDArray[Any]
+    split: ClassSplit
+    source_rows: npt.NDArray[np.intp]
+    target_rows: npt.NDArray[np.intp]
+
+    @property
+    def openness(self) -> float:
+        """The true share of unknowns in the target, which a method in use cannot know."""
+        return float(np.isin(self.target_truth, self.split.unknown).mean())
+
+
+def open_set_split(classes: Iterable[Any], n_known: int, n_unknown: int) -> ClassSplit:
+    """Split classes by their order: the first are known, the last unknown.
+
+    The protocol of STA and ROS: on Office-31, ``open_set_split(names, 10, 11)``
+    takes the first 10 names in alphabetical order as known and the last 11 as
+    unknown; the 10 between are not used.
+
+    Parameters
+    ----------
+    classes : iterable
+        Class names, in any order, repeated or not.
+    n_known, n_unknown : int
+        How many; at least two known.
+    """
+    ordered = sorted(set(classes))
+    if n_known < 2 or n_unknown < 0:
+        raise InputError(
+            f"open_set_split: {n_known} known and {n_unknown} unknown classes; "
+            "at least two are known, and none is fewer than 0"
+        )
+    if n_known + n_unknown > len(ordered):
+        raise InputError(
+            f"open_set_split: {n_known} known and {n_unknown} unknown classes asked for, "
+            f"but there are {len(ordered)}"
+        )
+    return ClassSplit(
+        known=tuple(ordered[:n_known]), unknown=tuple(ordered[len(ordered) - n_unknown :])
+    )
+
+
+def open_set_task(
+    source: tuple[FloatArray, Any], target: tuple[FloatArray, Any], split: ClassSplit
+) -> OpenSetTask:
+    """Apply a split to two labelled domains.
+
+    Parameters
+    ----------
+    source, target : tuples (X, y)
+        Whole domains. The source keeps its known classes only, the target its
+        known and unknown ones; rows stay in their order.
+    split : ClassSplit
+        The classes.
+    """
+    (source_X, source_y), (target_X, target_y) = source, target
+    source_y, target_y = np.asarray(source_y), np.asarray(target_y)
+    if len(source_X) != len(source_y) or len(target_X) != len(target_y):
+        raise InputError("open_set_task: features and labels differ in length")
+    source_rows = np.flatnonzero(np.isin(source_y, split.known))
+    target_rows = np.flatnonzero(np.isin(target_y, split.known + split.unknown))
+    missing = [name for name in split.known if name not in set(source_y[source_rows].tolist())]
+    if missing:
+        raise InputError(f"open_set_task: the source has no row of the known class {missing[0]!r}")
+    if not len(target_rows):
+        raise InputError("open_set_task: the target has no row of a known or unknown class")
+    return OpenSetTask(
+        source_features=source_X[source_rows],
+        source_labels=source_y[source_rows],
+        target_features=target_X[target_rows],
+        target_truth=target_y[target_rows],
+        split=split,
+        source_rows=source_rows,
+        target_rows=target_rows,
+    )

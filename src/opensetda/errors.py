@@ -1,0 +1,9 @@
+"""Errors that are the caller's to fix."""
+
+
+class InputError(ValueError):
+    """Wrong input or wrong use.
+
+    The message is one line that names the file, row or setting and says what to
+    do. The command line prints it and leaves with exit code 2.
+    """

@@ -1,0 +1,1 @@
+"""Progressive Graph Learning, one idea a file; read `training` first."""

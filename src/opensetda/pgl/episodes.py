@@ -1,0 +1,126 @@
+"""Episodes of source and target samples, merged into one graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.pgl.pseudo_labels import UNLABELLED
+from opensetda.pgl.settings import EpisodeSettings
+from opensetda.rows import IntArray
+
+
+@dataclass(frozen=True)
+class EpisodeBatch:
+    """The nodes of one training graph, support first.
+
+    Attributes
+    ----------
+    index : array of shape (N,)
+        Row number within the node's own domain.
+    is_target : bool array of shape (N,)
+        The node's domain.
+    labels : array of shape (N,)
+        Class, C for pseudo-unknown, `UNLABELLED` for a query without a label.
+    n_support : int
+        The first so many nodes are the support.
+    """
+
+    index: IntArray
+    is_target: npt.NDArray[np.bool_]
+    labels: IntArray
+    n_support: int
+
+
+def episodes_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
+    """B, or fewer where many classes would make the graph too large."""
+    if settings.node_limit is None:
+        return settings.episodes
+    # Two at least: a node is classified by the others of its class.
+    return min(settings.episodes, max(2, settings.node_limit // (2 * n_classes)))
+
+
+class EpisodeSampler:
+    r"""Draw B episodes and merge them into one graph of 2 C B nodes.
+
+    An episode has one support slot for each of the C classes and C queries drawn from
+    the target. A slot holds a source sample or, with probability :math:`m \alpha` (times
+    `mix_up_limit`), a target with that pseudo-label (section 4.3 of the paper).
+
+    No sample is twice in a graph: a slot whose class has no sample left in either
+    domain stays empty, so a class of one sample takes one slot.
+
+    Parameters
+    ----------
+    source_labels : array of shape (n_s,)
+    pseudo_labels : array of shape (n_t,)
+        Class, C for unknown, `UNLABELLED`.
+    progress : float
+        m * alpha, the share of targets that have a pseudo-label.
+    """
+
+    def __init__(
+        self,
+        source_labels: IntArray,
+        pseudo_labels: IntArray,
+        n_classes: int,
+        progress: float,
+        settings: EpisodeSettings,
+    ) -> None:
+        self.n_classes = n_classes
+        self.n_targets = len(pseudo_labels)
+        self.pseudo_labels = pseudo_labels
+        self.settings = settings
+        self.episodes = episodes_in_graph(n_classes, settings)
+        self.replacement = settings.mix_up_limit * progress if settings.mix_up else 0.0
+        self.source_of = [np.flatnonzero(source_labels == c) for c in range(n_classes)]
+        self.target_of = [np.flatnonzero(pseudo_labels == c) for c in range(n_classes)]
+
+    def draw(self, rng: np.random.Generator) -> EpisodeBatch:
+        """Draw the nodes of one graph."""
+        index, is_target, labels = [], [], []
+        for label in range(self.n_classes):
+            targets, sources = self._support_of(label, rng)
+            index += [*targets, *sources]
+            is_target += [True] * len(targets) + [False] * len(sources)
+            labels += [label] * (len(targets) + len(sources))
+        n_support = len(index)
+        taken = np.array(index, dtype=np.intp)[np.array(is_target, dtype=bool)]
+        queries = self._queries(taken, rng)
+        query_labels = (
+            self.pseudo_labels[queries]
+            if self.settings.labelled_queries
+            else np.full(len(queries), UNLABELLED)
+        )
+        return EpisodeBatch(
+            index=np.concatenate([index, queries]).astype(np.intp),
+            is_target=np.concatenate([is_target, np.ones(len(queries))]).astype(bool),
+            labels=np.concatenate([labels, query_labels]).astype(np.intp),
+            n_support=n_support,
+        )
+
+    def _support_of(self, label: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+        """Draw the B slots of one class: targets, then sources, nobody twice."""
+        slots = self.episodes
+        pool_t, pool_s = self.target_of[label], self.source_of[label]
+        n_t = min(int(rng.binomial(slots, self.replacement)), len(pool_t))
+        n_s = min(slots - n_t, len(pool_s))
+        if self.replacement > 0:
+            # Where the source runs short, targets of the class fill the slots that are left.
+            n_t = min(slots - n_s, len(pool_t))
+        return (
+            rng.choice(pool_t, n_t, replace=False),
+            rng.choice(pool_s, n_s, replace=False),
+        )
+
+    def _queries(self, taken: IntArray, rng: np.random.Generator) -> IntArray:
+        wanted = self.n_classes * self.episodes
+        free = self.n_targets - len(taken)
+        # Drawing a few more and dropping those taken costs less than listing all that are free.
+        drawn = rng.choice(
+            self.n_targets, min(wanted + len(taken), self.n_targets), replace=False, shuffle=True
+        )
+        queries = drawn[~np.isin(drawn, taken)][: min(wanted, free)]
+        return np.asarray(queries, dtype=np.intp)

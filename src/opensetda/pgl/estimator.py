@@ -1,0 +1,142 @@
+"""PGL as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from opensetda.base import OpenSetClassifier, Scores, Vector, threshold_between
+from opensetda.pgl.alignment import Alignment
+from opensetda.pgl.classifier import COSINE_SCALE
+from opensetda.pgl.induction import SupportGraph
+from opensetda.pgl.pseudo_labels import rank_pseudo_labels
+from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.training import train
+from opensetda.progress import ProgressListener
+from opensetda.rows import FloatArray, IntArray, Rows
+
+# The threshold for later samples is read off so many targets, scored as later samples are.
+THRESHOLD_ROWS = 2048
+
+
+class PGLClassifier(OpenSetClassifier):
+    """Progressive Graph Learning (Luo et al., ICML 2020) on feature rows.
+
+    Parameters
+    ----------
+    openness : float, default=0.5
+        beta, the share of the target that is unknown, in [0, 1).
+    preset : str, default="default"
+        Settings to start from: "default", or the paper's for one of its datasets,
+        "paper-office-home", "paper-visda", "paper-syn2real".
+    settings : mapping, optional
+        Changes to the preset by dotted name, as in ``{"steps": 5, "losses.edge": 0.3}``.
+    random_state : int, RandomState or None, default=None
+        Seed of weights and draws. The same seed gives the same bits, whatever the
+        order of the rows.
+    unknown_label : default="unknown"
+        What unknowns are called. With number classes, a number keeps predictions numeric.
+    progress : callable, optional
+        Called with a `ProgressEvent` after every training iteration.
+
+    Attributes
+    ----------
+    settings_ : PGLSettings
+        All settings that were used.
+    step_labels_ : array of int of shape (steps, n_targets)
+        The label of every target at every step, as an index into `classes_`; C is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from opensetda import PGLClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> centres = 4 * np.eye(3, 8)
+    >>> X = np.concatenate([centres[i] + rng.normal(size=(20, 8)) for i in (0, 1, 0, 1, 2)])
+    >>> y = np.repeat(["cat", "dog", "", "", ""], 20)
+    >>> domain = np.repeat([1, 1, -1, -1, -1], 20)
+    >>> clf = PGLClassifier(openness=1 / 3, random_state=0).fit(X, y, sample_domain=domain)
+    >>> clf.predict(centres).tolist()
+    ['cat', 'dog', 'unknown']
+    """
+
+    def __init__(
+        self,
+        openness: float = 0.5,
+        preset: str = "default",
+        settings: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        unknown_label: Any = "unknown",
+        progress: ProgressListener | None = None,
+    ) -> None:
+        self.openness = openness
+        self.preset = preset
+        self.settings = settings
+        self.random_state = random_state
+        self.unknown_label = unknown_label
+        self.progress = progress
+
+    def _fit_domains(self, source: Rows, y: IntArray, target: Rows) -> Scores:
+        self.settings_ = PGLSettings.preset(self.preset).with_changes(self.settings or {})
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._alignment = Alignment(self.settings_.alignment).fit(source, target)
+        result = train(
+            self._alignment.source(source),
+            y,
+            self._alignment.target(target),
+            len(self.classes_),
+            self.openness_,
+            self.settings_,
+            seed,
+            self.progress,
+        )
+        self.history_ = result.history
+        self._support = SupportGraph.draw(
+            result.network, result.samples, self.settings_, np.random.default_rng(seed)
+        )
+        if len(target):
+            in_callers_order = np.argsort(target.index)
+            self.step_labels_ = np.stack(result.step_labels)[:, in_callers_order]
+        return result.scores
+
+    def _threshold(self, target: Rows, known_score: Vector, labels: IntArray) -> float:
+        # In canonical order the first rows are a random sample.
+        sample = Rows(target.X, target.index[:THRESHOLD_ROWS])
+        parts = [self._score_rows(chunk) for _, chunk in sample.chunks()]
+        known = np.concatenate([part.known for part in parts])
+        nearest = np.zeros(len(known), dtype=np.intp)
+        ranked = rank_pseudo_labels(known, nearest, self.openness_, 1.0, 1)
+        return threshold_between(known, ranked == 1)
+
+    def _score_rows(self, X: FloatArray) -> Scores:
+        return self._support.score(self._alignment.later(X))
+
+    @property
+    def _margin_scale(self) -> float:  # type: ignore[override]
+        # A similarity is worth what it is in the class logits; a probability, some logits.
+        return COSINE_SCALE if self.settings_.ranking.confidence == "similarity" else 10.0
+
+    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        values = {"settings": self.settings_.to_dict(), "progress": self._support.progress}
+        arrays = self._support.arrays()
+        arrays["alignment.source_mean"] = self._alignment.source_mean
+        arrays["alignment.target_mean"] = self._alignment.target_mean
+        if self._alignment.projection is not None:
+            arrays["alignment.projection"] = self._alignment.projection
+        return values, arrays
+
+    def _restore_fitted_state(
+        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        self.settings_ = PGLSettings.from_dict(values["settings"])
+        self._alignment = Alignment(self.settings_.alignment)
+        self._alignment.source_mean = arrays["alignment.source_mean"]
+        self._alignment.target_mean = arrays["alignment.target_mean"]
+        self._alignment.projection = arrays.get("alignment.projection")
+        self._support = SupportGraph.from_arrays(
+            arrays, len(self.classes_), float(values["progress"]), self.settings_
+        )

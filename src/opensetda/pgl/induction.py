@@ -1,0 +1,184 @@
+"""Later samples: each attaches to a stored support graph, and to nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from opensetda.base import Scores
+from opensetda.pgl.classifier import COSINE_SCALE
+from opensetda.pgl.graph import attach_queries, degrees
+from opensetda.pgl.inference import (
+    LabelledSamples,
+    affinity_margin,
+    draw_per_class,
+    members_of_classes,
+    support_means,
+)
+from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.settings import PGLSettings
+
+# Queries are worked through in batches of exactly this size, the last one filled up: the
+# arithmetic of a sample is then the same to the bit, alone or in company.
+BATCH = 64
+
+
+class SupportGraph:
+    """Labelled nodes of both domains, as the last network saw them, kept for later samples.
+
+    A query gets edges to the support nodes only, is updated by their messages, and
+    changes none of them. So one query's answer never depends on another's.
+
+    Parameters
+    ----------
+    network : PGLNetwork
+    x : tensor of shape (S, d)
+        Aligned features of the support.
+    labels : tensor of shape (S,)
+        Class, or C for unknown.
+    is_target : bool tensor of shape (S,)
+    progress : float
+        Share of the targets that had a pseudo-label.
+    """
+
+    def __init__(
+        self,
+        network: PGLNetwork,
+        x: Tensor,
+        labels: Tensor,
+        is_target: Tensor,
+        progress: float,
+        settings: PGLSettings,
+    ) -> None:
+        self.network = network.double().eval()
+        self.x, self.labels, self.is_target = x.double(), labels, is_target
+        self.progress, self.settings = progress, settings
+        with torch.no_grad():
+            self._build()
+
+    @classmethod
+    def draw(
+        cls,
+        network: PGLNetwork,
+        samples: LabelledSamples,
+        settings: PGLSettings,
+        rng: np.random.Generator,
+    ) -> SupportGraph:
+        """Keep at most `support_nodes` of source, of pseudo-known and of pseudo-unknown targets."""
+        n_classes, budget = network.n_classes, settings.ranking.support_nodes
+        slots = max(1, budget // n_classes)
+        source = draw_per_class(members_of_classes(samples.source_labels, n_classes), slots, rng)
+        known = draw_per_class(members_of_classes(samples.pseudo_labels, n_classes), slots, rng)
+        unknown = draw_per_class(
+            [np.flatnonzero(samples.pseudo_labels.cpu().numpy() == n_classes)], budget, rng
+        )
+        targets = torch.cat([known, unknown])
+        return cls(
+            network,
+            torch.cat([samples.source[source], samples.target[targets]]),
+            torch.cat([samples.source_labels[source], samples.pseudo_labels[targets]]),
+            torch.arange(len(source) + len(targets)) >= len(source),
+            samples.progress,
+            settings,
+        )
+
+    def _build(self) -> None:
+        """Pass the support through the layers once, and keep what queries will meet."""
+        v = self.network.backbone(self.x)
+        self.layer_inputs: list[Tensor] = []
+        self.layer_degrees: list[Tensor] = []
+        for layer in self.network.graph_layers:
+            self.layer_inputs.append(v)
+            self.layer_degrees.append(degrees(layer, v))
+            v = layer(v)[0]
+        self.nodes = v
+        if self.settings.ranking.confidence == "similarity":
+            self.means = support_means(
+                v,
+                self.labels,
+                self.is_target,
+                self.network.n_classes,
+                self.progress,
+                self.settings,
+            )
+
+    @torch.no_grad()
+    def score(self, x: npt.NDArray[np.float64]) -> Scores:
+        """Score queries, each on its own: (Q, d) -> `Scores`."""
+        logits = np.empty((len(x), self.network.n_classes))
+        known = np.empty(len(x))
+        for start in range(0, len(x), BATCH):
+            part = x[start : start + BATCH]
+            filled = np.zeros((BATCH, x.shape[1]))
+            filled[: len(part)] = part
+            batch_logits, batch_known = self._score_batch(torch.from_numpy(filled))
+            logits[start : start + BATCH] = batch_logits[: len(part)].numpy()
+            known[start : start + BATCH] = batch_known[: len(part)].numpy()
+        return Scores(logits, known)
+
+    def _score_batch(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        v = self.network.backbone(x)
+        # A target of `fit` may come again: like any node, it is not its own neighbour.
+        itself = torch.cdist(x, self.x, compute_mode="donot_use_mm_for_euclid_dist") < 1e-6
+        for layer, support, degree in zip(
+            self.network.graph_layers, self.layer_inputs, self.layer_degrees, strict=True
+        ):
+            v = attach_queries(layer, v, support, degree, itself)
+        if self.settings.ranking.confidence == "softmax":
+            logits = self.network.classifier(v, torch.full((len(v),), -1))
+            return logits, logits.softmax(dim=1).amax(dim=1)
+        cosine = v @ self.means.t()
+        known, nearest = cosine.max(dim=1)
+        last = self.network.anchored_layer
+        if last is not None and self.progress > 0:
+            similarity = last.similarity(last.edge_logits_between(v, self.nodes))
+            known = known + affinity_margin(
+                similarity.masked_fill(itself, -torch.inf),
+                nearest,
+                self.labels,
+                self.network.n_classes,
+                self.progress,
+                self.settings,
+            )
+        return COSINE_SCALE * cosine, known
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return weights and support as arrays, by name."""
+        weights = {f"network.{k}": v.numpy() for k, v in self.network.state_dict().items()}
+        return {
+            **weights,
+            "support.x": self.x.numpy(),
+            "support.labels": self.labels.numpy(),
+            "support.is_target": self.is_target.numpy(),
+        }
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        n_classes: int,
+        progress: float,
+        settings: PGLSettings,
+    ) -> SupportGraph:
+        """Build the graph again from what `arrays` returned."""
+        x = torch.from_numpy(np.array(arrays["support.x"]))
+        network = PGLNetwork(x.shape[1], n_classes, settings.graph).double()
+        weights = {
+            name.removeprefix("network."): torch.from_numpy(np.array(value))
+            for name, value in arrays.items()
+            if name.startswith("network.")
+        }
+        network.load_state_dict(weights)
+        return cls(
+            network,
+            x,
+            torch.from_numpy(np.array(arrays["support.labels"])),
+            torch.from_numpy(np.array(arrays["support.is_target"])),
+            progress,
+            settings,
+        )

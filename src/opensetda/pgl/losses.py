@@ -1,0 +1,124 @@
+"""The losses, each switchable and weighted by name."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from opensetda.pgl.adversary import Discriminator
+from opensetda.pgl.network import GraphOutput
+from opensetda.pgl.settings import LossSettings
+
+
+def focal_loss(logits: Tensor, labels: Tensor, focusing: float) -> Tensor:
+    r"""Node classification with less weight on what is right already (L_n).
+
+    .. math:: \mathcal{L}_n = -\mathbb{E}\,(1 - p_y)^\rho \log p_y
+
+    Shapes: logits (N, C), labels (N,) -> scalar.
+    """
+    log_p = F.log_softmax(logits, dim=1).gather(1, labels[:, None]).squeeze(1)
+    return -((1 - log_p.exp()).clamp(min=0) ** focusing * log_p).mean()
+
+
+def edge_affinity_loss(logits: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    r"""Binary cross-entropy of raw affinities between labelled nodes (L_e, ours).
+
+    .. math::
+        \mathcal{L}_e = \frac12 \mathbb{E}_{y_i = y_j} [-\log A_{ij}]
+                      + \frac12 \mathbb{E}_{y_i \ne y_j} [-\log (1 - A_{ij})]
+
+    Off-diagonal pairs only; same-class pairs, C - 1 times rarer, get half the weight.
+    A known and an unknown node are a negative pair; two unknown nodes may be of one class
+    or of two, and do not count.
+
+    Shapes: logits (N, N), labels (N,) in 0..C, C for unknown -> scalar.
+    """
+    same, different = labelled_pairs(labels, n_classes)
+    positive = F.softplus(-logits[same])
+    negative = F.softplus(logits[different])
+    parts = [part.mean() for part in (positive, negative) if part.numel()]
+    return torch.stack(parts).mean() if parts else logits.sum() * 0
+
+
+def normalised_edge_loss(edges: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    r"""Binary cross-entropy of the normalised edges (L_e, the paper's).
+
+    .. math::
+        \mathcal{L}_e = -\mathbb{E}\,[\hat Y \log \mathcal{E}
+                        + (1 - \hat Y) \log (1 - \mathcal{E})]
+
+    Shapes: edges (N, N), labels (N,) -> scalar.
+    """
+    known = (labels >= 0) & (labels < n_classes)
+    truth = (labels[:, None] == labels[None, :])[known][:, known]
+    predicted = edges[known][:, known].clamp(1e-7, 1 - 1e-7)
+    return F.binary_cross_entropy(predicted, truth.to(predicted.dtype))
+
+
+def labelled_pairs(labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Mark the pairs of one class and those of two: (N,) -> bool (N, N), bool (N, N)."""
+    labelled = labels >= 0
+    both = labelled[:, None] & labelled[None, :]
+    both &= ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    same = labels[:, None] == labels[None, :]
+    unknown = labels == n_classes
+    return both & same & ~unknown[:, None], both & ~same
+
+
+def domain_loss(
+    discriminator: Discriminator,
+    backbone: Tensor,
+    is_target: Tensor,
+    aligned: Tensor,
+    strength: float,
+) -> Tensor:
+    r"""Adversarial loss on the backbone's features (L_d, Eq. 9).
+
+    .. math::
+        \mathcal{L}_d = -\mathbb{E}_s \log (1 - D(v^{(0)})) - \mathbb{E}_t \log D(v^{(0)})
+
+    Both domains weigh the same. Pseudo-unknown targets have no counterpart in the
+    source: they are left out.
+
+    Shapes: backbone (N, D), is_target (N,), aligned (N,) -> scalar.
+    """
+    if not (is_target & aligned).any() or is_target[aligned].all():
+        return backbone.sum() * 0
+    logits = discriminator(backbone, strength)
+    source = F.softplus(logits[aligned & ~is_target]).mean()
+    target = F.softplus(-logits[aligned & is_target]).mean()
+    return (source + target) / 2
+
+
+def graph_losses(
+    output: GraphOutput,
+    labels: Tensor,
+    is_target: Tensor,
+    discriminator: Discriminator,
+    strength: float,
+    settings: LossSettings,
+) -> dict[str, Tensor]:
+    """Compute the losses that are switched on, by name, weighted; they add up to the total."""
+    n_classes = output.class_logits[0].shape[1]
+    known = (labels >= 0) & (labels < n_classes)
+    losses: dict[str, Tensor] = {}
+    if settings.node:
+        layers = [
+            focal_loss(logits[known], labels[known], settings.focusing)
+            for logits in output.class_logits
+        ]
+        losses["node"] = settings.node * torch.stack(layers).sum()
+    if settings.edge and output.edges:
+        if settings.edge_target == "affinity":
+            layers = [edge_affinity_loss(e, labels, n_classes) for e in output.edge_logits]
+        else:
+            layers = [normalised_edge_loss(e, labels, n_classes) for e in output.edges]
+        losses["edge"] = settings.edge * torch.stack(layers).sum()
+    if settings.adversary:
+        aligned = labels != n_classes
+        losses["adversary"] = settings.adversary * domain_loss(
+            discriminator, output.backbone, is_target, aligned, strength
+        )
+    return losses

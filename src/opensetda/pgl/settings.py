@@ -1,0 +1,277 @@
+"""Every setting of the method, with a sentence each, and the presets made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from opensetda.errors import InputError
+
+_CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class AlignmentSettings:
+    """What happens to feature rows before anything is learned."""
+
+    normalise: bool = True
+    """Scale rows to length one, before and after centring."""
+    centring: Literal["none", "source", "own"] = "own"
+    """The mean that is taken off: none, the source's from both domains, or each domain's own."""
+    components: Count | None = 64
+    """Keep this many principal components of the two domains together; None keeps all features."""
+    whitening: Share = 0.5
+    """Divide component i by its standard deviation to this power: 0 rotates only, 1 whitens."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class EpisodeSettings:
+    """How the graphs of the training are drawn."""
+
+    episodes: Count = 8
+    """B: episodes that are merged into one graph of 2 C B nodes."""
+    node_limit: Count | None = 256
+    """With many classes, take fewer episodes (but two) where the graph would exceed this."""
+    mix_up: bool = True
+    """Put pseudo-labelled targets into support slots, with probability m * alpha."""
+    mix_up_limit: Share = 0.5
+    """The share of the support (and of a class mean) that targets reach at the last step."""
+    labelled_queries: bool = True
+    """A pseudo-labelled target that is drawn as a query brings its pseudo-label along."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class GraphSettings:
+    """The edge and node networks."""
+
+    enabled: bool = True
+    """False classifies the embedding itself, without edges or messages."""
+    layers: Count = 1
+    """L: edge and node updates, one after the other."""
+    form: Literal["anchored", "paper"] = "anchored"
+    """'anchored' starts as cosine edges and plain averaging; 'paper' learns all from scratch."""
+    projection: Count | None = 16
+    """Width of a linear map before pairs are formed; None forms them at full width."""
+    edge_width: Count = 16
+    """h of the edge network: 2 h, then h hidden units."""
+    node_width: Count = 64
+    """Width of the node network's hidden layer ('anchored') or of its output ('paper')."""
+    normalisation: Literal["layer", "batch"] = "layer"
+    """Normalisation within the edge and node networks; 'batch' is the paper's."""
+    neighbours: Count | None = 10
+    """Messages come from this many strongest edges of a node; None takes all."""
+    message: Share = 0.5
+    """Share of a node's new embedding that is its neighbours' ('anchored')."""
+    dropout: Share = 0.0
+    """Dropout in the node network."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class LossSettings:
+    """Weights of the losses; 0 switches one off."""
+
+    node: Weight = 1.0
+    """Focal classification loss of labelled nodes, over all layers."""
+    edge: Weight = 1.0
+    """Binary cross-entropy of edges between labelled nodes (mu)."""
+    adversary: Weight = 0.0
+    """Domain loss with gradient reversal (gamma)."""
+    focusing: Weight = 2.0
+    """rho of the focal loss; 0 is the plain negative log-likelihood."""
+    edge_target: Literal["affinity", "normalised"] = "affinity"
+    """The edge loss sees raw affinities, positives re-weighted, or the paper's normalised edges."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class OptimiserSettings:
+    """Adam, its two groups of parameters and their decay."""
+
+    graph_rate: Weight = 1e-4
+    """Learning rate of graph, classifier and discriminator."""
+    backbone_rate: Weight = 1e-5
+    """Learning rate of the backbone, or of the adapter in its place."""
+    weight_decay: Weight = 5e-5
+    """L2 penalty."""
+    first_step_epochs: Annotated[int, Field(ge=0)] = 0
+    """Epochs at the first step, when only the source has labels."""
+    epochs_per_step: Annotated[int, Field(ge=0)] = 1
+    """Epochs of training at every later step."""
+    iterations_per_epoch: Count | None = 30
+    """Graphs an epoch; None takes as many as show every target once."""
+    decay: Share = 1.0
+    """Factor on the learning rates ..."""
+    decay_every: Count = 4
+    """... every so many epochs."""
+    warm_start: bool = True
+    """Go on from the last step's weights; False starts every step anew."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class RankingSettings:
+    """How all targets are scored and ranked, and how later samples are."""
+
+    confidence: Literal["similarity", "softmax"] = "similarity"
+    """What is ranked: cosine to the class means plus edge affinities, or the softmax."""
+    graph_targets: Count = 1024
+    """Targets that share one graph at the most."""
+    support_nodes: Count = 640
+    """Labelled source samples in that graph at the most, the same number of every class."""
+    draws: Count = 3
+    """K: graphs of other company over which a target's final scores are averaged."""
+    affinity: Weight = 1.0
+    """Weight of the edge affinities to known and unknown support, reached at the last step."""
+    affinity_neighbours: Count = 10
+    """The strongest edges of each kind that count."""
+    class_balance: Share = 0.5
+    """Who is pseudo-labelled first: the surest of all (0), or of every class alike (1)."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class PGLSettings:
+    """All settings; `preset` has the paper's and ours."""
+
+    steps: Count = 10
+    """M = 1 / alpha: steps in which all targets get their pseudo-labels."""
+    alignment: AlignmentSettings = field(default_factory=AlignmentSettings)
+    episodes: EpisodeSettings = field(default_factory=EpisodeSettings)
+    graph: GraphSettings = field(default_factory=GraphSettings)
+    losses: LossSettings = field(default_factory=LossSettings)
+    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
+    ranking: RankingSettings = field(default_factory=RankingSettings)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        if self.ranking.confidence == "similarity" and self.graph.form == "paper":
+            raise ValueError(
+                "ranking.confidence=similarity needs graph.form=anchored; "
+                "the paper's graph is ranked by ranking.confidence=softmax"
+            )
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        """Return the settings of that name; `PRESETS` lists them."""
+        if name not in PRESETS:
+            raise InputError(f"preset {name!r} does not exist; choose one of {', '.join(PRESETS)}")
+        return cls().with_changes(PRESETS[name])
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Self:
+        """Return a copy with settings changed by dotted name, as in ``{"losses.edge": 0.3}``.
+
+        Values may be strings as typed on a command line.
+        """
+        tree = self.to_dict()
+        for name, value in changes.items():
+            *groups, leaf = name.split(".")
+            branch = tree
+            for group in groups:
+                branch = branch.get(group, {})
+                if not isinstance(branch, dict):
+                    branch = {}
+            if leaf not in branch or isinstance(branch[leaf], dict):
+                raise InputError(f"setting {name!r} does not exist; {_suggestion(name, self)}")
+            branch[leaf] = None if value in ("none", "None") and leaf != "centring" else value
+        return self.from_dict(tree)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Check the values and return them as settings."""
+        try:
+            return TypeAdapter(cls).validate_python(dict(values))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            reason = first["msg"].removeprefix("Value error, ")
+            subject = f"setting {name}={first['input']!r}" if name else "settings"
+            raise InputError(f"{subject}: {reason}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def ablations() -> dict[str, dict[str, Any]]:
+        """Return the paper's ablations: what each leaves out, as changes of settings."""
+        return {name: dict(changes) for name, changes in ABLATIONS.items()}
+
+
+def _suggestion(name: str, settings: PGLSettings) -> str:
+    import difflib
+
+    known = [
+        f"{group}.{leaf}" if isinstance(values, dict) else group
+        for group, values in settings.to_dict().items()
+        for leaf in (values if isinstance(values, dict) else [group])
+    ]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(known)}"
+
+
+# The equations of the paper, with the values its section 5 gives. Features enter as they
+# are; a linear map stands in the place of the backbone that the paper trains.
+_PAPER: dict[str, Any] = {
+    "steps": 20,
+    "alignment.normalise": False,
+    "alignment.centring": "none",
+    "alignment.components": None,
+    "alignment.whitening": 0,
+    "episodes.node_limit": None,
+    "episodes.mix_up_limit": 1.0,
+    "episodes.labelled_queries": False,
+    "graph.form": "paper",
+    "graph.projection": None,
+    "graph.normalisation": "batch",
+    "graph.neighbours": None,
+    "graph.dropout": 0.2,
+    "losses.node": 1.0,
+    "losses.edge": 0.3,
+    "losses.adversary": 0.4,
+    "losses.edge_target": "normalised",
+    "optimiser.graph_rate": 1e-4,
+    "optimiser.backbone_rate": 1e-5,
+    "optimiser.weight_decay": 5e-5,
+    "optimiser.first_step_epochs": 4,
+    "optimiser.epochs_per_step": 4,
+    "optimiser.iterations_per_epoch": None,
+    "optimiser.decay": 0.5,
+    "optimiser.decay_every": 4,
+    "ranking.confidence": "softmax",
+    "ranking.class_balance": 0,
+}
+
+
+def _paper(episodes: int, width: int) -> dict[str, Any]:
+    return {
+        **_PAPER,
+        "episodes.episodes": episodes,
+        "graph.edge_width": width,
+        "graph.node_width": width,
+    }
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper-office-home": _paper(episodes=2, width=512),
+    "paper-visda": _paper(episodes=8, width=1024),
+    "paper-syn2real": _paper(episodes=6, width=1024),
+}
+
+# beta is not a setting but the estimator's `openness`; these are the paper's choices.
+PAPER_OPENNESS = {"paper-office-home": 0.6, "paper-visda": 0.85, "paper-syn2real": 0.9}
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "no-progressive-steps": {"steps": 1},
+    "nll-instead-of-focal": {"losses.focusing": 0},
+    "no-graph": {"graph.enabled": False},
+    "no-mix-up": {"episodes.mix_up": False},
+    "no-adversary": {"losses.adversary": 0},
+    "no-edge-loss": {"losses.edge": 0},
+}

@@ -1,0 +1,87 @@
+"""Rows of a matrix that may be larger than memory, read in chunks and in an order of their own."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+
+FloatArray = npt.NDArray[np.floating[Any]]
+IntArray = npt.NDArray[np.intp]
+
+CHUNK_ROWS = 4096
+
+
+class Rows:
+    """Some rows of ``X``, without a copy of them.
+
+    Parameters
+    ----------
+    X : array of shape (n, n_features)
+        May be a memory map: only a chunk at a time is held in memory.
+    index : array of int
+        Which rows, in which order.
+    """
+
+    def __init__(self, X: FloatArray, index: IntArray) -> None:
+        self.X = X
+        self.index = index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return int(self.X.shape[1])
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+        """Yield the place of each chunk within these rows, and the chunk as float32."""
+        for start in range(0, len(self), size):
+            place = slice(start, min(start + size, len(self)))
+            yield place, np.asarray(self.X[self.index[place]], dtype=np.float32)
+            _release_pages(self.X)
+
+    def in_canonical_order(self) -> Rows:
+        """Return the same rows, ordered by their content alone.
+
+        Training draws samples at random and adds numbers up; both depend on the
+        order of the rows. In an order that is a function of the content, the
+        order of the caller's file can neither carry a label nor change a bit.
+        """
+        weights = np.random.default_rng(0).integers(1, 2**63, self.width, dtype=np.uint64)
+        keys = np.empty(len(self), dtype=np.uint64)
+        for place, chunk in self.chunks():
+            # + 0.0 turns -0.0 into 0.0: equal numbers must give equal keys.
+            bits = np.ascontiguousarray(chunk + np.float32(0)).view(np.uint32).astype(np.uint64)
+            keys[place] = ((bits + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64)
+        return Rows(self.X, self.index[np.argsort(keys, kind="stable")])
+
+
+def check_finite(X: FloatArray, name: str = "X") -> None:
+    """Raise an `InputError` that names the first row with NaN or infinity."""
+    for start in range(0, len(X), CHUNK_ROWS):
+        finite = np.isfinite(X[start : start + CHUNK_ROWS]).all(axis=1)
+        if not finite.all():
+            row = start + int(np.argmin(finite))
+            kind = "NaN" if np.isnan(X[row]).any() else "infinity (inf)"
+            raise InputError(
+                f"{name}: row {row} contains {kind}; remove the row or fill in the missing values"
+            )
+        _release_pages(X)
+
+
+def _release_pages(X: FloatArray) -> None:
+    """Give the pages of a read-only memory map back, so that they do not add up to the file."""
+    owner: Any = X
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        if isinstance(owner, np.ndarray) and owner.flags.writeable:
+            return
+        owner = getattr(owner, "base", None)
+    if owner is not None and hasattr(owner, "madvise"):
+        owner.madvise(mmap.MADV_DONTNEED)

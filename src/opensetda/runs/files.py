@@ -1,0 +1,124 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opensetda.errors import InputError
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path` to write to; it becomes `path` if all went well.
+
+    Whatever goes wrong, Ctrl-C included, an earlier `path` stays as it was and
+    nothing half-written stays behind.
+    """
+    aside = _aside(path)
+    try:
+        yield aside
+        os.replace(aside, path)  # noqa: PTH105 - the one name everybody knows for "atomic"
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `path`; it becomes `path` if all went well.
+
+    An earlier folder at `path` is removed after the new one is complete. Folders
+    above `path` that had to be made are removed again if something goes wrong.
+    """
+    path = path.resolve()
+    made = _make_parents(path)
+    aside, earlier = _aside(path), _aside(path)
+    try:
+        aside.mkdir()
+        yield aside
+        if path.exists():
+            path.rename(earlier)
+        try:
+            aside.rename(path)
+        except BaseException:
+            if earlier.exists():
+                earlier.rename(path)
+            raise
+        made.clear()
+    finally:
+        for left in (aside, earlier):
+            shutil.rmtree(left, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def check_writable(path: Path) -> None:
+    """Raise an `InputError` if nothing could be made at `path`; better before than after."""
+    parent = path.resolve().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InputError(f"{path}: {parent} is a file, not a folder; choose another place")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: no permission to write in {parent}; choose another place")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write strict JSON, for people and programs."""
+    text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or raise an `InputError` that names the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: missing; the run is not complete, fit again") from None
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: damaged ({reason}); fit again") from error
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold: numpy's numbers as Python's, null for NaN and infinity."""
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def file_record(path: Path) -> dict[str, Any]:
+    """Return what tells one file from another: where it is, its size and its SHA-256."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": digest}
+
+
+def _aside(path: Path) -> Path:
+    # In the same folder, hence on the same disk: only there a move cannot stop half way.
+    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.partial{path.suffix}")
+
+
+def _make_parents(path: Path) -> list[Path]:
+    """Make the folders above `path`; return those that were made, the deepest first."""
+    missing = []
+    parent = path.parent
+    while not parent.exists():
+        missing.append(parent)
+        parent = parent.parent
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return missing

@@ -1,0 +1,175 @@
+"""The table of predictions: what a person or a program reads after a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+
+if TYPE_CHECKING:
+    from opensetda.base import OpenSetClassifier
+
+_PREDICTED_ROWS = 8192
+_CSV_DIGITS = 6
+
+# "p_unknown" but "p:bike": no class name can collide with the other columns.
+_CLASS_PREFIX = "p:"
+
+
+@dataclass(frozen=True)
+class PredictionTable:
+    """One row a sample, in the order of the file it came from.
+
+    Attributes
+    ----------
+    ids : array of str of shape (n,)
+        Names of the samples; row numbers from 1 if they have none.
+    labels : array of str of shape (n,)
+        A class, or the unknown label.
+    known_scores : array of shape (n,)
+        Higher is more likely known; the scale is the method's own.
+    nearest : array of str of shape (n,)
+        The class the sample would get if nothing were rejected.
+    proba : array of shape (n, C + 1)
+        Probabilities of `classes`, then of unknown.
+    classes : tuple of str
+        The known classes.
+    """
+
+    ids: npt.NDArray[Any]
+    labels: npt.NDArray[Any]
+    known_scores: npt.NDArray[np.float64]
+    nearest: npt.NDArray[Any]
+    proba: npt.NDArray[np.float64]
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def of_targets(cls, classifier: OpenSetClassifier, ids: npt.NDArray[Any] | None) -> Self:
+        """Return the labels of the targets that were in `fit`."""
+        return cls(
+            ids=row_numbers(len(classifier.transduction_)) if ids is None else ids,
+            labels=classifier.transduction_.astype(np.str_),
+            known_scores=classifier.transduction_scores_,
+            nearest=classifier.transduction_nearest_.astype(np.str_),
+            proba=classifier.transduction_proba_,
+            classes=_class_names(classifier),
+        )
+
+    @classmethod
+    def of_samples(
+        cls,
+        classifier: OpenSetClassifier,
+        X: npt.NDArray[np.float32],
+        ids: npt.NDArray[Any] | None,
+    ) -> Self:
+        """Label later samples, a chunk at a time.
+
+        The same as `predict`, `predict_proba` and `decision_function` (whose zero is the
+        rejection threshold), with the rows scored once instead of three times.
+        """
+        logits, known, nearest = [], [], []
+        for start in range(0, len(X), _PREDICTED_ROWS):
+            rows = classifier._check_rows(X[start : start + _PREDICTED_ROWS])
+            scores = classifier._score_rows(rows)
+            logits.append(classifier._with_unknown(scores, classifier.rejection_threshold_))
+            known.append(scores.known)
+            nearest.append(scores.classes.argmax(axis=1))
+        all_logits = np.concatenate(logits)
+        exponentials = np.exp(all_logits - all_logits.max(axis=1, keepdims=True))
+        labels = classifier._decode_labels(all_logits.argmax(axis=1))
+        return cls(
+            ids=row_numbers(len(X)) if ids is None else ids,
+            labels=labels.astype(np.str_),
+            known_scores=np.concatenate(known),
+            nearest=classifier.classes_[np.concatenate(nearest)].astype(np.str_),
+            proba=exponentials / exponentials.sum(axis=1, keepdims=True),
+            classes=_class_names(classifier),
+        )
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow table."""
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {
+            "id": pa.array(self.ids.tolist(), pa.string()),
+            "label": pa.array(self.labels.tolist(), pa.string()),
+            "p_unknown": self.proba[:, -1],
+            "known_score": self.known_scores,
+            "nearest_class": pa.array(self.nearest.tolist(), pa.string()),
+        }
+        for place, name in enumerate(self.classes):
+            columns[_CLASS_PREFIX + name] = self.proba[:, place]
+        return pa.table(columns)
+
+    def write(self, path: Path) -> None:
+        """Write ``.parquet``, with every bit, or ``.csv``, rounded to six digits for people."""
+        import pyarrow as pa
+        import pyarrow.compute
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        table = self.to_arrow()
+        if path.suffix.lower() == ".parquet":
+            pyarrow.parquet.write_table(table, path)
+            return
+        rounded = {
+            name: pyarrow.compute.round(table[name], ndigits=_CSV_DIGITS)
+            if pa.types.is_floating(table[name].type)
+            else table[name]
+            for name in table.column_names
+        }
+        pyarrow.csv.write_csv(pa.table(rounded), path)
+
+    @classmethod
+    def read_parquet(cls, path: Path) -> Self:
+        """Read back a Parquet file that `write` wrote."""
+        table = read_parquet(path)
+        classes = tuple(
+            name.removeprefix(_CLASS_PREFIX)
+            for name in table.column_names
+            if name.startswith(_CLASS_PREFIX)
+        )
+        try:
+            proba = [table[_CLASS_PREFIX + name].to_numpy() for name in classes]
+            return cls(
+                ids=np.array(table["id"].to_pylist(), dtype=np.str_),
+                labels=np.array(table["label"].to_pylist(), dtype=np.str_),
+                known_scores=table["known_score"].to_numpy(),
+                nearest=np.array(table["nearest_class"].to_pylist(), dtype=np.str_),
+                proba=np.column_stack([*proba, table["p_unknown"].to_numpy()]),
+                classes=classes,
+            )
+        except KeyError as error:
+            raise InputError(f"{path}: damaged (no column {error}); fit again") from None
+
+
+def _class_names(classifier: OpenSetClassifier) -> tuple[str, ...]:
+    return tuple(str(name) for name in classifier.classes_.tolist())
+
+
+def row_numbers(n_rows: int) -> npt.NDArray[Any]:
+    """Return "1", "2", ... for samples without names, as the error messages count."""
+    return np.arange(1, n_rows + 1).astype(np.str_)
+
+
+def read_parquet(path: Path) -> Any:
+    """Read a Parquet file of a run folder, or raise an `InputError` that names it."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        raise InputError(f"{path}: missing; the run is not complete, fit again") from None
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: damaged ({reason}); fit again") from error

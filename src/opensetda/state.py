@@ -1,0 +1,88 @@
+"""A fitted classifier as JSON and arrays: what `predict` needs, and nothing to unpickle."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+
+if TYPE_CHECKING:
+    from opensetda.base import OpenSetClassifier
+
+STATE_VERSION = 1
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def pack(classifier: OpenSetClassifier, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON-safe part of a fitted classifier; `values` are the method's own."""
+    parameters, left_out = {}, []
+    for name, value in classifier.get_params(deep=False).items():
+        plain = value.item() if isinstance(value, np.generic) else value
+        if _is_json(plain):
+            parameters[name] = plain
+        else:
+            left_out.append(name)
+    state = {
+        "state_version": STATE_VERSION,
+        "class": type(classifier).__name__,
+        "parameters": parameters,
+        # A listener or a random generator says nothing about later predictions.
+        "parameters_left_out": left_out,
+        "classes": classifier.classes_.tolist(),
+        "classes_dtype": classifier.classes_.dtype.str,
+        "n_features": int(classifier.n_features_in_),
+        "has_target": bool(classifier.has_target_),
+        "openness": float(classifier.openness_),
+        "rejection_threshold": (
+            _pack_float(classifier.rejection_threshold_) if classifier.has_target_ else None
+        ),
+        "values": values,
+    }
+    if hasattr(classifier, "feature_names_in_"):
+        state["feature_names"] = classifier.feature_names_in_.tolist()
+    return state
+
+
+def unpack(cls: type[OpenSetClassifier], state: Mapping[str, Any]) -> OpenSetClassifier:
+    """Return a classifier with the fitted attributes that every method has."""
+    if state.get("state_version") != STATE_VERSION:
+        raise InputError(
+            f"saved model: version {state.get('state_version')!r} is not {STATE_VERSION}; "
+            "fit again with this release"
+        )
+    if state["class"] != cls.__name__:
+        raise InputError(f"saved model: it is a {state['class']}, not a {cls.__name__}")
+    dtype = np.dtype(state["classes_dtype"])
+    if dtype.kind not in "biufU":
+        raise InputError(f"saved model: classes of type {dtype} are not supported")
+    classifier = cls(**state["parameters"])
+    classifier.classes_ = np.array(state["classes"], dtype=dtype)
+    classifier.n_features_in_ = int(state["n_features"])
+    classifier.has_target_ = bool(state["has_target"])
+    classifier.openness_ = float(state["openness"])
+    classifier.history_ = []
+    if classifier.has_target_:
+        classifier.rejection_threshold_ = float(state["rejection_threshold"])
+    if "feature_names" in state:
+        classifier.feature_names_in_ = np.array(state["feature_names"], dtype=object)
+    return classifier
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _pack_float(value: float) -> float | str:
+    """JSON has no infinity; `float` reads its name."""
+    return float(value) if math.isfinite(value) else str(float(value))

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opensetda import ProgressiveClassMeans, SourceOnly, evaluate
+from opensetda.data import digits
+
+
+@pytest.fixture(scope="module")
+def task():
+    return digits.load_digits_task()
+
+
+@pytest.fixture(scope="module")
+def images():
+    mnist, labels = digits._mnist()
+    return digits.count_blocks(mnist[labels < 5]), digits._scikit_learn_digits()[0]
+
+
+def test_protocol(task):
+    assert task.source_features.shape == (2500, 128)
+    assert task.target_features.shape == (1797, 128)
+    assert task.source_features.dtype == task.target_features.dtype == np.float32
+    assert sorted(set(task.source_labels.tolist())) == list("01234")
+    assert sorted(set(task.target_truth.tolist())) == list("0123456789")
+    assert task.split.unknown == tuple("56789")
+    assert task.openness == pytest.approx(896 / 1797)
+
+
+def test_features_are_finite_and_read_only(task):
+    assert np.isfinite(task.source_features).all()
+    assert np.isfinite(task.target_features).all()
+    with pytest.raises(ValueError, match="read-only"):
+        task.target_features[0, 0] = 1
+
+
+def test_both_domains_have_one_size_and_range(images):
+    for domain in images:
+        assert domain.shape[1:] == (8, 8)
+        assert domain.min() == 0
+        assert domain.max() == 1
+        # The digit is as high as the frame.
+        assert (domain.sum(axis=2) > 0).all(axis=1).mean() > 0.9
+
+
+def test_margin_and_scale_of_an_image_do_not_matter():
+    digit = np.zeros((20, 20))
+    digit[:, 8:12] = 1
+    digit[:4, 4:16] = 1
+    larger = np.kron(digit, np.ones((2, 2)))
+    framed = np.pad(digit, 5)
+    blocks = digits.count_blocks(np.stack([digit]))
+    np.testing.assert_array_equal(digits.count_blocks(np.stack([framed])), blocks)
+    np.testing.assert_allclose(digits.count_blocks(np.stack([larger])), blocks, atol=0.26)
+
+
+def test_an_empty_image_has_no_ink_and_no_stroke():
+    blocks = digits.count_blocks(np.zeros((1, 28, 28)))
+    assert not blocks.any()
+    assert not digits.stroke_features(blocks).any()
+
+
+def test_strokes_know_their_direction():
+    image = np.zeros((1, 8, 8))
+    image[:, :, 4:] = 1
+    upright = digits.stroke_features(image).reshape(8, 4, 4)
+    lying = digits.stroke_features(image.transpose(0, 2, 1)).reshape(8, 4, 4)
+    inner = (slice(None), slice(1, 3), slice(1, 3))
+    assert upright[inner].sum(axis=(1, 2)).argmax() == 0
+    assert lying[inner].sum(axis=(1, 2)).argmax() == 2
+
+
+# The table of the module's docstring.
+@pytest.mark.parametrize(
+    ("directions", "cell", "source_only", "class_means"),
+    [(None, None, 67.1, 80.5), (4, 2, 75.9, 82.1), (8, 2, 77.8, 81.6), (8, 1, 75.8, 82.7)],
+)
+def test_table_of_the_features(task, images, directions, cell, source_only, class_means):
+    if directions is None:
+        source, target = (domain.reshape(len(domain), -1) for domain in images)
+    else:
+        source, target = (digits.stroke_features(domain, directions, cell) for domain in images)
+    X = np.concatenate([source, target]).astype(np.float32)
+    y = np.concatenate([task.source_labels, np.full(len(target), "0")])
+    domain = np.repeat([0, -1], [len(source), len(target)])
+    for method, expected in ((SourceOnly, source_only), (ProgressiveClassMeans, class_means)):
+        classifier = method(openness=task.openness).fit(X, y, sample_domain=domain)
+        hos = evaluate(task.target_truth, classifier.transduction_, classifier.classes_).hos
+        assert 100 * hos == pytest.approx(expected, abs=0.3)

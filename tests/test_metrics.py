@@ -1,0 +1,449 @@
+"""The metrics against hand-computed numbers, brute force, scikit-learn and their own laws."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, fields, replace
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score
+
+from opensetda.errors import InputError
+from opensetda.metrics import ClassRow, OpenSetMetrics, evaluate
+
+KNOWN = ["a", "b", "c"]
+ALIENS = ["x", "y"]
+SCALARS = [field.name for field in fields(OpenSetMetrics) if field.name != "per_class"]
+
+
+def column(samples: list[tuple[Any, ...]], index: int) -> list[Any]:
+    return [sample[index] for sample in samples]
+
+
+def evaluate_samples(samples: list[tuple[Any, ...]]) -> OpenSetMetrics:
+    truth, predicted, score, nearest = (column(samples, index) for index in range(4))
+    return evaluate(truth, predicted, KNOWN, known_score=score, nearest_class=nearest)
+
+
+# Few distinct scores make ties common; the wide floats look for overflow and underflow.
+scores = st.sampled_from([0.0, -0.0, 0.25, 0.5, 1.0]) | st.floats(
+    allow_nan=False, allow_infinity=False
+)
+samples_of_any_kind = st.lists(
+    st.tuples(
+        st.sampled_from(KNOWN + ALIENS),
+        st.sampled_from([*KNOWN, "unknown"]),
+        scores,
+        st.sampled_from(KNOWN),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def with_every_class(samples: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [*samples, *((label, "a", 0.5, "b") for label in KNOWN + ALIENS)]
+
+
+samples_of_every_class = samples_of_any_kind.map(with_every_class)
+
+
+class TestHandComputed:
+    truth = ("a", "a", "a", "a", "b", "b", "x", "x", "x", "y")
+    predicted = ("a", "a", "b", "unknown", "b", "unknown", "unknown", "unknown", "a", "b")
+    score = (0.9, 0.8, 0.7, 0.2, 0.6, 0.3, 0.1, 0.2, 0.95, 0.6)
+    nearest = ("a", "a", "b", "a", "b", "b", "a", "b", "a", "b")
+
+    @pytest.fixture
+    def metrics(self) -> OpenSetMetrics:
+        return evaluate(
+            self.truth,
+            self.predicted,
+            ["a", "b", "c"],
+            known_score=self.score,
+            nearest_class=self.nearest,
+        )
+
+    def test_accuracies(self, metrics: OpenSetMetrics) -> None:
+        assert metrics.all == 5 / 10
+        assert metrics.os_star == 1 / 2  # a: 2 of 4, b: 1 of 2; c has no sample
+        assert metrics.unk == 2 / 4
+        assert metrics.os == (1 / 2 + 1 / 2 + 2 / 4) / 3
+        assert metrics.unk_per_class == (2 / 3 + 0) / 2
+        assert metrics.hos == 1 / 2
+
+    def test_areas(self, metrics: OpenSetMetrics) -> None:
+        # Pairs won by a known, of 6 each: 6 against 0.1, 5.5 against 0.2, none against 0.95,
+        # 3.5 against 0.6.
+        assert metrics.auroc == 15 / 24
+        # The same without the third sample, whose nearest class is wrong.
+        assert metrics.oscr == (5 + 4.5 + 0 + 2.5) / 24
+
+    def test_rows(self, metrics: OpenSetMetrics) -> None:
+        a, b, c, x, y = metrics.per_class
+        assert a == ClassRow("a", "known", 4, 2, 0.5, "b", 1)  # b and unknown tie: b comes first
+        assert b == ClassRow("b", "known", 2, 1, 0.5, "unknown", 1)
+        assert x == ClassRow("x", "unknown", 3, 2, 2 / 3, "a", 1)
+        assert y == ClassRow("y", "unknown", 1, 0, 0.0, "b", 1)
+        assert math.isnan(c.accuracy)
+        assert replace(c, accuracy=0.0) == ClassRow("c", "known", 0, 0, 0.0, None, 0)
+
+    def test_the_most_frequent_mistake_is_named(self) -> None:
+        row = evaluate(list("aaaaab"), list("abcccb"), KNOWN).per_class[0]
+        assert (row.confused_with, row.confused_count) == ("c", 3)
+
+    def test_harmonic_mean_of_unequal_parts(self) -> None:
+        metrics = evaluate(["a", "x", "x", "x", "x"], ["a", "unknown", "a", "a", "a"], ["a"])
+        assert metrics.hos == 2 * 1 * 0.25 / 1.25
+
+
+class TestLaws:
+    @given(samples_of_any_kind)
+    def test_values_are_fractions(self, samples: list[tuple[Any, ...]]) -> None:
+        metrics = evaluate_samples(samples)
+        for name in SCALARS:
+            value = getattr(metrics, name)
+            assert math.isnan(value) or 0 <= value <= 1, name
+        assert sum(row.n for row in metrics.per_class) == len(samples)
+        for row in metrics.per_class:
+            assert row.confused_count <= row.n - row.correct
+            assert (row.confused_with is None) == (row.n == row.correct)
+
+    @given(samples_of_any_kind, st.data())
+    def test_row_order_means_nothing(
+        self, samples: list[tuple[Any, ...]], data: st.DataObject
+    ) -> None:
+        shuffled = data.draw(st.permutations(samples))
+        assert evaluate_samples(shuffled).to_dict() == evaluate_samples(samples).to_dict()
+
+    @given(samples_of_any_kind, st.permutations(range(6)))
+    def test_names_mean_nothing(self, samples: list[tuple[Any, ...]], numbers: list[int]) -> None:
+        number_of = dict(zip([*KNOWN, *ALIENS, "unknown"], numbers, strict=True))
+        renamed = evaluate(
+            np.array([number_of[label] for label in column(samples, 0)]),
+            np.array([number_of[label] for label in column(samples, 1)]),
+            [number_of[label] for label in reversed(KNOWN)],
+            unknown_label=np.int64(number_of["unknown"]),
+            known_score=np.array(column(samples, 2)),
+            nearest_class=np.array([number_of[label] for label in column(samples, 3)]),
+        ).to_dict()
+        original = evaluate_samples(samples).to_dict()
+        assert [renamed[name] for name in SCALARS] == [original[name] for name in SCALARS]
+        rows_renamed = {row["label"]: row["correct"] for row in renamed["per_class"]}
+        assert rows_renamed == {
+            number_of[row["label"]]: row["correct"] for row in original["per_class"]
+        }
+
+    @given(samples_of_any_kind)
+    def test_only_the_order_of_the_scores_matters(self, samples: list[tuple[Any, ...]]) -> None:
+        ranks = np.unique(column(samples, 2), return_inverse=True)[1]
+        ranked = [
+            (*sample[:2], 1e-300 * (rank - 3), sample[3])
+            for sample, rank in zip(samples, ranks, strict=True)
+        ]
+        assert evaluate_samples(ranked).to_dict() == evaluate_samples(samples).to_dict()
+
+    @given(samples_of_every_class)
+    def test_hos_lies_between_its_parts(self, samples: list[tuple[Any, ...]]) -> None:
+        metrics = evaluate_samples(samples)
+        low, high = sorted([metrics.os_star, metrics.unk])
+        assert low - 1e-12 <= metrics.hos <= (low + high) / 2 + 1e-12
+        assert (metrics.hos == 0) == (low == 0)
+
+    @given(samples_of_every_class)
+    def test_identity_of_the_paper(self, samples: list[tuple[Any, ...]]) -> None:
+        metrics = evaluate_samples(samples)
+        n_known = len(KNOWN)
+        unk = (n_known + 1) * metrics.os - n_known * metrics.os_star
+        assert unk == pytest.approx(metrics.unk, abs=1e-12)
+
+    @given(st.lists(st.sampled_from(KNOWN + ALIENS)).map(lambda drawn: drawn + KNOWN + ALIENS))
+    def test_perfect_predictions(self, truth: list[str]) -> None:
+        metrics = evaluate(
+            truth,
+            [label if label in KNOWN else "unknown" for label in truth],
+            KNOWN,
+            known_score=[0.1 if label in KNOWN else -0.1 for label in truth],
+            nearest_class=[label if label in KNOWN else "a" for label in truth],
+        )
+        assert [getattr(metrics, name) for name in SCALARS] == [1.0] * len(SCALARS)
+
+    @given(samples_of_every_class)
+    def test_everything_rejected(self, samples: list[tuple[Any, ...]]) -> None:
+        metrics = evaluate(column(samples, 0), ["unknown"] * len(samples), KNOWN)
+        assert (metrics.unk, metrics.unk_per_class, metrics.os_star, metrics.hos) == (1, 1, 0, 0)
+        assert metrics.os == 1 / (len(KNOWN) + 1)
+
+    @given(samples_of_every_class)
+    def test_a_constant_score_says_nothing(self, samples: list[tuple[Any, ...]]) -> None:
+        truth, predicted = column(samples, 0), column(samples, 1)
+        assert evaluate(truth, predicted, KNOWN, known_score=[7] * len(truth)).auroc == 0.5
+
+    @given(samples_of_every_class)
+    def test_a_reversed_score_mirrors_auroc(self, samples: list[tuple[Any, ...]]) -> None:
+        reversed_score = [(*sample[:2], -sample[2], sample[3]) for sample in samples]
+        mirrored = evaluate_samples(reversed_score).auroc
+        assert mirrored == pytest.approx(1 - evaluate_samples(samples).auroc)
+
+    @given(samples_of_every_class)
+    def test_oscr_stays_below_auroc_and_the_closed_set_accuracy(
+        self, samples: list[tuple[Any, ...]]
+    ) -> None:
+        metrics = evaluate_samples(samples)
+        right = [sample[0] == sample[3] for sample in samples if sample[0] in KNOWN]
+        assert metrics.oscr <= metrics.auroc
+        assert metrics.oscr <= np.mean(right) + 1e-12
+
+    @given(samples_of_every_class)
+    def test_oscr_is_auroc_if_every_known_is_classified_right(
+        self, samples: list[tuple[Any, ...]]
+    ) -> None:
+        right = [(t, p, s, t if t in KNOWN else nearest) for t, p, s, nearest in samples]
+        metrics = evaluate_samples(right)
+        assert metrics.oscr == metrics.auroc
+
+
+class TestAgainstOthers:
+    @given(samples_of_any_kind)
+    def test_all_is_the_accuracy(self, samples: list[tuple[Any, ...]]) -> None:
+        pooled = [label if label in KNOWN else "unknown" for label in column(samples, 0)]
+        accuracy = accuracy_score(pooled, column(samples, 1))
+        assert evaluate_samples(samples).all == pytest.approx(accuracy)
+
+    @given(samples_of_every_class)
+    def test_os_is_the_balanced_accuracy(self, samples: list[tuple[Any, ...]]) -> None:
+        pooled = [label if label in KNOWN else "unknown" for label in column(samples, 0)]
+        balanced = balanced_accuracy_score(pooled, column(samples, 1))
+        assert evaluate_samples(samples).os == pytest.approx(balanced)
+
+    @given(samples_of_every_class)
+    def test_auroc_counts_pairs(self, samples: list[tuple[Any, ...]]) -> None:
+        known = [sample[2] for sample in samples if sample[0] in KNOWN]
+        unknown = [sample[2] for sample in samples if sample[0] in ALIENS]
+        won = [(k > u) + (k == u) / 2 for k, u in product(known, unknown)]
+        assert evaluate_samples(samples).auroc == pytest.approx(np.mean(won))
+
+    def test_auroc_of_scikit_learn(self) -> None:
+        rng = np.random.default_rng(0)
+        truth = rng.integers(0, 5, 500)
+        score = (rng.normal(truth < 3).round(1) * 3).astype(np.float32)
+        metrics = evaluate(truth, np.zeros(500, int), [0, 1, 2], known_score=score)
+        assert metrics.auroc == pytest.approx(roc_auc_score(truth < 3, score), abs=1e-12)
+        assert 0.6 < metrics.auroc < 0.95
+
+    @given(samples_of_every_class)
+    def test_oscr_sweeps_thresholds(self, samples: list[tuple[Any, ...]]) -> None:
+        known = [sample for sample in samples if sample[0] in KNOWN]
+        unknown = [sample for sample in samples if sample[0] in ALIENS]
+        curve = [(0.0, 0.0)]
+        for threshold in sorted({sample[2] for sample in samples}, reverse=True):
+            kept_right = [truth == nearest and s >= threshold for truth, _, s, nearest in known]
+            curve.append((np.mean([u[2] >= threshold for u in unknown]), np.mean(kept_right)))
+        area = sum(
+            (right - left) * (low + high) / 2 for (left, low), (right, high) in pairwise(curve)
+        )
+        assert evaluate_samples(samples).oscr == pytest.approx(area, abs=1e-12)
+
+
+class TestEdgeCases:
+    def test_known_class_without_sample_is_left_out(self) -> None:
+        metrics = evaluate(["a", "b", "x"], ["a", "a", "unknown"], KNOWN)
+        assert (metrics.os_star, metrics.os) == (1 / 2, 2 / 3)
+
+    def test_no_unknown_sample(self) -> None:
+        metrics = evaluate(
+            ["a", "b"], ["a", "unknown"], KNOWN, known_score=[1, 0], nearest_class=["a", "b"]
+        )
+        for name in ("unk", "unk_per_class", "hos", "auroc", "oscr"):
+            assert math.isnan(getattr(metrics, name)), name
+        assert metrics.os == metrics.os_star == metrics.all == 1 / 2
+
+    def test_no_known_sample(self) -> None:
+        metrics = evaluate(
+            ["x", "y", "y"],
+            ["unknown", "a", "a"],
+            KNOWN,
+            known_score=[1, 0, 0],
+            nearest_class=["a", "a", "a"],
+        )
+        for name in ("os_star", "hos", "auroc", "oscr"):
+            assert math.isnan(getattr(metrics, name)), name
+        assert metrics.os == metrics.unk == metrics.all == 1 / 3
+        assert metrics.unk_per_class == 1 / 2
+
+    def test_hos_of_two_zeros_is_zero(self) -> None:
+        assert evaluate(["a", "x"], ["b", "b"], KNOWN).hos == 0
+
+    def test_without_score_or_nearest_class(self) -> None:
+        truth, predicted = ["a", "x"], ["a", "unknown"]
+        neither = evaluate(truth, predicted, KNOWN)
+        assert (neither.auroc, neither.oscr) == (None, None)
+        only_score = evaluate(truth, predicted, KNOWN, known_score=[1, 0])
+        assert (only_score.auroc, only_score.oscr) == (1, None)
+        only_nearest = evaluate(truth, predicted, KNOWN, nearest_class=["a", "a"])
+        assert (only_nearest.auroc, only_nearest.oscr) == (None, None)
+
+    def test_unknown_label_in_the_truth_is_an_unknown_class(self) -> None:
+        metrics = evaluate(["a", "unknown"], ["a", "unknown"], ["a"])
+        assert metrics.unk == 1
+        assert metrics.per_class[1].label == "unknown"
+
+    def test_numbers_beside_text(self) -> None:
+        metrics = evaluate([3, "moon", 7, 4], [3, "unknown", "unknown", 4], [4, 3])
+        assert metrics.all == 1
+        assert [row.label for row in metrics.per_class] == [4, 3, 7, "moon"]
+
+    @pytest.mark.parametrize("container", [list, tuple, np.array, lambda v: np.array(v, object)])
+    @pytest.mark.parametrize(
+        ("labels", "unknown"), [(["b", "a", "z"], "?"), ([2, 1, 9], 0), ([2.5, 1.0, 9.0], 0)]
+    )
+    def test_containers_and_label_types(
+        self, container: Any, labels: list[Any], unknown: Any
+    ) -> None:
+        metrics = evaluate(
+            container(labels),
+            container([*labels[:2], unknown]),
+            container(labels[:2]),
+            unknown_label=unknown,
+            known_score=container([1, 2, 0]),
+            nearest_class=container([*labels[:2], labels[0]]),
+        )
+        assert [getattr(metrics, name) for name in SCALARS] == [1.0] * len(SCALARS)
+        assert [row.label for row in metrics.per_class] == labels
+        assert type(metrics.per_class[0].label) is type(labels[0])
+
+    def test_pandas_columns(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        truth = pandas.Series(["a", "x"], index=[5, 3], dtype="category")
+        predicted = pandas.Series(["a", "unknown"], dtype="string")
+        score = pandas.Series([1.0, 0.0], index=[9, 8])
+        metrics = evaluate(truth, predicted, pandas.Index(["a"]), known_score=score)
+        assert (metrics.all, metrics.auroc) == (1, 1)
+        with pytest.raises(InputError, match=r"y_true: row 1 has no label \(<NA>\)"):
+            evaluate(pandas.Series(["a", None], dtype="string"), predicted, ["a"])
+
+    def test_labels_inside_a_list_may_be_numpy_scalars(self) -> None:
+        metrics = evaluate([np.int64(3), np.array(8)], [np.array(3), "unknown"], [np.int32(3)])
+        assert metrics.all == 1
+        assert [type(row.label) for row in metrics.per_class] == [int, int]
+
+    def test_order_of_the_classes_does_not_change_the_last_bit(self) -> None:
+        truth = [label for label in KNOWN for _ in range(10)]
+        predicted = [*"a", *"b" * 9, *"bb", *"a" * 8, *"ccc", *"a" * 7]
+        assert (0.1 + 0.2 + 0.3) / 3 != (0.3 + 0.2 + 0.1) / 3
+        forward, backward = (evaluate(truth, predicted, order) for order in (KNOWN, KNOWN[::-1]))
+        assert [row.accuracy for row in forward.per_class] == [0.1, 0.2, 0.3]
+        assert forward.os_star == backward.os_star
+
+    def test_result_is_frozen(self) -> None:
+        metrics = evaluate(["a"], ["a"], ["a"])
+        with pytest.raises(FrozenInstanceError):
+            metrics.all = 0.0  # type: ignore[misc]
+
+    def test_inputs_are_only_read(self) -> None:
+        truth = np.array(["b", "x", "a"], dtype=object)
+        predicted = np.array(["b", "unknown", "b"])
+        known, nearest = np.array(["b", "a"]), np.array(["b", "a", "b"])
+        score = np.array([0.3, 0.9, 0.1])
+        arrays = [truth, predicted, known, nearest, score]
+        copies = [array.copy() for array in arrays]
+        for array in arrays:
+            array.setflags(write=False)
+        evaluate(truth, predicted, known, known_score=score, nearest_class=nearest)
+        assert all((a == b).all() for a, b in zip(arrays, copies, strict=True))
+
+    def test_import_does_not_wait_for_torch(self) -> None:
+        code = "import sys, opensetda.metrics; sys.exit('torch' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class TestToDict:
+    @given(samples_of_any_kind)
+    def test_is_strict_json(self, samples: list[tuple[Any, ...]]) -> None:
+        metrics = evaluate_samples(samples)
+        as_dict = metrics.to_dict()
+        assert json.loads(json.dumps(as_dict, allow_nan=False)) == as_dict
+        for name in SCALARS:
+            value = getattr(metrics, name)
+            assert as_dict[name] == (None if math.isnan(value) else value)
+
+    def test_every_field_is_there(self) -> None:
+        as_dict = evaluate(["a", "x"], ["a", "a"], ["a"]).to_dict()
+        assert list(as_dict) == [*SCALARS, "per_class"]
+        assert as_dict["auroc"] is None
+        assert as_dict["per_class"][1] == {
+            "label": "x",
+            "kind": "unknown",
+            "n": 1,
+            "correct": 0,
+            "accuracy": 0.0,
+            "confused_with": "a",
+            "confused_count": 1,
+        }
+
+    def test_numpy_scalars_and_other_labels(self) -> None:
+        row = ClassRow(("left", 1), "known", np.int64(2), 2, np.float32("nan"), np.str_("b"), 0)
+        as_dict = row.to_dict()
+        assert as_dict["label"] == "('left', 1)"
+        assert [type(as_dict[name]) for name in ("n", "confused_with")] == [int, str]
+        assert as_dict["accuracy"] is None
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"y_true": []}, "y_true: there is no sample"),
+            ({"y_true": None}, "y_true: expected a list of labels, got NoneType"),
+            ({"y_true": ["a", ["b"], "x"]}, r"y_true: row 1 is \['b'\]; .* flat list"),
+            ({"y_true": np.array([["a"], ["b"], ["x"]])}, r"y_true: row 0 is \['a'\]"),
+            ({"y_true": ["a", None, "x"]}, r"y_true: row 1 has no label \(None\)"),
+            ({"y_true": ["a", "b", math.nan]}, r"y_true: row 2 has no label \(nan\)"),
+            ({"y_pred": ["a", "b"]}, "y_pred: 2 rows, but y_true has 3"),
+            ({"y_pred": ["a", "b", "x"]}, "y_pred: row 2 is 'x', neither .* label 'unknown'"),
+            ({"y_pred": ["a", math.nan, "b"]}, "y_pred: row 1 is nan, neither"),
+            ({"known_classes": []}, "known_classes: there is none"),
+            ({"known_classes": ["a", "b", "a"]}, "known_classes: 'a' is there twice"),
+            ({"known_classes": ["a", "b", None]}, "known_classes: row 2 is None"),
+            ({"unknown_label": "b"}, "unknown_label='b' is a known class"),
+            ({"unknown_label": ["?"]}, r"unknown_label: row 0 is \['\?'\]"),
+            ({"known_score": [0, 1]}, r"known_score: expected 3 numbers.*shape \(2,\)"),
+            ({"known_score": [[0], [1], [2]]}, r"known_score: .*shape \(3, 1\)"),
+            ({"known_score": ["sure", 1, 2]}, "known_score: not all are numbers"),
+            ({"known_score": [0, None, math.nan]}, "known_score: row 1 is nan; give finite"),
+            ({"known_score": [0, 1, -math.inf]}, "known_score: row 2 is -inf; give finite"),
+            ({"nearest_class": ["a"]}, "nearest_class: 1 rows, but y_true has 3"),
+            ({"nearest_class": ["a", "b", "unknown"]}, "nearest_class: row 2 is 'unknown', not"),
+        ],
+    )
+    def test_one_line_that_names_the_place(self, changes: dict[str, Any], message: str) -> None:
+        arguments = {
+            "y_true": ["a", "b", "x"],
+            "y_pred": ["a", "b", "unknown"],
+            "known_classes": ["a", "b"],
+        }
+        with pytest.raises(InputError, match=message) as caught:
+            evaluate(**(arguments | changes))
+        assert "\n" not in str(caught.value)
+
+    def test_numbers_read_as_text_are_not_taken_for_unknowns(self) -> None:
+        with pytest.raises(InputError, match=r"y_true: row 0 is '3' \(str\).* 3 \(int\)"):
+            evaluate(["3", "8"], [3, "unknown"], [3, 4])
+
+    @given(samples_of_any_kind, st.data())
+    def test_the_first_impossible_prediction_is_named(
+        self, samples: list[tuple[Any, ...]], data: st.DataObject
+    ) -> None:
+        truth, predicted = column(samples, 0), column(samples, 1)
+        row = data.draw(st.integers(0, len(samples) - 1))
+        predicted[row] = data.draw(st.sampled_from([*ALIENS, "", "A", "a\n", 0, None]))
+        with pytest.raises(InputError, match=rf"^y_pred: row {row} is "):
+            evaluate(truth, predicted, KNOWN)
