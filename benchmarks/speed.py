@@ -20,13 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 
 from opensetda.pgl.episodes import EpisodeSampler
 from opensetda.pgl.inference import LabelledSamples
-from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
-from opensetda.pgl.training import make_optimiser, training_iteration
+from opensetda.pgl.training import Trainer
 from reference import ReferencePairs
 
 SIZES = {"office-home": (25, 2, 2048, 512), "syn2real": (12, 6, 2048, 1024)}
@@ -48,11 +46,11 @@ def make_iteration(variant: str, size: tuple[int, int, int, int]) -> Callable[[]
         # The default preset works on principal components: rows arrive at that width.
         features = settings.alignment.components or features
     torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    network = PGLNetwork(features, n_classes, settings.graph)
+    trainer = Trainer(features, n_classes, settings, np.random.default_rng(0))
     if variant == "reference":
+        network = trainer.network
         network.layers[0].pairs = ReferencePairs(network.layers[0].pairs)
-    optimiser = make_optimiser(network, settings.optimiser)
+        trainer.use_network(network)
     y = np.repeat(np.arange(n_classes), 20)
     samples = LabelledSamples(
         torch.randn(len(y), features),
@@ -62,16 +60,7 @@ def make_iteration(variant: str, size: tuple[int, int, int, int]) -> Callable[[]
         progress=0.0,
     )
     sampler = EpisodeSampler(y, np.full(1000, -1), n_classes, 0.0, settings.episodes)
-    accelerator = Accelerator()
-    network.train()
-
-    def iteration() -> float:
-        losses = training_iteration(
-            network, optimiser, sampler, samples, settings, rng, accelerator, strength=1.0
-        )
-        return sum(losses.values())
-
-    return iteration
+    return lambda: sum(trainer.iterate(sampler, samples, strength=1.0).values())
 
 
 def measure_time(size: tuple[int, int, int, int], rounds: int) -> dict[str, float]:

@@ -300,9 +300,9 @@ def test_labels_of_every_step_are_kept(tmp_path):
     assert set(steps[2].tolist()) == {"unknown"}
 
 
-def test_a_method_without_steps_has_its_last(run, classifier):
+def test_every_step_is_kept_and_the_last_is_the_answer(run, classifier):
     steps = run.steps()
-    assert list(steps) == [10]
+    assert list(steps) == list(range(1, 11))
     np.testing.assert_array_equal(steps[10], classifier.transduction_)
 
 
@@ -393,7 +393,7 @@ def test_a_good_run_is_called_good(run):
     assert evaluation.steps[10].hos == 1
     values = evaluation.to_dict()
     assert json.loads(json.dumps(values, allow_nan=False)) == values
-    assert values["steps"][0]["step"] == 10
+    assert values["steps"][-1]["step"] == 10
     assert evaluation.n_ignored == 0
 
 

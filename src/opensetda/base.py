@@ -26,6 +26,9 @@ from opensetda.rows import FloatArray, IntArray, Rows, check_finite
 
 Vector = npt.NDArray[np.float64]
 
+# Later samples are scored so many at a time.
+SCORED_ROWS = 64
+
 
 class Scores(NamedTuple):
     """What a method thinks of some samples.
@@ -85,7 +88,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     @abstractmethod
     def _score_rows(self, X: FloatArray) -> Scores:
-        """Score later samples, each on its own."""
+        """Score later samples, each on its own; called with `SCORED_ROWS` rows at a time."""
 
     @abstractmethod
     def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -207,9 +210,24 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         check_finite(X)
         return np.asarray(X)
 
+    def _score_later(self, X: Any) -> Scores:
+        """Check later samples and score them, in blocks of one size, the last one filled up.
+
+        BLAS rounds a product of one row in another way than one of many. In blocks of one
+        size a sample gets the same answer alone as in company, to the bit.
+        """
+        rows = self._check_rows(X)
+        blocks = []
+        for start in range(0, len(rows), SCORED_ROWS):
+            part = rows[start : start + SCORED_ROWS]
+            filled = np.zeros((SCORED_ROWS, rows.shape[1]), dtype=rows.dtype)
+            filled[: len(part)] = part
+            blocks.append([values[: len(part)] for values in self._score_rows(filled)])
+        return Scores(*(np.concatenate(values) for values in zip(*blocks, strict=True)))
+
     def _logits(self, X: Any) -> npt.NDArray[np.float64]:
         """Logits of the known classes and, if there were targets, of unknown."""
-        scores = self._score_rows(self._check_rows(X))
+        scores = self._score_later(X)
         if not self.has_target_:
             return scores.classes
         return self._with_unknown(scores, self.rejection_threshold_)
@@ -235,7 +253,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
         Without targets in `fit`: the class scores, in scikit-learn's shape.
         """
-        scores = self._score_rows(self._check_rows(X))
+        scores = self._score_later(X)
         if self.has_target_:
             return np.asarray(scores.known - self.rejection_threshold_)
         if len(self.classes_) == 2:
@@ -278,7 +296,8 @@ def check_openness(openness: Any) -> float:
             f"openness={openness!r}: estimating the share of unknowns is not available yet; "
             "give a number in [0, 1)"
         )
-    if isinstance(openness, bool) or not 0 <= openness < 1:
+    number = isinstance(openness, int | float | np.number) and not isinstance(openness, bool)
+    if not number or not 0 <= openness < 1:
         raise InputError(f"openness={openness!r}: give the share of unknowns, a number in [0, 1)")
     return float(openness)
 

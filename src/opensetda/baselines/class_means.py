@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier, Scores
+from opensetda.errors import InputError
 from opensetda.pgl.alignment import unit_rows
 from opensetda.pgl.pseudo_labels import rank_pseudo_labels
 from opensetda.rows import FloatArray, IntArray, Rows
@@ -33,6 +34,11 @@ class ProgressiveClassMeans(OpenSetClassifier):
         M, the number of steps.
     unknown_label : default="unknown"
         What unknowns are called.
+
+    Attributes
+    ----------
+    step_labels_ : array of int of shape (steps, n_targets)
+        The label of every target at every step, as an index into `classes_`; C is unknown.
     """
 
     def __init__(
@@ -46,6 +52,8 @@ class ProgressiveClassMeans(OpenSetClassifier):
     _margin_scale = 16.0
 
     def _fit_domains(self, source: Rows, y: IntArray, target: Rows) -> Scores:
+        if self.steps < 1:
+            raise InputError(f"steps={self.steps!r}: give a whole number above 0")
         n_classes = len(self.classes_)
         centre, source_unit = _centre_and_normalise(source)
         source_means = unit_rows(_class_means(source_unit, y, n_classes))
@@ -54,19 +62,21 @@ class ProgressiveClassMeans(OpenSetClassifier):
         if not len(target):
             return self._scores(similarity)
         self.centre_, target_unit = _centre_and_normalise(target)
+        step_labels = []
         for step in range(self.steps):
             similarity = target_unit @ self.means_.T
             known_score = similarity.max(axis=1).astype(np.float64)
+            ranked = (known_score, similarity.argmax(axis=1), self.openness_)
+            step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             self.history_.append({"step": step + 1, "mean_score": float(known_score.mean())})
             if step + 1 < self.steps:
                 moved = (step + 1) / self.steps
-                labels = rank_pseudo_labels(
-                    known_score, similarity.argmax(axis=1), self.openness_, moved, n_classes
-                )
+                labels = rank_pseudo_labels(*ranked, moved, n_classes)
                 target_means = _class_means(target_unit, labels, n_classes, empty=source_means)
                 self.means_ = unit_rows(
                     (1 - moved) * source_means + moved * unit_rows(target_means)
                 )
+        self.step_labels_ = np.stack(step_labels)[:, np.argsort(target.index)]
         return self._scores(similarity)
 
     def _score_rows(self, X: FloatArray) -> Scores:

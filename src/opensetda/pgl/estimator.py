@@ -106,8 +106,8 @@ class PGLClassifier(OpenSetClassifier):
     def _threshold(self, target: Rows, known_score: Vector, labels: IntArray) -> float:
         # In canonical order the first rows are a random sample.
         sample = Rows(target.X, target.index[:THRESHOLD_ROWS])
-        parts = [self._score_rows(chunk) for _, chunk in sample.chunks()]
-        known = np.concatenate([part.known for part in parts])
+        rows = np.concatenate([chunk for _, chunk in sample.chunks()])
+        known = self._score_later(rows).known
         nearest = np.zeros(len(known), dtype=np.intp)
         ranked = rank_pseudo_labels(known, nearest, self.openness_, 1.0, 1)
         return threshold_between(known, ranked == 1)
@@ -136,7 +136,8 @@ class PGLClassifier(OpenSetClassifier):
         self._alignment = Alignment(self.settings_.alignment)
         self._alignment.source_mean = arrays["alignment.source_mean"]
         self._alignment.target_mean = arrays["alignment.target_mean"]
-        self._alignment.projection = arrays.get("alignment.projection")
+        if self.settings_.alignment.components is not None:
+            self._alignment.projection = arrays["alignment.projection"]
         self._support = SupportGraph.from_arrays(
             arrays, len(self.classes_), float(values["progress"]), self.settings_
         )

@@ -65,9 +65,7 @@ class PaperLayer(nn.Module):
         self.projection = (
             nn.Identity() if settings.projection is None else nn.Linear(width, pair_width)
         )
-        self.pairs = PairNetwork(
-            pair_width, settings.edge_width, settings.normalisation, zero_start=False
-        )
+        self.pairs = PairNetwork(pair_width, settings.edge_width, settings.normalisation)
         hidden, out = 2 * settings.node_width, settings.node_width
         norm = nn.BatchNorm1d if settings.normalisation == "batch" else nn.LayerNorm
         self.node = nn.Sequential(
@@ -123,25 +121,21 @@ class AnchoredLayer(nn.Module):
     r"""A layer that starts from what cosine similarity knows.
 
     .. math::
-        A_{ij} &= \sigma(k (\cos(v_i, v_j) - t) + G_E(|P v_i - P v_j|)) \\
+        A_{ij} &= \sigma(k (\cos(P v_i, P v_j) - t)) \\
         \hat v_i &= \operatorname{unit}\Big(\sum_{j \in N(i)} \mathcal{E}_{ij} v_j\Big) \\
         v_i' &= \operatorname{unit}((1 - \lambda) v_i + \lambda \hat v_i + G_N([v_i; \hat v_i]))
 
-    The last maps of G_E and G_N start at zero: the untrained layer averages each node
-    with its nearest neighbours, and training adds to that.
+    P starts as the identity and the last map of G_N at zero: the untrained layer averages
+    each node with its nearest neighbours, and training adds to that. The learned cosine
+    stands where the paper has a network on |v_i - v_j|: as symmetric, and one product of
+    matrices for all pairs.
 
     Shapes: v (N, D), unit rows -> v' (N, D), edge logits (N, N), edges (N, N).
     """
 
     def __init__(self, width: int, settings: GraphSettings) -> None:
         super().__init__()
-        pair_width = settings.projection or width
-        self.projection = (
-            nn.Identity() if settings.projection is None else nn.Linear(width, pair_width)
-        )
-        self.pairs = PairNetwork(
-            pair_width, settings.edge_width, settings.normalisation, zero_start=True
-        )
+        self.metric = zero_linear(width, width)
         self.sharpness = nn.Parameter(torch.tensor(10.0))
         self.threshold = nn.Parameter(torch.tensor(0.3))
         self.node = nn.Sequential(
@@ -156,13 +150,16 @@ class AnchoredLayer(nn.Module):
 
     def edge_logits(self, v: Tensor) -> Tensor:
         """Score all pairs: (N, D) -> (N, N)."""
-        learned: Tensor = self.pairs(self.projection(v))
-        return self.sharpness * (v @ v.t() - self.threshold) + learned
+        return self.edge_logits_between(v, v)
 
     def edge_logits_between(self, queries: Tensor, support: Tensor) -> Tensor:
         """Score queries against support nodes: (Q, D), (S, D) -> (Q, S)."""
-        learned = self.pairs.between(self.projection(queries), self.projection(support))
-        return self.sharpness * (queries @ support.t() - self.threshold) + learned
+        cosine = self._project(queries) @ self._project(support).t()
+        return self.sharpness * (cosine - self.threshold)
+
+    def _project(self, v: Tensor) -> Tensor:
+        """Apply P and scale to unit length: (N, D) -> (N, D)."""
+        return F.normalize(v + self.metric(v), dim=1)
 
     def similarity(self, logits: Tensor) -> Tensor:
         """Bring edge logits back to the scale of a cosine."""

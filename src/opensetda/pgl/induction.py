@@ -11,21 +11,19 @@ import torch
 from torch import Tensor
 
 from opensetda.base import Scores
+from opensetda.errors import InputError
 from opensetda.pgl.classifier import COSINE_SCALE
 from opensetda.pgl.graph import attach_queries, degrees
 from opensetda.pgl.inference import (
     LabelledSamples,
-    affinity_margin,
     draw_per_class,
+    known_score,
     members_of_classes,
     support_means,
 )
 from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.pgl.settings import PGLSettings
-
-# Queries are worked through in batches of exactly this size, the last one filled up: the
-# arithmetic of a sample is then the same to the bit, alone or in company.
-BATCH = 64
 
 
 class SupportGraph:
@@ -97,7 +95,8 @@ class SupportGraph:
             self.layer_degrees.append(degrees(layer, v))
             v = layer(v)[0]
         self.nodes = v
-        if self.settings.ranking.confidence == "similarity":
+        self.means: Tensor | None = None
+        if self.settings.graph.form == "anchored":
             self.means = support_means(
                 v,
                 self.labels,
@@ -110,18 +109,10 @@ class SupportGraph:
     @torch.no_grad()
     def score(self, x: npt.NDArray[np.float64]) -> Scores:
         """Score queries, each on its own: (Q, d) -> `Scores`."""
-        logits = np.empty((len(x), self.network.n_classes))
-        known = np.empty(len(x))
-        for start in range(0, len(x), BATCH):
-            part = x[start : start + BATCH]
-            filled = np.zeros((BATCH, x.shape[1]))
-            filled[: len(part)] = part
-            batch_logits, batch_known = self._score_batch(torch.from_numpy(filled))
-            logits[start : start + BATCH] = batch_logits[: len(part)].numpy()
-            known[start : start + BATCH] = batch_known[: len(part)].numpy()
-        return Scores(logits, known)
+        logits, known = self._score(torch.from_numpy(x))
+        return Scores(logits.numpy(), known.numpy())
 
-    def _score_batch(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _score(self, x: Tensor) -> tuple[Tensor, Tensor]:
         v = self.network.backbone(x)
         # A target of `fit` may come again: like any node, it is not its own neighbour.
         itself = torch.cdist(x, self.x, compute_mode="donot_use_mm_for_euclid_dist") < 1e-6
@@ -129,22 +120,15 @@ class SupportGraph:
             self.network.graph_layers, self.layer_inputs, self.layer_degrees, strict=True
         ):
             v = attach_queries(layer, v, support, degree, itself)
-        if self.settings.ranking.confidence == "softmax":
-            logits = self.network.classifier(v, torch.full((len(v),), -1))
+        if self.means is None:
+            logits = self.network.classifier(v, torch.full((len(v),), UNLABELLED))
             return logits, logits.softmax(dim=1).amax(dim=1)
         cosine = v @ self.means.t()
-        known, nearest = cosine.max(dim=1)
-        last = self.network.anchored_layer
-        if last is not None and self.progress > 0:
+        similarity = None
+        if (last := self.network.anchored_layer) is not None:
             similarity = last.similarity(last.edge_logits_between(v, self.nodes))
-            known = known + affinity_margin(
-                similarity.masked_fill(itself, -torch.inf),
-                nearest,
-                self.labels,
-                self.network.n_classes,
-                self.progress,
-                self.settings,
-            )
+            similarity = similarity.masked_fill(itself, -torch.inf)
+        known = known_score(cosine, similarity, self.labels, self.progress, self.settings)
         return COSINE_SCALE * cosine, known
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -173,7 +157,11 @@ class SupportGraph:
             for name, value in arrays.items()
             if name.startswith("network.")
         }
-        network.load_state_dict(weights)
+        try:
+            network.load_state_dict(weights)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"saved model: {reason}; fit again") from None
         return cls(
             network,
             x,

@@ -11,7 +11,7 @@ from torch import Tensor
 from opensetda.base import Scores
 from opensetda.pgl.classifier import COSINE_SCALE, mixed_means
 from opensetda.pgl.network import PGLNetwork
-from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.settings import PGLSettings, RankingSettings
 from opensetda.rows import IntArray
 
 
@@ -52,7 +52,7 @@ def transduce(
     """
     network.eval()
     n_targets, ranking = len(samples.target), settings.ranking
-    n_graphs = -(-n_targets // ranking.graph_targets)
+    n_graphs = max(1, -(-n_targets // ranking.graph_targets))
     logits = torch.zeros(n_targets, network.n_classes, device=samples.target.device)
     known = torch.zeros(n_targets, device=samples.target.device)
     support_pool = members_of_classes(samples.source_labels, network.n_classes)
@@ -86,21 +86,40 @@ def score_graph(
     Shapes: x (N, d), labels (N,) -> class logits (N - n_source, C), known (N - n_source,).
     """
     output = network(x, labels)
-    v = output.nodes[-1]
-    if settings.ranking.confidence == "softmax":
+    if settings.graph.form == "paper":
         logits = output.class_logits[-1][n_source:]
         return logits, logits.softmax(dim=1).amax(dim=1)
+    v = output.nodes[-1]
     is_target = torch.arange(len(x), device=x.device) >= n_source
     means = support_means(v, labels, is_target, network.n_classes, progress, settings)
     cosine = v[n_source:] @ means.t()
+    similarity = None
+    if (last := network.anchored_layer) is not None:
+        similarity = last.similarity(last.edge_logits(v)).fill_diagonal_(-torch.inf)[n_source:]
+    return COSINE_SCALE * cosine, known_score(cosine, similarity, labels, progress, settings)
+
+
+def known_score(
+    cosine: Tensor,
+    similarity: Tensor | None,
+    labels: Tensor,
+    progress: float,
+    settings: PGLSettings,
+) -> Tensor:
+    """Score how likely nodes are of a known class: what is ranked.
+
+    The cosine to the nearest class mean plus, where there are edges, `affinity_margin`;
+    or the largest softmax, as in the paper.
+
+    Shapes: cosine (Q, C), similarity (Q, N), labels (N,) -> (Q,).
+    """
+    if settings.ranking.confidence == "softmax":
+        return (COSINE_SCALE * cosine).softmax(dim=1).amax(dim=1)
     known, nearest = cosine.max(dim=1)
-    last = network.anchored_layer
-    if last is not None and progress > 0:
-        similarity = last.similarity(last.edge_logits(v)).fill_diagonal_(-torch.inf)
-        known = known + affinity_margin(
-            similarity[n_source:], nearest, labels, network.n_classes, progress, settings
-        )
-    return COSINE_SCALE * cosine, known
+    if similarity is None:
+        return known
+    margin = affinity_margin(similarity, nearest, labels, cosine.shape[1], settings.ranking)
+    return known + progress * margin
 
 
 def support_means(
@@ -122,26 +141,25 @@ def affinity_margin(
     nearest: Tensor,
     labels: Tensor,
     n_classes: int,
-    progress: float,
-    settings: PGLSettings,
+    settings: RankingSettings,
 ) -> Tensor:
     r"""How much nearer a node is to its class's support than to the unknown support.
 
     .. math::
-        \eta\,m\alpha\,\Big(\operatorname{top}_k\text{-mean}_{y_j = c(i)} e_{ij}
+        \eta\,\Big(\operatorname{top}_k\text{-mean}_{y_j = c(i)} e_{ij}
             - \operatorname{top}_k\text{-mean}_{y_j = C + 1} e_{ij}\Big)
 
-    over edges e to labelled nodes of the graph, source and pseudo-labelled. It grows
-    with the steps, as the pseudo-labels it rests on do.
+    over edges e to labelled nodes of the graph, source and pseudo-labelled; zero
+    without nodes of one kind. `known_score` lets it grow with the steps, as the
+    pseudo-labels it rests on do.
 
     Shapes: similarity (Q, N), nearest (Q,), labels (N,) -> (Q,).
     """
-    count = settings.ranking.affinity_neighbours
-    weight = settings.ranking.affinity * progress
+    count = settings.affinity_neighbours
     to_class = _top_mean(similarity, labels[None, :] == nearest[:, None], count)
     to_unknown = _top_mean(similarity, (labels == n_classes)[None, :], count)
-    margin = to_class - to_unknown
-    return weight * torch.where(margin.isfinite(), margin, 0.0)
+    margin = settings.affinity * (to_class - to_unknown)
+    return torch.where(margin.isfinite(), margin, 0.0)
 
 
 def _top_mean(similarity: Tensor, counted: Tensor, count: int) -> Tensor:

@@ -19,7 +19,9 @@ def focal_loss(logits: Tensor, labels: Tensor, focusing: float) -> Tensor:
     Shapes: logits (N, C), labels (N,) -> scalar.
     """
     log_p = F.log_softmax(logits, dim=1).gather(1, labels[:, None]).squeeze(1)
-    return -((1 - log_p.exp()).clamp(min=0) ** focusing * log_p).mean()
+    # Not 0: below a power of 1 its gradient is infinite there.
+    wrong = (1 - log_p.exp()).clamp(min=torch.finfo(log_p.dtype).tiny)
+    return -(wrong**focusing * log_p).mean()
 
 
 def edge_affinity_loss(logits: Tensor, labels: Tensor, n_classes: int) -> Tensor:

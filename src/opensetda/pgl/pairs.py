@@ -149,7 +149,7 @@ class PairLayerNorm(nn.Module):
 
     def forward(self, h: Tensor, n_nodes: int) -> Tensor:
         """Normalise and rectify; the size of the graph plays no part."""
-        return F.leaky_relu(self.norm(h), LEAK)
+        return F.leaky_relu_(self.norm(h), LEAK)
 
 
 class PairNetwork(nn.Module):
@@ -166,7 +166,7 @@ class PairNetwork(nn.Module):
     Shapes: v (N, D) -> g (N, N), symmetric.
     """
 
-    def __init__(self, width_in: int, width: int, normalisation: str, zero_start: bool) -> None:
+    def __init__(self, width_in: int, width: int, normalisation: str) -> None:
         super().__init__()
         self.first = nn.Linear(width_in, 2 * width, bias=False)
         self.second = nn.Linear(2 * width, width, bias=False)
@@ -175,9 +175,6 @@ class PairNetwork(nn.Module):
         norm = PairNorm if self.batch else PairLayerNorm
         self.first_norm = norm(2 * width)
         self.second_norm = norm(width)
-        if zero_start:
-            nn.init.zeros_(self.last.weight)
-            nn.init.zeros_(self.last.bias)
 
     def forward(self, v: Tensor) -> Tensor:
         """Score all pairs of nodes: (N, D) -> (N, N)."""

@@ -59,14 +59,14 @@ class GraphSettings:
     """L: edge and node updates, one after the other."""
     form: Literal["anchored", "paper"] = "anchored"
     """'anchored' starts as cosine edges and plain averaging; 'paper' learns all from scratch."""
-    projection: Count | None = 16
-    """Width of a linear map before pairs are formed; None forms them at full width."""
-    edge_width: Count = 16
-    """h of the edge network: 2 h, then h hidden units."""
+    projection: Count | None = None
+    """'paper': width of a linear map before pairs are formed; None forms them at full width."""
+    edge_width: Count = 512
+    """'paper': h of the edge network, which has 2 h, then h hidden units."""
     node_width: Count = 64
     """Width of the node network's hidden layer ('anchored') or of its output ('paper')."""
     normalisation: Literal["layer", "batch"] = "layer"
-    """Normalisation within the edge and node networks; 'batch' is the paper's."""
+    """'paper': normalisation within the edge and node networks; 'batch' is the paper's."""
     neighbours: Count | None = 10
     """Messages come from this many strongest edges of a node; None takes all."""
     message: Share = 0.5
@@ -79,7 +79,7 @@ class GraphSettings:
 class LossSettings:
     """Weights of the losses; 0 switches one off."""
 
-    node: Weight = 1.0
+    node: Weight = 0.0
     """Focal classification loss of labelled nodes, over all layers."""
     edge: Weight = 1.0
     """Binary cross-entropy of edges between labelled nodes (mu)."""
@@ -227,7 +227,6 @@ _PAPER: dict[str, Any] = {
     "episodes.mix_up_limit": 1.0,
     "episodes.labelled_queries": False,
     "graph.form": "paper",
-    "graph.projection": None,
     "graph.normalisation": "batch",
     "graph.neighbours": None,
     "graph.dropout": 0.2,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from torch import Tensor
 
 from opensetda.base import Scores
 from opensetda.pgl.adversary import reversal_strength
@@ -24,7 +23,7 @@ from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import IntArray
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainingResult:
     """What a training leaves behind."""
 
@@ -33,8 +32,9 @@ class TrainingResult:
     """Of all targets, by the last network."""
     samples: LabelledSamples
     """Both domains with the labels that the last network was trained on."""
-    history: list[dict[str, Any]] = field(default_factory=list)
-    step_labels: list[IntArray] = field(default_factory=list)
+    history: list[dict[str, Any]]
+    """An entry a step."""
+    step_labels: list[IntArray]
     """The label of every target at every step; C is unknown."""
 
 
@@ -55,55 +55,41 @@ def train(
     gives the surest and the least sure m alpha n_t of them their pseudo-labels for
     step m + 1 (Eq. 6). At m = M all targets have theirs.
     """
-    accelerator = Accelerator()
-    device = accelerator.device
-    rng = np.random.default_rng(seed)
     n_targets = len(target)
-    pseudo_labels: IntArray = np.full(n_targets, UNLABELLED, dtype=np.intp)
-    source_x = torch.from_numpy(source).to(device)
-    target_x = torch.from_numpy(target).to(device)
-    source_y = torch.from_numpy(source_labels).to(device)
     steps = settings.steps if n_targets else 1
-    result: TrainingResult | None = None
+    pseudo_labels: IntArray = np.full(n_targets, UNLABELLED, dtype=np.intp)
+    rng = np.random.default_rng(seed)
+    history: list[dict[str, Any]] = []
+    step_labels: list[IntArray] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network, optimiser = _new_network(source.shape[1], n_classes, settings, accelerator)
-        before = None
+        trainer = Trainer(source.shape[1], n_classes, settings, rng)
+        unlabelled = LabelledSamples(
+            torch.from_numpy(source).to(trainer.device),
+            torch.from_numpy(source_labels).to(trainer.device),
+            torch.from_numpy(target).to(trainer.device),
+            torch.from_numpy(pseudo_labels).to(trainer.device),
+            progress=0.0,
+        )
         for step in range(steps):
             started = time.perf_counter()
-            if step and not settings.optimiser.warm_start:
-                network, optimiser = _new_network(source.shape[1], n_classes, settings, accelerator)
-            samples = LabelledSamples(
-                source_x,
-                source_y,
-                target_x,
-                torch.from_numpy(pseudo_labels).to(device),
+            report = _Reporter(progress, step + 1, steps)
+            samples = dataclasses.replace(
+                unlabelled,
+                pseudo_labels=torch.from_numpy(pseudo_labels).to(trainer.device),
                 progress=step / steps,
             )
-            report = _reporter(progress, step, steps)
-            losses = _train_step(
-                network, optimiser, samples, settings, rng, accelerator, step, steps, report
-            )
-            if not n_targets:
-                return TrainingResult(network, _no_scores(n_classes), samples)
+            losses = trainer.train_step(samples, step, steps, report)
             # Steps before the last are ranked anew in any case: one draw is enough for them.
             draws = settings.ranking.draws if step + 1 == steps else 1
-            scores = transduce(network, samples, settings, rng, draws)
-            nearest = scores.classes.argmax(axis=1)
-            labels = rank_pseudo_labels(scores.known, nearest, openness, 1.0, n_classes)
+            scores = transduce(trainer.network, samples, settings, rng, draws)
+            report.labelled()
+            ranked = (scores.known, scores.classes.argmax(axis=1), openness)
+            step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             pseudo_labels = rank_pseudo_labels(
-                scores.known,
-                nearest,
-                openness,
-                (step + 1) / steps,
-                n_classes,
-                settings.ranking.class_balance,
+                *ranked, (step + 1) / steps, n_classes, settings.ranking.class_balance
             )
-            if result is None:
-                result = TrainingResult(network, scores, samples)
-            result.network, result.scores, result.samples = network, scores, samples
-            result.step_labels.append(labels)
-            result.history.append(
+            history.append(
                 {
                     "step": step + 1,
                     "steps": steps,
@@ -111,23 +97,100 @@ def train(
                     "n_known": int(((pseudo_labels >= 0) & (pseudo_labels < n_classes)).sum()),
                     "n_unknown": int((pseudo_labels == n_classes).sum()),
                     "loss": losses,
-                    "mean_score": float(scores.known.mean()),
-                    "changed": None if before is None else float((labels != before).mean()),
+                    "mean_score": float(scores.known.mean()) if n_targets else None,
+                    "changed": float((step_labels[-1] != step_labels[-2]).mean()) if step else None,
                     "seconds": time.perf_counter() - started,
                 }
             )
-            before = labels
-    assert result is not None
-    return result
+    return TrainingResult(trainer.network, scores, samples, history, step_labels)
 
 
-def _new_network(
-    width: int, n_classes: int, settings: PGLSettings, accelerator: Accelerator
-) -> tuple[PGLNetwork, torch.optim.Optimizer]:
-    network = PGLNetwork(width, n_classes, settings.graph)
-    optimiser = make_optimiser(network, settings.optimiser)
-    network, optimiser = accelerator.prepare(network, optimiser)
-    return network, optimiser
+class Trainer:
+    """The network with its optimiser, and one step of training them.
+
+    Parameters
+    ----------
+    width : int
+        Features of a row.
+    n_classes : int
+        C.
+    rng : numpy Generator
+        Draws the episodes.
+    """
+
+    def __init__(
+        self, width: int, n_classes: int, settings: PGLSettings, rng: np.random.Generator
+    ) -> None:
+        self.width, self.n_classes = width, n_classes
+        self.settings, self.rng = settings, rng
+        self.accelerator = Accelerator()
+        self.device = self.accelerator.device
+        self.use_network(self._new_network())
+
+    def _new_network(self) -> PGLNetwork:
+        return PGLNetwork(self.width, self.n_classes, self.settings.graph)
+
+    def use_network(self, network: PGLNetwork) -> None:
+        """Train this network from now on, with a fresh optimiser."""
+        optimiser = make_optimiser(network, self.settings.optimiser)
+        self.network: PGLNetwork
+        self.optimiser: torch.optim.Optimizer
+        self.network, self.optimiser = self.accelerator.prepare(network, optimiser)
+
+    def train_step(
+        self, samples: LabelledSamples, step: int, steps: int, report: _Reporter
+    ) -> dict[str, float] | None:
+        """Train on fresh episodes; returns the mean of each loss, None without training."""
+        schedule = self.settings.optimiser
+        if step and not schedule.warm_start:
+            self.use_network(self._new_network())
+        sampler = EpisodeSampler(
+            samples.source_labels.cpu().numpy(),
+            samples.pseudo_labels.cpu().numpy(),
+            self.n_classes,
+            samples.progress,
+            self.settings.episodes,
+        )
+        queries = self.n_classes * sampler.episodes
+        per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
+        total = per_epoch * (schedule.epochs_per_step if step else schedule.first_step_epochs)
+        report.iterations = total
+        sums: dict[str, float] = {}
+        for iteration in range(total):
+            epoch = epochs_before(step, schedule) + iteration // per_epoch
+            set_rates(self.optimiser, schedule, epoch)
+            strength = reversal_strength((step + iteration / total) / steps)
+            losses = self.iterate(sampler, samples, strength)
+            for name, value in losses.items():
+                sums[name] = sums.get(name, 0.0) + value
+            report.trained(iteration + 1, sum(losses.values()))
+        return {name: value / total for name, value in sums.items()} if total else None
+
+    def iterate(
+        self, sampler: EpisodeSampler, samples: LabelledSamples, strength: float
+    ) -> dict[str, float]:
+        """One graph: forward, backward, optimiser. Returns the losses by name."""
+        batch = sampler.draw(self.rng)
+        index = torch.from_numpy(batch.index).to(self.device)
+        is_target = torch.from_numpy(batch.is_target).to(self.device)
+        labels = torch.from_numpy(batch.labels).to(self.device)
+        x = samples.source.new_empty(len(index), self.width)
+        x[~is_target] = samples.source[index[~is_target]]
+        x[is_target] = samples.target[index[is_target]]
+        self.network.train()
+        losses = graph_losses(
+            self.network(x, labels),
+            labels,
+            is_target,
+            self.network.discriminator,
+            strength,
+            self.settings.losses,
+        )
+        if losses:
+            self.optimiser.zero_grad(set_to_none=True)
+            self.accelerator.backward(torch.stack(list(losses.values())).sum())
+            self.optimiser.step()
+        return {name: float(value.detach()) for name, value in losses.items()}
 
 
 def make_optimiser(network: PGLNetwork, settings: OptimiserSettings) -> torch.optim.Adam:
@@ -144,47 +207,6 @@ def make_optimiser(network: PGLNetwork, settings: OptimiserSettings) -> torch.op
     )
 
 
-def _train_step(
-    network: PGLNetwork,
-    optimiser: torch.optim.Optimizer,
-    samples: LabelledSamples,
-    settings: PGLSettings,
-    rng: np.random.Generator,
-    accelerator: Accelerator,
-    step: int,
-    steps: int,
-    report: Callable[[int, int, float | None], None],
-) -> dict[str, float] | None:
-    """Train on fresh episodes; returns the mean of each loss."""
-    schedule = settings.optimiser
-    sampler = EpisodeSampler(
-        samples.source_labels.cpu().numpy(),
-        samples.pseudo_labels.cpu().numpy(),
-        network.n_classes,
-        samples.progress,
-        settings.episodes,
-    )
-    graph_size = network.n_classes * sampler.episodes
-    per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // graph_size))
-    total = per_epoch * (schedule.epochs_per_step if step else schedule.first_step_epochs)
-    if not total:
-        report(0, 0, None)
-        return None
-    sums: dict[str, float] = {}
-    network.train()
-    for iteration in range(total):
-        epoch = epochs_before(step, schedule) + iteration // per_epoch
-        set_rates(optimiser, schedule, epoch)
-        strength = reversal_strength((step + iteration / total) / steps)
-        losses = training_iteration(
-            network, optimiser, sampler, samples, settings, rng, accelerator, strength
-        )
-        for name, value in losses.items():
-            sums[name] = sums.get(name, 0.0) + value
-        report(iteration + 1, total, sum(losses.values()))
-    return {name: value / total for name, value in sums.items()}
-
-
 def epochs_before(step: int, settings: OptimiserSettings) -> int:
     """Count the epochs that lie behind a step, counted from 0."""
     return 0 if not step else settings.first_step_epochs + (step - 1) * settings.epochs_per_step
@@ -198,46 +220,25 @@ def set_rates(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, epo
         group["lr"] = rate * factor
 
 
-def training_iteration(
-    network: PGLNetwork,
-    optimiser: torch.optim.Optimizer,
-    sampler: EpisodeSampler,
-    samples: LabelledSamples,
-    settings: PGLSettings,
-    rng: np.random.Generator,
-    accelerator: Accelerator,
-    strength: float,
-) -> dict[str, float]:
-    """One graph: forward, backward, optimiser. Returns the losses by name."""
-    batch = sampler.draw(rng)
-    device = samples.source.device
-    index = torch.from_numpy(batch.index).to(device)
-    is_target = torch.from_numpy(batch.is_target).to(device)
-    labels = torch.from_numpy(batch.labels).to(device)
-    x = torch.empty(len(index), samples.source.shape[1], device=device)
-    x[~is_target] = samples.source[index[~is_target]]
-    x[is_target] = samples.target[index[is_target]]
-    output = network(x, labels)
-    losses = graph_losses(
-        output, labels, is_target, network.discriminator, strength, settings.losses
-    )
-    optimiser.zero_grad(set_to_none=True)
-    if losses:
-        total: Tensor = torch.stack(list(losses.values())).sum()
-        accelerator.backward(total)
-        optimiser.step()
-    return {name: float(value.detach()) for name, value in losses.items()}
+class _Reporter:
+    """Tells a listener how far a step is; labelling all targets counts as one iteration."""
 
+    def __init__(self, listener: ProgressListener | None, step: int, steps: int) -> None:
+        self.listener, self.step, self.steps = listener, step, steps
+        self.iterations = 0
+        self.loss: float | None = None
 
-def _reporter(
-    progress: ProgressListener | None, step: int, steps: int
-) -> Callable[[int, int, float | None], None]:
-    def report(iteration: int, iterations: int, loss: float | None) -> None:
-        if progress is not None:
-            progress(ProgressEvent(step + 1, steps, iteration, iterations, loss))
+    def trained(self, iteration: int, loss: float) -> None:
+        self.loss = loss
+        self._tell(iteration, "labelling" if iteration == self.iterations else "")
 
-    return report
+    def labelled(self) -> None:
+        self._tell(self.iterations + 1, "")
 
-
-def _no_scores(n_classes: int) -> Scores:
-    return Scores(np.zeros((0, n_classes)), np.zeros(0))
+    def _tell(self, iteration: int, message: str) -> None:
+        if self.listener is not None:
+            self.listener(
+                ProgressEvent(
+                    self.step, self.steps, iteration, self.iterations + 1, self.loss, message
+                )
+            )

@@ -77,8 +77,7 @@ class PredictionTable:
         """
         logits, known, nearest = [], [], []
         for start in range(0, len(X), _PREDICTED_ROWS):
-            rows = classifier._check_rows(X[start : start + _PREDICTED_ROWS])
-            scores = classifier._score_rows(rows)
+            scores = classifier._score_later(X[start : start + _PREDICTED_ROWS])
             logits.append(classifier._with_unknown(scores, classifier.rejection_threshold_))
             known.append(scores.known)
             nearest.append(scores.classes.argmax(axis=1))

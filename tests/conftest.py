@@ -1,0 +1,88 @@
+"""What all tests share: one thread, no deadlines, and a small open-set task."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported: on a busy machine OpenMP threads that spin cost more than they bring.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+hypothesis.settings.register_profile("opensetda", deadline=None, max_examples=60)
+hypothesis.settings.load_profile("opensetda")
+
+KNOWN = ("ant", "bee", "cat", "dog")
+UNKNOWN = ("elk", "fox")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Gaussian classes in 16 dimensions; the target is shifted and has two classes more."""
+
+    X: np.ndarray[Any, Any]
+    y: np.ndarray[Any, Any]
+    """Source labels, and "" for every target."""
+    domain: np.ndarray[Any, Any]
+    truth: np.ndarray[Any, Any]
+    """Labels of the targets, "unknown" where they are."""
+    openness: float
+
+    @property
+    def source(self) -> np.ndarray[Any, Any]:
+        return self.X[self.domain > 0]
+
+    @property
+    def target(self) -> np.ndarray[Any, Any]:
+        return self.X[self.domain < 0]
+
+    @property
+    def labels(self) -> np.ndarray[Any, Any]:
+        return self.y[self.domain > 0]
+
+
+def make_task(per_class: int = 12, width: int = 16, seed: int = 0) -> Task:
+    rng = np.random.default_rng(seed)
+    names = np.array([*KNOWN, *UNKNOWN])
+    centres = 3 * rng.normal(size=(len(names), width))
+    shift = 1.5 * rng.normal(size=width)
+    source_class = np.repeat(np.arange(len(KNOWN)), per_class)
+    target_class = rng.permutation(np.repeat(np.arange(len(names)), per_class))
+    source = centres[source_class] + rng.normal(size=(len(source_class), width))
+    target = centres[target_class] + shift + rng.normal(size=(len(target_class), width))
+    truth = names[target_class]
+    arrays = (
+        np.concatenate([source, target]).astype(np.float32),
+        np.concatenate([names[source_class], np.full(len(truth), "")]),
+        np.repeat([1, -1], [len(source), len(target)]),
+        np.where(np.isin(truth, KNOWN), truth, "unknown"),
+    )
+    for array in arrays:
+        array.flags.writeable = False
+    return Task(*arrays, openness=len(UNKNOWN) / len(names))
+
+
+@pytest.fixture(scope="session")
+def task() -> Task:
+    return make_task()
+
+
+@pytest.fixture(scope="session")
+def quick() -> dict[str, Any]:
+    """Settings that keep every part of the method and take a tenth of a second."""
+    return {
+        "steps": 3,
+        "optimiser.iterations_per_epoch": 2,
+        "optimiser.first_step_epochs": 1,
+        "losses.node": 1.0,
+        "losses.edge": 1.0,
+        "losses.adversary": 0.1,
+        "ranking.draws": 2,
+        "ranking.graph_targets": 40,
+    }

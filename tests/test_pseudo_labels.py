@@ -1,0 +1,122 @@
+"""Pseudo-labels by global ranking: Eq. 6, its quotas, and the authors' bug."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
+
+C = 3
+# Few distinct scores make ties common.
+scores = st.lists(
+    st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(-1e3, 1e3), min_size=1, max_size=40
+).map(np.array)
+shares = st.floats(0, 1)
+opennesses = st.floats(0, 1, exclude_max=True)
+
+
+def some_classes(known_score):
+    return np.arange(len(known_score)) % C
+
+
+def test_equation_6_by_hand():
+    known_score = np.array([0.9, 0.1, 0.8, 0.2, 0.7, 0.3, 0.6, 0.4, 0.5, 0.0])
+    nearest = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
+    # beta 0.4, alpha m 0.5, n_t 10: the 2 least sure are unknown, the 3 surest known.
+    labels = rank_pseudo_labels(known_score, nearest, 0.4, 0.5, C)
+    assert labels.tolist() == [0, C, 2, -1, 1, -1, -1, -1, -1, C]
+
+
+@given(scores, opennesses, shares)
+def test_the_quotas_are_those_of_equation_6(known_score, openness, progress):
+    labels = rank_pseudo_labels(known_score, some_classes(known_score), openness, progress, C)
+    n = len(known_score)
+    n_unknown, n_known = (labels == C).sum(), ((labels >= 0) & (labels < C)).sum()
+    assert abs(n_unknown - openness * progress * n) <= 0.5
+    assert abs(n_known - (1 - openness) * progress * n) <= 1.5
+
+
+@given(scores, opennesses, shares)
+def test_the_labelled_are_the_ends_of_the_ranking(known_score, openness, progress):
+    nearest = some_classes(known_score)
+    labels = rank_pseudo_labels(known_score, nearest, openness, progress, C)
+    known, unknown = (labels >= 0) & (labels < C), labels == C
+    np.testing.assert_array_equal(labels[known], nearest[known])
+    middle = known_score[labels == UNLABELLED]
+    for low, high in [
+        (known_score[unknown], middle),
+        (middle, known_score[known]),
+        (known_score[unknown], known_score[known]),
+    ]:
+        if len(low) and len(high):
+            assert low.max() <= high.min()
+
+
+@given(scores, opennesses, shares)
+def test_the_surest_target_never_becomes_unknown(known_score, openness, progress):
+    # The authors' code takes index_orig[-i] from i = 0: the surest target of all.
+    labels = rank_pseudo_labels(known_score, some_classes(known_score), openness, progress, C)
+    n = len(known_score)
+    surest = n - 1 - int(np.argmax(known_score[::-1]))
+    if round(openness * n) < n:  # with so few targets that all are unknown, nobody is spared
+        assert labels[surest] != C
+    if (labels == C).any():
+        assert labels[np.argmin(known_score)] == C
+
+
+def test_ties_are_broken_by_index():
+    labels = rank_pseudo_labels(np.zeros(6), np.zeros(6, dtype=int), 1 / 3, 1.0, 1)
+    assert labels.tolist() == [1, 1, 0, 0, 0, 0]
+    labels = rank_pseudo_labels(np.zeros(6), np.zeros(6, dtype=int), 1 / 3, 0.5, 1)
+    assert labels.tolist() == [1, -1, -1, -1, 0, 0]
+
+
+@given(scores, opennesses, shares)
+def test_at_the_last_step_all_are_labelled(known_score, openness, class_balance):
+    nearest = some_classes(known_score)
+    plain = rank_pseudo_labels(known_score, nearest, openness, 1.0, C)
+    assert (plain != UNLABELLED).all()
+    assert (plain == C).sum() == round(openness * len(known_score))
+    balanced = rank_pseudo_labels(known_score, nearest, openness, 1.0, C, class_balance)
+    np.testing.assert_array_equal(balanced, plain)
+
+
+@given(scores, opennesses, shares, shares)
+def test_class_balance_keeps_quotas_and_unknowns(known_score, openness, progress, balance):
+    nearest = some_classes(known_score)
+    plain = rank_pseudo_labels(known_score, nearest, openness, progress, C)
+    balanced = rank_pseudo_labels(known_score, nearest, openness, progress, C, balance)
+    np.testing.assert_array_equal(balanced == C, plain == C)
+    assert (balanced >= 0).sum() == (plain >= 0).sum()
+    last = rank_pseudo_labels(known_score, nearest, openness, 1.0, C)
+    early = balanced >= 0
+    np.testing.assert_array_equal(balanced[early], last[early])
+
+
+def test_class_balance_lets_every_class_take_part():
+    # Class 1 is less sure throughout: by global rank it would have to wait.
+    known_score = np.concatenate([np.linspace(2, 3, 10), np.linspace(0, 1, 10)])
+    nearest = np.repeat([0, 1], 10)
+    plain = rank_pseudo_labels(known_score, nearest, 0.0, 0.5, 2)
+    balanced = rank_pseudo_labels(known_score, nearest, 0.0, 0.5, 2, class_balance=1.0)
+    assert (plain == 0).sum() == 10
+    assert (plain == 1).sum() == 0
+    assert (balanced == 0).sum() == 5
+    assert (balanced == 1).sum() == 5
+    assert (balanced[5:10] == 0).all()
+    assert (balanced[15:] == 1).all()
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.5, 1.0])
+def test_without_unknowns_nobody_is_unknown(progress):
+    labels = rank_pseudo_labels(np.arange(10.0), np.zeros(10, dtype=int), 0.0, progress, 1)
+    assert (labels == 1).sum() == 0
+    assert (labels == 0).sum() == 10 * progress
+
+
+def test_no_targets():
+    labels = rank_pseudo_labels(np.zeros(0), np.zeros(0, dtype=int), 0.5, 1.0, C)
+    assert len(labels) == 0

@@ -1,0 +1,112 @@
+"""Rows that are read in chunks and in an order of their own."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from opensetda import rows
+from opensetda.errors import InputError
+from opensetda.rows import Rows, check_finite
+
+
+@pytest.fixture(name="X")
+def a_matrix():
+    return np.random.default_rng(0).normal(size=(23, 4))
+
+
+@pytest.mark.parametrize("size", [1, 5, 23, 100])
+def test_chunks_cover_the_rows_in_order(X, size):
+    index = np.random.default_rng(1).permutation(23)[:17]
+    parts = list(Rows(X, index).chunks(size))
+    assert all(len(chunk) <= size for _, chunk in parts)
+    assert all(place.stop - place.start == len(chunk) for place, chunk in parts)
+    together = np.concatenate([chunk for _, chunk in parts])
+    assert together.dtype == np.float32
+    np.testing.assert_array_equal(together, X[index].astype(np.float32))
+
+
+def test_length_and_width(X):
+    some = Rows(X, np.array([3, 1]))
+    assert (len(some), some.width) == (2, 4)
+    assert list(Rows(X, np.arange(0)).chunks()) == []
+
+
+matrices = arrays.arrays(
+    np.float32,
+    st.tuples(st.integers(1, 12), st.integers(1, 3)),
+    elements=st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 3e38]),
+)
+
+
+@given(matrices, st.randoms(use_true_random=False))
+def test_the_canonical_order_depends_on_the_content_alone(X, random):
+    order = list(range(len(X)))
+    random.shuffle(order)
+    plain = Rows(X, np.arange(len(X))).in_canonical_order()
+    shuffled = Rows(X[order], np.arange(len(X))).in_canonical_order()
+    np.testing.assert_array_equal(X[plain.index], X[order][shuffled.index])
+    assert sorted(plain.index.tolist()) == list(range(len(X)))
+
+
+def test_the_canonical_order_is_the_same_for_floats_of_either_width(X):
+    single = X.astype(np.float32)
+    one = Rows(single, np.arange(23)).in_canonical_order()
+    other = Rows(single.astype(np.float64), np.arange(23)).in_canonical_order()
+    np.testing.assert_array_equal(one.index, other.index)
+
+
+def test_the_canonical_order_is_no_sorting_by_a_feature():
+    X = np.arange(60.0)[:, None] * np.ones(3)
+    order = Rows(X, np.arange(60)).in_canonical_order().index
+    correlation = np.corrcoef(order, np.arange(60))[0, 1]
+    assert abs(correlation) < 0.5
+
+
+def test_canonical_order_of_some_rows_keeps_to_them(X):
+    some = Rows(X, np.array([7, 2, 19]))
+    assert sorted(some.in_canonical_order().index.tolist()) == [2, 7, 19]
+
+
+@pytest.mark.parametrize("mode", ["r", "c", "r+"])
+def test_giving_pages_back_does_not_change_the_data(tmp_path, mode, X, monkeypatch):
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode=mode)
+    if mode != "r":
+        mapped[3, 0] = X[3, 0] = 42.0  # with "c" the change lives in memory alone
+    released = []
+    monkeypatch.setattr(rows, "mmap", _Recorder(released))
+    for _ in range(2):
+        for place, chunk in Rows(mapped, np.arange(23)).chunks(5):
+            np.testing.assert_array_equal(chunk, X[place].astype(np.float32))
+        check_finite(mapped)
+    np.testing.assert_array_equal(mapped, X)
+    assert bool(released) == (mode == "r")
+
+
+class _Recorder:
+    """Stands in for the module `mmap`, to see whether its advice is asked for."""
+
+    mmap = mmap.mmap
+
+    def __init__(self, released):
+        self.released = released
+
+    @property
+    def MADV_DONTNEED(self):  # noqa: N802
+        self.released.append(True)
+        return mmap.MADV_DONTNEED
+
+
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "inf"), (-np.inf, "inf")])
+def test_the_first_bad_row_is_named(X, value, word, monkeypatch):
+    monkeypatch.setattr(rows, "CHUNK_ROWS", 4)
+    X[17, 2] = X[20, 0] = value
+    with pytest.raises(InputError, match=rf"^target: row 17 contains .*{word}"):
+        check_finite(X, "target")
+    check_finite(X[:17])
