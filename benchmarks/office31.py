@@ -40,13 +40,14 @@ TASKS = {
 }
 # Beside the paper's ablations: what each part of ours brings.
 OUR_PARTS = {
-    "node loss 0.1": {"losses.node": 0.1},
+    "no progressive steps, no training": {"steps": 1},
+    "no graph, trained by the node loss": {"graph.enabled": False, "losses.node": 1},
     "node loss 1": {"losses.node": 1},
     "node loss 1, NLL instead of focal": {"losses.node": 1, "losses.focusing": 0},
-    "no half-whitening": {"alignment.components": None, "alignment.whitening": 0},
+    "no whitening": {"alignment.whitening": 0},
     "source centring": {"alignment.centring": "source"},
     "no class balance": {"ranking.class_balance": 0},
-    "no edge affinities in the ranking": {"ranking.affinity": 0},
+    "ranked by the softmax": {"ranking.confidence": "softmax"},
     "no messages": {"graph.message": 0},
     "class means move all the way": {"episodes.mix_up_limit": 1},
     "train at the first step": {"optimiser.first_step_epochs": 1},

@@ -581,10 +581,11 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch):
     assert "step 3/10, iteration 2/5, loss 0.250, ranking" in shown
 
 
-def test_a_terminal_gets_the_bar(monkeypatch):
+def test_a_terminal_gets_the_bar(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with console.progress_listener("pgl") as listen:
         listen(ProgressEvent(1, 1))
+    assert "\x1b[" in capsys.readouterr().err
 
 
 def test_steps_show_what_a_method_has(capsys):

@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from opensetda import InputError, PGLClassifier, ProgressiveClassMeans, SourceOnly
-from opensetda.pgl.settings import ABLATIONS, PRESETS
+from opensetda.pgl.episodes import EpisodeSampler
+from opensetda.pgl.settings import ABLATIONS, PRESETS, PGLSettings
 
 METHODS = ["pgl", "class-means", "source-only"]
 SMALL_PAPER = {
@@ -480,8 +481,12 @@ def test_the_papers_presets_run(make, task, preset):
 def test_every_ablation_runs(make, task, quick, preset, name):
     settings = {**(quick if preset == "default" else SMALL_PAPER), **ABLATIONS[name]}
     classifier = make("pgl", preset=preset, settings=settings).fit(task.X, task.y, task.domain)
-    assert (classifier.transduction_ == "unknown").sum() == round(len(task.target) / 3)
     assert np.isfinite(classifier.predict_proba(task.X)).all()
+    losses = {key for entry in classifier.history_ for key in entry["loss"] or ()}
+    gone = {"no-edge-loss": "edge", "no-graph": "edge", "no-adversary": "adversary"}
+    assert gone.get(name) not in losses
+    assert len(classifier._support.network.layers) == (name != "no-graph")
+    assert (len(classifier.history_) == 1) == (name == "no-progressive-steps")
 
 
 @pytest.mark.parametrize(
@@ -572,3 +577,57 @@ def test_skada_scores_a_pipeline(skada, make, task):
     pipeline.fit(task.X, numbers(task), sample_domain=task.domain)
     truth = [{"ant": 0, "bee": 1, "cat": 2, "dog": 3, "unknown": 99}[name] for name in task.truth]
     assert pipeline.score(task.target, np.array(truth)) > 0.85
+
+
+def test_identical_targets_get_identical_answers_in_any_order(make, method, task):
+    twice = np.concatenate([task.X, task.target[:20]])
+    y = np.concatenate([task.y, [""] * 20])
+    domain = np.concatenate([task.domain, [-1] * 20])
+    one = make(method).fit(twice, y, domain)
+    last, n = slice(-20, None), len(task.target)
+    np.testing.assert_array_equal(one.transduction_scores_[:20], one.transduction_scores_[last])
+    other = make(method).fit(twice[::-1], y[::-1], domain[::-1])
+    np.testing.assert_array_equal(one.transduction_scores_, other.transduction_scores_[::-1])
+    assert len(one.transduction_) == n + 20
+
+
+def test_fitting_again_without_targets_forgets_them(make, method, task):
+    classifier = make(method).fit(task.X, task.y, task.domain)
+    labelled = task.domain > 0
+    classifier.fit(task.X[labelled], task.y[labelled])
+    assert not hasattr(classifier, "transduction_")
+    assert not hasattr(classifier, "rejection_threshold_")
+    assert classifier.predict_proba(task.X).shape[1] == len(classifier.classes_)
+
+
+def test_long_target_labels_leave_no_trace(make, method, task):
+    y = task.y.astype("U30")
+    y[task.domain < 0] = "a very long label of a target"
+    one, other = (make(method).fit(task.X, labels, task.domain) for labels in (task.y, y))
+    assert one.classes_.dtype == other.classes_.dtype
+    assert one.transduction_.dtype == other.transduction_.dtype
+
+
+def test_openness_zero_keeps_the_order_of_later_samples(make, method, task):
+    classifier = make(method, openness=0.0).fit(task.X, task.y, task.domain)
+    decision = classifier.decision_function(task.target)
+    assert np.isfinite(decision).all()
+    assert (decision > 0).all()
+    assert len(np.unique(decision)) > 1
+
+
+def test_the_default_itself_is_good(task):
+    classifier = PGLClassifier(openness=task.openness, random_state=0)
+    classifier.fit(task.X, task.y, task.domain)
+    assert (classifier.transduction_ == task.truth).mean() > 0.9
+    assert (classifier.predict(task.target) == classifier.transduction_).mean() > 0.9
+
+
+def test_the_papers_adversary_sees_no_pseudo_unknown(task):
+    settings = PGLSettings.preset("paper-office-home").episodes
+    labels = np.r_[np.zeros(5), np.ones(5)].astype(np.intp)
+    pseudo = np.r_[np.full(20, 2), np.full(20, -1)].astype(np.intp)
+    batch = EpisodeSampler(labels, pseudo, 2, 0.5, settings).draw(np.random.default_rng(0))
+    assert (batch.labels < 2).all()
+    expected = batch.is_target & (batch.index < 20)
+    np.testing.assert_array_equal(batch.pseudo_unknown, expected)

@@ -119,7 +119,7 @@ def test_domain_loss_by_hand():
     is_target = torch.tensor([False, False, False, False, True, True])
     loss = domain_loss(d, v, is_target, torch.ones(6, dtype=torch.bool), 1.0)
     p = torch.sigmoid(d(v, 1.0))
-    expected = (-torch.log(1 - p[:4]).mean() - torch.log(p[4:]).mean()) / 2
+    expected = -torch.log(1 - p[:4]).mean() - torch.log(p[4:]).mean()
     torch.testing.assert_close(loss, expected)
 
 
@@ -171,7 +171,9 @@ def all_losses(graph=None, **changes):
     network = PGLNetwork(6, C, graph or GraphSettings(edge_width=4, node_width=4, layers=2))
     settings = LossSettings(**{"node": 1.0, "edge": 1.0, "adversary": 1.0, **changes})
     output = network(randn(8, 6), LABELS)
-    losses = graph_losses(output, LABELS, IS_TARGET, network.discriminator, 1.0, settings)
+    losses = graph_losses(
+        output, LABELS, IS_TARGET, LABELS != C, network.discriminator, 1.0, settings
+    )
     return output, losses
 
 
@@ -209,7 +211,9 @@ def test_the_adversary_does_not_align_pseudo_unknown_targets():
     output = network(randn(8, 6).requires_grad_(), LABELS)
     output.backbone.retain_grad()
     settings = LossSettings(node=0, edge=0, adversary=1)
-    losses = graph_losses(output, LABELS, IS_TARGET, network.discriminator, 1.0, settings)
+    losses = graph_losses(
+        output, LABELS, IS_TARGET, LABELS != C, network.discriminator, 1.0, settings
+    )
     losses["adversary"].backward()
     pulled = output.backbone.grad.abs().sum(dim=1) > 0
     assert pulled.tolist() == [True] * 6 + [False, True]

@@ -110,3 +110,28 @@ def test_the_first_bad_row_is_named(X, value, word, monkeypatch):
     with pytest.raises(InputError, match=rf"^target: row 17 contains .*{word}"):
         check_finite(X, "target")
     check_finite(X[:17])
+
+
+def test_a_copy_on_write_map_that_was_locked_keeps_its_changes(tmp_path, X):
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="c")
+    mapped[:] = -1
+    mapped.flags.writeable = False
+    check_finite(mapped)
+    assert (mapped == -1).all()
+
+
+def test_a_number_beyond_float32_is_infinite(X):
+    X = X.astype(np.float64)
+    X[4, 1] = 1e200
+    with pytest.raises(InputError, match="row 4"):
+        check_finite(X)
+
+
+def test_twins_share_the_mean_of_their_values(X):
+    X = X[[0, 1, 0, 2, 0]]
+    ordered = Rows(X, np.arange(5)).in_canonical_order()
+    values = np.column_stack([ordered.index, 10 * ordered.index]).astype(float)
+    shared = ordered.mean_of_twins(values)[np.argsort(ordered.index)]
+    np.testing.assert_allclose(shared[:, 0], [2, 1, 2, 3, 2])
+    np.testing.assert_allclose(shared[:, 1], [20, 10, 20, 30, 20])

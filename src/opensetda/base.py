@@ -128,6 +128,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
         openness = check_openness(self.openness)
+        self._forget()
         X = validate_data(self, X, dtype=[np.float32, np.float64], ensure_all_finite=False)
         check_finite(X)
         y = np.asarray(y) if not hasattr(y, "iloc") else y.to_numpy()
@@ -147,6 +148,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.has_target_ = len(target) > 0
         scores = self._fit_domains(source, y_source, ordered_target)
         if self.has_target_:
+            scores = Scores(*(ordered_target.mean_of_twins(values) for values in scores))
             n_classes = len(self.classes_)
             nearest = scores.classes.argmax(axis=1)
             labels = rank_pseudo_labels(scores.known, nearest, openness, 1.0, n_classes)
@@ -160,6 +162,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             self.transduction_proba_ = softmax(logits, axis=1)
         return self
 
+    def _forget(self) -> None:
+        """Delete what an earlier `fit` found: without targets, this one would not replace it."""
+        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
+            delattr(self, name)
+
     def _threshold(self, target: Rows, known_score: Vector, labels: IntArray) -> float:
         """Where to cut the known score of later samples.
 
@@ -169,7 +176,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         return threshold_between(known_score, labels == len(self.classes_))
 
     def _encode_labels(self, y_source: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
-        if y_source.dtype == object and len({type(label) for label in y_source}) == 1:
+        one_type = y_source.dtype == object and len({type(label) for label in y_source}) == 1
+        if one_type or y_source.dtype.kind == "U":
+            # Anew, from the source's labels alone: long target labels would widen the dtype.
             y_source = np.asarray(y_source.tolist())
         y_source = _check_y(y_source)
         check_classification_targets(y_source)
@@ -179,9 +188,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
                 f"the source has one class only ({classes[0]!r}); "
                 "give labelled rows of at least two classes"
             )
-        if np.ndim(self.unknown_label) != 0 or self.unknown_label == -1:
+        if np.ndim(self.unknown_label) != 0 or self.unknown_label in (-1, "-1", "", None):
             raise InputError(
-                f"unknown_label={self.unknown_label!r}: give one value other than -1, "
+                f"unknown_label={self.unknown_label!r}: give one value, not empty and not -1, "
                 "which other libraries read as 'label missing'"
             )
         if self.unknown_label in classes.tolist():
@@ -255,6 +264,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """
         scores = self._score_later(X)
         if self.has_target_:
+            if np.isneginf(self.rejection_threshold_):
+                # Nothing is rejected: all are above zero, in the same order.
+                return np.asarray(np.exp(scores.known))
             return np.asarray(scores.known - self.rejection_threshold_)
         if len(self.classes_) == 2:
             return np.asarray(scores.classes[:, 1] - scores.classes[:, 0])

@@ -26,11 +26,16 @@ class Rows:
         May be a memory map: only a chunk at a time is held in memory.
     index : array of int
         Which rows, in which order.
+    keys : array of uint64, optional
+        A hash of each row's content, once `in_canonical_order` has computed it.
     """
 
-    def __init__(self, X: FloatArray, index: IntArray) -> None:
+    def __init__(
+        self, X: FloatArray, index: IntArray, keys: npt.NDArray[np.uint64] | None = None
+    ) -> None:
         self.X = X
         self.index = index
+        self.keys = keys
 
     def __len__(self) -> int:
         return len(self.index)
@@ -60,16 +65,32 @@ class Rows:
             # + 0.0 turns -0.0 into 0.0: equal numbers must give equal keys.
             bits = np.ascontiguousarray(chunk + np.float32(0)).view(np.uint32).astype(np.uint64)
             keys[place] = ((bits + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64)
-        return Rows(self.X, self.index[np.argsort(keys, kind="stable")])
+        order = np.argsort(keys, kind="stable")
+        return Rows(self.X, self.index[order], keys[order])
+
+    def mean_of_twins(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Give identical rows the mean of their values: they cannot be told apart."""
+        assert self.keys is not None, "known after in_canonical_order"
+        _, group, count = np.unique(self.keys, return_inverse=True, return_counts=True)
+        if len(count) == len(values):
+            return values
+        sums = np.zeros((len(count), *values.shape[1:]))
+        np.add.at(sums, group, values)
+        means = sums / count.reshape(-1, *[1] * (values.ndim - 1))
+        return np.asarray(means[group])
 
 
 def check_finite(X: FloatArray, name: str = "X") -> None:
-    """Raise an `InputError` that names the first row with NaN or infinity."""
+    """Raise an `InputError` that names the first row with NaN or infinity.
+
+    Rows are worked on as float32: a number beyond its range is infinite, too.
+    """
+    largest = np.finfo(np.float32).max
     for start in range(0, len(X), CHUNK_ROWS):
-        finite = np.isfinite(X[start : start + CHUNK_ROWS]).all(axis=1)
+        finite = (np.abs(X[start : start + CHUNK_ROWS]) <= largest).all(axis=1)
         if not finite.all():
             row = start + int(np.argmin(finite))
-            kind = "NaN" if np.isnan(X[row]).any() else "infinity (inf)"
+            kind = "NaN" if np.isnan(X[row]).any() else "infinity (inf), or a number beyond 3e38"
             raise InputError(
                 f"{name}: row {row} contains {kind}; remove the row or fill in the missing values"
             )
@@ -79,9 +100,10 @@ def check_finite(X: FloatArray, name: str = "X") -> None:
 def _release_pages(X: FloatArray) -> None:
     """Give the pages of a read-only memory map back, so that they do not add up to the file."""
     owner: Any = X
+    read_only = False
     while owner is not None and not isinstance(owner, mmap.mmap):
-        if isinstance(owner, np.ndarray) and owner.flags.writeable:
-            return
+        # Pages of a copy-on-write map may differ from the file: they must stay.
+        read_only = read_only or getattr(owner, "mode", None) == "r"
         owner = getattr(owner, "base", None)
-    if owner is not None and hasattr(owner, "madvise"):
+    if read_only and owner is not None and hasattr(owner, "madvise"):
         owner.madvise(mmap.MADV_DONTNEED)

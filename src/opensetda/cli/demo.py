@@ -90,10 +90,10 @@ def demo(
 
     console.show(console.step_table(classifier.history_, metrics))
     _show_comparison(outcomes, seconds)
-    console.say(f"  labels   {out / 'predictions.csv'}")
-    console.say(f"  metrics  {out / METRICS}")
-    console.say(f"  curves   {out / CURVES}")
-    console.say(f"  all of it in {out.resolve()}")
+    folder = out.resolve()
+    console.say(f"  labels   {folder / 'predictions.csv'}")
+    console.say(f"  metrics  {folder / METRICS}")
+    console.say(f"  report   {folder / CURVES}")
 
 
 def _train(

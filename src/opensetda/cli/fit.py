@@ -137,6 +137,7 @@ def fit(
 
     columns = TableColumns(label_column, id_column, features_key, tuple(drop or ()))
     labelled, unlabelled = read_domains(source, target, columns)
+    inputs = {"source": _record(labelled), "target": _record(unlabelled)}
     console.note(_summary(labelled, unlabelled))
     with console.progress_listener(method.value) as listener:
         classifier = build(progress=listener)
@@ -151,7 +152,7 @@ def fit(
         preset=preset,
         settings=full_settings(method.value, preset, settings),
         seed=seed,
-        inputs={"source": _record(labelled), "target": _record(unlabelled)},
+        inputs=inputs,
         columns=_named(columns),
         feature_names=labelled.feature_names or unlabelled.feature_names,
         has_ids=unlabelled.ids is not None,

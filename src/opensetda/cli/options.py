@@ -55,6 +55,7 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         min=0,
+        max=2**32 - 1,
         metavar="NUMBER",
         help="Seed of all random draws.",
         rich_help_panel=TRAINING_PANEL,

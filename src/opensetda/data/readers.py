@@ -76,6 +76,8 @@ def open_table(path: Path, text_columns: Iterable[str] = ()) -> TableFile:
     except OSError as error:
         reason = error.strerror or _one_line(error)
         raise InputError(f"{path}: cannot be read ({reason}); check the file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: the text is not UTF-8; save the file as UTF-8") from error
 
 
 class ArrayFile:
@@ -224,7 +226,10 @@ def as_text(values: npt.NDArray[Any], where: str) -> TextColumn:
     Whole numbers that were stored as 3.0, as tables with gaps do, become "3".
     """
     if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8")
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where} is not UTF-8 text; save it as text") from error
     plain = values.tolist()
     if values.dtype.kind == "U":
         return np.array([value or None for value in plain], dtype=object)

@@ -24,6 +24,8 @@ class EpisodeBatch:
         The node's domain.
     labels : array of shape (N,)
         Class, C for pseudo-unknown, `UNLABELLED` for a query without a label.
+    pseudo_unknown : bool array of shape (N,)
+        Targets that are unknown by their pseudo-label, also where `labels` does not say so.
     n_support : int
         The first so many nodes are the support.
     """
@@ -31,6 +33,7 @@ class EpisodeBatch:
     index: IntArray
     is_target: npt.NDArray[np.bool_]
     labels: IntArray
+    pseudo_unknown: npt.NDArray[np.bool_]
     n_support: int
 
 
@@ -40,6 +43,11 @@ def episodes_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
         return settings.episodes
     # Two at least: a node is classified by the others of its class.
     return min(settings.episodes, max(2, settings.node_limit // (2 * n_classes)))
+
+
+def queries_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
+    """C B, the number of queries, and of support slots."""
+    return n_classes * episodes_in_graph(n_classes, settings)
 
 
 class EpisodeSampler:
@@ -94,10 +102,12 @@ class EpisodeSampler:
             if self.settings.labelled_queries
             else np.full(len(queries), UNLABELLED)
         )
+        unknown = self.pseudo_labels[queries] == self.n_classes
         return EpisodeBatch(
             index=np.concatenate([index, queries]).astype(np.intp),
             is_target=np.concatenate([is_target, np.ones(len(queries))]).astype(bool),
             labels=np.concatenate([labels, query_labels]).astype(np.intp),
+            pseudo_unknown=np.concatenate([np.zeros(n_support, dtype=bool), unknown]),
             n_support=n_support,
         )
 

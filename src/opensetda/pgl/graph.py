@@ -161,10 +161,6 @@ class AnchoredLayer(nn.Module):
         """Apply P and scale to unit length: (N, D) -> (N, D)."""
         return F.normalize(v + self.metric(v), dim=1)
 
-    def similarity(self, logits: Tensor) -> Tensor:
-        """Bring edge logits back to the scale of a cosine."""
-        return logits / self.sharpness + self.threshold
-
     def affinity(self, logits: Tensor, strongest: Tensor) -> Tensor:
         """Turn logits into A, zero outside the neighbourhoods."""
         return torch.sigmoid(logits) * strongest

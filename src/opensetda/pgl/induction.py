@@ -13,6 +13,7 @@ from torch import Tensor
 from opensetda.base import Scores
 from opensetda.errors import InputError
 from opensetda.pgl.classifier import COSINE_SCALE
+from opensetda.pgl.episodes import queries_in_graph
 from opensetda.pgl.graph import attach_queries, degrees
 from opensetda.pgl.inference import (
     LabelledSamples,
@@ -68,7 +69,8 @@ class SupportGraph:
         rng: np.random.Generator,
     ) -> SupportGraph:
         """Keep at most `support_nodes` of source, of pseudo-known and of pseudo-unknown targets."""
-        n_classes, budget = network.n_classes, settings.ranking.support_nodes
+        n_classes = network.n_classes
+        budget = settings.ranking.support_nodes or queries_in_graph(n_classes, settings.episodes)
         slots = max(1, budget // n_classes)
         source = draw_per_class(members_of_classes(samples.source_labels, n_classes), slots, rng)
         known = draw_per_class(members_of_classes(samples.pseudo_labels, n_classes), slots, rng)
@@ -76,10 +78,11 @@ class SupportGraph:
             [np.flatnonzero(samples.pseudo_labels.cpu().numpy() == n_classes)], budget, rng
         )
         targets = torch.cat([known, unknown])
+        # Later samples are scored on the processor, in double precision, wherever it was trained.
         return cls(
-            network,
-            torch.cat([samples.source[source], samples.target[targets]]),
-            torch.cat([samples.source_labels[source], samples.pseudo_labels[targets]]),
+            network.cpu(),
+            torch.cat([samples.source[source], samples.target[targets]]).cpu(),
+            torch.cat([samples.source_labels[source], samples.pseudo_labels[targets]]).cpu(),
             torch.arange(len(source) + len(targets)) >= len(source),
             samples.progress,
             settings,
@@ -124,12 +127,7 @@ class SupportGraph:
             logits = self.network.classifier(v, torch.full((len(v),), UNLABELLED))
             return logits, logits.softmax(dim=1).amax(dim=1)
         cosine = v @ self.means.t()
-        similarity = None
-        if (last := self.network.anchored_layer) is not None:
-            similarity = last.similarity(last.edge_logits_between(v, self.nodes))
-            similarity = similarity.masked_fill(itself, -torch.inf)
-        known = known_score(cosine, similarity, self.labels, self.progress, self.settings)
-        return COSINE_SCALE * cosine, known
+        return COSINE_SCALE * cosine, known_score(cosine, self.settings.ranking)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return weights and support as arrays, by name."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opensetda.base import Scores
 from opensetda.pgl.classifier import COSINE_SCALE, mixed_means
+from opensetda.pgl.episodes import queries_in_graph
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings, RankingSettings
 from opensetda.rows import IntArray
@@ -52,11 +53,12 @@ def transduce(
     """
     network.eval()
     n_targets, ranking = len(samples.target), settings.ranking
-    n_graphs = max(1, -(-n_targets // ranking.graph_targets))
+    as_in_training = queries_in_graph(network.n_classes, settings.episodes)
+    n_graphs = max(1, -(-n_targets // (ranking.graph_targets or as_in_training)))
     logits = torch.zeros(n_targets, network.n_classes, device=samples.target.device)
     known = torch.zeros(n_targets, device=samples.target.device)
     support_pool = members_of_classes(samples.source_labels, network.n_classes)
-    slots = max(1, ranking.support_nodes // network.n_classes)
+    slots = max(1, (ranking.support_nodes or as_in_training) // network.n_classes)
     same_every_time = n_graphs == 1 and all(len(pool) <= slots for pool in support_pool)
     draws = 1 if same_every_time else draws
     for _ in range(draws):
@@ -93,33 +95,19 @@ def score_graph(
     is_target = torch.arange(len(x), device=x.device) >= n_source
     means = support_means(v, labels, is_target, network.n_classes, progress, settings)
     cosine = v[n_source:] @ means.t()
-    similarity = None
-    if (last := network.anchored_layer) is not None:
-        similarity = last.similarity(last.edge_logits(v)).fill_diagonal_(-torch.inf)[n_source:]
-    return COSINE_SCALE * cosine, known_score(cosine, similarity, labels, progress, settings)
+    return COSINE_SCALE * cosine, known_score(cosine, settings.ranking)
 
 
-def known_score(
-    cosine: Tensor,
-    similarity: Tensor | None,
-    labels: Tensor,
-    progress: float,
-    settings: PGLSettings,
-) -> Tensor:
+def known_score(cosine: Tensor, settings: RankingSettings) -> Tensor:
     """Score how likely nodes are of a known class: what is ranked.
 
-    The cosine to the nearest class mean plus, where there are edges, `affinity_margin`;
-    or the largest softmax, as in the paper.
+    The cosine to the nearest class mean, or the largest softmax, as in the paper.
 
-    Shapes: cosine (Q, C), similarity (Q, N), labels (N,) -> (Q,).
+    Shapes: cosine (Q, C) -> (Q,).
     """
-    if settings.ranking.confidence == "softmax":
+    if settings.confidence == "softmax":
         return (COSINE_SCALE * cosine).softmax(dim=1).amax(dim=1)
-    known, nearest = cosine.max(dim=1)
-    if similarity is None:
-        return known
-    margin = affinity_margin(similarity, nearest, labels, cosine.shape[1], settings.ranking)
-    return known + progress * margin
+    return cosine.amax(dim=1)
 
 
 def support_means(
@@ -134,40 +122,6 @@ def support_means(
     episodes = settings.episodes
     mix = episodes.mix_up_limit * progress if episodes.mix_up else 0.0
     return mixed_means(v, labels, is_target, n_classes, mix)
-
-
-def affinity_margin(
-    similarity: Tensor,
-    nearest: Tensor,
-    labels: Tensor,
-    n_classes: int,
-    settings: RankingSettings,
-) -> Tensor:
-    r"""How much nearer a node is to its class's support than to the unknown support.
-
-    .. math::
-        \eta\,\Big(\operatorname{top}_k\text{-mean}_{y_j = c(i)} e_{ij}
-            - \operatorname{top}_k\text{-mean}_{y_j = C + 1} e_{ij}\Big)
-
-    over edges e to labelled nodes of the graph, source and pseudo-labelled; zero
-    without nodes of one kind. `known_score` lets it grow with the steps, as the
-    pseudo-labels it rests on do.
-
-    Shapes: similarity (Q, N), nearest (Q,), labels (N,) -> (Q,).
-    """
-    count = settings.affinity_neighbours
-    to_class = _top_mean(similarity, labels[None, :] == nearest[:, None], count)
-    to_unknown = _top_mean(similarity, (labels == n_classes)[None, :], count)
-    margin = settings.affinity * (to_class - to_unknown)
-    return torch.where(margin.isfinite(), margin, 0.0)
-
-
-def _top_mean(similarity: Tensor, counted: Tensor, count: int) -> Tensor:
-    """Mean of the largest `count` counted entries of each row, NaN where there are none."""
-    masked = similarity.masked_fill(~counted, -torch.inf)
-    top = masked.topk(min(count, masked.shape[1]), dim=1).values
-    there = top.isfinite()
-    return top.masked_fill(~there, 0.0).sum(dim=1) / there.sum(dim=1)
 
 
 def members_of_classes(labels: Tensor, n_classes: int) -> list[IntArray]:

@@ -81,7 +81,7 @@ def domain_loss(
     .. math::
         \mathcal{L}_d = -\mathbb{E}_s \log (1 - D(v^{(0)})) - \mathbb{E}_t \log D(v^{(0)})
 
-    Both domains weigh the same. Pseudo-unknown targets have no counterpart in the
+    Pseudo-unknown targets have no counterpart in the
     source: they are left out.
 
     Shapes: backbone (N, D), is_target (N,), aligned (N,) -> scalar.
@@ -91,13 +91,14 @@ def domain_loss(
     logits = discriminator(backbone, strength)
     source = F.softplus(logits[aligned & ~is_target]).mean()
     target = F.softplus(-logits[aligned & is_target]).mean()
-    return (source + target) / 2
+    return source + target
 
 
 def graph_losses(
     output: GraphOutput,
     labels: Tensor,
     is_target: Tensor,
+    aligned: Tensor,
     discriminator: Discriminator,
     strength: float,
     settings: LossSettings,
@@ -119,7 +120,6 @@ def graph_losses(
             layers = [normalised_edge_loss(e, labels, n_classes) for e in output.edges]
         losses["edge"] = settings.edge * torch.stack(layers).sum()
     if settings.adversary:
-        aligned = labels != n_classes
         losses["adversary"] = settings.adversary * domain_loss(
             discriminator, output.backbone, is_target, aligned, strength
         )

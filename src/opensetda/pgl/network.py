@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from opensetda.pgl.adversary import Discriminator
 from opensetda.pgl.classifier import ClassMeanClassifier, LinearClassifier
-from opensetda.pgl.graph import AnchoredLayer, GraphLayer, make_layer, zero_linear
+from opensetda.pgl.graph import GraphLayer, make_layer, zero_linear
 from opensetda.pgl.settings import GraphSettings
 
 
@@ -71,12 +71,6 @@ class PGLNetwork(nn.Module):
         )
         self.discriminator = Discriminator(width)
         self.n_classes = n_classes
-
-    @property
-    def anchored_layer(self) -> AnchoredLayer | None:
-        """The last layer, if its edges are similarities; None without a graph."""
-        last = self.graph_layers[-1] if self.layers else None
-        return last if isinstance(last, AnchoredLayer) else None
 
     @property
     def graph_layers(self) -> list[GraphLayer]:

@@ -158,10 +158,10 @@ class PairNetwork(nn.Module):
     .. math:: g_{ij} = W_3\,\phi(W_2\,\phi(W_1 |v_i - v_j|))
 
     with normalisation and LeakyReLU in :math:`\phi`. As :math:`|v_i - v_j| = |v_j - v_i|`,
-    each unordered pair is computed once. With layer normalisation pairs are independent
-    and worked through in chunks whose activations are recomputed in the backward pass:
-    memory grows with N^2, not with N^2 times the width. Batch normalisation needs all
-    pairs at once.
+    each unordered pair is computed once. Pairs are independent of each other and worked
+    through in chunks whose activations are recomputed in the backward pass: memory grows
+    with N^2, not with N^2 times the width. Only the training with batch normalisation,
+    which needs the statistics of all pairs, takes them at once.
 
     Shapes: v (N, D) -> g (N, N), symmetric.
     """
@@ -183,7 +183,7 @@ class PairNetwork(nn.Module):
         # One row more, for the diagonal: a node and itself differ by nothing.
         zero = first.new_zeros(1)
         first, second = torch.cat([first, zero]), torch.cat([second, zero])
-        if self.batch:
+        if self.batch and self.training:
             scores = self._score(v, first, second, n)
         else:
             scores = torch.cat(

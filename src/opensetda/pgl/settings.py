@@ -44,7 +44,7 @@ class EpisodeSettings:
     mix_up: bool = True
     """Put pseudo-labelled targets into support slots, with probability m * alpha."""
     mix_up_limit: Share = 0.5
-    """The share of the support (and of a class mean) that targets reach at the last step."""
+    """That probability is scaled by this: how far a class mean goes to the target at the most."""
     labelled_queries: bool = True
     """A pseudo-labelled target that is drawn as a query brings its pseudo-label along."""
 
@@ -120,17 +120,13 @@ class RankingSettings:
     """How all targets are scored and ranked, and how later samples are."""
 
     confidence: Literal["similarity", "softmax"] = "similarity"
-    """What is ranked: cosine to the class means plus edge affinities, or the softmax."""
-    graph_targets: Count = 1024
-    """Targets that share one graph at the most."""
-    support_nodes: Count = 640
-    """Labelled source samples in that graph at the most, the same number of every class."""
+    """What is ranked: the cosine to the nearest class mean, or the largest softmax."""
+    graph_targets: Count | None = 1024
+    """Targets that share one graph at the most; None takes C B, as in training."""
+    support_nodes: Count | None = 640
+    """Labelled source samples in that graph at the most, alike of all classes; None takes C B."""
     draws: Count = 3
     """K: graphs of other company over which a target's final scores are averaged."""
-    affinity: Weight = 1.0
-    """Weight of the edge affinities to known and unknown support, reached at the last step."""
-    affinity_neighbours: Count = 10
-    """The strongest edges of each kind that count."""
     class_balance: Share = 0.5
     """Who is pseudo-labelled first: the surest of all (0), or of every class alike (1)."""
 
@@ -243,6 +239,8 @@ _PAPER: dict[str, Any] = {
     "optimiser.decay": 0.5,
     "optimiser.decay_every": 4,
     "ranking.confidence": "softmax",
+    "ranking.graph_targets": None,
+    "ranking.support_nodes": None,
     "ranking.class_balance": 0,
 }
 
@@ -267,7 +265,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 PAPER_OPENNESS = {"paper-office-home": 0.6, "paper-visda": 0.85, "paper-syn2real": 0.9}
 
 ABLATIONS: dict[str, dict[str, Any]] = {
-    "no-progressive-steps": {"steps": 1},
+    "no-progressive-steps": {"steps": 1, "optimiser.first_step_epochs": 10},
     "nll-instead-of-focal": {"losses.focusing": 0},
     "no-graph": {"graph.enabled": False},
     "no-mix-up": {"episodes.mix_up": False},

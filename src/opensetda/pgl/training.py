@@ -105,6 +105,12 @@ def train(
     return TrainingResult(trainer.network, scores, samples, history, step_labels)
 
 
+def any_loss(settings: PGLSettings) -> bool:
+    """Whether there is anything to learn from."""
+    losses = settings.losses
+    return bool(losses.node or losses.adversary or (losses.edge and settings.graph.enabled))
+
+
 class Trainer:
     """The network with its optimiser, and one step of training them.
 
@@ -143,6 +149,7 @@ class Trainer:
         """Train on fresh episodes; returns the mean of each loss, None without training."""
         schedule = self.settings.optimiser
         if step and not schedule.warm_start:
+            self.accelerator.free_memory()
             self.use_network(self._new_network())
         sampler = EpisodeSampler(
             samples.source_labels.cpu().numpy(),
@@ -154,6 +161,8 @@ class Trainer:
         queries = self.n_classes * sampler.episodes
         per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
         total = per_epoch * (schedule.epochs_per_step if step else schedule.first_step_epochs)
+        if not any_loss(self.settings):
+            total = 0
         report.iterations = total
         sums: dict[str, float] = {}
         for iteration in range(total):
@@ -182,14 +191,14 @@ class Trainer:
             self.network(x, labels),
             labels,
             is_target,
+            ~torch.from_numpy(batch.pseudo_unknown).to(self.device),
             self.network.discriminator,
             strength,
             self.settings.losses,
         )
-        if losses:
-            self.optimiser.zero_grad(set_to_none=True)
-            self.accelerator.backward(torch.stack(list(losses.values())).sum())
-            self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.accelerator.backward(torch.stack(list(losses.values())).sum())
+        self.optimiser.step()
         return {name: float(value.detach()) for name, value in losses.items()}
 
 
@@ -208,8 +217,10 @@ def make_optimiser(network: PGLNetwork, settings: OptimiserSettings) -> torch.op
 
 
 def epochs_before(step: int, settings: OptimiserSettings) -> int:
-    """Count the epochs that lie behind a step, counted from 0."""
-    return 0 if not step else settings.first_step_epochs + (step - 1) * settings.epochs_per_step
+    """Count the epochs that lie behind a network at the start of a step, counted from 0."""
+    if not step or not settings.warm_start:
+        return 0
+    return settings.first_step_epochs + (step - 1) * settings.epochs_per_step
 
 
 def set_rates(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, epoch: int) -> None:

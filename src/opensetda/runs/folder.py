@@ -139,6 +139,9 @@ class RunFolder:
                 f"{path / SETTINGS}: version {settings.get('version')!r} is not {VERSION}; "
                 "fit again with this release"
             )
+        missing = {"unknown_label", "has_ids", "columns"} - settings.keys()
+        if missing:
+            raise InputError(f"{path / SETTINGS}: no {sorted(missing)[0]!r} in it; fit again")
         return cls(path, settings)
 
     @property
