@@ -15,6 +15,7 @@ FloatArray = npt.NDArray[np.floating[Any]]
 IntArray = npt.NDArray[np.intp]
 
 CHUNK_ROWS = 4096
+READ_ROWS = 256
 
 
 class Rows:
@@ -49,8 +50,15 @@ class Rows:
         """Yield the place of each chunk within these rows, and the chunk as float32."""
         for start in range(0, len(self), size):
             place = slice(start, min(start + size, len(self)))
-            yield place, np.asarray(self.X[self.index[place]], dtype=np.float32)
+            yield place, self._read(self.index[place])
+
+    def _read(self, index: IntArray) -> npt.NDArray[np.float32]:
+        rows = np.empty((len(index), self.width), dtype=np.float32)
+        for start in range(0, len(index), READ_ROWS):
+            rows[start : start + READ_ROWS] = self.X[index[start : start + READ_ROWS]]
+            # Each row of a memory map brings its neighbourhood of the file into memory.
             _release_pages(self.X)
+        return rows
 
     def in_canonical_order(self) -> Rows:
         """Return the same rows, ordered by their content alone.
