@@ -598,3 +598,25 @@ def test_steps_show_what_a_method_has(capsys):
     for cell in ("changed %", "25.0", "3.000", "1.5", " - "):
         assert cell in out
     assert "mean score" not in out
+
+
+def test_text_that_is_not_utf8_is_wrong_use(workplace, capsys):
+    text = (workplace / "source.csv").read_text()
+    (workplace / "source.csv").write_bytes(text.replace("f0", "größe", 1).encode("latin-1"))
+    assert main([*FIT_CSV, *OPENNESS]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: source.csv")
+    assert "UTF-8" in error
+
+
+def test_labels_of_broken_bytes_are_wrong_use(workplace, capsys):
+    with np.load("source.npz") as file:
+        X = file["X"]
+    np.savez("source.npz", X=X, y=np.array([b"\xff", b"a"])[np.arange(len(X)) % 2])
+    assert main([*FIT, *OPENNESS]) == 2
+    assert "UTF-8" in capsys.readouterr().err
+
+
+def test_a_seed_beyond_32_bits_is_wrong_use(workplace):
+    assert main([*FIT, *OPENNESS, "--seed", "99999999999"]) == 2
+    assert not (workplace / "run").exists()

@@ -473,3 +473,13 @@ def test_the_same_curves_give_the_same_bytes(run):
 
 def test_a_run_without_curves_has_a_picture_too():
     assert draw_curves([]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("key", ["unknown_label", "has_ids", "columns"])
+def test_settings_without_what_a_run_needs_are_refused(run, key):
+    path = run.path / folder.SETTINGS
+    settings = json.loads(path.read_text())
+    del settings[key]
+    path.write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=key):
+        RunFolder.open(run.path)
