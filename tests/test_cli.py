@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import os
@@ -249,14 +248,9 @@ def test_settings_of_pgl_are_checked_before_files_are_read(workplace, capsys, st
 
 # the method itself --------------------------------------------------------------------------
 
-needs_pgl = pytest.mark.skipif(
-    importlib.util.find_spec("opensetda.pgl.estimator") is None,
-    reason="opensetda.pgl.estimator is not there yet",
-)
 FIT_PGL = [*FIT[:-2], *OPENNESS, "--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"]
 
 
-@needs_pgl
 def test_fit_evaluate_predict_with_pgl(workplace, capsys):
     assert main(FIT_PGL) == 0
     err = capsys.readouterr().err
@@ -279,7 +273,6 @@ def test_fit_evaluate_predict_with_pgl(workplace, capsys):
     assert alone["known_score"] == pytest.approx(company["known_score"], abs=1e-5)
 
 
-@needs_pgl
 def test_pgl_gives_the_same_bits_again_and_after_loading(workplace):
     outcomes = []
     for _ in range(2):
@@ -294,7 +287,6 @@ def test_pgl_gives_the_same_bits_again_and_after_loading(workplace):
     assert outcomes[0] == outcomes[1]
 
 
-@needs_pgl
 def test_the_quick_demo_runs(workplace, capsys):
     assert main(["demo", "--quick"]) == 0
     metrics = json.loads((workplace / "osda-demo" / "metrics.json").read_text())
