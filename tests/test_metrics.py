@@ -22,6 +22,8 @@ from opensetda.metrics import ClassRow, OpenSetMetrics, evaluate
 KNOWN = ["a", "b", "c"]
 ALIENS = ["x", "y"]
 SCALARS = [field.name for field in fields(OpenSetMetrics) if field.name != "per_class"]
+CALIBRATION = ["ece", "unknown_ece"]
+GAINS = [name for name in SCALARS if name not in CALIBRATION]
 
 
 def column(samples: list[tuple[Any, ...]], index: int) -> list[Any]:
@@ -29,13 +31,31 @@ def column(samples: list[tuple[Any, ...]], index: int) -> list[Any]:
 
 
 def evaluate_samples(samples: list[tuple[Any, ...]]) -> OpenSetMetrics:
-    truth, predicted, score, nearest = (column(samples, index) for index in range(4))
-    return evaluate(truth, predicted, KNOWN, known_score=score, nearest_class=nearest)
+    truth, predicted, score, nearest, probabilities = (column(samples, i) for i in range(5))
+    return evaluate(
+        truth,
+        predicted,
+        KNOWN,
+        known_score=score,
+        nearest_class=nearest,
+        probabilities=probabilities,
+    )
 
 
 # Few distinct scores make ties common; the wide floats look for overflow and underflow.
 scores = st.sampled_from([0.0, -0.0, 0.25, 0.5, 1.0]) | st.floats(
     allow_nan=False, allow_infinity=False
+)
+# A few rows, of which some are tied, some certain and some rounded.
+probability_rows = st.sampled_from(
+    [
+        (0.7, 0.1, 0.1, 0.1),
+        (0.1, 0.7, 0.1, 0.1),
+        (0.0, 0.0, 0.0, 1.0),
+        (1.0005, 0.0, 0.0, 0.0),
+        (0.1, 0.2, 0.3, 0.4),
+        (0.333, 0.333, 0.0, 0.333),
+    ]
 )
 samples_of_any_kind = st.lists(
     st.tuples(
@@ -43,6 +63,7 @@ samples_of_any_kind = st.lists(
         st.sampled_from([*KNOWN, "unknown"]),
         scores,
         st.sampled_from(KNOWN),
+        probability_rows,
     ),
     min_size=1,
     max_size=30,
@@ -50,7 +71,7 @@ samples_of_any_kind = st.lists(
 
 
 def with_every_class(samples: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return [*samples, *((label, "a", 0.5, "b") for label in KNOWN + ALIENS)]
+    return [*samples, *((label, "a", 0.5, "b", (0.4, 0.3, 0.2, 0.1)) for label in KNOWN + ALIENS)]
 
 
 samples_of_every_class = samples_of_any_kind.map(with_every_class)
@@ -134,6 +155,7 @@ class TestLaws:
             unknown_label=np.int64(number_of["unknown"]),
             known_score=np.array(column(samples, 2)),
             nearest_class=np.array([number_of[label] for label in column(samples, 3)]),
+            probabilities=np.array(column(samples, 4))[:, [2, 1, 0, 3]],
         ).to_dict()
         original = evaluate_samples(samples).to_dict()
         assert [renamed[name] for name in SCALARS] == [original[name] for name in SCALARS]
@@ -146,7 +168,7 @@ class TestLaws:
     def test_only_the_order_of_the_scores_matters(self, samples: list[tuple[Any, ...]]) -> None:
         ranks = np.unique(column(samples, 2), return_inverse=True)[1]
         ranked = [
-            (*sample[:2], 1e-300 * (rank - 3), sample[3])
+            (*sample[:2], 1e-300 * (rank - 3), *sample[3:])
             for sample, rank in zip(samples, ranks, strict=True)
         ]
         assert evaluate_samples(ranked).to_dict() == evaluate_samples(samples).to_dict()
@@ -173,8 +195,12 @@ class TestLaws:
             KNOWN,
             known_score=[0.1 if label in KNOWN else -0.1 for label in truth],
             nearest_class=[label if label in KNOWN else "a" for label in truth],
+            probabilities=np.eye(4)[
+                [KNOWN.index(label) if label in KNOWN else 3 for label in truth]
+            ],
         )
-        assert [getattr(metrics, name) for name in SCALARS] == [1.0] * len(SCALARS)
+        assert [getattr(metrics, name) for name in GAINS] == [1.0] * len(GAINS)
+        assert [getattr(metrics, name) for name in CALIBRATION] == [0.0, 0.0]
 
     @given(samples_of_every_class)
     def test_everything_rejected(self, samples: list[tuple[Any, ...]]) -> None:
@@ -189,7 +215,7 @@ class TestLaws:
 
     @given(samples_of_every_class)
     def test_a_reversed_score_mirrors_auroc(self, samples: list[tuple[Any, ...]]) -> None:
-        reversed_score = [(*sample[:2], -sample[2], sample[3]) for sample in samples]
+        reversed_score = [(*sample[:2], -sample[2], *sample[3:]) for sample in samples]
         mirrored = evaluate_samples(reversed_score).auroc
         assert mirrored == pytest.approx(1 - evaluate_samples(samples).auroc)
 
@@ -206,7 +232,7 @@ class TestLaws:
     def test_oscr_is_auroc_if_every_known_is_classified_right(
         self, samples: list[tuple[Any, ...]]
     ) -> None:
-        right = [(t, p, s, t if t in KNOWN else nearest) for t, p, s, nearest in samples]
+        right = [(t, p, s, t if t in KNOWN else near, q) for t, p, s, near, q in samples]
         metrics = evaluate_samples(right)
         assert metrics.oscr == metrics.auroc
 
@@ -245,7 +271,7 @@ class TestAgainstOthers:
         unknown = [sample for sample in samples if sample[0] in ALIENS]
         curve = [(0.0, 0.0)]
         for threshold in sorted({sample[2] for sample in samples}, reverse=True):
-            kept_right = [truth == nearest and s >= threshold for truth, _, s, nearest in known]
+            kept_right = [truth == nearest and s >= threshold for truth, _, s, nearest, _ in known]
             curve.append((np.mean([u[2] >= threshold for u in unknown]), np.mean(kept_right)))
         area = sum(
             (right - left) * (low + high) / 2 for (left, low), (right, high) in pairwise(curve)
@@ -291,6 +317,15 @@ class TestEdgeCases:
         only_nearest = evaluate(truth, predicted, KNOWN, nearest_class=["a", "a"])
         assert (only_nearest.auroc, only_nearest.oscr) == (None, None)
 
+    def test_calibration_errors_need_probabilities_only(self) -> None:
+        truth, predicted = ["a", "x"], ["a", "unknown"]
+        without = evaluate(truth, predicted, KNOWN, known_score=[1, 0])
+        assert (without.ece, without.unknown_ece) == (None, None)
+        rows = [[0.5, 0, 0, 0.5], [0.25, 0, 0, 0.75]]
+        given = evaluate(truth, predicted, KNOWN, probabilities=rows)
+        assert (given.ece, given.unknown_ece) == (0.375, 0.375)
+        assert (given.auroc, given.oscr) == (None, None)
+
     def test_unknown_label_in_the_truth_is_an_unknown_class(self) -> None:
         metrics = evaluate(["a", "unknown"], ["a", "unknown"], ["a"])
         assert metrics.unk == 1
@@ -315,8 +350,10 @@ class TestEdgeCases:
             unknown_label=unknown,
             known_score=container([1, 2, 0]),
             nearest_class=container([*labels[:2], labels[0]]),
+            probabilities=container([[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
         )
-        assert [getattr(metrics, name) for name in SCALARS] == [1.0] * len(SCALARS)
+        assert [getattr(metrics, name) for name in GAINS] == [1.0] * len(GAINS)
+        assert (metrics.ece, metrics.unknown_ece) == (0, 0)
         assert [row.label for row in metrics.per_class] == labels
         assert type(metrics.per_class[0].label) is type(labels[0])
 
@@ -353,11 +390,19 @@ class TestEdgeCases:
         predicted = np.array(["b", "unknown", "b"])
         known, nearest = np.array(["b", "a"]), np.array(["b", "a", "b"])
         score = np.array([0.3, 0.9, 0.1])
-        arrays = [truth, predicted, known, nearest, score]
+        rows = np.array([[1.0005, 0, 0], [0, 0, 1], [0.2, 0.4, 0.4]])
+        arrays = [truth, predicted, known, nearest, score, rows]
         copies = [array.copy() for array in arrays]
         for array in arrays:
             array.setflags(write=False)
-        evaluate(truth, predicted, known, known_score=score, nearest_class=nearest)
+        evaluate(
+            truth,
+            predicted,
+            known,
+            known_score=score,
+            nearest_class=nearest,
+            probabilities=rows,
+        )
         assert all((a == b).all() for a, b in zip(arrays, copies, strict=True))
 
     def test_import_does_not_wait_for_torch(self) -> None:
@@ -420,6 +465,26 @@ class TestErrors:
             ({"known_score": ["sure", 1, 2]}, "known_score: not all are numbers"),
             ({"known_score": [0, None, math.nan]}, "known_score: row 1 is nan; give finite"),
             ({"known_score": [0, 1, -math.inf]}, "known_score: row 2 is -inf; give finite"),
+            ({"probabilities": [[1, 0]] * 3}, r"expected shape \(3, 3\), .*shape \(3, 2\)"),
+            ({"probabilities": [1, 0, 0]}, r"probabilities: .* got shape \(3,\)"),
+            ({"probabilities": [[1, 0, "no"]] * 3}, "probabilities: not all are numbers"),
+            ({"probabilities": [[1, 0, 0], [1]]}, "probabilities: not all are numbers"),
+            (
+                {"probabilities": [[1, 0, 0], [0.5, math.nan, 0.5], [1, 0, 0]]},
+                "probabilities: row 1 has nan; give finite",
+            ),
+            (
+                {"probabilities": [[1, 0, 0], [1, 0, 0], [math.inf, 0, 0]]},
+                "probabilities: row 2 has inf; give finite",
+            ),
+            (
+                {"probabilities": [[1, 0.5, -0.5], [1, 0, 0], [1, 0, 0]]},
+                r"probabilities: row 0 has -0\.5; give finite numbers in \[0, 1\]",
+            ),
+            (
+                {"probabilities": [[1, 0, 0], [0.5, 0.4, 0.098], [1, 0, 0]]},
+                r"probabilities: row 1 sums to 0\.998; give rows that sum to 1",
+            ),
             ({"nearest_class": ["a"]}, "nearest_class: 1 rows, but y_true has 3"),
             ({"nearest_class": ["a", "b", "unknown"]}, "nearest_class: row 2 is 'unknown', not"),
         ],

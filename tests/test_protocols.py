@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from opensetda.data.protocols import ClassSplit, open_set_split, open_set_task
+from opensetda.data.protocols import (
+    ClassSplit,
+    open_set_split,
+    open_set_task,
+    with_openness,
+)
 from opensetda.errors import InputError
 
 
@@ -60,3 +67,119 @@ def test_task_without_rows_of_a_class_is_refused():
         open_set_task((X, np.array(["a", "b"])), (X, np.array(["x", "z"])), split)
     with pytest.raises(InputError, match="differ in length"):
         open_set_task((X, y[:1]), (X, y), split)
+
+
+def task_of(known, unknown, seed=0):
+    """Target with so many rows of each known and each unknown class, in any order."""
+    names = [f"k{i}" for i in range(len(known))], [f"u{i}" for i in range(len(unknown))]
+    truth = np.repeat([*names[0], *names[1]], [*known, *unknown])
+    # Rows of a left-out class, so that target_rows are not simply 0, 1, 2.
+    truth = np.random.default_rng(seed).permutation(np.append(truth, ["x", "x"]))
+    X = np.arange(len(truth), dtype=np.float32)[:, None]
+    source = X[: len(known)], np.array(names[0])
+    return open_set_task(source, (X, truth), ClassSplit(tuple(names[0]), tuple(names[1])))
+
+
+def count(task, names):
+    return np.array([(task.target_truth == name).sum() for name in names])
+
+
+tasks = st.builds(
+    task_of,
+    st.lists(st.integers(1, 40), min_size=2, max_size=5),
+    st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    st.integers(0, 9),
+)
+shares = st.floats(0, 0.95)
+
+
+def opened(task, openness, seed):
+    """The task with that openness, or none if it would lose a known class."""
+    n_known, n_unknown = (
+        count(task, names).sum() for names in (task.split.known, task.split.unknown)
+    )
+    if round(n_known * openness / (1 - openness)) > n_unknown:
+        n_known = round(n_unknown * (1 - openness) / openness)
+    if n_known < len(task.split.known):
+        with pytest.raises(InputError, match="too few"):
+            with_openness(task, openness, seed)
+        reject()
+    return with_openness(task, openness, seed)
+
+
+@given(tasks, shares, st.integers(0, 5))
+def test_openness_is_met_and_no_row_is_lost_in_vain(task, openness, seed):
+    result = opened(task, openness, seed)
+    known, unknown = count(result, task.split.known), count(result, task.split.unknown)
+    assert known.sum() + unknown.sum() == len(result.target_truth)
+    # Whichever side is whole, the other is within half a row of what the share asks.
+    n_known = known.sum()
+    assert (
+        abs(unknown.sum() - n_known * openness / (1 - openness)) <= 0.5 + 1e-9
+        or abs(n_known * openness - unknown.sum() * (1 - openness)) <= (0.5 + 1e-9) * openness
+    )
+    everything = count(task, task.split.known).sum(), count(task, task.split.unknown).sum()
+    assert known.sum() == everything[0] or unknown.sum() == everything[1]
+
+
+@given(tasks, shares, st.integers(0, 5))
+def test_known_classes_keep_their_proportions(task, openness, seed):
+    before = count(task, task.split.known)
+    after = count(opened(task, openness, seed), task.split.known)
+    assert (after >= 1).all()
+    quota = after.sum() * before / before.sum()
+    # A class too small for a row of its own takes it from the others.
+    slack = np.maximum(0, 1 - quota).sum()
+    assert (np.abs(after - quota) < 1 + slack).all()
+
+
+@given(tasks, shares, st.integers(0, 5))
+def test_rows_kept_are_a_subset_in_order_and_the_seed_fixes_them(task, openness, seed):
+    result = opened(task, openness, seed)
+    assert (np.diff(result.target_rows) > 0).all()
+    where = np.searchsorted(task.target_rows, result.target_rows)
+    np.testing.assert_array_equal(task.target_rows[where], result.target_rows)
+    np.testing.assert_array_equal(task.target_truth[where], result.target_truth)
+    np.testing.assert_array_equal(task.target_features[where], result.target_features)
+    again = with_openness(task, openness, seed)
+    np.testing.assert_array_equal(again.target_rows, result.target_rows)
+
+
+@given(tasks, st.floats(-0.49, 0.49))
+def test_nothing_is_dropped_when_the_share_is_the_one_it_has(task, fraction):
+    assert len(with_openness(task, task.openness, 0).target_rows) == len(task.target_rows)
+    # Less than half an unknown row off is no other share.
+    n_known = count(task, task.split.known).sum()
+    n_unknown = count(task, task.split.unknown).sum() + fraction
+    near = with_openness(task, n_unknown / (n_known + n_unknown), 0)
+    np.testing.assert_array_equal(near.target_rows, task.target_rows)
+
+
+def test_openness_of_zero_closes_the_set_and_seeds_differ():
+    task = task_of([30, 20], [25, 25])
+    closed = with_openness(task, 0, 0)
+    assert closed.openness == 0
+    assert count(closed, task.split.known).tolist() == [30, 20]
+    assert count(with_openness(task, 0.8, 0), task.split.known).tolist() == [7, 5]
+    first, second = (with_openness(task, 0.2, seed).target_rows.tolist() for seed in (0, 1))
+    assert first != second
+
+
+def test_unknown_rows_are_drawn_over_all_unknown_classes():
+    task = task_of([50, 50], [900, 100])
+    drawn = sum(count(with_openness(task, 0.5, seed), task.split.unknown) for seed in range(20))
+    assert drawn[1] / drawn.sum() == pytest.approx(0.1, abs=0.02)
+
+
+def test_openness_that_cannot_be_is_refused():
+    task = task_of([5, 5], [4])
+    for openness in (-0.1, 1, 1.5, float("nan")):
+        with pytest.raises(InputError, match=r"\[0, 1\)"):
+            with_openness(task, openness, 0)
+    with pytest.raises(InputError, match=r"4 unknown rows are too few for openness 0\.9"):
+        with_openness(task, 0.9, 0)
+    with pytest.raises(InputError, match="no row of an unknown"):
+        with_openness(task_of([5, 5], []), 0.1, 0)
+    assert with_openness(task_of([5, 5], []), 0, 0).openness == 0
+    with pytest.raises(InputError, match="no row of a known"):
+        with_openness(replace(task, split=ClassSplit(("y", "z"), ("u0",))), 0.1, 0)

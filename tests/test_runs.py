@@ -391,6 +391,11 @@ def test_a_good_run_is_called_good(run):
     evaluation = evaluate_run(run, truth(np.array(["cat", "dog", "horse"])[which]))
     assert evaluation.final.hos == 1
     assert evaluation.steps[10].hos == 1
+    # All labels are right, so what is missing of confidence is the error.
+    confidence = run.predictions().proba.max(axis=1)
+    assert evaluation.final.ece == pytest.approx(1 - confidence.mean())
+    assert 0 < evaluation.final.unknown_ece < 1
+    assert evaluation.steps[10].ece is None
     values = evaluation.to_dict()
     assert json.loads(json.dumps(values, allow_nan=False)) == values
     assert values["steps"][-1]["step"] == 10

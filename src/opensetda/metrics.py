@@ -1,4 +1,4 @@
-"""How good open-set predictions are: ALL, OS, OS*, UNK, HOS, AUROC, OSCR and a row per class.
+"""How good open-set predictions are: ALL, OS, OS*, UNK, HOS, AUROC, OSCR, ECE, a row per class.
 
 The only module that reads target labels. Every value is a fraction in [0, 1];
 NaN stands for "undefined on these samples", None for "not asked for".
@@ -15,11 +15,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.calibration_error import expected_calibration_error
 from opensetda.errors import InputError
 
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
 Vector = npt.NDArray[np.float64]
+
+# Rows in single precision, or rounded in a file, do not sum to 1 exactly.
+_SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,12 @@ class OpenSetMetrics:
     oscr : float or None
         Area under the rate of accepted and correctly classified knowns over the
         rate of accepted unknowns.
+    ece : float or None
+        Calibration error of the predicted labels: how far the probability of a label
+        is from how often it is right, all unknowns being one class. Lower is better.
+    unknown_ece : float or None
+        Calibration error of the probability of unknown: how far it is from the share
+        of unknowns. Lower is better.
     per_class : tuple of ClassRow
         The known classes in the order they were given, then the unknown ones, sorted.
     """
@@ -93,6 +103,8 @@ class OpenSetMetrics:
     hos: float
     auroc: float | None
     oscr: float | None
+    ece: float | None
+    unknown_ece: float | None
     per_class: tuple[ClassRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,6 +125,7 @@ def evaluate(
     unknown_label: Any = "unknown",
     known_score: Any = None,
     nearest_class: Any = None,
+    probabilities: Any = None,
 ) -> OpenSetMetrics:
     """Compare open-set predictions with the truth.
 
@@ -132,6 +145,10 @@ def evaluate(
         order matters. AUROC and OSCR need it.
     nearest_class : array-like of shape (n,), optional
         The known class each sample would get if nothing were rejected. OSCR needs it.
+    probabilities : array-like of shape (n, C + 1), optional
+        Probabilities of `known_classes`, in their order, then of unknown; each row sums
+        to 1. The calibration errors need it. The confidence in a label is the
+        probability of that label, be it the largest of the row or not.
 
     Returns
     -------
@@ -146,7 +163,8 @@ def evaluate(
     ------
     InputError
         For input that is empty, of differing lengths or lacks a label, for a
-        prediction that is no possible answer, and for scores that are not finite.
+        prediction that is no possible answer, for scores that are not finite and for
+        probabilities that are outside of [0, 1] or do not sum to 1.
     """
     known = _labels(known_classes, "known_classes")
     [unknown_label] = _labels([unknown_label], "unknown_label")
@@ -180,6 +198,9 @@ def evaluate(
             index_of_known,
             "not a known class; give the class the sample would get if nothing were rejected",
         )
+    answer_probability = None
+    if probabilities is not None:
+        answer_probability = _probabilities(probabilities, (len(truth), n_known_classes + 1))
 
     per_class = _class_rows(true_index, predicted_index, known, unknown_classes, unknown_label)
     known_rows, unknown_rows = per_class[:n_known_classes], per_class[n_known_classes:]
@@ -194,6 +215,12 @@ def evaluate(
         if nearest_index is not None:
             # An unknown sample's index is never that of a known class.
             oscr = _share_ranked_above(score, nearest_index == true_index, is_unknown)
+    ece = unknown_ece = None
+    if answer_probability is not None:
+        confidence = answer_probability[np.arange(len(truth)), predicted_index]
+        right = predicted_index == np.minimum(true_index, n_known_classes)
+        ece = expected_calibration_error(confidence, right)
+        unknown_ece = expected_calibration_error(answer_probability[:, -1], is_unknown)
     return OpenSetMetrics(
         all=_pooled_accuracy(per_class),
         os=_mean(known_accuracies + pooled_unknown),
@@ -203,6 +230,8 @@ def evaluate(
         hos=_harmonic_mean(os_star, unk),
         auroc=auroc,
         oscr=oscr,
+        ece=ece,
+        unknown_ece=unknown_ece,
         per_class=per_class,
     )
 
@@ -390,3 +419,31 @@ def _scores(values: Any, expected: int) -> Vector:
             f"known_score: row {row} is {score[row]}; give finite numbers, higher for surer known"
         )
     return score
+
+
+def _probabilities(values: Any, expected: tuple[int, int]) -> npt.NDArray[np.float64]:
+    try:
+        rows = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            "probabilities: not all are numbers; give a row a sample, a column a class"
+        ) from None
+    if rows.shape != expected:
+        raise InputError(
+            f"probabilities: expected shape {expected}, a row for each true label and a column "
+            f"for each known class, then unknown, got shape {rows.shape}"
+        )
+    inside = (rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)
+    if not inside.all():
+        row, column = np.argwhere(~inside)[0]
+        raise InputError(
+            f"probabilities: row {row} has {rows[row, column]}; give finite numbers in [0, 1]"
+        )
+    totals = rows.sum(axis=1)
+    whole = np.abs(totals - 1) <= _SUM_TOLERANCE
+    if not whole.all():
+        row = int(whole.argmin())
+        raise InputError(
+            f"probabilities: row {row} sums to {totals[row]:.6g}; give rows that sum to 1"
+        )
+    return np.minimum(rows, 1)

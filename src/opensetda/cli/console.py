@@ -222,6 +222,8 @@ _METRICS = {
     "unk_per_class": ("UNK/class", "UNK, averaged over the true unknown classes"),
     "auroc": ("AUROC", "known before unknown, by the known score"),
     "oscr": ("OSCR", "knowns accepted and right, over accepted unknowns"),
+    "ece": ("ECE", "calibration error of the labels (lower is better)"),
+    "unknown_ece": ("UNK ECE", "calibration error of the probability of unknown (lower is better)"),
 }
 
 

@@ -120,6 +120,7 @@ def _measure(task: OpenSetTask, classifier: OpenSetClassifier) -> OpenSetMetrics
         classifier.classes_,
         known_score=classifier.transduction_scores_,
         nearest_class=classifier.transduction_nearest_,
+        probabilities=classifier.transduction_proba_,
     )
 
 

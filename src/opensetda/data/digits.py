@@ -64,6 +64,11 @@ def load_digits_task() -> OpenSetTask:
     return task
 
 
+def target_images() -> Images:
+    """Return the target's images before `stroke_features`, one for each row of the task."""
+    return _scikit_learn_digits()[0]
+
+
 def count_blocks(images: Images) -> Images:
     """Bring grey images of digits to scikit-learn's form.
 
@@ -125,7 +130,7 @@ def _bitmap(image: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     box = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     width = round(_FRAME * box.shape[1] / box.shape[0])
     width = min(max(width, _BLOCK), _WIDEST)
-    large = _stretch(box.shape[0], _FRAME) @ box @ _stretch(box.shape[1], width).T
+    large = interpolation(box.shape[0], _FRAME) @ box @ interpolation(box.shape[1], width).T
     bitmap = np.zeros((_FRAME, _FRAME), dtype=bool)
     left = (_FRAME - width) // 2
     bitmap[:, left : left + width] = large > 0.5
@@ -133,8 +138,8 @@ def _bitmap(image: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 @cache
-def _stretch(size: int, new_size: int) -> Images:
-    """Linear interpolation of `size` pixels at `new_size` places, as a matrix."""
+def interpolation(size: int, new_size: int) -> Images:
+    """Return linear interpolation of `size` pixels at `new_size` places, as a matrix."""
     places = (np.arange(new_size) + 0.5) * size / new_size - 0.5
     places = np.clip(places, 0, size - 1)
     return np.asarray(np.maximum(0, 1 - np.abs(np.arange(size) - places[:, None])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -124,3 +124,62 @@ def open_set_task(
         source_rows=source_rows,
         target_rows=target_rows,
     )
+
+
+def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
+    """Drop target rows until the share of unknowns is the one asked for.
+
+    Methods that guess the share must be tried on many shares of one task. As many rows
+    stay as the share allows: either all known rows or all unknown ones. The known classes
+    keep their proportions, so the share is all that changes.
+
+    Parameters
+    ----------
+    task : OpenSetTask
+        The task; it is not changed.
+    openness : float
+        Share of unknowns in [0, 1); 0 makes a closed-set task. It is met as closely as
+        whole rows allow, so a tiny share of few rows may leave no unknown.
+    seed : int
+        Which rows are drawn. The rows kept stay in their order.
+    """
+    if not 0 <= openness < 1:
+        raise InputError(f"with_openness: openness is {openness}, but must be in [0, 1)")
+    known = np.flatnonzero(np.isin(task.target_truth, task.split.known))
+    unknown = np.flatnonzero(np.isin(task.target_truth, task.split.unknown))
+    if not len(known):
+        raise InputError("with_openness: the target has no row of a known class")
+    if openness > 0 and not len(unknown):
+        raise InputError("with_openness: the target has no row of an unknown class")
+    _, which, counts = np.unique(task.target_truth[known], return_inverse=True, return_counts=True)
+
+    n_known, n_unknown = len(known), round(len(known) * openness / (1 - openness))
+    if n_unknown > len(unknown):
+        n_known, n_unknown = round(len(unknown) * (1 - openness) / openness), len(unknown)
+    if n_known < len(counts):
+        raise InputError(
+            f"with_openness: {len(unknown)} unknown rows are too few for openness {openness} "
+            f"and a row of each of {len(counts)} known classes"
+        )
+    rng = np.random.default_rng(seed)
+    kept = [rng.choice(unknown, n_unknown, replace=False)]
+    for index, size in enumerate(_proportional(counts, n_known)):
+        kept.append(rng.choice(known[which == index], size, replace=False))
+    rows = np.sort(np.concatenate(kept))
+    return replace(
+        task,
+        target_features=task.target_features[rows],
+        target_truth=task.target_truth[rows],
+        target_rows=task.target_rows[rows],
+    )
+
+
+def _proportional(counts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp]:
+    """Share `total` rows out in proportion to `counts`, at least one to each."""
+    quota = total * counts / counts.sum()
+    sizes: npt.NDArray[np.intp] = np.maximum(1, np.floor(quota)).astype(np.intp)
+    while sizes.sum() < total:
+        sizes[np.argmax(quota - sizes)] += 1
+    while sizes.sum() > total:
+        sizes[np.argmax(np.where(sizes > 1, sizes - quota, -np.inf))] -= 1
+    return sizes

@@ -75,6 +75,7 @@ def evaluate_labels(
         unknown_label=unknown_label,
         known_score=predictions.known_scores,
         nearest_class=predictions.nearest,
+        probabilities=predictions.proba,
     )
     by_step = {
         step: evaluate(truth, labels, classes, unknown_label=unknown_label)
