@@ -50,9 +50,7 @@ def fit(path: Path, n_targets: int) -> dict[str, float]:
     domain = np.where(place < SOURCE_ROWS, 1, -1)
     y = np.where(domain > 0, place % KNOWN, 0)
     started = time.perf_counter()
-    classifier = PGLClassifier(
-        openness=UNKNOWN / (KNOWN + UNKNOWN), random_state=0, unknown_label=99
-    )
+    classifier = PGLClassifier(random_state=0, unknown_label=99)
     classifier.fit(X, y, sample_domain=domain)
     seconds = time.perf_counter() - started
     truth = place[SOURCE_ROWS:] % (KNOWN + UNKNOWN)

@@ -44,7 +44,7 @@ with tempfile.TemporaryDirectory() as folder:
     write_table(later, list(FRUITS), shift=1.5, seed=2)
     run, labels = f"{folder}/run", f"{folder}/labels.csv"
     columns = ("--label-column", "kind", "--id-column", "id")
-    osda("fit", str(shop), str(market), "--out", run, "--openness", "0.25", *columns)
+    osda("fit", str(shop), str(market), "--out", run, *columns)
     osda("evaluate", run, "--labels", str(market), *columns)
     osda("predict", run, str(later), "--out", labels, "--drop", "kind", "--id-column", "id")
     print(*Path(labels).read_text().splitlines()[:3], sep="\n")

@@ -86,3 +86,19 @@ def quick() -> dict[str, Any]:
         "ranking.draws": 2,
         "ranking.graph_targets": 40,
     }
+
+
+def fit_task(classifier: Any, task: Any, every_other: bool = False) -> Any:
+    """Fit to an `OpenSetTask`, without its truth; `every_other` leaves half the targets out."""
+    target = task.target_features[:: 2 if every_other else 1]
+    X = np.concatenate([task.source_features, target])
+    y = np.concatenate([task.source_labels, np.full(len(target), "")])
+    return classifier.fit(X, y, np.repeat([1, -1], [len(X) - len(target), len(target)]))
+
+
+@pytest.fixture(scope="module")
+def few_resamples() -> Any:
+    """Intervals from a handful of resamples, for tests that look at shares and not at intervals."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opensetda.openness._RESAMPLES", 6)
+        yield

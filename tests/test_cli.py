@@ -136,7 +136,7 @@ def test_target_labels_change_nothing(workplace):
 
 def test_the_same_command_gives_the_same_files(workplace):
     names = ["predictions.parquet", "steps.parquet", "model.safetensors", "model.json"]
-    names += ["history.jsonl", "curves.png", "predictions.csv"]
+    names += ["history.jsonl", "curves.png", "predictions.csv", "estimates.json"]
     run_fit()
     first = {name: (workplace / "run" / name).read_bytes() for name in names}
     run_fit("--overwrite")
@@ -226,6 +226,15 @@ def test_the_demo_compares_three_methods_and_leaves_a_run(workplace, capsys, sta
     assert metrics["final"]["hos"] == comparison["pgl"]["hos"]
     assert [step["step"] for step in metrics["steps"]] == [1, 2, 3]
     settings = json.loads((workplace / "d" / "settings.json").read_text())
+    assert settings["openness"] == "auto"
+    assert "share of unknowns estimated by each method, true 49.9" in out
+    for row in comparison.values():
+        assert not row["openness"]["told"]
+        assert f" {100 * row['openness']['share']:.1f} " in out
+    share = comparison["pgl"]["openness"]["share"]
+    assert f"share of unknowns: {share:.2f} (" in out
+    estimates = json.loads((workplace / "d" / "estimates.json").read_text())
+    assert estimates["openness"] == comparison["pgl"]["openness"]
     assert settings["seed"] == 3
     assert settings["command"] == ["osda", "demo", "--out", "d", "--seed", "3"]
     assert not [name for name in names_in(workplace) if "partial" in name]
@@ -345,11 +354,12 @@ WRONG_FITS = {
     "no-rows": (no_target_rows, OPENNESS, "target.npz: the table is empty"),
     "truncated": (truncated, OPENNESS, "source.npz: cannot read an .npz file"),
     "out-exists": (out_exists, OPENNESS, "run: exists already"),
-    "openness-missing": (nothing, [], "--openness is missing"),
     "openness-1": (nothing, ["--openness", "1"], "a number in [0, 1)"),
     "openness-negative": (nothing, ["--openness=-0.1"], "a number in [0, 1)"),
     "openness-nan": (nothing, ["--openness", "nan"], "a number in [0, 1)"),
-    "openness-text": (nothing, ["--openness", "auto"], "--openness auto: give the share"),
+    "openness-text": (nothing, ["--openness", "some"], "--openness some: give the share"),
+    "openness-case": (nothing, ["--openness", "Auto"], "or 'auto' to have it estimated"),
+    "openness-empty": (nothing, ["--openness", ""], "or 'auto' to have it estimated"),
     "label-column": (nothing, [*OPENNESS, "--label-column", "z"], "no array 'z'"),
     "id-column": (nothing, [*OPENNESS, "--id-column", "z"], "no array 'z'"),
     "features-key": (nothing, [*OPENNESS, "--features-key", "Z"], "no array 'Z'"),

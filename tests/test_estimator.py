@@ -98,11 +98,23 @@ def test_adaptation_finds_classes_and_unknowns(fitted_by_name, task):
         assert (classifier.predict(task.target) == task.truth).mean() > 0.85, method
 
 
-def test_transduction_agrees_with_itself(fitted):
-    proba, labels = fitted.transduction_proba_, fitted.transduction_
-    names = np.array([*fitted.classes_, "unknown"])
+def probabilities_agree_with(labels, proba, classes):
+    """Unknown is said where its probability is above 1/2; any other label is the likeliest class.
+
+    So unknown may be the likeliest of all where a class is named: below 1/2, but
+    ahead of each class by itself.
+    """
     np.testing.assert_allclose(proba.sum(axis=1), 1)
-    np.testing.assert_array_equal(names[proba.argmax(axis=1)], labels)
+    assert (proba >= 0).all()
+    unknown = labels == "unknown"
+    np.testing.assert_array_equal(proba[:, -1] > 0.5, unknown)
+    likeliest = classes[proba[:, :-1].argmax(axis=1)]
+    np.testing.assert_array_equal(likeliest[~unknown], labels[~unknown])
+
+
+def test_transduction_agrees_with_itself(fitted):
+    labels = fitted.transduction_
+    probabilities_agree_with(labels, fitted.transduction_proba_, fitted.classes_)
     known = labels != "unknown"
     np.testing.assert_array_equal(labels[known], fitted.transduction_nearest_[known])
     assert fitted.transduction_scores_[~known].max() <= fitted.transduction_scores_[known].min()
@@ -117,10 +129,7 @@ def test_probabilities_and_decisions_agree_with_predictions(fitted, task):
     )
     assert proba.shape == (len(X), 5)
     assert decision.shape == (len(X),)
-    np.testing.assert_allclose(proba.sum(axis=1), 1)
-    assert (proba >= 0).all()
-    names = np.array([*fitted.classes_, "unknown"])
-    np.testing.assert_array_equal(names[proba.argmax(axis=1)], labels)
+    probabilities_agree_with(labels, proba, fitted.classes_)
     np.testing.assert_array_equal(decision < 0, labels == "unknown")
     assert 0 < (decision < 0).sum() < len(X)
 
@@ -425,10 +434,16 @@ def test_openness_out_of_range(make, method, task, openness):
     assert "[0, 1)" in message
 
 
-def test_openness_is_not_estimated_yet(make, method, task):
-    message = refused(make(method, openness="auto"), task.X, task.y, task.domain)
-    assert "openness='auto'" in message
-    assert "not available yet" in message
+def test_openness_is_estimated_unless_it_is_told(make, method, task):
+    assert type(make(method))().openness == "auto"
+    classifier = make(method, openness="auto").fit(task.X, task.y, task.domain)
+    assert not classifier.openness_report_.told
+    assert classifier.openness_ == classifier.openness_report_.share
+    rejected = (classifier.transduction_ == "unknown").sum()
+    assert rejected == round(classifier.openness_ * len(task.target))
+    message = refused(make(method, openness="avto"), task.X, task.y, task.domain)
+    assert message.startswith("openness='avto': ")
+    assert "or 'auto' to have it estimated" in message
 
 
 @pytest.mark.parametrize("openness", [None, [0.5]])

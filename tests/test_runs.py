@@ -310,6 +310,7 @@ def test_every_step_is_kept_and_the_last_is_the_answer(run, classifier):
     ("name", "read"),
     [
         (folder.HISTORY, lambda run: run.history()),
+        (folder.ESTIMATES, lambda run: run.estimates()),
         (folder.PREDICTIONS, lambda run: run.predictions()),
         (folder.STEPS, lambda run: run.steps()),
         (folder.WEIGHTS, lambda run: run.model()),
@@ -330,7 +331,7 @@ def test_missing_and_damaged_files_are_named(run, name, read):
 
 def test_tampered_files_are_named(run):
     model = json.loads((run.path / folder.MODEL).read_text())
-    for broken in ({}, {"state": {**model["state"], "state_version": 2}}):
+    for broken in ({}, {"state": {**model["state"], "state_version": 3}}):
         files.write_json(run.path / folder.MODEL, broken)
         with pytest.raises(InputError, match=r"model\.json"):
             run.model()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from opensetda.openness import OpennessTracker
 from opensetda.pgl import training
 from opensetda.pgl.alignment import Alignment
 from opensetda.pgl.network import PGLNetwork
@@ -35,7 +36,8 @@ def run(aligned, quick):
         source, labels, target = aligned
         if no_targets:
             target = target[:0]
-        return train(source, labels, target, C, openness, settings, seed, progress)
+        tracker = OpennessTracker(openness)
+        return train(source, labels, target, C, tracker, settings, seed, progress)
 
     return run
 
@@ -111,12 +113,16 @@ def test_history_has_one_entry_a_step(run):
             "progress",
             "n_known",
             "n_unknown",
+            "openness",
+            "openness_estimate",
             "loss",
             "mean_score",
             "changed",
             "seconds",
         }
         assert entry["steps"] == 3
+        assert entry["openness"] == 1 / 3  # as it was told
+        assert 0 <= entry["openness_estimate"] < 1
         assert set(entry["loss"]) == {"node", "edge", "adversary"}
         assert all(np.isfinite(list(entry["loss"].values())))
     assert history[0]["changed"] is None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -20,8 +20,9 @@ from sklearn.utils.validation import (
 )
 
 from opensetda import state
+from opensetda.calibration import fit_slope, unknown_posterior
 from opensetda.errors import InputError
-from opensetda.pgl.pseudo_labels import rank_pseudo_labels
+from opensetda.openness import OpennessTracker
 from opensetda.rows import FloatArray, IntArray, Rows, check_finite
 
 Vector = npt.NDArray[np.float64]
@@ -39,10 +40,19 @@ class Scores(NamedTuple):
         Logits of the known classes; their largest is the class a known sample gets.
     known : array of shape (n,)
         How likely the sample is of a known class at all; higher is surer.
+    held_out : array of shape (n,)
+        The known score if the sample's nearest class were not among the known ones
+        (see `opensetda.held_out`); all NaN where a method cannot tell.
     """
 
     classes: npt.NDArray[np.float64]
     known: Vector
+    held_out: Vector
+
+    @property
+    def nearest(self) -> IntArray:
+        """The class each sample gets, if it is known."""
+        return np.asarray(self.classes.argmax(axis=1))
 
 
 class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -69,21 +79,28 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     transduction_scores_ : array of shape (n_targets,)
         The score by which the targets were ranked; higher is more likely known.
     openness_ : float
-        The share of unknowns that was used.
+        The share of unknowns that was used, told or estimated.
+    openness_report_ : OpennessReport
+        The estimates with their intervals, from step to step, and warnings in words.
     rejection_threshold_ : float
         A later sample whose known score lies below is unknown.
+    rejection_slope_ : float
+        How fast the probability of unknown falls from 1/2 at the threshold.
     history_ : list of dict
         One entry a step, with numbers that need no target label.
     """
 
-    openness: float
+    openness: float | str
     unknown_label: Any
 
     @abstractmethod
-    def _fit_domains(self, source: Rows, y: IntArray, target: Rows) -> Scores:
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+    ) -> Scores:
         """Learn from source rows with class indices `y` and from target rows, if there are any.
 
-        Returns the scores of the targets, in their order, and sets `history_`.
+        Returns the scores of the targets, in their order, and sets `history_`. A method of
+        several steps asks `openness` for the share of unknowns at each of them.
         """
 
     @abstractmethod
@@ -94,7 +111,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what `_score_rows` needs: JSON-safe values, and arrays (none of objects).
 
-        Parameters, classes, threshold and widths are saved by `get_state` and are not
+        Parameters, classes, threshold and slope are saved by `get_state` and are not
         to be repeated here.
         """
 
@@ -105,8 +122,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """Set the attributes that `_score_rows` needs from what `_fitted_state` returned.
 
         Called on an instance that has its parameters, `classes_`, `n_features_in_`,
-        `has_target_`, `openness_` and `rejection_threshold_` already. A missing key may
-        raise `KeyError`; `from_state` turns it into an `InputError`.
+        `has_target_`, `openness_`, `rejection_threshold_` and `rejection_slope_` already. A
+        missing key may raise `KeyError`; `from_state` turns it into an `InputError`.
         """
 
     # fit --------------------------------------------------------------------------------
@@ -127,7 +144,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        openness = check_openness(self.openness)
+        openness = OpennessTracker(self.openness)
         self._forget()
         X = validate_data(self, X, dtype=[np.float32, np.float64], ensure_all_finite=False)
         check_finite(X)
@@ -143,37 +160,52 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         # From here on the order of the caller's rows is gone; see Rows.in_canonical_order.
         source, y_source = _canonical_source(source, y_source)
         ordered_target = target.in_canonical_order()
-        self.openness_ = openness if len(target) else 0.0
+        self.openness_ = 0.0
         self.history_: list[dict[str, Any]] = []
         self.has_target_ = len(target) > 0
-        scores = self._fit_domains(source, y_source, ordered_target)
+        scores = self._fit_domains(source, y_source, ordered_target, openness)
         if self.has_target_:
             scores = Scores(*(ordered_target.mean_of_twins(values) for values in scores))
-            n_classes = len(self.classes_)
-            nearest = scores.classes.argmax(axis=1)
-            labels = rank_pseudo_labels(scores.known, nearest, openness, 1.0, n_classes)
-            self.rejection_threshold_ = self._threshold(ordered_target, scores.known, labels)
-            in_callers_order = np.argsort(ordered_target.index)
-            self.transduction_ = self._decode_labels(labels[in_callers_order])
-            self.transduction_nearest_ = self.classes_[nearest[in_callers_order]]
-            self.transduction_scores_ = scores.known[in_callers_order]
-            cut = threshold_between(scores.known, labels == n_classes)
-            logits = self._with_unknown(scores, cut)[in_callers_order]
-            self.transduction_proba_ = softmax(logits, axis=1)
+            self._reject(ordered_target, scores, openness)
         return self
+
+    def _reject(self, target: Rows, scores: Scores, openness: OpennessTracker) -> None:
+        """Label the targets of `fit`, and find threshold and slope for those that come later."""
+        n_classes = len(self.classes_)
+        report = openness.report(scores.known, scores.held_out, scores.nearest)
+        self.openness_report_, self.openness_ = report, report.share
+        cut = rejection_cut(scores.known, report.share)
+        labels = np.where(scores.known < cut, n_classes, scores.nearest)
+        posterior = unknown_posterior(scores.known, scores.held_out, scores.nearest, report.share)
+
+        # The same share of later samples; who, may differ where company made the difference.
+        later = self._known_as_later(target, scores.known)
+        self.rejection_threshold_ = rejection_cut(later, report.share)
+        self.rejection_slope_ = fit_slope(later, posterior[: len(later)], self.rejection_threshold_)
+
+        in_callers_order = np.argsort(target.index)
+        slope = fit_slope(scores.known, posterior, cut)
+        proba = self._probabilities(scores, cut, slope)
+        self.transduction_ = self._decode_labels(labels[in_callers_order])
+        if hasattr(self, "step_labels_"):
+            # The step that is kept was labelled once more, with more care.
+            self.step_labels_[openness.kept - 1] = labels[in_callers_order]
+        self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
+        self.transduction_scores_ = scores.known[in_callers_order]
+        self.transduction_proba_ = proba[in_callers_order]
 
     def _forget(self) -> None:
         """Delete what an earlier `fit` found: without targets, this one would not replace it."""
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
             delattr(self, name)
 
-    def _threshold(self, target: Rows, known_score: Vector, labels: IntArray) -> float:
-        """Where to cut the known score of later samples.
+    def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
+        """Return known scores of the first targets, scored as later samples are.
 
         A method whose later samples are scored in another way than the targets of
         `fit` overrides this.
         """
-        return threshold_between(known_score, labels == len(self.classes_))
+        return known_score
 
     def _encode_labels(self, y_source: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
         one_type = y_source.dtype == object and len({type(label) for label in y_source}) == 1
@@ -234,28 +266,33 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             blocks.append([values[: len(part)] for values in self._score_rows(filled)])
         return Scores(*(np.concatenate(values) for values in zip(*blocks, strict=True)))
 
-    def _logits(self, X: Any) -> npt.NDArray[np.float64]:
-        """Logits of the known classes and, if there were targets, of unknown."""
-        scores = self._score_later(X)
-        if not self.has_target_:
-            return scores.classes
-        return self._with_unknown(scores, self.rejection_threshold_)
-
-    # How many units of logit one unit of the known score is worth.
-    _margin_scale = 1.0
-
-    def _with_unknown(self, scores: Scores, threshold: float) -> npt.NDArray[np.float64]:
-        """Append the logit of unknown, which wins exactly where the score is below `threshold`."""
-        margin = (scores.known - threshold) * self._margin_scale
-        return np.column_stack([scores.classes, scores.classes.max(axis=1) - margin])
+    def _probabilities(
+        self, scores: Scores, threshold: float, slope: float
+    ) -> npt.NDArray[np.float64]:
+        """Return the probabilities of the classes, then of unknown: (n, C + 1)."""
+        unknown = np.zeros(len(scores.known))
+        if np.isfinite(threshold):
+            unknown = expit(slope * (threshold - scores.known))
+        classes = softmax(scores.classes, axis=1) * (1 - unknown)[:, None]
+        return np.column_stack([classes, unknown])
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Label later samples: a class of `classes_`, or `unknown_label`."""
-        return self._decode_labels(self._logits(X).argmax(axis=1))
+        """Label later samples: a class of `classes_`, or `unknown_label`.
+
+        Unknown is said where its probability is above 1/2.
+        """
+        scores = self._score_later(X)
+        labels = scores.nearest
+        if self.has_target_:
+            labels = np.where(scores.known < self.rejection_threshold_, len(self.classes_), labels)
+        return self._decode_labels(labels)
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities; the columns are `classes_`, then unknown."""
-        return np.asarray(softmax(self._logits(X), axis=1))
+        scores = self._score_later(X)
+        if not self.has_target_:
+            return np.asarray(softmax(scores.classes, axis=1))
+        return self._probabilities(scores, self.rejection_threshold_, self.rejection_slope_)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """How likely a sample is of a known class: negative is rejected, higher is surer.
@@ -301,26 +338,23 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         return classifier
 
 
-def check_openness(openness: Any) -> float:
-    """Return `openness` as a float, or raise an `InputError`."""
-    if isinstance(openness, str):
-        raise InputError(
-            f"openness={openness!r}: estimating the share of unknowns is not available yet; "
-            "give a number in [0, 1)"
-        )
-    number = isinstance(openness, int | float | np.number) and not isinstance(openness, bool)
-    if not number or not 0 <= openness < 1:
-        raise InputError(f"openness={openness!r}: give the share of unknowns, a number in [0, 1)")
-    return float(openness)
+def rejection_cut(known_score: Vector, share: float) -> float:
+    """Where to cut so that `share` of the scores lie below, half way between two scores.
 
-
-def threshold_between(known_score: Vector, rejected: npt.NDArray[np.bool_]) -> float:
-    """Half way between the surest rejected and the least sure accepted score."""
-    if not rejected.any():
+    Equal scores go one way: the cut moves to the nearer end of their group.
+    """
+    ordered = np.sort(known_score)
+    wanted = round(share * len(ordered))
+    gaps = np.flatnonzero(np.diff(ordered) > 0) + 1
+    places = np.concatenate([[0], gaps, [len(ordered)]])
+    below = int(places[np.abs(places - wanted).argmin()])
+    if below == 0:
         return float("-inf")
-    if rejected.all():
-        return float(np.nextafter(known_score.max(), np.inf))
-    return float((known_score[rejected].max() + known_score[~rejected].min()) / 2)
+    if below == len(ordered):
+        return float(np.nextafter(ordered[-1], np.inf))
+    middle = (ordered[below - 1] + ordered[below]) / 2
+    # Between neighbouring floats there is no middle.
+    return float(middle if middle > ordered[below - 1] else ordered[below])
 
 
 def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
@@ -349,4 +383,8 @@ def _canonical_source(source: Rows, y: IntArray) -> tuple[Rows, IntArray]:
     label_of_row = np.zeros(len(source.X), dtype=np.intp)
     label_of_row[source.index] = y
     ordered = source.in_canonical_order()
+    assert ordered.keys is not None
+    # The same row with two labels: the label decides, not the caller's order.
+    order = np.lexsort((label_of_row[ordered.index], ordered.keys))
+    ordered = Rows(ordered.X, ordered.index[order], ordered.keys[order])
     return ordered, label_of_row[ordered.index]

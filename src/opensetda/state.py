@@ -15,7 +15,7 @@ from opensetda.errors import InputError
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -43,6 +43,7 @@ def pack(classifier: OpenSetClassifier, values: dict[str, Any]) -> dict[str, Any
         "rejection_threshold": (
             _pack_float(classifier.rejection_threshold_) if classifier.has_target_ else None
         ),
+        "rejection_slope": float(classifier.rejection_slope_) if classifier.has_target_ else None,
         "values": values,
     }
     if hasattr(classifier, "feature_names_in_"):
@@ -70,6 +71,7 @@ def unpack(cls: type[OpenSetClassifier], state: Mapping[str, Any]) -> OpenSetCla
     classifier.history_ = []
     if classifier.has_target_:
         classifier.rejection_threshold_ = float(state["rejection_threshold"])
+        classifier.rejection_slope_ = float(state["rejection_slope"])
     if "feature_names" in state:
         classifier.feature_names_in_ = np.array(state["feature_names"], dtype=object)
     return classifier

@@ -10,11 +10,16 @@ import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier, Scores
 from opensetda.errors import InputError
+from opensetda.held_out import cosine_without_nearest
+from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import unit_rows
 from opensetda.pgl.pseudo_labels import rank_pseudo_labels
 from opensetda.rows import FloatArray, IntArray, Rows
 
 Matrix = npt.NDArray[np.float32]
+
+# Cosines of neighbouring classes differ by a few hundredths: as logits they need a scale.
+COSINE_SCALE = 16.0
 
 
 class ProgressiveClassMeans(OpenSetClassifier):
@@ -28,8 +33,9 @@ class ProgressiveClassMeans(OpenSetClassifier):
 
     Parameters
     ----------
-    openness : float, default=0.5
-        Share of the target that is unknown, in [0, 1).
+    openness : float or "auto", default="auto"
+        Share of the target that is unknown, in [0, 1); "auto" estimates it at every step, without
+        labels.
     steps : int, default=10
         M, the number of steps.
     unknown_label : default="unknown"
@@ -42,42 +48,61 @@ class ProgressiveClassMeans(OpenSetClassifier):
     """
 
     def __init__(
-        self, openness: float = 0.5, steps: int = 10, unknown_label: Any = "unknown"
+        self, openness: float | str = "auto", steps: int = 10, unknown_label: Any = "unknown"
     ) -> None:
         self.openness = openness
         self.steps = steps
         self.unknown_label = unknown_label
 
-    # Cosines of neighbouring classes differ by a few hundredths: as logits they need a scale.
-    _margin_scale = 16.0
-
-    def _fit_domains(self, source: Rows, y: IntArray, target: Rows) -> Scores:
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+    ) -> Scores:
         if self.steps < 1:
             raise InputError(f"steps={self.steps!r}: give a whole number above 0")
         n_classes = len(self.classes_)
         centre, source_unit = _centre_and_normalise(source)
-        source_means = unit_rows(_class_means(source_unit, y, n_classes))
+        source_sums = _class_sums(source_unit, y, n_classes)
+        source_counts = np.bincount(y, minlength=n_classes).astype(np.float64)
+        source_means = unit_rows(source_sums)
         self.centre_, self.means_ = centre, source_means
-        similarity = source_unit @ self.means_.T
         if not len(target):
-            return self._scores(similarity)
+            return self._scores(source_unit @ self.means_.T)
         self.centre_, target_unit = _centre_and_normalise(target)
+        openness.use_features(source_unit, y, target_unit)
+        target_means, moved = source_means, 0.0
         step_labels = []
         for step in range(self.steps):
             similarity = target_unit @ self.means_.T
-            known_score = similarity.max(axis=1).astype(np.float64)
-            ranked = (known_score, similarity.argmax(axis=1), self.openness_)
+            held_out = cosine_without_nearest(
+                target_unit,
+                similarity.argmax(axis=1),
+                source_sums,
+                source_counts,
+                target_means,
+                np.full(n_classes, moved),
+            )
+            scores = self._scores(similarity, held_out)
+            share = openness.update(scores.known, scores.held_out, scores.nearest)
+            ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
-            self.history_.append({"step": step + 1, "mean_score": float(known_score.mean())})
+            self.history_.append(
+                {
+                    "step": step + 1,
+                    "mean_score": float(scores.known.mean()),
+                    "openness": share,
+                    "openness_estimate": openness.estimates[-1],
+                }
+            )
             if step + 1 < self.steps:
                 moved = (step + 1) / self.steps
                 labels = rank_pseudo_labels(*ranked, moved, n_classes)
-                target_means = _class_means(target_unit, labels, n_classes, empty=source_means)
-                self.means_ = unit_rows(
-                    (1 - moved) * source_means + moved * unit_rows(target_means)
-                )
+                sums = _class_sums(target_unit, labels, n_classes)
+                # A class without a target stays with its source mean.
+                found = np.bincount(labels[labels >= 0], minlength=n_classes)[:n_classes] > 0
+                target_means = np.where(found[:, None], unit_rows(sums), source_means)
+                self.means_ = unit_rows((1 - moved) * source_means + moved * target_means)
         self.step_labels_ = np.stack(step_labels)[:, np.argsort(target.index)]
-        return self._scores(similarity)
+        return scores
 
     def _score_rows(self, X: FloatArray) -> Scores:
         unit = unit_rows(unit_rows(X.astype(np.float64)) - self.centre_)
@@ -92,9 +117,13 @@ class ProgressiveClassMeans(OpenSetClassifier):
     ) -> None:
         self.centre_, self.means_ = arrays["centre"], arrays["means"]
 
-    def _scores(self, similarity: npt.NDArray[Any]) -> Scores:
+    def _scores(
+        self, similarity: npt.NDArray[Any], held_out: npt.NDArray[np.float64] | None = None
+    ) -> Scores:
         similarity = similarity.astype(np.float64)
-        return Scores(similarity * self._margin_scale, similarity.max(axis=1))
+        if held_out is None:
+            held_out = np.full(len(similarity), np.nan)
+        return Scores(similarity * COSINE_SCALE, similarity.max(axis=1), held_out)
 
 
 def _centre_and_normalise(rows: Rows) -> tuple[Matrix, Matrix]:
@@ -105,15 +134,9 @@ def _centre_and_normalise(rows: Rows) -> tuple[Matrix, Matrix]:
     return centre, unit_rows(unit - centre)
 
 
-def _class_means(
-    unit: Matrix, labels: IntArray, n_classes: int, empty: Matrix | None = None
-) -> Matrix:
-    """Mean row of each class; a class without a row keeps its row of `empty`."""
-    means = np.zeros((n_classes, unit.shape[1]), dtype=np.float32)
+def _class_sums(unit: Matrix, labels: IntArray, n_classes: int) -> Matrix:
+    """Sum of the rows of each class: (n, d) -> (C, d)."""
+    sums = np.zeros((n_classes, unit.shape[1]), dtype=np.float32)
     for label in range(n_classes):
-        members = unit[labels == label]
-        if len(members):
-            means[label] = members.mean(axis=0)
-        elif empty is not None:
-            means[label] = empty[label]
-    return means
+        sums[label] = unit[labels == label].sum(axis=0)
+    return sums

@@ -11,6 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import Normalizer
 
 from opensetda.base import OpenSetClassifier, Scores
+from opensetda.held_out import softmax_without_nearest
+from opensetda.openness import OpennessTracker
 from opensetda.rows import FloatArray, IntArray, Rows
 
 
@@ -19,8 +21,8 @@ class SourceOnly(OpenSetClassifier):
 
     Parameters
     ----------
-    openness : float, default=0.5
-        Share of the target that is unknown, in [0, 1).
+    openness : float or "auto", default="auto"
+        Share of the target that is unknown, in [0, 1); "auto" estimates it, without labels.
     C : float, default=10.0
         Inverse strength of the regression's regularisation.
     unknown_label : default="unknown"
@@ -28,16 +30,15 @@ class SourceOnly(OpenSetClassifier):
     """
 
     def __init__(
-        self, openness: float = 0.5, C: float = 10.0, unknown_label: Any = "unknown"
+        self, openness: float | str = "auto", C: float = 10.0, unknown_label: Any = "unknown"
     ) -> None:
         self.openness = openness
         self.C = C
         self.unknown_label = unknown_label
 
-    # The known score is a probability: five logits lie between a coin toss and certainty.
-    _margin_scale = 10.0
-
-    def _fit_domains(self, source: Rows, y: IntArray, target: Rows) -> Scores:
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+    ) -> Scores:
         rows = np.concatenate([chunk for _, chunk in source.chunks()])
         self.regression_ = LogisticRegression(C=self.C, max_iter=1000)
         self.regression_.fit(Normalizer().transform(rows), y)
@@ -45,14 +46,23 @@ class SourceOnly(OpenSetClassifier):
             return self._score_rows(rows)
         parts = [self._score_rows(chunk) for _, chunk in target.chunks()]
         scores = Scores(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-        self.history_.append({"step": 1, "mean_score": float(scores.known.mean())})
+        share = openness.update(scores.known, scores.held_out, scores.nearest)
+        self.history_.append(
+            {
+                "step": 1,
+                "mean_score": float(scores.known.mean()),
+                "openness": share,
+                "openness_estimate": openness.estimates[-1],
+            }
+        )
         return scores
 
     def _score_rows(self, X: FloatArray) -> Scores:
         unit = Normalizer().transform(X.astype(np.float64))
         decision = self.regression_.decision_function(unit)
         logits = decision if decision.ndim == 2 else np.column_stack([-decision, decision]) / 2
-        return Scores(logits, self.regression_.predict_proba(unit).max(axis=1))
+        known = self.regression_.predict_proba(unit).max(axis=1)
+        return Scores(logits, known, softmax_without_nearest(logits))
 
     def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         return {}, {"coef": self.regression_.coef_, "intercept": self.regression_.intercept_}

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from opensetda.base import OpenSetClassifier
     from opensetda.metrics import OpenSetMetrics
+    from opensetda.openness import OpennessReport
 
 DASH = "-"
 
@@ -32,6 +34,12 @@ def say(line: str = "") -> None:
 def note(line: str) -> None:
     """Print a line about what is being done."""
     typer.echo(line, err=True)
+
+
+def warn(message: str) -> None:
+    """Print the one line of a warning: what a person should look at."""
+    label = typer.style("warning:", fg=typer.colors.YELLOW, bold=True)
+    typer.echo(f"{label} {' '.join(message.split())}", err=True)
 
 
 def fail(message: str, exit_code: int) -> int:
@@ -153,6 +161,36 @@ def percent(value: float | None) -> str:
     return DASH if value is None or value != value else f"{100 * value:.1f}"
 
 
+def kept_step(classifier: OpenSetClassifier) -> int | None:
+    """Return the number of the step that was kept, if the method chooses one."""
+    kept = getattr(classifier, "kept_step_", None)
+    return None if kept is None else int(kept.step)
+
+
+def show_estimates(classifier: OpenSetClassifier) -> None:
+    """Tell what was found out without labels, and warn of what looks odd."""
+    report = classifier.openness_report_
+    say(f"share of unknowns: {_openness(report)}")
+    kept = getattr(classifier, "kept_step_", None)
+    if kept is not None:
+        say(f"step kept: {kept.step} of {kept.steps} ({kept.reason})")
+    for warning in report.warnings:
+        warn(warning)
+
+
+def _openness(report: OpennessReport) -> str:
+    each = ", ".join(f"{name} {estimate.share:.2f}" for name, estimate in report.estimates.items())
+    interval = f"({report.low:.2f} to {report.high:.2f})"
+    if report.told:
+        main = next(iter(report.estimates.values()))
+        looks = f"look like {main}" if report.found_unknowns else "show no evidence of unknowns"
+        return f"{report.share:.2f}, as told; the data {looks}: {each}"
+    found = "estimated"
+    if not report.found_unknowns:
+        found = "no evidence of unknowns, so nothing is rejected"
+    return f"{report.share:.2f} {interval}, {found}: {each}"
+
+
 def label_counts(labels: Sequence[str], unknown_label: str, most: int = 12) -> Table:
     """Tell how many targets got each label: the most frequent classes, and unknown."""
     counts: dict[str, int] = {}
@@ -173,9 +211,14 @@ def label_counts(labels: Sequence[str], unknown_label: str, most: int = 12) -> T
 
 
 def step_table(
-    history: Sequence[Mapping[str, Any]], metrics: Mapping[int, OpenSetMetrics] | None = None
+    history: Sequence[Mapping[str, Any]],
+    metrics: Mapping[int, OpenSetMetrics] | None = None,
+    kept: int | None = None,
 ) -> Table:
-    """Show one row a step: what needs no labels, then, if the truth is known, how good it was."""
+    """Show one row a step: what needs no labels, then, if the truth is known, how good it was.
+
+    The step that was kept is bold.
+    """
     own = [name for name in _STEP_COLUMNS if any(entry.get(name) is not None for entry in history)]
     headings = {"step": "right", **{_STEP_COLUMNS[name]: "right" for name in own}}
     if metrics:
@@ -186,13 +229,15 @@ def step_table(
         if metrics:
             values = metrics.get(step)
             cells += [percent(getattr(values, m, None)) for m in ("os_star", "unk", "hos")]
-        table.add_row(*cells)
+        table.add_row(*cells, style="bold" if step == kept else None)
     return table
 
 
 _STEP_COLUMNS = {
     "n_known": "known",
     "n_unknown": "unknown",
+    "openness": "openness %",
+    "openness_estimate": "estimate %",
     "changed": "changed %",
     "mean_score": "mean score",
     "loss": "loss",
@@ -203,7 +248,7 @@ _STEP_COLUMNS = {
 def _step_cell(name: str, value: Any) -> str:
     if value is None:
         return DASH
-    if name == "changed":
+    if name in ("changed", "openness", "openness_estimate"):
         return percent(value)
     if name == "loss":
         total = value.get("total", sum(value.values()))

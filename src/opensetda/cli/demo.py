@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
     from opensetda.data.protocols import OpenSetTask
     from opensetda.metrics import OpenSetMetrics
+    from opensetda.openness import OpennessReport
     from opensetda.runs.folder import RunRecord
 
 METHODS = {
@@ -62,7 +63,7 @@ def demo(
     Nothing is downloaded. Compares three methods and leaves the run folder of PGL.
     """
     from opensetda.data.digits import load_digits_task
-    from opensetda.runs.files import new_folder, write_json
+    from opensetda.runs.files import new_folder, plain, write_json
     from opensetda.runs.folder import COMPARISON, CURVES, METRICS, check_destination
 
     check_destination(out, overwrite)
@@ -70,26 +71,34 @@ def demo(
     console.note(
         f"source: {len(task.source_features):,} MNIST digits 0-4, target: "
         f"{len(task.target_features):,} digits 0-9 of scikit-learn, "
-        f"share of unknowns given: {task.openness:.3f}"
+        "share of unknowns: to be estimated"
     )
     changes = _QUICK if quick else {}
     outcomes: dict[str, OpenSetMetrics] = {}
     seconds: dict[str, float] = {}
+    openness: dict[str, OpennessReport] = {}
     with new_folder(out) as aside:
         for method in METHODS:
             own = changes if method == "pgl" else {}
             classifier, seconds[method] = _train(method, task, own, seed)
             outcomes[method] = _measure(task, classifier)
+            openness[method] = classifier.openness_report_
         record = _record(task, changes, seed, seconds[method], context.obj or ())
         metrics = _write(aside, classifier, task, record)
         rows = {
-            method: {**outcomes[method].to_dict(), "seconds": round(seconds[method], 3)}
+            method: {
+                **outcomes[method].to_dict(),
+                "openness": plain(openness[method].to_dict()),
+                "seconds": round(seconds[method], 3),
+            }
             for method in METHODS
         }
         write_json(aside / COMPARISON, rows)
 
-    console.show(console.step_table(classifier.history_, metrics))
-    _show_comparison(outcomes, seconds)
+    kept = console.kept_step(classifier)
+    console.show(console.step_table(classifier.history_, metrics, kept))
+    _show_comparison(outcomes, openness, seconds, task.openness)
+    console.show_estimates(classifier)
     folder = out.resolve()
     console.say(f"  labels   {folder / 'predictions.csv'}")
     console.say(f"  metrics  {folder / METRICS}")
@@ -103,7 +112,7 @@ def _train(
 
     with console.progress_listener(method) as listener:
         classifier = build_method(
-            method, openness=task.openness, changes=changes, seed=seed, progress=listener
+            method, openness="auto", changes=changes, seed=seed, progress=listener
         )
         seconds = fit_domains(
             classifier, task.source_features, task.source_labels, task.target_features
@@ -132,7 +141,7 @@ def _record(
 
     return RunRecord(
         method="pgl",
-        openness=task.openness,
+        openness="auto",
         unknown_label="unknown",
         preset="default",
         settings=full_settings("pgl", "default", changes),
@@ -159,18 +168,34 @@ def _write(
         run.predictions(), run.steps(), task.target_truth, run.unknown_label
     )
     title = "PGL: MNIST digits to scikit-learn's digits"
-    curves = draw_curves(classifier.history_, evaluation.steps, title)
+    curves = draw_curves(
+        classifier.history_,
+        evaluation.steps,
+        title,
+        kept_step=console.kept_step(classifier),
+        true_share=evaluation.true_openness,
+    )
     truth = {"embedded": "scikit-learn digits", "rows": len(task.target_truth)}
     run.write_metrics({"truth": truth, **evaluation.to_dict()}, curves)
     return evaluation.steps
 
 
-def _show_comparison(outcomes: dict[str, OpenSetMetrics], seconds: dict[str, float]) -> None:
-    headings = {"method": "left", **dict.fromkeys(_COLUMNS.values(), "right"), "seconds": "right"}
-    table = console.new_table("Comparison (%, true share of unknowns given to all)", headings)
+def _show_comparison(
+    outcomes: dict[str, OpenSetMetrics],
+    openness: dict[str, OpennessReport],
+    seconds: dict[str, float],
+    true_share: float,
+) -> None:
+    headings = {"method": "left", **dict.fromkeys(_COLUMNS.values(), "right")}
+    headings |= {"share of unknowns": "right", "seconds": "right"}
+    title = (
+        "Comparison (%, share of unknowns estimated by each method, "
+        f"true {console.percent(true_share)})"
+    )
+    table = console.new_table(title, headings)
     best = max(outcomes, key=lambda method: outcomes[method].hos)
     for method, metrics in outcomes.items():
         cells = [console.percent(getattr(metrics, name)) for name in _COLUMNS]
-        style = "bold" if method == best else None
-        table.add_row(METHODS[method], *cells, f"{seconds[method]:.1f}", style=style)
+        cells += [console.percent(openness[method].share), f"{seconds[method]:.1f}"]
+        table.add_row(METHODS[method], *cells, style="bold" if method == best else None)
     console.show(table)

@@ -68,15 +68,26 @@ def evaluate(
     )
     truth = read_truth(labels, columns)
     evaluation = evaluate_run(folder, truth)
-    history = folder.history()
+    history, estimates = folder.history(), folder.estimates()
+    kept = None if estimates["kept_step"] is None else int(estimates["kept_step"]["step"])
     record = {**file_record(labels), "rows": len(truth.labels), "label_column": columns.label}
-    curves = draw_curves(history, evaluation.steps, f"{folder.settings['method']}: {run.name}")
+    curves = draw_curves(
+        history,
+        evaluation.steps,
+        f"{folder.settings['method']}: {run.name}",
+        kept_step=kept,
+        true_share=evaluation.true_openness,
+    )
     folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves)
 
     console.show(console.class_table(evaluation.final))
     if len(history) > 1:
-        console.show(console.step_table(history, evaluation.steps))
+        console.show(console.step_table(history, evaluation.steps, kept))
     console.show(console.metrics_table(evaluation.final))
+    openness = estimates["openness"]
+    console.say(
+        f"share of unknowns: true {evaluation.true_openness:.2f}, used {openness['share']:.2f}"
+    )
     if evaluation.n_ignored:
         console.say(f"{evaluation.n_ignored:,} labels of samples that are not in the run: ignored.")
     console.say(f"  metrics  {run / METRICS}")

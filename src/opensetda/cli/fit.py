@@ -56,14 +56,13 @@ def fit(
         ),
     ],
     openness: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="SHARE",
-            help="Share of unknowns in the target, in [0, 1). [red]\\[required][/red]",
-            show_default=False,
+            help="Share of unknowns in the target, in [0, 1), or 'auto' to have it estimated.",
             rich_help_panel=TRAINING_PANEL,
         ),
-    ] = None,
+    ] = "auto",
     method: Annotated[
         Method,
         typer.Option(
@@ -107,13 +106,14 @@ def fit(
 
     [bold]Examples[/bold]
 
-      osda fit shop.csv street.csv --out run --openness 0.3 --label-column class
+      osda fit shop.csv street.csv --out run --label-column class
 
       osda fit a.npz b.npz --out run --openness 0.55 --id-column paths
 
     Tables are .npz, .csv or .parquet files. Of the last two every column is a
     feature, but for the label and the id. The run folder holds the labels
     (predictions.csv), the model, the settings and a picture of the curves.
+    How many targets are unknown is estimated without labels, unless you say it.
     """
     share_of_unknowns = _parse_openness(openness)
     from opensetda.runs.files import new_folder
@@ -159,7 +159,9 @@ def fit(
         command=("osda", *(context.obj or ())),
         seconds=seconds,
     )
-    curves = draw_curves(classifier.history_, title=f"{method.value} on {target.name}")
+    kept = console.kept_step(classifier)
+    title = f"{method.value} on {target.name}"
+    curves = draw_curves(classifier.history_, title=title, kept_step=kept)
     with new_folder(out) as aside:
         write_run(aside, classifier, record, unlabelled.ids, curves)
     _show_result(classifier, out, target, seconds)
@@ -182,16 +184,19 @@ def fit_domains(
     return time.perf_counter() - start
 
 
-def _parse_openness(text: str | None) -> float:
-    wanted = "give the share of unknowns in the target, a number in [0, 1)"
-    if text is None:
-        raise InputError(f"--openness is missing: {wanted}; a later release will estimate it")
+def _parse_openness(text: str) -> float | str:
+    # Spelled here: the module that estimates would make a wrong option a slow one.
+    if text == "auto":
+        return text
     try:
         openness = float(text)
     except ValueError:
         openness = float("nan")
     if not 0 <= openness < 1:
-        raise InputError(f"--openness {text}: {wanted}")
+        raise InputError(
+            f"--openness {text}: give the share of unknowns in the target, a number in [0, 1), "
+            "or 'auto' to have it estimated"
+        )
     return openness
 
 
@@ -222,9 +227,11 @@ def _named(columns: TableColumns) -> dict[str, Any]:
 
 def _show_result(classifier: OpenSetClassifier, out: Path, target: Path, seconds: float) -> None:
     if len(classifier.history_) > 1:
-        console.show(console.step_table(classifier.history_))
+        kept = console.kept_step(classifier)
+        console.show(console.step_table(classifier.history_, kept=kept))
     labels = classifier.transduction_.tolist()
     console.show(console.label_counts(labels, classifier.unknown_label))
+    console.show_estimates(classifier)
     console.say(f"Labelled {len(labels):,} rows of {target.name} in {seconds:.1f} s.")
     console.say(f"  labels   {out / 'predictions.csv'}")
     console.say(f"  curves   {out / 'curves.png'}")

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from opensetda.base import OpenSetClassifier, Scores, Vector, threshold_between
+from opensetda.base import OpenSetClassifier, Scores, Vector
+from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import Alignment
-from opensetda.pgl.classifier import COSINE_SCALE
 from opensetda.pgl.induction import SupportGraph
-from opensetda.pgl.pseudo_labels import rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.training import train
 from opensetda.progress import ProgressListener
@@ -28,8 +27,9 @@ class PGLClassifier(OpenSetClassifier):
 
     Parameters
     ----------
-    openness : float, default=0.5
-        beta, the share of the target that is unknown, in [0, 1).
+    openness : float or "auto", default="auto"
+        beta, the share of the target that is unknown, in [0, 1); "auto" estimates it anew at
+        every step, without labels.
     preset : str, default="default"
         Settings to start from: "default", or the paper's for one of its datasets,
         "paper-office-home", "paper-visda", "paper-syn2real".
@@ -47,6 +47,8 @@ class PGLClassifier(OpenSetClassifier):
     ----------
     settings_ : PGLSettings
         All settings that were used.
+    kept_step_ : KeptStep
+        The step whose network and labels were kept, and why.
     step_labels_ : array of int of shape (steps, n_targets)
         The label of every target at every step, as an index into `classes_`; C is unknown.
 
@@ -59,14 +61,14 @@ class PGLClassifier(OpenSetClassifier):
     >>> X = np.concatenate([centres[i] + rng.normal(size=(20, 8)) for i in (0, 1, 0, 1, 2)])
     >>> y = np.repeat(["cat", "dog", "", "", ""], 20)
     >>> domain = np.repeat([1, 1, -1, -1, -1], 20)
-    >>> clf = PGLClassifier(openness=1 / 3, random_state=0).fit(X, y, sample_domain=domain)
+    >>> clf = PGLClassifier(random_state=0).fit(X, y, sample_domain=domain)
     >>> clf.predict(centres).tolist()
     ['cat', 'dog', 'unknown']
     """
 
     def __init__(
         self,
-        openness: float = 0.5,
+        openness: float | str = "auto",
         preset: str = "default",
         settings: Mapping[str, Any] | None = None,
         random_state: Any = None,
@@ -80,21 +82,26 @@ class PGLClassifier(OpenSetClassifier):
         self.unknown_label = unknown_label
         self.progress = progress
 
-    def _fit_domains(self, source: Rows, y: IntArray, target: Rows) -> Scores:
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+    ) -> Scores:
         self.settings_ = PGLSettings.preset(self.preset).with_changes(self.settings or {})
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._alignment = Alignment(self.settings_.alignment).fit(source, target)
+        aligned = self._alignment.source(source), self._alignment.target(target)
+        openness.use_features(aligned[0], y, aligned[1])
         result = train(
-            self._alignment.source(source),
+            aligned[0],
             y,
-            self._alignment.target(target),
+            aligned[1],
             len(self.classes_),
-            self.openness_,
+            openness,
             self.settings_,
             seed,
             self.progress,
         )
         self.history_ = result.history
+        self.kept_step_ = result.kept
         self._support = SupportGraph.draw(
             result.network, result.samples, self.settings_, np.random.default_rng(seed)
         )
@@ -103,22 +110,14 @@ class PGLClassifier(OpenSetClassifier):
             self.step_labels_ = np.stack(result.step_labels)[:, in_callers_order]
         return result.scores
 
-    def _threshold(self, target: Rows, known_score: Vector, labels: IntArray) -> float:
+    def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
         # In canonical order the first rows are a random sample.
         sample = Rows(target.X, target.index[:THRESHOLD_ROWS])
         rows = np.concatenate([chunk for _, chunk in sample.chunks()])
-        known = self._score_later(rows).known
-        nearest = np.zeros(len(known), dtype=np.intp)
-        ranked = rank_pseudo_labels(known, nearest, self.openness_, 1.0, 1)
-        return threshold_between(known, ranked == 1)
+        return self._score_later(rows).known
 
     def _score_rows(self, X: FloatArray) -> Scores:
         return self._support.score(self._alignment.later(X))
-
-    @property
-    def _margin_scale(self) -> float:  # type: ignore[override]
-        # A similarity is worth what it is in the class logits; a probability, some logits.
-        return COSINE_SCALE if self.settings_.ranking.confidence == "similarity" else 10.0
 
     def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         values = {"settings": self.settings_.to_dict(), "progress": self._support.progress}

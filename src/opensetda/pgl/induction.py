@@ -18,8 +18,8 @@ from opensetda.pgl.graph import attach_queries, degrees
 from opensetda.pgl.inference import (
     LabelledSamples,
     draw_per_class,
-    known_score,
     members_of_classes,
+    scores_of_logits,
     support_means,
 )
 from opensetda.pgl.network import PGLNetwork
@@ -112,22 +112,26 @@ class SupportGraph:
     @torch.no_grad()
     def score(self, x: npt.NDArray[np.float64]) -> Scores:
         """Score queries, each on its own: (Q, d) -> `Scores`."""
-        logits, known = self._score(torch.from_numpy(x))
-        return Scores(logits.numpy(), known.numpy())
+        v = self._embed(torch.from_numpy(x))
+        if self.means is None:
+            return scores_of_logits(self.network.classifier(v, torch.full((len(v),), UNLABELLED)))
+        cosine = v @ self.means.t()
+        if self.settings.ranking.confidence == "softmax":
+            return scores_of_logits(COSINE_SCALE * cosine)
+        # Where unknowns score was found out in `fit`; nobody asks it of later samples.
+        nowhere = np.full(len(x), np.nan)
+        return Scores((COSINE_SCALE * cosine).numpy(), cosine.amax(dim=1).numpy(), nowhere)
 
-    def _score(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        v = self.network.backbone(x)
+    def _embed(self, x: Tensor) -> Tensor:
+        """Update queries by the messages of the support, layer by layer."""
+        v: Tensor = self.network.backbone(x)
         # A target of `fit` may come again: like any node, it is not its own neighbour.
         itself = torch.cdist(x, self.x, compute_mode="donot_use_mm_for_euclid_dist") < 1e-6
         for layer, support, degree in zip(
             self.network.graph_layers, self.layer_inputs, self.layer_degrees, strict=True
         ):
             v = attach_queries(layer, v, support, degree, itself)
-        if self.means is None:
-            logits = self.network.classifier(v, torch.full((len(v),), UNLABELLED))
-            return logits, logits.softmax(dim=1).amax(dim=1)
-        cosine = v @ self.means.t()
-        return COSINE_SCALE * cosine, known_score(cosine, self.settings.ranking)
+        return v
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return weights and support as arrays, by name."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from opensetda.base import Scores
-from opensetda.pgl.classifier import COSINE_SCALE, mixed_means
+from opensetda.held_out import cosine_without_nearest, softmax_without_nearest
+from opensetda.pgl.classifier import COSINE_SCALE, class_means, mixed_means
 from opensetda.pgl.episodes import queries_in_graph
 from opensetda.pgl.network import PGLNetwork
-from opensetda.pgl.settings import PGLSettings, RankingSettings
-from opensetda.rows import IntArray
+from opensetda.pgl.settings import PGLSettings
+from opensetda.rows import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ def transduce(
     n_targets, ranking = len(samples.target), settings.ranking
     as_in_training = queries_in_graph(network.n_classes, settings.episodes)
     n_graphs = max(1, -(-n_targets // (ranking.graph_targets or as_in_training)))
-    logits = torch.zeros(n_targets, network.n_classes, device=samples.target.device)
-    known = torch.zeros(n_targets, device=samples.target.device)
+    sums = Scores(
+        np.zeros((n_targets, network.n_classes)), np.zeros(n_targets), np.zeros(n_targets)
+    )
     support_pool = members_of_classes(samples.source_labels, network.n_classes)
     slots = max(1, (ranking.support_nodes or as_in_training) // network.n_classes)
     same_every_time = n_graphs == 1 and all(len(pool) <= slots for pool in support_pool)
@@ -67,12 +70,10 @@ def transduce(
             support = draw_per_class(support_pool, slots, rng)
             x = torch.cat([samples.source[support], samples.target[company]])
             labels = torch.cat([samples.source_labels[support], samples.pseudo_labels[company]])
-            graph_logits, graph_known = score_graph(
-                network, x, labels, len(support), samples.progress, settings
-            )
-            logits[company] += graph_logits
-            known[company] += graph_known
-    return Scores((logits / draws).double().cpu().numpy(), (known / draws).double().cpu().numpy())
+            scores = score_graph(network, x, labels, len(support), samples.progress, settings)
+            for total, values in zip(sums, scores, strict=True):
+                total[company.numpy()] += values
+    return Scores(*(total / draws for total in sums))
 
 
 def score_graph(
@@ -82,32 +83,66 @@ def score_graph(
     n_source: int,
     progress: float,
     settings: PGLSettings,
-) -> tuple[Tensor, Tensor]:
+) -> Scores:
     """Score the targets of one graph, whose first `n_source` nodes are of the source.
 
-    Shapes: x (N, d), labels (N,) -> class logits (N - n_source, C), known (N - n_source,).
+    Shapes: x (N, d), labels (N,) -> scores of N - n_source targets.
     """
     output = network(x, labels)
     if settings.graph.form == "paper":
-        logits = output.class_logits[-1][n_source:]
-        return logits, logits.softmax(dim=1).amax(dim=1)
+        return scores_of_logits(output.class_logits[-1][n_source:])
     v = output.nodes[-1]
     is_target = torch.arange(len(x), device=x.device) >= n_source
     means = support_means(v, labels, is_target, network.n_classes, progress, settings)
     cosine = v[n_source:] @ means.t()
-    return COSINE_SCALE * cosine, known_score(cosine, settings.ranking)
+    logits = COSINE_SCALE * cosine
+    if settings.ranking.confidence == "softmax":
+        return scores_of_logits(logits)
+    nearest = cosine.argmax(dim=1).cpu().numpy()
+    held_out = cosine_without_nearest(
+        v[n_source:].cpu().numpy(),
+        nearest,
+        *mean_parts(v, labels, is_target, network.n_classes, progress, settings),
+        centred=settings.alignment.centring != "none",
+    )
+    return Scores(_double(logits), _double(cosine.amax(dim=1)), held_out)
 
 
-def known_score(cosine: Tensor, settings: RankingSettings) -> Tensor:
-    """Score how likely nodes are of a known class: what is ranked.
+def scores_of_logits(logits: Tensor) -> Scores:
+    """Scores whose known score is the largest softmax, as in the paper: (Q, C) -> `Scores`."""
+    values = _double(logits)
+    return Scores(
+        values, _double(logits.softmax(dim=1).amax(dim=1)), softmax_without_nearest(values)
+    )
 
-    The cosine to the nearest class mean, or the largest softmax, as in the paper.
 
-    Shapes: cosine (Q, C) -> (Q,).
+def mean_parts(
+    v: Tensor,
+    labels: Tensor,
+    is_target: Tensor,
+    n_classes: int,
+    progress: float,
+    settings: PGLSettings,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return what `support_means` mixes, for `cosine_without_nearest`.
+
+    Sums and counts of the source nodes, unit means of the targets, and the mix of each class.
     """
-    if settings.confidence == "softmax":
-        return (COSINE_SCALE * cosine).softmax(dim=1).amax(dim=1)
-    return cosine.amax(dim=1)
+    nowhere = torch.full_like(labels, -1)
+    source_sums, source_counts = class_means(v, torch.where(is_target, nowhere, labels), n_classes)
+    target_sums, target_counts = class_means(v, torch.where(is_target, labels, nowhere), n_classes)
+    mix = torch.full((n_classes,), mix_of(progress, settings), device=v.device)
+    mix[target_counts == 0] = 0.0
+    return (
+        source_sums.cpu().numpy(),
+        source_counts.cpu().numpy().astype(np.float64),
+        torch.nn.functional.normalize(target_sums, dim=1).cpu().numpy(),
+        mix.cpu().numpy(),
+    )
+
+
+def _double(values: Tensor) -> npt.NDArray[np.float64]:
+    return np.asarray(values.double().cpu().numpy())
 
 
 def support_means(
@@ -119,9 +154,12 @@ def support_means(
     settings: PGLSettings,
 ) -> Tensor:
     """Class means of the labelled nodes, as far on their way to the target as the mix-up is."""
-    episodes = settings.episodes
-    mix = episodes.mix_up_limit * progress if episodes.mix_up else 0.0
-    return mixed_means(v, labels, is_target, n_classes, mix)
+    return mixed_means(v, labels, is_target, n_classes, mix_of(progress, settings))
+
+
+def mix_of(progress: float, settings: PGLSettings) -> float:
+    """How far a class mean goes from the source to the target."""
+    return settings.episodes.mix_up_limit * progress if settings.episodes.mix_up else 0.0
 
 
 def members_of_classes(labels: Tensor, n_classes: int) -> list[IntArray]:

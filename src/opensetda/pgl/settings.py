@@ -132,6 +132,16 @@ class RankingSettings:
 
 
 @dataclass(frozen=True, config=_CHECKED)
+class StoppingSettings:
+    """Which step is kept, chosen without labels."""
+
+    band: Share = 0.1
+    """Keep the latest step whose estimated openness is this near the steps' median; 1: the last."""
+    early: bool = False
+    """Stop after two steps outside of the band."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
 class PGLSettings:
     """All settings; `preset` has the paper's and ours."""
 
@@ -143,6 +153,7 @@ class PGLSettings:
     losses: LossSettings = field(default_factory=LossSettings)
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     ranking: RankingSettings = field(default_factory=RankingSettings)
+    stopping: StoppingSettings = field(default_factory=StoppingSettings)
 
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
@@ -242,6 +253,7 @@ _PAPER: dict[str, Any] = {
     "ranking.graph_targets": None,
     "ranking.support_nodes": None,
     "ranking.class_balance": 0,
+    "stopping.band": 1,
 }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from accelerate import Accelerator
 
 from opensetda.base import Scores
+from opensetda.openness import OpennessTracker
 from opensetda.pgl.adversary import reversal_strength
 from opensetda.pgl.episodes import EpisodeSampler
 from opensetda.pgl.inference import LabelledSamples, transduce
@@ -21,6 +23,7 @@ from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import OptimiserSettings, PGLSettings
 from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import IntArray
+from opensetda.stopping import KeptStep, StableStepRule
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,17 @@ class TrainingResult:
     """What a training leaves behind."""
 
     network: PGLNetwork
+    """As it was at the step that is kept."""
     scores: Scores
-    """Of all targets, by the last network."""
+    """Of all targets, by that network."""
     samples: LabelledSamples
-    """Both domains with the labels that the last network was trained on."""
+    """Both domains with the labels that it was trained on."""
     history: list[dict[str, Any]]
     """An entry a step."""
     step_labels: list[IntArray]
     """The label of every target at every step; C is unknown."""
+    kept: KeptStep
+    """The step that is kept."""
 
 
 def train(
@@ -43,24 +49,26 @@ def train(
     source_labels: IntArray,
     target: np.ndarray[Any, np.dtype[np.float32]],
     n_classes: int,
-    openness: float,
+    openness: OpennessTracker,
     settings: PGLSettings,
     seed: int,
     progress: ProgressListener | None = None,
 ) -> TrainingResult:
-    """Run all steps.
+    """Run the steps and go back to the one that is kept.
 
     Step m trains on episodes whose support holds pseudo-labelled targets with
-    probability (m - 1) alpha, scores all targets with the network frozen, and
-    gives the surest and the least sure m alpha n_t of them their pseudo-labels for
-    step m + 1 (Eq. 6). At m = M all targets have theirs.
+    probability (m - 1) alpha, scores all targets with the network frozen, asks how many
+    of them are unknown, and gives the surest and the least sure m alpha n_t their
+    pseudo-labels for step m + 1 (Eq. 6). At m = M all targets have theirs.
     """
     n_targets = len(target)
     steps = settings.steps if n_targets else 1
     pseudo_labels: IntArray = np.full(n_targets, UNLABELLED, dtype=np.intp)
     rng = np.random.default_rng(seed)
+    rule = StableStepRule(settings.stopping.band, settings.stopping.early)
     history: list[dict[str, Any]] = []
     step_labels: list[IntArray] = []
+    snapshots: list[_Snapshot] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         trainer = Trainer(source.shape[1], n_classes, settings, rng)
@@ -74,17 +82,17 @@ def train(
         for step in range(steps):
             started = time.perf_counter()
             report = _Reporter(progress, step + 1, steps)
-            samples = dataclasses.replace(
-                unlabelled,
-                pseudo_labels=torch.from_numpy(pseudo_labels).to(trainer.device),
-                progress=step / steps,
-            )
+            snapshots.append(_Snapshot(pseudo_labels, step / steps))
+            samples = snapshots[-1].samples(unlabelled)
             losses = trainer.train_step(samples, step, steps, report)
-            # Steps before the last are ranked anew in any case: one draw is enough for them.
-            draws = settings.ranking.draws if step + 1 == steps else 1
-            scores = transduce(trainer.network, samples, settings, rng, draws)
+            if settings.stopping.band < 1:
+                snapshots[-1].weights = copy.deepcopy(trainer.network.state_dict())
+            # All steps are ranked by one draw; the one that is kept, by more of them.
+            scores = transduce(trainer.network, samples, settings, rng, draws=1)
             report.labelled()
-            ranked = (scores.known, scores.classes.argmax(axis=1), openness)
+            share = openness.update(scores.known, scores.held_out, scores.nearest)
+            rule.add(openness.estimates[-1])
+            ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             pseudo_labels = rank_pseudo_labels(
                 *ranked, (step + 1) / steps, n_classes, settings.ranking.class_balance
@@ -96,13 +104,40 @@ def train(
                     "progress": (step + 1) / steps,
                     "n_known": int(((pseudo_labels >= 0) & (pseudo_labels < n_classes)).sum()),
                     "n_unknown": int((pseudo_labels == n_classes).sum()),
+                    "openness": share,
+                    "openness_estimate": openness.estimates[-1],
                     "loss": losses,
                     "mean_score": float(scores.known.mean()) if n_targets else None,
                     "changed": float((step_labels[-1] != step_labels[-2]).mean()) if step else None,
                     "seconds": time.perf_counter() - started,
                 }
             )
-    return TrainingResult(trainer.network, scores, samples, history, step_labels)
+            if rule.should_stop:
+                break
+        kept = rule.kept()
+        openness.keep(kept.step)
+        snapshot = snapshots[kept.step - 1]
+        if kept.step < kept.steps:
+            trainer.network.load_state_dict(snapshot.weights)
+        samples = snapshot.samples(unlabelled)
+        scores = transduce(trainer.network, samples, settings, rng, settings.ranking.draws)
+    return TrainingResult(trainer.network, scores, samples, history, step_labels, kept)
+
+
+@dataclass
+class _Snapshot:
+    """What it takes to go back to a step."""
+
+    pseudo_labels: IntArray
+    progress: float
+    weights: dict[str, Any] = field(default_factory=dict)
+
+    def samples(self, unlabelled: LabelledSamples) -> LabelledSamples:
+        return dataclasses.replace(
+            unlabelled,
+            pseudo_labels=torch.from_numpy(self.pseudo_labels).to(unlabelled.target.device),
+            progress=self.progress,
+        )
 
 
 def any_loss(settings: PGLSettings) -> bool:

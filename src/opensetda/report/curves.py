@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart by every kind of colour vision and, in this order,
 # by their brightness in print. HOS, the summary, gets black.
 _BLACK, _BLUE, _ORANGE, _GREEN, _PURPLE = "#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+_GREY = "#777777"
 _CYCLE = (_BLUE, _ORANGE, _GREEN, _PURPLE, _BLACK)
 _MARKERS = ("o", "s", "^", "D", "v")
 
@@ -39,12 +40,17 @@ class Panel:
     unit: str
     lines: tuple[Line, ...]
     percent: bool = False
+    level: float | None = None
+    """A true value, the same at all steps: a dashed line."""
 
 
 def draw_curves(
     history: Sequence[Mapping[str, Any]],
     step_metrics: Mapping[int, OpenSetMetrics] | None = None,
     title: str = "",
+    *,
+    kept_step: int | None = None,
+    true_share: float | None = None,
 ) -> bytes:
     """Draw the curves of a run.
 
@@ -57,6 +63,10 @@ def draw_curves(
         The metrics after each step, by its number, if the truth is known.
     title : str
         Above the picture.
+    kept_step : int, optional
+        The step that was kept, which gets a mark.
+    true_share : float, optional
+        The true share of unknowns, if the truth is known.
 
     Returns
     -------
@@ -66,17 +76,26 @@ def draw_curves(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    panels = [*_truth_panels(step_metrics or {}), *_label_free_panels(history)]
+    panels = [
+        *_truth_panels(step_metrics or {}),
+        *_openness_panels(history, true_share),
+        *_label_free_panels(history),
+    ]
     n_steps = max([len(history), *(step_metrics or {})], default=1)
-    columns = 2 if len(panels) == 4 else max(len(panels), 1)
+    columns = 2 if len(panels) == 4 else min(max(len(panels), 1), 3)
     rows = math.ceil(max(len(panels), 1) / columns)
-    size = (5.2 * columns, 3.4 * rows + 0.5)
+    size = ((5.2 if columns < 3 else 4.4) * columns, 3.4 * rows + 0.5)
     figure = Figure(figsize=size, layout="constrained", dpi=120)
     FigureCanvasAgg(figure)
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    for place, panel in enumerate(panels, start=1):
-        _draw_panel(figure.add_subplot(rows, columns, place), panel, n_steps)
+    grid = figure.add_gridspec(rows, columns)
+    # What the last row has free, the first panel gets: it is the one people look at.
+    free = rows * columns - len(panels)
+    for place, panel in enumerate(panels):
+        row, column = divmod(place + free if place else 0, columns)
+        cell = grid[row, column : column + 1 + (free if place == 0 else 0)]
+        _draw_panel(figure.add_subplot(cell), panel, n_steps, kept_step)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
@@ -92,6 +111,20 @@ def _truth_panels(metrics: Mapping[int, OpenSetMetrics]) -> list[Panel]:
         Line("UNK", percent("unk"), _ORANGE, "^"),
     )
     return _panel("How good: against the true labels", "%", lines, percent=True)
+
+
+def _openness_panels(history: Sequence[Mapping[str, Any]], true_share: float | None) -> list[Panel]:
+    used, own = (
+        _curve({step: entry.get(name) for step, entry in enumerate(history, start=1)}, 100)
+        for name in ("openness", "openness_estimate")
+    )
+    lines = (
+        # The thin line on top: where both agree it would be hidden.
+        Line("used", used, _BLUE, "o", 2.0),
+        Line("estimate", own, _ORANGE, "s", 1.0),
+    )
+    level = None if true_share is None else 100 * true_share
+    return _panel("How open: share of unknowns", "% of targets", lines, percent=True, level=level)
 
 
 def _label_free_panels(history: Sequence[Mapping[str, Any]]) -> list[Panel]:
@@ -122,15 +155,23 @@ def _label_free_panels(history: Sequence[Mapping[str, Any]]) -> list[Panel]:
     ]
 
 
-def _panel(title: str, unit: str, lines: tuple[Line, ...], percent: bool = False) -> list[Panel]:
+def _panel(
+    title: str,
+    unit: str,
+    lines: tuple[Line, ...],
+    percent: bool = False,
+    level: float | None = None,
+) -> list[Panel]:
     """Return the panel, or nothing if it has nothing to show."""
     drawn = tuple(line for line in lines if line.values)
-    return [Panel(title, unit, drawn, percent)] if drawn else []
+    return [Panel(title, unit, drawn, percent, level)] if drawn else []
 
 
-def _draw_panel(axes: Axes, panel: Panel, n_steps: int) -> None:
+def _draw_panel(axes: Axes, panel: Panel, n_steps: int, kept_step: int | None) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    if panel.level is not None:
+        axes.axhline(panel.level, color=_GREY, linewidth=1.4, linestyle=(0, (5, 3)), zorder=1)
     for line in panel.lines:
         axes.plot(
             list(line.values),
@@ -143,34 +184,45 @@ def _draw_panel(axes: Axes, panel: Panel, n_steps: int) -> None:
         )
     axes.set_title(panel.title, fontsize=10.5, loc="left")
     axes.set_xlabel("step")
+    if kept_step is not None:
+        # Said below the axis, where no curve can cross the words.
+        axes.axvline(kept_step, color="#E3E3E3", linewidth=7, zorder=0.5)
+        axes.set_xlabel(f"step (kept: {kept_step})")
     axes.set_ylabel(panel.unit)
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(0.6, n_steps + 0.4)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=min(n_steps, 10), integer=True))
+    if n_steps == 1:
+        axes.set_xticks([1])
     if panel.percent:
         low, high = axes.get_ylim()
         axes.set_ylim(0 if low < 20 else min(low, high - 10), min(max(high, low + 10), 101))
-    _label_ends(axes, panel.lines)
+    lines = list(panel.lines)
+    if panel.level is not None:
+        lines.append(Line("true", {n_steps: panel.level}, _GREY, ""))
+    _label_ends(axes, lines)
 
 
 def _label_ends(axes: Axes, lines: Sequence[Line]) -> None:
     """Write the last value beside each line, and its name if there are several.
 
-    Labels that would overlap are pushed apart.
+    Labels that would overlap are pushed apart, and stay beside the panel.
     """
     low, high = axes.get_ylim()
     gap = (high - low) * 0.07
+    ordered = sorted(lines, key=_last)
     place = -math.inf
-    for line in sorted(lines, key=_last):
+    for left, line in zip(range(len(ordered) - 1, -1, -1), ordered, strict=True):
         value = _last(line)
-        place = max(value, place + gap)
+        place = max(min(value, high - left * gap), place + gap)
         number = f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
-        axes.text(
-            1.02,
-            place,
+        axes.annotate(
             number if len(lines) == 1 else f"{line.name} {number}",
-            transform=axes.get_yaxis_transform(),
+            (1, place),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(8, 0),
+            textcoords="offset points",
             color=line.color,
             fontsize=9.5,
             fontweight="bold" if line.width > 2 else "normal",

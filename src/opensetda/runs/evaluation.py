@@ -35,10 +35,17 @@ class Evaluation:
     steps: dict[int, OpenSetMetrics]
     n_ignored: int = 0
 
+    @property
+    def true_openness(self) -> float:
+        """The share of the targets that are unknown."""
+        rows = self.final.per_class
+        return sum(row.n for row in rows if row.kind == "unknown") / sum(row.n for row in rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what ``metrics.json`` holds."""
         steps = {number: metrics.to_dict() for number, metrics in self.steps.items()}
         return {
+            "true_openness": self.true_openness,
             "final": self.final.to_dict(),
             "steps": [
                 {"step": number, **{name: values[name] for name in STEP_METRICS}}

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from opensetda.runs.predictions import PredictionTable
 
 FORMAT = "opensetda-run"
-VERSION = 1
+VERSION = 2
 
 SETTINGS = "settings.json"
 ENVIRONMENT = "environment.json"
 HISTORY = "history.jsonl"
+ESTIMATES = "estimates.json"
 PREDICTIONS = "predictions.parquet"
 PREDICTIONS_FOR_PEOPLE = "predictions.csv"
 STEPS = "steps.parquet"
@@ -44,6 +45,7 @@ FILES = (
     SETTINGS,
     ENVIRONMENT,
     HISTORY,
+    ESTIMATES,
     PREDICTIONS,
     PREDICTIONS_FOR_PEOPLE,
     STEPS,
@@ -68,8 +70,8 @@ class RunRecord:
     ----------
     method : str
         A name of `opensetda.runs.methods.METHODS`.
-    openness : float
-        Share of unknowns that was given.
+    openness : float or "auto"
+        Share of unknowns as it was asked for; what was used is in ``estimates.json``.
     unknown_label : str
         What unknowns are called.
     preset : str
@@ -93,7 +95,7 @@ class RunRecord:
     """
 
     method: str
-    openness: float
+    openness: float | str
     unknown_label: str
     preset: str
     settings: Mapping[str, Any]
@@ -131,9 +133,7 @@ class RunFolder:
             raise InputError(f"{path}: a file, not a run folder; give the folder of 'osda fit'")
         if not (path / SETTINGS).exists():
             raise InputError(f"{path}: not a run folder (no {SETTINGS}); make one with 'osda fit'")
-        settings = read_json(path / SETTINGS)
-        if not isinstance(settings, dict) or settings.get("format") != FORMAT:
-            raise InputError(f"{path / SETTINGS}: not the settings of a run; fit again")
+        settings = _read_settings(path)
         if settings.get("version") != VERSION:
             raise InputError(
                 f"{path / SETTINGS}: version {settings.get('version')!r} is not {VERSION}; "
@@ -167,6 +167,19 @@ class RunFolder:
             raise InputError(f"{path}: missing; the run is not complete, fit again") from None
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: damaged ({error}); fit again") from error
+
+    def estimates(self) -> dict[str, Any]:
+        """Return what was found out without labels: openness, the step kept, the rejection."""
+        path = self.path / ESTIMATES
+        estimates: dict[str, Any] = read_json(path)
+        try:
+            kept, numbers = estimates["kept_step"], [*estimates["rejection"].values()]
+            numbers += [estimates["openness"][name] for name in ("share", "low", "high")]
+            for number in numbers if kept is None else [*numbers, kept["step"]]:
+                float(number)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: damaged ({error}); fit again") from error
+        return estimates
 
     def predictions(self) -> PredictionTable:
         """Return the labels of the targets."""
@@ -240,12 +253,20 @@ def check_destination(path: Path, overwrite: bool) -> None:
 
 def _check_is_run(path: Path) -> None:
     try:
-        RunFolder.open(path)
+        # A run of another release counts: it may be replaced, if not read.
+        _read_settings(path)
     except InputError as error:
         raise InputError(
             f"{path}: not a run folder that can be read, so it is not overwritten; "
             "remove it yourself or choose another --out"
         ) from error
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    settings = read_json(path / SETTINGS)
+    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+        raise InputError(f"{path / SETTINGS}: not the settings of a run; fit again")
+    return settings
 
 
 def write_run(
@@ -268,6 +289,7 @@ def write_run(
     write_json(folder / ENVIRONMENT, environment(record))
     lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
     (folder / HISTORY).write_text("".join(lines), encoding="utf-8")
+    write_json(folder / ESTIMATES, _estimates(classifier, state))
     predictions = PredictionTable.of_targets(classifier, ids)
     predictions.write(folder / PREDICTIONS)
     predictions.write(folder / PREDICTIONS_FOR_PEOPLE)
@@ -291,6 +313,19 @@ def write_run(
     # Last: a folder without it is no run.
     write_json(folder / SETTINGS, settings)
     return RunFolder(folder, settings)
+
+
+def _estimates(classifier: OpenSetClassifier, state: Mapping[str, Any]) -> dict[str, Any]:
+    kept = getattr(classifier, "kept_step_", None)
+    return {
+        "openness": plain(classifier.openness_report_.to_dict()),
+        "kept_step": None if kept is None else plain(kept.to_dict()),
+        # As the model has them, where infinity is a word.
+        "rejection": {
+            "threshold": state["rejection_threshold"],
+            "slope": state["rejection_slope"],
+        },
+    }
 
 
 def step_labels(classifier: OpenSetClassifier) -> StepLabels:

@@ -31,7 +31,7 @@ def method_class(method: str) -> type[OpenSetClassifier]:
 def build_method(
     method: str,
     *,
-    openness: float,
+    openness: float | str,
     preset: str = "default",
     changes: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -44,8 +44,8 @@ def build_method(
     ----------
     method : str
         A key of `METHODS`.
-    openness : float
-        Share of unknowns in the target.
+    openness : float or "auto"
+        Share of unknowns in the target, or "auto" to have it estimated.
     preset : str
         A preset of the settings of PGL.
     changes : mapping, optional

@@ -36,7 +36,7 @@ class PredictionTable:
     nearest : array of str of shape (n,)
         The class the sample would get if nothing were rejected.
     proba : array of shape (n, C + 1)
-        Probabilities of `classes`, then of unknown.
+        Probabilities of `classes`, then of unknown; calibrated without labels.
     classes : tuple of str
         The known classes.
     """
@@ -75,21 +75,21 @@ class PredictionTable:
         The same as `predict`, `predict_proba` and `decision_function` (whose zero is the
         rejection threshold), with the rows scored once instead of three times.
         """
-        logits, known, nearest = [], [], []
+        threshold, slope = classifier.rejection_threshold_, classifier.rejection_slope_
+        parts, known, nearest = [], [], []
         for start in range(0, len(X), _PREDICTED_ROWS):
             scores = classifier._score_later(X[start : start + _PREDICTED_ROWS])
-            logits.append(classifier._with_unknown(scores, classifier.rejection_threshold_))
+            parts.append(classifier._probabilities(scores, threshold, slope))
             known.append(scores.known)
-            nearest.append(scores.classes.argmax(axis=1))
-        all_logits = np.concatenate(logits)
-        exponentials = np.exp(all_logits - all_logits.max(axis=1, keepdims=True))
-        labels = classifier._decode_labels(all_logits.argmax(axis=1))
+            nearest.append(scores.nearest)
+        known_scores, classes = np.concatenate(known), np.concatenate(nearest)
+        labels = np.where(known_scores < threshold, len(classifier.classes_), classes)
         return cls(
             ids=row_numbers(len(X)) if ids is None else ids,
-            labels=labels.astype(np.str_),
-            known_scores=np.concatenate(known),
-            nearest=classifier.classes_[np.concatenate(nearest)].astype(np.str_),
-            proba=exponentials / exponentials.sum(axis=1, keepdims=True),
+            labels=classifier._decode_labels(labels).astype(np.str_),
+            known_scores=known_scores,
+            nearest=classifier.classes_[classes].astype(np.str_),
+            proba=np.concatenate(parts),
             classes=_class_names(classifier),
         )
 

@@ -1,0 +1,87 @@
+"""What a sample would score if its nearest class were not among the known ones.
+
+Take a target away from its class, and it becomes an unknown that went through the same shift as
+all targets. No target label says how unknowns score; these scores do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.rows import FloatArray, IntArray
+
+Vector = npt.NDArray[np.float64]
+
+
+def cosine_without_nearest(
+    v: FloatArray,
+    nearest: IntArray,
+    source_sums: FloatArray,
+    source_counts: npt.NDArray[np.floating],
+    target_means: FloatArray | None = None,
+    mix: FloatArray | None = None,
+    centred: bool = True,
+) -> Vector:
+    r"""Largest cosine to the class means, the nearest class left out.
+
+    Where features are centred on the mean of the source, class means of few classes point
+    away from each other. Without class k the centre would lie elsewhere: the
+    means of the others are centred anew,
+
+    .. math::
+        \mu_c^{(-k)} = \operatorname{unit}\Big(\mu_c^s -
+            \tfrac{1}{n - n_k} \textstyle\sum_{j \neq k} n_j \mu_j^s\Big).
+
+    Without it, held-out targets score lower than any real unknown. All products are of
+    rows with means and of means with means: no class is hidden twice.
+
+    Parameters
+    ----------
+    v : array of shape (n, d)
+        Unit rows.
+    nearest : array of int of shape (n,)
+        The class of each row that is left out.
+    source_sums, source_counts : arrays of shape (C, d) and (C,)
+        Sum and number of the source rows of each class.
+    target_means, mix : arrays of shape (C, d) and (C,), optional
+        Unit class means of the targets, and how far each class mean goes there.
+    centred : bool
+        Whether the source is centred.
+
+    Returns
+    -------
+    array of shape (n,)
+        Not a number with two classes: the one left is its own centre and points nowhere.
+    """
+    n_classes = len(source_sums)
+    if n_classes <= 2:
+        return np.full(len(v), np.nan)
+    sums, counts = source_sums.astype(np.float64), source_counts.astype(np.float64)
+    means = sums / np.maximum(counts, 1)[:, None]
+    # Row k: the centre of all classes but k.
+    centres = np.zeros_like(means)
+    if centred:
+        centres = (sums.sum(axis=0) - sums) / (counts.sum() - counts)[:, None]
+    # [k, c]: length of the mean of class c, centred without class k.
+    squares = (means**2).sum(axis=1) - 2 * centres @ means.T + (centres**2).sum(axis=1)[:, None]
+    lengths = np.sqrt(np.maximum(squares, 1e-24))
+    cosine = (v @ means.T - (v * centres[nearest]).sum(axis=1)[:, None]) / lengths[nearest]
+    if target_means is not None and mix is not None:
+        along = ((means * target_means).sum(axis=1) - centres @ target_means.T) / lengths
+        mixed = np.sqrt((1 - mix) ** 2 + mix**2 + 2 * mix * (1 - mix) * along)
+        cosine = (1 - mix) * cosine + mix * (v @ target_means.T)
+        cosine = cosine / np.maximum(mixed, 1e-12)[nearest]
+    cosine[np.arange(len(v)), nearest] = -np.inf
+    return np.asarray(cosine.max(axis=1), dtype=np.float64)
+
+
+def softmax_without_nearest(logits: FloatArray) -> Vector:
+    """Largest softmax of the classes but the nearest: logits (n, C) -> (n,).
+
+    With two classes one is left, whose softmax is 1 and says nothing: not a number.
+    """
+    if logits.shape[1] <= 2:
+        return np.full(len(logits), np.nan)
+    ordered = np.sort(logits, axis=1)[:, :-1]
+    return np.asarray(1 / np.exp(ordered - ordered[:, -1:]).sum(axis=1), dtype=np.float64)

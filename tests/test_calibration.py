@@ -1,0 +1,148 @@
+"""Probabilities of unknown: the slope that made them, and how often they are right."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from conftest import fit_task
+from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
+from opensetda.calibration import fit_slope, unknown_posterior
+from opensetda.calibration_error import expected_calibration_error
+from opensetda.data.shifts import feature_task
+
+# The slope ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [2.0, 12.0, 40.0])
+@pytest.mark.parametrize("threshold", [-0.3, 0.0, 0.55])
+def test_the_slope_that_made_the_labels_is_found(slope, threshold):
+    rng = np.random.default_rng(0)
+    known = threshold + rng.uniform(-0.5, 0.5, 20_000)
+    probability = expit(slope * (threshold - known))
+    labels = (rng.random(len(known)) < probability).astype(float)
+    assert fit_slope(known, probability, threshold) == pytest.approx(slope, rel=0.01)
+    assert fit_slope(known, labels, threshold) == pytest.approx(slope, rel=0.1)
+
+
+def test_the_unit_of_the_scores_does_not_matter():
+    known = np.random.default_rng(0).uniform(0, 1, 500)
+    posterior = expit(9 * (0.4 - known))
+    per_cent = fit_slope(100 * known, posterior, 40.0)
+    assert 100 * per_cent == pytest.approx(fit_slope(known, posterior, 0.4), rel=1e-3)
+
+
+def test_surer_posteriors_are_steeper():
+    known = np.linspace(0, 1, 400)
+    slopes = [fit_slope(known, expit(s * (0.5 - known)), 0.5) for s in (1, 3, 9, 27)]
+    assert slopes == sorted(slopes)
+    assert slopes[0] < slopes[-1] / 10
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=12), st.floats(-1, 1), st.booleans())
+def test_any_slope_is_a_positive_number(known, threshold, constant):
+    scores = np.array(known)
+    posterior = np.zeros(len(known)) if constant else (scores < threshold).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        slope = fit_slope(scores, posterior, threshold)
+    assert np.isfinite(slope)
+    assert slope > 0
+
+
+def test_where_nothing_is_rejected_there_is_no_slope():
+    assert fit_slope(np.linspace(0, 1, 9), np.zeros(9), -np.inf) == 0
+
+
+# The posterior ------------------------------------------------------------------------------
+
+
+def made_scores(share, n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    unknown = rng.random(n) < share
+    known = np.where(unknown, 0.3, 0.7) + 0.12 * rng.normal(size=n)
+    held_out = np.where(unknown, 0.0, 0.3) + 0.12 * rng.normal(size=n)
+    return (known, held_out, rng.integers(0, 5, n)), unknown
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_the_posterior_keeps_its_promise(share):
+    scores, unknown = made_scores(share)
+    posterior = unknown_posterior(*scores, share)
+    assert expected_calibration_error(posterior, unknown) < 0.08
+    assert posterior.mean() == pytest.approx(share, abs=0.05)
+    assert (np.diff(posterior[np.argsort(scores[0])]) <= 1e-12).all()
+
+
+def test_a_posterior_without_held_out_scores():
+    (known, held_out, nearest), unknown = made_scores(0.4)
+    posterior = unknown_posterior(known, np.full_like(held_out, np.nan), nearest, 0.4)
+    assert expected_calibration_error(posterior, unknown) < 0.05
+
+
+def test_no_share_no_doubt():
+    assert (unknown_posterior(*made_scores(0.4)[0], 0.0) == 0).all()
+
+
+# In a classifier ------------------------------------------------------------------------------
+
+METHODS = {
+    "pgl": lambda: PGLClassifier(settings={"steps": 4}, random_state=0),
+    "class-means": lambda: ProgressiveClassMeans(),
+    "source-only": lambda: SourceOnly(),
+}
+
+
+@pytest.fixture(scope="module")
+def generated():
+    return feature_task(8, 8, 256, "all", 0.4, seed=2, per_class=60)
+
+
+@pytest.fixture(scope="module", params=sorted(METHODS))
+def fitted(request, generated):
+    """A classifier that saw half of the targets; the other half comes later."""
+    return fit_task(METHODS[request.param](), generated, every_other=True)
+
+
+def test_half_is_where_the_label_changes(fitted, generated):
+    X = generated.target_features
+    decision, proba = fitted.decision_function(X), fitted.predict_proba(X)
+    np.testing.assert_array_equal(proba[:, -1] > 0.5, fitted.predict(X) == "unknown")
+    np.testing.assert_allclose(proba[:, -1], expit(-fitted.rejection_slope_ * decision))
+    order = np.argsort(decision)
+    assert (np.diff(proba[order, -1]) <= 0).all()
+    assert fitted.rejection_slope_ > 0
+
+
+def unknown_error(proba, truth, known):
+    return expected_calibration_error(proba[:, -1], ~np.isin(truth, known), bins=10)
+
+
+def test_targets_of_fit_are_as_often_unknown_as_it_says(fitted, generated):
+    truth = generated.target_truth[::2]
+    assert unknown_error(fitted.transduction_proba_, truth, fitted.classes_) < 0.13
+
+
+def test_later_samples_are_as_often_unknown_as_it_says(fitted, generated):
+    proba = fitted.predict_proba(generated.target_features[1::2])
+    truth = generated.target_truth[1::2]
+    error = unknown_error(proba, truth, fitted.classes_)
+    assert error < 0.13
+    # A plain yes or no, which is what the labels say, would be further off.
+    hard = (proba > 0.5).astype(float)
+    assert error < unknown_error(hard, truth, fitted.classes_)
+
+
+def test_nothing_rejected_is_nothing_doubted(generated):
+    classifier = fit_task(ProgressiveClassMeans(openness=0), generated)
+    assert classifier.rejection_threshold_ == -np.inf
+    assert classifier.rejection_slope_ == 0
+    assert (classifier.transduction_proba_[:, -1] == 0).all()
+    proba = classifier.predict_proba(-3 * generated.target_features)
+    assert (proba[:, -1] == 0).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1)

@@ -1,0 +1,361 @@
+"""What is found out without labels, on its way to people: the folder, the words, the picture."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from opensetda import InputError, ProgressiveClassMeans
+from opensetda.cli import console
+from opensetda.cli.main import main
+from opensetda.openness import OpennessReport, ShareEstimate
+from opensetda.report import curves
+from opensetda.report.curves import draw_curves
+from opensetda.runs import folder
+from opensetda.runs.files import write_json
+from opensetda.runs.folder import RunFolder, check_destination
+from opensetda.runs.predictions import PredictionTable
+from opensetda.stopping import KeptStep
+
+NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])
+KNOWN = NAMES[:4]
+FIT = ["fit", "source.npz", "target.npz", "--out", "run", "--method", "class-means"]
+QUICK = ["--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"]
+
+
+def blobs(seed, n=20):
+    rng = np.random.default_rng(seed)
+    which = np.arange(6 * n) % 6
+    X = np.eye(6, 8)[which] * 4 + 1 + rng.normal(0, 0.4, (6 * n, 8))
+    return X.astype(np.float32), NAMES[which]
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder with source.npz, target.npz, a third of it unknown, closed.npz and truth.npz."""
+    monkeypatch.chdir(tmp_path)
+    X, y = blobs(0)
+    known = np.isin(y, KNOWN)
+    np.savez("source.npz", X=X[known], y=y[known])
+    X, y = blobs(1)
+    np.savez("target.npz", X=X)
+    np.savez("closed.npz", X=X[np.isin(y, KNOWN)])
+    np.savez("truth.npz", y=y)
+    return tmp_path
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+# osda fit -----------------------------------------------------------------------------------
+
+
+def test_the_share_is_estimated_unless_it_is_told(workplace, capsys):
+    assert main(FIT) == 0
+    out, err = capsys.readouterr()
+    settings, estimates = (
+        read(workplace / "run/settings.json"),
+        read(workplace / "run" / "estimates.json"),
+    )
+    assert settings["openness"] == "auto"
+    assert settings["version"] == 2
+    openness = estimates["openness"]
+    assert openness["share"] == pytest.approx(1 / 3, abs=0.1)
+    assert openness["low"] <= openness["share"] <= openness["high"]
+    assert not openness["told"]
+    assert openness["found_unknowns"]
+    assert len(openness["by_step"]) == 10
+    assert estimates["kept_step"] is None
+    state = read(workplace / "run" / "model.json")["state"]
+    assert estimates["rejection"] == {
+        "threshold": state["rejection_threshold"],
+        "slope": state["rejection_slope"],
+    }
+    each = ", ".join(f"{name} {e['share']:.2f}" for name, e in openness["estimates"].items())
+    assert len(openness["estimates"]) == 3
+    assert (
+        f"share of unknowns: {openness['share']:.2f} ({openness['low']:.2f} to "
+        f"{openness['high']:.2f}), estimated: {each}\n"
+    ) in out
+    assert "step kept" not in out
+    assert "openness %" in out
+    assert "warning:" not in err
+    assert RunFolder.open("run").estimates() == estimates
+
+
+def test_a_share_that_is_told_is_used_and_the_estimate_stands_beside_it(workplace, capsys):
+    assert main([*FIT, "--openness", "0.2"]) == 0
+    out, err = capsys.readouterr()
+    assert read(workplace / "run" / "settings.json")["openness"] == 0.2
+    openness = read(workplace / "run" / "estimates.json")["openness"]
+    assert openness["share"] == 0.2
+    assert openness["told"]
+    line = r"share of unknowns: 0\.20, as told; the data look like 0\.\d\d \(.* to .*\): held-out"
+    assert re.search(line, out)
+    assert "warning:" not in err
+
+
+def test_auto_can_be_said(workplace):
+    files = {}
+    for arguments in ([], ["--openness", "auto", "--overwrite"]):
+        assert main([*FIT, *arguments]) == 0
+        files[len(arguments)] = (workplace / "run" / "predictions.parquet").read_bytes()
+    assert files[0] == files[3]
+
+
+def test_warnings_are_lines_on_stderr_and_in_the_folder(workplace, capsys):
+    assert main([*FIT, "--openness", "0.9"]) == 0
+    out, err = capsys.readouterr()
+    warnings = read(workplace / "run" / "estimates.json")["openness"]["warnings"]
+    assert len(warnings) == 1
+    assert f"warning: {warnings[0]}" in err.splitlines()
+    assert warnings[0].startswith("openness 0.90 was told, but the data look like")
+    assert "warning:" not in out
+
+
+@pytest.mark.parametrize("method", ["class-means", "source-only"])
+def test_no_evidence_of_unknowns_is_said_plainly(workplace, capsys, method):
+    assert main(["fit", "source.npz", "closed.npz", "--out", "run", "--method", method]) == 0
+    out, err = capsys.readouterr()
+    assert re.search(
+        r"^share of unknowns: 0\.00 \(0\.00 to 0\.\d\d\), no evidence of unknowns, "
+        r"so nothing is rejected: held-out classes 0\.0",
+        out,
+        re.MULTILINE,
+    )
+    assert "warning: no evidence of unknowns: nothing is rejected" in err.splitlines()
+    estimates = RunFolder.open("run").estimates()
+    assert not estimates["openness"]["found_unknowns"]
+    assert estimates["rejection"] == {"threshold": "-inf", "slope": 0.0}
+    table = RunFolder.open("run").predictions()
+    assert set(table.labels.tolist()) == set(KNOWN.tolist())
+    assert (table.proba[:, -1] == 0).all()
+    # Nor is anything rejected later, whatever it is.
+    assert main(["predict", "run", "target.npz", "--out", "labels.parquet"]) == 0
+    later = pyarrow.parquet.read_table("labels.parquet")
+    assert "unknown" not in later["label"].to_pylist()
+    assert set(later["p_unknown"].to_pylist()) == {0.0}
+
+
+def test_pgl_tells_which_step_it_kept_and_how_the_share_went(workplace, capsys):
+    assert main([*FIT[:-2], *QUICK]) == 0
+    out, _ = capsys.readouterr()
+    run = RunFolder.open("run")
+    estimates, history = run.estimates(), run.history()
+    kept = estimates["kept_step"]
+    assert f"step kept: {kept['step']} of 2 ({kept['reason']})\n" in out
+    assert [entry["openness"] for entry in history] == estimates["openness"]["by_step"]
+    for entry in history:
+        assert 0 <= entry["openness_estimate"] < 1
+    assert "estimate %" in out
+    assert estimates["openness"]["share"] == pytest.approx(1 / 3, abs=0.1)
+
+
+def test_labels_in_the_target_do_not_change_the_estimates(workplace):
+    X, y = blobs(1)
+    outcomes = []
+    for labels in (y, np.roll(y, 1), np.full(len(y), "elk")):
+        np.savez("target.npz", X=X, y=labels)
+        assert main([*FIT, "--overwrite"]) == 0
+        outcomes.append((workplace / "run" / "estimates.json").read_bytes())
+        outcomes[-1] += (workplace / "run" / "curves.png").read_bytes()
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+# osda evaluate ------------------------------------------------------------------------------
+
+
+def test_the_true_share_stands_beside_the_one_used(workplace, capsys):
+    for arguments, used in (([], None), (["--openness", "0.2", "--overwrite"], "0.20")):
+        assert main([*FIT, *arguments]) == 0
+        before = (workplace / "run" / "curves.png").read_bytes()
+        share = RunFolder.open("run").estimates()["openness"]["share"]
+        capsys.readouterr()
+        assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
+        line = f"share of unknowns: true 0.33, used {used or f'{share:.2f}'}"
+        assert line in capsys.readouterr().out.splitlines()
+        assert read(workplace / "run" / "metrics.json")["true_openness"] == pytest.approx(1 / 3)
+        assert (workplace / "run" / "curves.png").read_bytes() != before
+
+
+# the folder ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(workplace):
+    assert main(FIT) == 0
+    return RunFolder.open("run")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda estimates: [],
+        lambda estimates: {},
+        lambda estimates: estimates.pop("kept_step") and estimates,
+        lambda estimates: {**estimates, "rejection": 3},
+        lambda estimates: {**estimates, "rejection": {"threshold": "high", "slope": 1}},
+        lambda estimates: {**estimates, "openness": {"share": 0.5}},
+        lambda estimates: {**estimates, "openness": {"share": None, "low": 0, "high": 1}},
+        lambda estimates: {**estimates, "kept_step": {"reason": "why not"}},
+    ],
+)
+def test_tampered_estimates_are_named(run, change, capsys):
+    path = run.path / folder.ESTIMATES
+    write_json(path, change({**run.estimates(), "kept_step": {"step": 1, "steps": 1}}))
+    with pytest.raises(InputError, match=r"estimates\.json: damaged \(.*fit again"):
+        run.estimates()
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "truth.npz"]) == 2
+    assert "estimates.json: damaged" in capsys.readouterr().err
+    assert not (run.path / folder.METRICS).exists()
+
+
+def test_a_run_of_an_earlier_release_is_not_read_but_may_be_replaced(run, capsys):
+    write_json(run.path / folder.SETTINGS, {**run.settings, "version": 1})
+    (run.path / folder.ESTIMATES).unlink()
+    with pytest.raises(InputError, match="version 1 is not 2; fit again"):
+        RunFolder.open(run.path)
+    check_destination(run.path, overwrite=True)
+    assert main([*FIT, "--overwrite"]) == 0
+    assert RunFolder.open("run").estimates()["openness"]["found_unknowns"]
+
+
+def test_later_samples_are_judged_as_the_classifier_does_where_nothing_is_rejected():
+    X, y = blobs(0)
+    known = np.isin(y, KNOWN)
+    later, _ = blobs(1)
+    classifier = ProgressiveClassMeans(openness=0)
+    domain = np.repeat([0, -1], [known.sum(), known.sum()])
+    classifier.fit(np.tile(X[known], (2, 1)), np.tile(y[known], 2), sample_domain=domain)
+    table = PredictionTable.of_samples(classifier, later, None)
+    np.testing.assert_array_equal(table.labels, classifier.predict(later))
+    np.testing.assert_array_equal(table.proba, classifier.predict_proba(later))
+
+
+def test_the_label_is_unknown_where_its_probability_is_above_a_half(run):
+    for table in (run.predictions(), PredictionTable.of_samples(run.model(), blobs(2)[0], None)):
+        unknown = table.labels == "unknown"
+        assert 0 < unknown.mean() < 1
+        np.testing.assert_array_equal(unknown, table.proba[:, -1] > 0.5)
+
+
+# the words ----------------------------------------------------------------------------------
+
+
+def report(**changes):
+    estimates = {"held-out classes": ShareEstimate(0.53, 0.47, 0.58)}
+    estimates["best bin"] = ShareEstimate(0.56, 0.4, 0.7)
+    values = {"share": 0.52, "low": 0.47, "high": 0.58, "told": False, "found_unknowns": True}
+    values |= {"estimates": estimates, "by_step": (0.5, 0.52), "warnings": ()}
+    return OpennessReport(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "0.52 (0.47 to 0.58), estimated: held-out classes 0.53, best bin 0.56"),
+        (
+            {"told": True, "share": 0.3},
+            "0.30, as told; the data look like 0.53 (0.47 to 0.58): "
+            "held-out classes 0.53, best bin 0.56",
+        ),
+        (
+            {"told": True, "share": 0.3, "found_unknowns": False},
+            "0.30, as told; the data show no evidence of unknowns: "
+            "held-out classes 0.53, best bin 0.56",
+        ),
+        (
+            {"found_unknowns": False, "share": 0.0, "low": 0.0},
+            "0.00 (0.00 to 0.58), no evidence of unknowns, so nothing is rejected: "
+            "held-out classes 0.53, best bin 0.56",
+        ),
+    ],
+)
+def test_the_share_in_words(capsys, changes, words):
+    console.show_estimates(SimpleNamespace(openness_report_=report(**changes)))
+    assert capsys.readouterr() == (f"share of unknowns: {words}\n", "")
+
+
+def test_the_kept_step_and_the_warnings_in_words(capsys):
+    classifier = SimpleNamespace(
+        openness_report_=report(warnings=("look\nat this", "and at that")),
+        kept_step_=KeptStep(3, 10, "the last stable step"),
+    )
+    assert console.kept_step(classifier) == 3
+    console.show_estimates(classifier)
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1] == "step kept: 3 of 10 (the last stable step)"
+    assert err == "warning: look at this\nwarning: and at that\n"
+
+
+def test_steps_show_the_share_in_percent(capsys):
+    history = [{"openness": 0.415, "openness_estimate": 0.3}, {"openness": 0.3575}]
+    table = console.step_table(history, kept=2)
+    assert [row.style for row in table.rows] == [None, "bold"]
+    console.show(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert "openness %  estimate %" in lines[2]
+    assert [line.split() for line in lines[4:6]] == [["1", "41.5", "30.0"], ["2", "35.8", "-"]]
+
+
+# the picture --------------------------------------------------------------------------------
+
+HISTORY = [
+    {"openness": 0.4, "openness_estimate": 0.4, "mean_score": 0.3, "loss": {"edge": 1.0}},
+    {"openness": 0.3, "openness_estimate": 0.2, "mean_score": 0.4, "changed": 0.1},
+]
+
+
+def test_the_picture_shows_the_share_the_truth_and_the_step_kept():
+    whole = draw_curves(HISTORY, kept_step=1, true_share=0.5)
+    assert whole == draw_curves(HISTORY, kept_step=1, true_share=0.5)
+    others = [
+        draw_curves(HISTORY, kept_step=2, true_share=0.5),
+        draw_curves(HISTORY, kept_step=1, true_share=0.6),
+        draw_curves(HISTORY, kept_step=1),
+        draw_curves(HISTORY, true_share=0.5),
+        draw_curves([{**entry, "openness": 0.4} for entry in HISTORY], kept_step=1, true_share=0.5),
+    ]
+    assert len({whole, *others}) == 6
+
+
+def test_the_panel_of_the_share_is_in_percent():
+    (panel,) = curves._openness_panels(HISTORY, 0.5)
+    assert {line.name: line.values for line in panel.lines} == {
+        "used": {1: 40.0, 2: 30.0},
+        "estimate": {1: 40.0, 2: 20.0},
+    }
+    assert panel.level == 50
+    assert curves._openness_panels([{"mean_score": 0.5}], 0.5) == []
+
+
+def test_every_panel_has_a_place_of_its_own(monkeypatch):
+    from opensetda.metrics import evaluate
+
+    places = []
+
+    def note_place(axes, panel, n_steps, kept_step):
+        spec = axes.get_subplotspec()
+        places.append((panel.title.split(":")[0], list(spec.rowspan), list(spec.colspan)))
+
+    monkeypatch.setattr(curves, "_draw_panel", note_place)
+    draw_curves(HISTORY, {1: evaluate(["ant", "elk"], ["ant", "unknown"], KNOWN)})
+    assert places == [
+        ("How good", [0], [0, 1]),
+        ("How open", [0], [2]),
+        ("How settled", [1], [0]),
+        ("How sure", [1], [1]),
+        ("What it learns", [1], [2]),
+    ]
+    places.clear()
+    draw_curves(HISTORY)
+    assert [place[1:] for place in places] == [
+        ([row], [column]) for row in (0, 1) for column in (0, 1)
+    ]

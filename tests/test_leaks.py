@@ -1,0 +1,272 @@
+"""No label of a target and no order of rows leaves a trace: the same bits, sample by sample.
+
+One helper looks at everything that a fit gives out. It fits again with other labels of the
+targets and with the rows in other orders, and it catches classifiers that cheat.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
+from opensetda.data.shifts import feature_task
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+N_LATER = 30
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Source, source labels, targets, true target labels, and samples that come later."""
+    task = feature_task(4, 4, 64, "all", 0.4, seed=2, per_class=25)
+    target, later = task.target_features[:-N_LATER], task.target_features[-N_LATER:]
+    truth = task.target_truth[:-N_LATER]
+    return task.source_features, task.source_labels, target, truth, later
+
+
+@pytest.fixture(scope="module")
+def methods(quick):
+    def pgl(base=PGLClassifier):
+        return base(settings=quick, random_state=0)
+
+    return {"pgl": pgl, "class-means": ProgressiveClassMeans, "source-only": SourceOnly}
+
+
+@pytest.fixture(params=["pgl", "class-means", "source-only"])
+def make(request, methods):
+    return methods[request.param]
+
+
+# Labels that targets may come with ------------------------------------------------------------
+
+
+def noise(truth, rng):
+    """Strings of all lengths, some of them names of classes."""
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz -é"))
+    words = ["".join(rng.choice(letters, rng.integers(0, 40))) for _ in truth]
+    return np.where(rng.random(len(truth)) < 0.2, min(truth), np.array(words))
+
+
+# The known classes come first by name.
+LABELS = {
+    "truth": lambda truth, rng: truth,
+    "permuted": lambda truth, rng: rng.permutation(truth),
+    "noise": noise,
+    "constant": lambda truth, rng: np.full(len(truth), "x"),
+    "a class": lambda truth, rng: np.full(len(truth), min(truth)),
+}
+
+# Orders of the rows, of which the first n_source are of the source -----------------------------
+
+
+def shuffled_targets(n_source, n, rng):
+    return np.concatenate([np.arange(n_source), n_source + rng.permutation(n - n_source)])
+
+
+def shuffled_source(n_source, n, rng):
+    return np.concatenate([rng.permutation(n_source), np.arange(n_source, n)])
+
+
+def interleaved(n_source, n, rng):
+    """In turn one of the source and one of the target, as long as there are both."""
+    turn = np.concatenate([2 * np.arange(n_source), 2 * np.arange(n - n_source) + 1])
+    return np.argsort(turn)
+
+
+ORDERS = {
+    "target rows shuffled": shuffled_targets,
+    "source rows shuffled": shuffled_source,
+    "interleaved": interleaved,
+    "all shuffled": lambda n_source, n, rng: rng.permutation(n),
+}
+
+
+# The check ------------------------------------------------------------------------------------
+
+
+def answers(classifier, later):
+    """Everything that may carry a trace: of each target, and of the fit as a whole."""
+    of_targets = {
+        name: getattr(classifier, name)
+        for name in (
+            "transduction_",
+            "transduction_nearest_",
+            "transduction_proba_",
+            "transduction_scores_",
+        )
+    }
+    if hasattr(classifier, "step_labels_"):
+        of_targets["step_labels_"] = classifier.step_labels_.T
+    history = [
+        {key: value for key, value in entry.items() if key != "seconds"}
+        for entry in classifier.history_
+    ]
+    of_all = {
+        "classes_": classifier.classes_,
+        "dtypes": (classifier.classes_.dtype.str, classifier.transduction_.dtype.str),
+        "openness_": classifier.openness_,
+        "openness_report_": classifier.openness_report_.to_dict(),
+        "rejection": (classifier.rejection_threshold_, classifier.rejection_slope_),
+        "kept_step_": getattr(classifier, "kept_step_", None),
+        "history_": history,
+        "predict": classifier.predict(later),
+        "predict_proba": classifier.predict_proba(later),
+        "decision_function": classifier.decision_function(later),
+    }
+    return of_targets, of_all
+
+
+PLAIN = {}
+"""What each classifier, by what makes it, says to targets that are all called "?"."""
+
+
+def traces(make, rows, labels="constant", order=None):
+    """Fit with these labels of the targets and this order of the rows; name what has changed.
+
+    What it is compared with: targets that are all called "?", source first.
+    """
+    source, source_labels, target, truth, later = rows
+    X = np.concatenate([source, target])
+    domain = np.repeat([1, -1], [len(source), len(target)])
+    rng = np.random.default_rng(5)
+
+    def fit(target_labels, index):
+        y = np.concatenate([source_labels, target_labels])
+        return answers(make().fit(X[index], y[index], domain[index]), later)
+
+    in_order = np.arange(len(X))
+    if make not in PLAIN:
+        PLAIN[make] = fit(np.full(len(target), "?"), in_order)
+    plain_targets, plain_all = PLAIN[make]
+    index = in_order if order is None else ORDERS[order](len(source), len(X), rng)
+    of_targets, of_all = fit(LABELS[labels](truth, rng), index)
+    mine = index[index >= len(source)] - len(source)
+    changed = [
+        name
+        for name, values in of_targets.items()
+        if not np.array_equal(values, plain_targets[name][mine])
+    ]
+    return changed + [name for name, value in of_all.items() if not same(value, plain_all[name])]
+
+
+def same(one, other):
+    return np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_no_label_of_a_target_leaves_a_trace(make, rows, labels):
+    assert traces(make, rows, labels=labels) == []
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_no_order_of_rows_leaves_a_trace(make, rows, order):
+    assert traces(make, rows, order=order) == []
+
+
+def test_labels_and_order_together(make, rows):
+    assert traces(make, rows, labels="truth", order="all shuffled") == []
+
+
+def test_the_task_is_one_where_a_trace_would_show(make, rows):
+    """Some targets are unknown, some later samples are, and the share was estimated."""
+    source, source_labels, target, _, later = rows
+    classifier = make().fit(
+        np.concatenate([source, target]),
+        np.concatenate([source_labels, np.full(len(target), "?")]),
+        np.repeat([1, -1], [len(source), len(target)]),
+    )
+    assert not classifier.openness_report_.told
+    for labels in (classifier.transduction_, classifier.predict(later)):
+        assert 0 < (labels == "unknown").sum() < len(labels)
+        assert len(set(labels)) > 3
+
+
+# Who cheats is caught -------------------------------------------------------------------------
+
+
+def peeking_at_the_share(base):
+    class Peeks(base):
+        """Takes the share of unknowns from the labels of the targets."""
+
+        def fit(self, X, y, sample_domain=None):
+            target = np.asarray(sample_domain) < 0
+            known = np.isin(y[target], np.unique(y[~target]))
+            self.openness = float(min((~known).mean(), 0.9))
+            return super().fit(X, y, sample_domain)
+
+    return Peeks
+
+
+def peeking_at_one_label(base):
+    class Peeks(base):
+        """Changes the probability of one target by a last bit, if its label is a class."""
+
+        def fit(self, X, y, sample_domain=None):
+            super().fit(X, y, sample_domain)
+            first = y[np.flatnonzero(np.asarray(sample_domain) < 0)[0]]
+            if first in self.classes_:
+                self.transduction_proba_[0] = np.nextafter(self.transduction_proba_[0], 2)
+            return self
+
+    return Peeks
+
+
+def peeking_for_later(base):
+    class Peeks(base):
+        """Learns the true labels of the targets for samples that come later."""
+
+        def fit(self, X, y, sample_domain=None):
+            super().fit(X, y, sample_domain)
+            self.rejection_threshold_ += 1e-9 * len(np.unique(y))
+            return self
+
+    return Peeks
+
+
+def relying_on_the_order(base):
+    class Relies(base):
+        """Takes the first target for something special."""
+
+        def fit(self, X, y, sample_domain=None):
+            super().fit(X, y, sample_domain)
+            self.transduction_scores_[0] += 1e-12
+            return self
+
+    return Relies
+
+
+BASES = {"class-means": ProgressiveClassMeans, "source-only": SourceOnly}
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+def test_a_peek_at_the_share_is_caught(base, rows):
+    leaking = peeking_at_the_share(base)
+    for labels in ("truth", "a class"):
+        caught = traces(leaking, rows, labels=labels)
+        assert {"transduction_", "openness_", "openness_report_", "predict_proba"} <= set(caught)
+    # And it is the labels: where the targets' are of no class either, there is nothing to see.
+    assert traces(leaking, rows, labels="constant") == []
+
+
+def test_a_peek_of_pgl_is_caught(methods, rows):
+    leaking = peeking_at_the_share(PGLClassifier)
+    assert "transduction_proba_" in traces(lambda: methods["pgl"](leaking), rows, labels="truth")
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+def test_one_bit_of_one_target_is_caught(base, rows):
+    assert traces(peeking_at_one_label(base), rows, labels="a class") == ["transduction_proba_"]
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+def test_a_peek_that_only_later_samples_see_is_caught(base, rows):
+    caught = traces(peeking_for_later(base), rows, labels="permuted")
+    assert {"rejection", "predict_proba", "decision_function"} == set(caught)
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+@pytest.mark.parametrize("order", ["target rows shuffled", "all shuffled"])
+def test_an_order_that_matters_is_caught(base, order, rows):
+    assert "transduction_scores_" in traces(relying_on_the_order(base), rows, order=order)
