@@ -77,7 +77,10 @@ def test_the_share_is_estimated_unless_it_is_told(workplace, capsys):
         "threshold": state["rejection_threshold"],
         "slope": state["rejection_slope"],
     }
-    each = ", ".join(f"{name} {e['share']:.2f}" for name, e in openness["estimates"].items())
+    each = ", ".join(
+        f"{name} {e['share']:.2f} ({e['low']:.2f} to {e['high']:.2f})"
+        for name, e in openness["estimates"].items()
+    )
     assert len(openness["estimates"]) == 3
     assert (
         f"share of unknowns: {openness['share']:.2f} ({openness['low']:.2f} to "
@@ -260,21 +263,25 @@ def report(**changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "0.52 (0.47 to 0.58), estimated: held-out classes 0.53, best bin 0.56"),
+        (
+            {},
+            "0.52 (0.47 to 0.58), estimated: "
+            "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
+        ),
         (
             {"told": True, "share": 0.3},
             "0.30, as told; the data look like 0.53 (0.47 to 0.58): "
-            "held-out classes 0.53, best bin 0.56",
+            "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
         ),
         (
             {"told": True, "share": 0.3, "found_unknowns": False},
             "0.30, as told; the data show no evidence of unknowns: "
-            "held-out classes 0.53, best bin 0.56",
+            "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
         ),
         (
             {"found_unknowns": False, "share": 0.0, "low": 0.0},
             "0.00 (0.00 to 0.58), no evidence of unknowns, so nothing is rejected: "
-            "held-out classes 0.53, best bin 0.56",
+            "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
         ),
     ],
 )

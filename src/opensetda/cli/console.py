@@ -179,7 +179,7 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
 
 
 def _openness(report: OpennessReport) -> str:
-    each = ", ".join(f"{name} {estimate.share:.2f}" for name, estimate in report.estimates.items())
+    each = ", ".join(f"{name} {estimate}" for name, estimate in report.estimates.items())
     interval = f"({report.low:.2f} to {report.high:.2f})"
     if report.told:
         main = next(iter(report.estimates.values()))
