@@ -172,6 +172,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _reject(self, target: Rows, scores: Scores, openness: OpennessTracker) -> None:
         """Label the targets of `fit`, and find threshold and slope for those that come later."""
         n_classes = len(self.classes_)
+        if not openness.shares:  # A method of one step need not ask.
+            openness.update(scores.known, scores.held_out, scores.nearest)
         report = openness.report(scores.known, scores.held_out, scores.nearest)
         self.openness_report_, self.openness_ = report, report.share
         cut = rejection_cut(scores.known, report.share)

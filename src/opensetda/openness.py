@@ -28,6 +28,8 @@ NO_EVIDENCE = 0.03
 """A smaller share is what a closed-set target gives, too: nothing is rejected then."""
 DISAGREEMENT = 0.3
 """Estimators further apart than this are worth a warning."""
+WIDE = 0.4
+"""So is an interval wider than this."""
 
 FEWEST_TARGETS = 20
 """With fewer, the interval is everything, and a warning says so."""
@@ -379,7 +381,7 @@ class OpennessTracker:
                 f"the estimators disagree about the share of unknowns: {share:.2f} was used, "
                 f"but {theirs}; look at samples near the threshold, or set the openness by hand"
             )
-        if high - low > DISAGREEMENT:
+        if high - low > WIDE:
             warnings.append(
                 f"the share of unknowns is uncertain ({low:.2f} to {high:.2f}): "
                 "the shift is strong, or the target small"

@@ -46,15 +46,7 @@ class SourceOnly(OpenSetClassifier):
             return self._score_rows(rows)
         parts = [self._score_rows(chunk) for _, chunk in target.chunks()]
         scores = Scores(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-        share = openness.update(scores.known, scores.held_out, scores.nearest)
-        self.history_.append(
-            {
-                "step": 1,
-                "mean_score": float(scores.known.mean()),
-                "openness": share,
-                "openness_estimate": openness.estimates[-1],
-            }
-        )
+        self.history_.append({"step": 1, "mean_score": float(scores.known.mean())})
         return scores
 
     def _score_rows(self, X: FloatArray) -> Scores:
