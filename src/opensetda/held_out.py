@@ -66,11 +66,11 @@ def cosine_without_nearest(
     # [k, c]: length of the mean of class c, centred without class k.
     squares = (means**2).sum(axis=1) - 2 * centres @ means.T + (centres**2).sum(axis=1)[:, None]
     lengths = np.sqrt(np.maximum(squares, 1e-24))
-    cosine = (v @ means.T - (v * centres[nearest]).sum(axis=1)[:, None]) / lengths[nearest]
+    cosine = (_products(v, means) - (v * centres[nearest]).sum(axis=1)[:, None]) / lengths[nearest]
     if target_means is not None and mix is not None:
         along = ((means * target_means).sum(axis=1) - centres @ target_means.T) / lengths
         mixed = np.sqrt((1 - mix) ** 2 + mix**2 + 2 * mix * (1 - mix) * along)
-        cosine = (1 - mix) * cosine + mix * (v @ target_means.T)
+        cosine = (1 - mix) * cosine + mix * _products(v, target_means)
         cosine = cosine / np.maximum(mixed, 1e-12)[nearest]
     cosine[np.arange(len(v)), nearest] = -np.inf
     return np.asarray(cosine.max(axis=1), dtype=np.float64)
@@ -85,3 +85,11 @@ def softmax_without_nearest(logits: FloatArray) -> Vector:
         return np.full(len(logits), np.nan)
     ordered = np.sort(logits, axis=1)[:, :-1]
     return np.asarray(1 / np.exp(ordered - ordered[:, -1:]).sum(axis=1), dtype=np.float64)
+
+
+def _products(rows: FloatArray, others: FloatArray) -> Vector:
+    """Products of rows with rows, (n, d), (m, d) -> (n, m), without the threads of BLAS.
+
+    Between two graphs those would fight with torch's threads for the same cores.
+    """
+    return np.asarray(np.einsum("nd,md->nm", rows, others), dtype=np.float64)
