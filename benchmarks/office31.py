@@ -24,8 +24,9 @@ import numpy as np
 
 from opensetda.base import OpenSetClassifier
 from opensetda.data.protocols import OpenSetTask, open_set_split, open_set_task
-from opensetda.metrics import evaluate
+from opensetda.metrics import OpenSetMetrics
 from opensetda.pgl.settings import PGLSettings
+from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.methods import build_method
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31-features"
@@ -96,20 +97,19 @@ def load_task(folder: Path, source: str, target: str) -> OpenSetTask:
     return open_set_task(domains[0], domains[1], open_set_split(classes, 10, 11))
 
 
-def run_task(classifier: OpenSetClassifier, task: OpenSetTask) -> dict[str, Any]:
-    """Fit on one task and score the targets' labels."""
+def fit_and_evaluate(classifier: OpenSetClassifier, task: OpenSetTask) -> OpenSetMetrics:
+    """Fit on one task, then score with the truth what was said without it."""
     X = np.concatenate([task.source_features, task.target_features])
     y = np.concatenate([task.source_labels, np.full(len(task.target_features), "")])
     domain = np.repeat([1, -1], [len(task.source_features), len(task.target_features)])
     classifier.fit(X, y, sample_domain=domain)
-    metrics = evaluate(
-        task.target_truth,
-        classifier.transduction_,
-        classifier.classes_,
-        known_score=classifier.transduction_scores_,
-        nearest_class=classifier.transduction_nearest_,
-    ).to_dict()
-    return {name: value for name, value in metrics.items() if name != "per_class"}
+    return evaluate_targets(classifier, task.target_truth)
+
+
+def run_task(classifier: OpenSetClassifier, task: OpenSetTask) -> dict[str, Any]:
+    """Fit on one task and return its figures, without those of single classes."""
+    figures = fit_and_evaluate(classifier, task).to_dict()
+    return {name: value for name, value in figures.items() if name != "per_class"}
 
 
 def replaces_something(settings: PGLSettings, changes: dict[str, Any]) -> bool:

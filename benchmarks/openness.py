@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
-from office31 import BACKBONES, DATA, TASKS, load_task
+from office31 import BACKBONES, DATA, TASKS, fit_and_evaluate, load_task
 from opensetda.base import OpenSetClassifier
 from opensetda.data.protocols import OpenSetTask, with_openness
 from opensetda.data.shifts import DIGIT_SHIFTS, FEATURE_SHIFTS, digit_task, feature_task
@@ -142,18 +142,7 @@ def run(case: Case, changes: dict[str, str]) -> list[Record]:
 
 def measure(classifier: OpenSetClassifier, task: OpenSetTask) -> Record:
     """Fit, then score with the truth what was said without it."""
-    X = np.concatenate([task.source_features, task.target_features])
-    y = np.concatenate([task.source_labels, np.full(len(task.target_features), "")])
-    domain = np.repeat([1, -1], [len(task.source_features), len(task.target_features)])
-    classifier.fit(X, y, sample_domain=domain)
-    metrics = evaluate(
-        task.target_truth,
-        classifier.transduction_,
-        classifier.classes_,
-        known_score=classifier.transduction_scores_,
-        nearest_class=classifier.transduction_nearest_,
-        probabilities=classifier.transduction_proba_,
-    )
+    metrics = fit_and_evaluate(classifier, task)
     report = classifier.openness_report_
     kept = getattr(classifier, "kept_step_", None)
     names = np.array([*classifier.classes_.tolist(), classifier.unknown_label])

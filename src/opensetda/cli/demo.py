@@ -63,6 +63,7 @@ def demo(
     Nothing is downloaded. Compares three methods and leaves the run folder of PGL.
     """
     from opensetda.data.digits import load_digits_task
+    from opensetda.runs.evaluation import evaluate_targets
     from opensetda.runs.files import new_folder, plain, write_json
     from opensetda.runs.folder import COMPARISON, CURVES, METRICS, check_destination
 
@@ -81,7 +82,7 @@ def demo(
         for method in METHODS:
             own = changes if method == "pgl" else {}
             classifier, seconds[method] = _train(method, task, own, seed)
-            outcomes[method] = _measure(task, classifier)
+            outcomes[method] = evaluate_targets(classifier, task.target_truth)
             openness[method] = classifier.openness_report_
         record = _record(task, changes, seed, seconds[method], context.obj or ())
         metrics = _write(aside, classifier, task, record)
@@ -118,19 +119,6 @@ def _train(
             classifier, task.source_features, task.source_labels, task.target_features
         )
     return classifier, seconds
-
-
-def _measure(task: OpenSetTask, classifier: OpenSetClassifier) -> OpenSetMetrics:
-    from opensetda.metrics import evaluate
-
-    return evaluate(
-        task.target_truth,
-        classifier.transduction_,
-        classifier.classes_,
-        known_score=classifier.transduction_scores_,
-        nearest_class=classifier.transduction_nearest_,
-        probabilities=classifier.transduction_proba_,
-    )
 
 
 def _record(

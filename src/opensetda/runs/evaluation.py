@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.base import OpenSetClassifier
 from opensetda.data.tables import TruthTable
 from opensetda.errors import InputError
 from opensetda.metrics import OpenSetMetrics, evaluate
@@ -64,6 +65,18 @@ def evaluate_run(run: RunFolder, truth: TruthTable) -> Evaluation:
             f"(such as {predictions.classes[0]!r}); spell them as in the source"
         )
     return evaluate_labels(predictions, run.steps(), labels, run.unknown_label, n_ignored)
+
+
+def evaluate_targets(classifier: OpenSetClassifier, truth: npt.NDArray[Any]) -> OpenSetMetrics:
+    """Score the targets of `fit` against their true labels, in the order of their rows."""
+    return evaluate(
+        truth,
+        classifier.transduction_,
+        classifier.classes_,
+        known_score=classifier.transduction_scores_,
+        nearest_class=classifier.transduction_nearest_,
+        probabilities=classifier.transduction_proba_,
+    )
 
 
 def evaluate_labels(
