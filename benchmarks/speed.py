@@ -22,9 +22,10 @@ import numpy as np
 import torch
 
 from opensetda.pgl.episodes import EpisodeSampler
-from opensetda.pgl.inference import LabelledSamples
+from opensetda.pgl.inputs import FixedRows
 from opensetda.pgl.settings import PGLSettings
-from opensetda.pgl.training import Trainer
+from opensetda.pgl.trainer import Trainer
+from opensetda.rows import Rows
 from reference import ReferencePairs
 
 SIZES = {"office-home": (25, 2, 2048, 512), "syn2real": (12, 6, 2048, 1024)}
@@ -42,25 +43,19 @@ def make_iteration(variant: str, size: tuple[int, int, int, int]) -> Callable[[]
         settings = settings.with_changes(
             {"graph.edge_width": width, "graph.node_width": width, "graph.dropout": 0}
         )
-    else:
-        # The default preset works on principal components: rows arrive at that width.
-        features = settings.alignment.components or features
     torch.manual_seed(0)
-    trainer = Trainer(features, n_classes, settings, np.random.default_rng(0))
+    y = np.repeat(np.arange(n_classes), 20)
+    X = np.random.default_rng(0).normal(size=(len(y) + 1000, features)).astype(np.float32)
+    inputs = FixedRows(
+        Rows(X, np.arange(len(y))), Rows(X, np.arange(len(y), len(X))), settings.alignment
+    )
+    trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(0))
     if variant == "reference":
         network = trainer.network
         network.layers[0].pairs = ReferencePairs(network.layers[0].pairs)
         trainer.use_network(network)
-    y = np.repeat(np.arange(n_classes), 20)
-    samples = LabelledSamples(
-        torch.randn(len(y), features),
-        torch.from_numpy(y),
-        torch.randn(1000, features),
-        torch.full((1000,), -1),
-        progress=0.0,
-    )
     sampler = EpisodeSampler(y, np.full(1000, -1), n_classes, 0.0, settings.episodes)
-    return lambda: sum(trainer.iterate(sampler, samples, strength=1.0).values())
+    return lambda: sum(trainer.iterate(sampler, strength=1.0).values())
 
 
 def measure_time(size: tuple[int, int, int, int], rounds: int) -> dict[str, float]:

@@ -18,8 +18,9 @@ from opensetda.report import curves
 from opensetda.report.curves import draw_curves
 from opensetda.runs import folder
 from opensetda.runs.files import write_json
-from opensetda.runs.folder import RunFolder, check_destination
+from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
+from opensetda.runs.writing import check_destination
 from opensetda.stopping import KeptStep
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])

@@ -14,8 +14,9 @@ from opensetda.data.tables import TruthTable
 from opensetda.report.curves import draw_curves
 from opensetda.runs import files, folder, methods
 from opensetda.runs.evaluation import evaluate_run
-from opensetda.runs.folder import RunFolder, RunRecord, check_destination, write_run
+from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
+from opensetda.runs.writing import RunRecord, check_destination, write_run
 
 
 def blobs(seed=0, n=30):

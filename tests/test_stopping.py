@@ -11,7 +11,7 @@ import torch
 from opensetda import PGLClassifier
 from opensetda.openness import OpennessTracker
 from opensetda.pgl import training
-from opensetda.pgl.alignment import Alignment
+from opensetda.pgl.inputs import FixedRows
 from opensetda.pgl.settings import PRESETS, PGLSettings
 from opensetda.pgl.training import train
 from opensetda.rows import Rows
@@ -129,9 +129,8 @@ def run(task, quick, monkeypatch):
     """
     source = Rows(task.X, np.flatnonzero(task.domain > 0))
     target = Rows(task.X, np.flatnonzero(task.domain < 0))
-    alignment = Alignment(PGLSettings().alignment).fit(source, target)
+    inputs = FixedRows(source, target, PGLSettings().alignment)
     labels = np.unique(task.labels, return_inverse=True)[1]
-    rows = alignment.source(source), labels, alignment.target(target), 4
     large = {"ranking.graph_targets": 500, "ranking.support_nodes": 500, "steps": 4}
     fast = {"optimiser.graph_rate": 1e-2, "optimiser.backbone_rate": 1e-2}
     train_step = training.Trainer.train_step
@@ -147,7 +146,7 @@ def run(task, quick, monkeypatch):
         monkeypatch.setattr(training.Trainer, "train_step", and_remember)
         settings = PGLSettings().with_changes({**quick, **large, **fast, **changes})
         tracker = MadeUp(estimates)
-        return train(*rows, tracker, settings, seed=0), tracker, trained
+        return train(inputs, labels, 4, tracker, settings, seed=0), tracker, trained
 
     return run
 

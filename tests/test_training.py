@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from opensetda.openness import OpennessTracker
-from opensetda.pgl import training
-from opensetda.pgl.alignment import Alignment
+from opensetda.pgl import trainer
+from opensetda.pgl.inputs import FixedRows
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import GraphSettings, OptimiserSettings, PGLSettings
-from opensetda.pgl.training import epochs_before, make_optimiser, set_rates, train
+from opensetda.pgl.trainer import epochs_before, make_optimiser, set_rates
+from opensetda.pgl.training import train
 from opensetda.progress import ProgressEvent
 from opensetda.rows import Rows
 
@@ -19,25 +20,22 @@ C = 4
 
 
 @pytest.fixture(scope="module")
-def aligned(task):
-    """Aligned source, class indices, aligned target."""
-    settings = PGLSettings()
+def domains(task):
+    """Source, class indices, target."""
     source = Rows(task.X, np.flatnonzero(task.domain > 0))
     target = Rows(task.X, np.flatnonzero(task.domain < 0))
-    alignment = Alignment(settings.alignment).fit(source, target)
-    labels = np.unique(task.labels, return_inverse=True)[1]
-    return alignment.source(source), labels, alignment.target(target)
+    return source, np.unique(task.labels, return_inverse=True)[1], target
 
 
 @pytest.fixture
-def run(aligned, quick):
+def run(domains, quick):
     def run(seed=0, openness=1 / 3, progress=None, no_targets=False, **changes):
         settings = PGLSettings().with_changes({**quick, **changes})
-        source, labels, target = aligned
+        source, labels, target = domains
         if no_targets:
-            target = target[:0]
-        tracker = OpennessTracker(openness)
-        return train(source, labels, target, C, tracker, settings, seed, progress)
+            target = Rows(target.X, target.index[:0])
+        inputs = FixedRows(source, target, settings.alignment)
+        return train(inputs, labels, C, OpennessTracker(openness), settings, seed, progress)
 
     return run
 
@@ -75,7 +73,7 @@ def test_epochs_are_counted_over_all_steps():
 
 def test_the_schedule_sees_every_epoch(run, monkeypatch):
     seen = []
-    monkeypatch.setattr(training, "set_rates", lambda *arguments: seen.append(arguments[2]))
+    monkeypatch.setattr(trainer, "set_rates", lambda *arguments: seen.append(arguments[2]))
     run(**{"optimiser.first_step_epochs": 2, "optimiser.epochs_per_step": 1})
     assert seen == [0, 0, 1, 1, 2, 2, 3, 3]  # two iterations an epoch, three steps
 
@@ -91,7 +89,7 @@ def test_warm_start_keeps_the_network_and_fresh_start_makes_one_a_step(
             super().__init__(*arguments)
             made.append(self)
 
-    monkeypatch.setattr(training, "PGLNetwork", Counted)
+    monkeypatch.setattr(trainer, "PGLNetwork", Counted)
     result = run(**{"optimiser.warm_start": warm})
     assert len(made) == networks
     assert result.network is made[-1]
@@ -129,19 +127,19 @@ def test_history_has_one_entry_a_step(run):
     assert all(0 <= entry["changed"] <= 1 for entry in history[1:])
 
 
-def test_quotas_grow_with_the_steps(run, aligned):
-    n_targets = len(aligned[2])
+def test_quotas_grow_with_the_steps(run, domains):
+    n_targets = len(domains[2])
     for step, entry in enumerate(run(steps=4).history, start=1):
         assert entry["progress"] == step / 4
         assert entry["n_unknown"] == round(n_targets / 3 * step / 4)
         assert entry["n_unknown"] + entry["n_known"] == round(n_targets * step / 4)
 
 
-def test_every_step_labels_every_target(run, aligned):
+def test_every_step_labels_every_target(run, domains):
     result = run()
     assert len(result.step_labels) == 3
     for labels in result.step_labels:
-        assert labels.shape == (len(aligned[2]),)
+        assert labels.shape == (len(domains[2]),)
         assert ((labels >= 0) & (labels <= C)).all()
         assert (labels == C).sum() == round(len(labels) / 3)
 
@@ -182,14 +180,14 @@ def test_a_step_without_training_is_reported_too(run):
     assert events[0].loss is None
 
 
-def test_an_epoch_shows_every_target_once(run, aligned):
+def test_an_epoch_shows_every_target_once(run, domains):
     events: list[ProgressEvent] = []
     run(
         progress=events.append,
         steps=1,
         **{"optimiser.iterations_per_epoch": None, "episodes.episodes": 2},
     )
-    assert len(events) == -(-len(aligned[2]) // (2 * C)) + 1  # and the labelling
+    assert len(events) == -(-len(domains[2]) // (2 * C)) + 1  # and the labelling
 
 
 def test_the_same_seed_gives_the_same_bits(run):

@@ -7,3 +7,7 @@ class InputError(ValueError):
     The message is one line that names the file, row or setting and says what to
     do. The command line prints it and leaves with exit code 2.
     """
+
+
+class RunPausedError(KeyboardInterrupt):
+    """Ctrl-C, but nothing is lost; the text says how to go on."""

@@ -7,7 +7,8 @@ readable.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -191,11 +192,13 @@ def _openness(report: OpennessReport) -> str:
     return f"{report.share:.2f} {interval}, {found}: {each}"
 
 
-def label_counts(labels: Sequence[str], unknown_label: str, most: int = 12) -> Table:
-    """Tell how many targets got each label: the most frequent classes, and unknown."""
-    counts: dict[str, int] = {}
-    for label in labels:
-        counts[label] = counts.get(label, 0) + 1
+def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:
+    """Tell how many targets got each label: the most frequent classes, and unknown.
+
+    `labels` may be counted already: a `Counter`.
+    """
+    counts = Counter(labels)
+    total = counts.total()
     n_unknown = counts.pop(unknown_label, 0)
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     table = new_table("Labels given", {"label": "left", "targets": "right", "%": "right"})
@@ -204,9 +207,9 @@ def label_counts(labels: Sequence[str], unknown_label: str, most: int = 12) -> T
     if rest:
         rows.append((f"{len(ordered) - most} more classes", rest))
     for name, count in rows:
-        table.add_row(name, str(count), percent(count / len(labels)))
+        table.add_row(name, str(count), percent(count / total))
     table.add_section()
-    table.add_row(unknown_label, str(n_unknown), percent(n_unknown / len(labels)), style="bold")
+    table.add_row(unknown_label, str(n_unknown), percent(n_unknown / total), style="bold")
     return table
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.fit import fit_domains
+from opensetda.cli.fitting import fit_domains
 from opensetda.cli.options import OUTPUT_PANEL, TRAINING_PANEL, Debug, Overwrite, Seed
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opensetda.data.protocols import OpenSetTask
     from opensetda.metrics import OpenSetMetrics
     from opensetda.openness import OpennessReport
-    from opensetda.runs.folder import RunRecord
+    from opensetda.runs.writing import RunRecord
 
 METHODS = {
     "source-only": "source only, least sure rejected",
@@ -65,7 +65,8 @@ def demo(
     from opensetda.data.digits import load_digits_task
     from opensetda.runs.evaluation import evaluate_targets
     from opensetda.runs.files import new_folder, plain, write_json
-    from opensetda.runs.folder import COMPARISON, CURVES, METRICS, check_destination
+    from opensetda.runs.folder import COMPARISON, CURVES, METRICS
+    from opensetda.runs.writing import check_destination
 
     check_destination(out, overwrite)
     task = load_digits_task()
@@ -124,8 +125,8 @@ def _train(
 def _record(
     task: OpenSetTask, changes: dict[str, Any], seed: int, seconds: float, command: Sequence[str]
 ) -> RunRecord:
-    from opensetda.runs.folder import RunRecord
     from opensetda.runs.methods import full_settings
+    from opensetda.runs.writing import RunRecord
 
     return RunRecord(
         method="pgl",
@@ -149,7 +150,7 @@ def _write(
     """Write the run of PGL with its evaluation; return the metrics of its steps."""
     from opensetda.report.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_labels
-    from opensetda.runs.folder import write_run
+    from opensetda.runs.writing import write_run
 
     run = write_run(folder, classifier, record, None, draw_curves(classifier.history_))
     evaluation = evaluate_labels(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,13 +11,19 @@ from opensetda.cli import console
 from opensetda.cli.options import TABLE_PANEL, Debug, RunArgument
 from opensetda.errors import InputError
 
+if TYPE_CHECKING:
+    from opensetda.data.tables import TruthTable
+    from opensetda.runs.folder import RunFolder
+
 
 def evaluate(
     run: RunArgument,
     labels: Annotated[
         Path,
         typer.Option(
-            "--labels", metavar="TRUTH", help="True labels of the target (.npz, .csv, .parquet)."
+            "--labels",
+            metavar="TRUTH",
+            help="True labels of the target: a table, or images (class folders, list, manifest).",
         ),
     ],
     label_column: Annotated[
@@ -50,7 +56,6 @@ def evaluate(
     is no class of the source counts as unknown. Writes metrics.json and
     curves.png into the run folder.
     """
-    from opensetda.data.tables import TableColumns, read_truth
     from opensetda.report.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_run
     from opensetda.runs.files import file_record
@@ -62,15 +67,12 @@ def evaluate(
             f"--id-column {id_column}: {run} has no ids, its rows are matched by number; "
             "fit with --id-column to have them"
         )
-    columns = TableColumns(
-        label=label_column or folder.column("label") or "y",
-        id=(id_column or folder.column("id")) if folder.has_ids else None,
-    )
-    truth = read_truth(labels, columns)
+    truth = _read_truth(folder, labels, label_column, id_column)
     evaluation = evaluate_run(folder, truth)
     history, estimates = folder.history(), folder.estimates()
     kept = None if estimates["kept_step"] is None else int(estimates["kept_step"]["step"])
-    record = {**file_record(labels), "rows": len(truth.labels), "label_column": columns.label}
+    where = file_record(labels) if labels.is_file() else {"path": str(labels.resolve())}
+    record = {**where, "rows": len(truth.labels)}
     curves = draw_curves(
         history,
         evaluation.steps,
@@ -92,3 +94,24 @@ def evaluate(
         console.say(f"{evaluation.n_ignored:,} labels of samples that are not in the run: ignored.")
     console.say(f"  metrics  {run / METRICS}")
     console.say(f"  curves   {run / CURVES}")
+
+
+def _read_truth(
+    folder: RunFolder, labels: Path, label_column: str | None, id_column: str | None
+) -> TruthTable:
+    from opensetda.data.image_lists import ImageColumns
+    from opensetda.data.images import is_image_data, read_image_truth
+    from opensetda.data.tables import TableColumns, read_truth
+
+    label = label_column or folder.column("label")
+    if folder.has_images:
+        columns = ImageColumns(path=id_column, label=label)
+        if is_image_data(labels, columns):
+            return read_image_truth(labels, columns)
+    return read_truth(
+        labels,
+        TableColumns(
+            label=label or "y",
+            id=(id_column or folder.column("id")) if folder.has_ids else None,
+        ),
+    )

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import time
+import secrets
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from opensetda.cli import console
+from opensetda.cli.image_options import (
+    Backbone,
+    Cache,
+    ImageSize,
+    ImagesRoot,
+    NoCache,
+    PathColumn,
+    Strict,
+    Weights,
+    cache_folder,
+)
 from opensetda.cli.options import (
     OUTPUT_PANEL,
+    TABLE_PANEL,
     TRAINING_PANEL,
     Debug,
     Drop,
     FeaturesKey,
     IdColumn,
-    LabelColumn,
     Overwrite,
     Seed,
     parse_changes,
 )
 from opensetda.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from opensetda.base import OpenSetClassifier
-    from opensetda.data.tables import FeatureTable, TableColumns
 
 
 class Method(StrEnum):
@@ -44,10 +46,17 @@ class Method(StrEnum):
 def fit(
     context: typer.Context,
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="Labelled rows (.npz, .csv or .parquet).")
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Labelled images (folder of class folders, list, manifest) or feature table.",
+        ),
     ],
     target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="Rows to label; labels in it are not read.")
+        Path,
+        typer.Argument(
+            metavar="TARGET", help="Images or rows to label; labels in it are not read."
+        ),
     ],
     out: Annotated[
         Path,
@@ -75,7 +84,8 @@ def fit(
         str,
         typer.Option(
             metavar="NAME",
-            help="Settings of pgl: default, paper-office-home, paper-visda, paper-syn2real.",
+            help="Settings of pgl: default, finetune, paper-office-home, paper-visda, "
+            "paper-syn2real.",
             rich_help_panel=TRAINING_PANEL,
         ),
     ] = "default",
@@ -89,10 +99,45 @@ def fit(
         ),
     ] = None,
     seed: Seed = 0,
-    label_column: LabelColumn = "y",
+    finetune: Annotated[
+        bool,
+        typer.Option(
+            "--finetune",
+            help="Images: train the backbone, too, end to end.",
+            rich_help_panel=TRAINING_PANEL,
+        ),
+    ] = False,
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(
+            "--checkpoint-every",
+            metavar="SECONDS",
+            min=0,
+            help="How often to write down what was learned, beside the end of each step.",
+            rich_help_panel=TRAINING_PANEL,
+        ),
+    ] = 60.0,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    image_size: ImageSize = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
+    strict: Strict = False,
+    label_column: Annotated[
+        str | None,
+        typer.Option(
+            "--label-column",
+            metavar="NAME",
+            help="Column of the labels; tables: 'y' (.npz: array, with names in 'classes'), "
+            "manifests: 'label'.",
+            rich_help_panel=TABLE_PANEL,
+        ),
+    ] = None,
     id_column: IdColumn = None,
     drop: Drop = None,
     features_key: FeaturesKey = "X",
+    path_column: PathColumn = None,
+    images_root: ImagesRoot = None,
     unknown_label: Annotated[
         str,
         typer.Option(
@@ -106,82 +151,57 @@ def fit(
 
     [bold]Examples[/bold]
 
-      osda fit shop.csv street.csv --out run --label-column class
+      osda fit shop/ street/ --out run
 
       osda fit a.npz b.npz --out run --openness 0.55 --id-column paths
 
-    Tables are .npz, .csv or .parquet files. Of the last two every column is a
-    feature, but for the label and the id. The run folder holds the labels
-    (predictions.csv), the model, the settings and a picture of the curves.
-    How many targets are unknown is estimated without labels, unless you say it.
+    The source is a folder of class folders, a list of 'path label' lines, a manifest
+    (.csv or .parquet with the columns path and label) or a table of features
+    (.npz, .csv or .parquet); the target is of the same kind, without labels.
+    Images become features once: the next run finds them in a cache. The run
+    folder holds the labels (predictions.csv), the model, the settings and a picture
+    of the curves. How many targets are unknown is estimated, unless you say it.
     """
     share_of_unknowns = _parse_openness(openness)
-    from opensetda.runs.files import new_folder
-    from opensetda.runs.folder import RunRecord, check_destination, write_run
-    from opensetda.runs.methods import build_method, full_settings
+    settings = parse_changes(changes)
+    from opensetda.cli.fitting import carry_out, check_request
+    from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
+    from opensetda.runs.unfinished import UnfinishedRun, check_unfinished
+    from opensetda.runs.writing import check_destination
 
     check_destination(out, overwrite)
-    settings = parse_changes(changes)
-    build = partial(
-        build_method,
-        method.value,
+    check_unfinished(out, overwrite)
+    request = FitRequest(
+        identity=secrets.token_hex(16),
+        source=str(source.absolute()),
+        target=str(target.absolute()),
         openness=share_of_unknowns,
-        preset=preset,
+        method=method.value,
+        preset="finetune" if finetune and preset == "default" else preset,
         changes=settings,
         seed=seed,
         unknown_label=unknown_label,
-    )
-    build()  # Wrong settings are found before big files are read.
-
-    from opensetda.data.tables import TableColumns, read_domains
-
-    columns = TableColumns(label_column, id_column, features_key, tuple(drop or ()))
-    labelled, unlabelled = read_domains(source, target, columns)
-    inputs = {"source": _record(labelled), "target": _record(unlabelled)}
-    console.note(_summary(labelled, unlabelled))
-    with console.progress_listener(method.value) as listener:
-        classifier = build(progress=listener)
-        seconds = fit_domains(classifier, labelled.X, labelled.labels, unlabelled.X)
-
-    from opensetda.report.curves import draw_curves
-
-    record = RunRecord(
-        method=method.value,
-        openness=share_of_unknowns,
-        unknown_label=unknown_label,
-        preset=preset,
-        settings=full_settings(method.value, preset, settings),
-        seed=seed,
-        inputs=inputs,
-        columns=_named(columns),
-        feature_names=labelled.feature_names or unlabelled.feature_names,
-        has_ids=unlabelled.ids is not None,
+        tables=TableOptions(
+            label=label_column,
+            id=id_column,
+            features=features_key,
+            drop=tuple(drop or ()),
+            path=path_column,
+            root=None if images_root is None else str(images_root.absolute()),
+        ),
+        images=ImageOptions(
+            backbone=backbone,
+            weights=None if weights is None else str(weights.absolute()),
+            size=image_size,
+            cache=cache_folder(cache, no_cache),
+            strict=strict,
+            finetune=finetune,
+        ),
+        checkpoint_seconds=checkpoint_every,
         command=("osda", *(context.obj or ())),
-        seconds=seconds,
     )
-    kept = console.kept_step(classifier)
-    title = f"{method.value} on {target.name}"
-    curves = draw_curves(classifier.history_, title=title, kept_step=kept)
-    with new_folder(out) as aside:
-        write_run(aside, classifier, record, unlabelled.ids, curves)
-    _show_result(classifier, out, target, seconds)
-
-
-def fit_domains(
-    classifier: OpenSetClassifier,
-    source: npt.NDArray[np.float32],
-    labels: Any,
-    target: npt.NDArray[np.float32],
-) -> float:
-    """Fit on source and target rows, and return the seconds it took."""
-    import numpy as np
-
-    start = time.perf_counter()
-    # The targets' places in y hold the first source label: any value would do, none is read.
-    y = np.concatenate([labels, np.repeat(labels[:1], len(target))])
-    domain = np.repeat([0, -1], [len(source), len(target)])
-    classifier.fit(np.concatenate([source, target]), y, sample_domain=domain)
-    return time.perf_counter() - start
+    check_request(request)
+    carry_out(UnfinishedRun.begin(out, request, overwrite))
 
 
 def _parse_openness(text: str) -> float | str:
@@ -198,42 +218,3 @@ def _parse_openness(text: str) -> float | str:
             "or 'auto' to have it estimated"
         )
     return openness
-
-
-def _summary(source: FeatureTable, target: FeatureTable) -> str:
-    return (
-        f"source: {len(source):,} rows of {len(source.class_counts())} classes, "
-        f"target: {len(target):,} rows, {source.X.shape[1]:,} features"
-    )
-
-
-def _record(table: FeatureTable) -> dict[str, Any]:
-    from opensetda.runs.files import file_record
-
-    record = {**file_record(table.path), "rows": len(table), "features": table.X.shape[1]}
-    if table.labels is not None:
-        record["classes"] = table.class_counts()
-    return record
-
-
-def _named(columns: TableColumns) -> dict[str, Any]:
-    return {
-        "label": columns.label,
-        "id": columns.id,
-        "features": columns.features,
-        "drop": list(columns.drop),
-    }
-
-
-def _show_result(classifier: OpenSetClassifier, out: Path, target: Path, seconds: float) -> None:
-    if len(classifier.history_) > 1:
-        kept = console.kept_step(classifier)
-        console.show(console.step_table(classifier.history_, kept=kept))
-    labels = classifier.transduction_.tolist()
-    console.show(console.label_counts(labels, classifier.unknown_label))
-    console.show_estimates(classifier)
-    console.say(f"Labelled {len(labels):,} rows of {target.name} in {seconds:.1f} s.")
-    console.say(f"  labels   {out / 'predictions.csv'}")
-    console.say(f"  curves   {out / 'curves.png'}")
-    console.say(f"  later    osda predict {out} FILE --out labels.csv")
-    console.say(f"  how good osda evaluate {out} --labels TRUTH")

@@ -18,11 +18,14 @@ import typer
 
 from opensetda import __version__
 from opensetda.cli import console
+from opensetda.cli.data import data_app
 from opensetda.cli.demo import demo
 from opensetda.cli.evaluate import evaluate
+from opensetda.cli.features import features
 from opensetda.cli.fit import fit
 from opensetda.cli.predict import predict
-from opensetda.errors import InputError
+from opensetda.cli.resume import resume
+from opensetda.errors import InputError, RunPausedError
 
 app = typer.Typer(
     name="osda",
@@ -40,8 +43,11 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(fit)
+app.command()(resume)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(features)
+app.add_typer(data_app)
 
 # What a wrong option or value raises; typer's own name for it has moved between releases.
 _UsageError = typer.BadParameter.__mro__[1]
@@ -71,6 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     try:
         code = app(args=list(arguments), prog_name="osda", standalone_mode=False, obj=arguments)
+    except RunPausedError as pause:
+        return console.fail(f"interrupted; {pause}", _INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
         return console.fail("interrupted; nothing was written", _INTERRUPTED)
     except Exception as error:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from opensetda.cli import console
+from opensetda.cli.image_options import ImagesRoot, PathColumn, Strict
 from opensetda.cli.options import (
     OUTPUT_PANEL,
     TABLE_PANEL,
@@ -19,21 +22,45 @@ from opensetda.cli.options import (
 )
 from opensetda.errors import InputError
 
+if TYPE_CHECKING:
+    from opensetda.data.image_lists import ImageColumns
+    from opensetda.runs.folder import RunFolder
+
+_SUFFIXES = (".csv", ".json", ".parquet")
+_TOP_K = 5
+# Images whose features are in memory at a time.
+_PART = 512
+
 
 def predict(
     run: RunArgument,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Rows to label (.npz, .csv or .parquet).")
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATHS...",
+            help="Images to label: files, folders, lists or manifests; or one feature table.",
+        ),
     ],
     out: Annotated[
         Path,
         typer.Option(
             "--out",
             metavar="LABELS",
-            help="The .csv or .parquet file to make.",
+            help="The .csv, .json or .parquet file to make.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ],
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            "--top-k",
+            metavar="NUMBER",
+            min=1,
+            help="Give so many of the likeliest classes instead of all; images: 5.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    strict: Strict = False,
     id_column: IdColumn = None,
     drop: Drop = None,
     features_key: Annotated[
@@ -45,34 +72,126 @@ def predict(
             rich_help_panel=TABLE_PANEL,
         ),
     ] = None,
+    path_column: PathColumn = None,
+    images_root: ImagesRoot = None,
     overwrite: Overwrite = False,
     debug: Debug = False,
 ) -> None:
-    """Label later samples with the model of a run. Each row is judged on its own.
+    """Label later samples with the model of a run. Each is judged on its own.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
-      osda predict run new.csv --out labels.csv
+      osda predict run new-photos/ --out labels.csv
 
-    Features that had names in 'osda fit' are found by name; other columns do
-    not matter.
+      osda predict run new.csv --out labels.parquet
+
+    Images are read, labelled and written part by part: a folder may hold any number
+    of them. Of tables, features that had names in 'osda fit' are found by name; other
+    columns do not matter.
     """
-    if out.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"--out {out}: the name must end in .csv or .parquet")
-    if out.is_dir():
-        raise InputError(f"--out {out}: a folder is in the way; choose another name")
-    if out.exists() and not overwrite:
-        raise InputError(f"--out {out}: exists already; choose another name or add --overwrite")
-    if not out.resolve().parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
-
-    from opensetda.data.tables import TableColumns, read_samples
-    from opensetda.runs.files import check_writable, new_file
+    _check_out(out, overwrite)
+    from opensetda.data.image_lists import ImageColumns
+    from opensetda.data.images import is_image_data
+    from opensetda.runs.files import check_writable
     from opensetda.runs.folder import RunFolder
-    from opensetda.runs.predictions import PredictionTable
 
     check_writable(out)
     folder = RunFolder.open(run)
+    columns = ImageColumns(path=path_column, root=images_root)
+    images = [path for path in paths if is_image_data(path, columns)]
+    if images and not folder.has_images:
+        raise InputError(
+            f"{images[0]}: images, but {run} was fitted to a feature table; give a table, or "
+            "fit to images"
+        )
+    if images and len(images) < len(paths):
+        table = next(path for path in paths if path not in images)
+        raise InputError(f"{table}: a feature table among images; label it in a run of its own")
+    if images:
+        _predict_images(folder, images, columns, out, top_k or _TOP_K, strict)
+        return
+    if len(paths) > 1:
+        raise InputError(f"{paths[1]}: one feature table at a time; label it in a run of its own")
+    _predict_table(folder, paths[0], out, top_k, id_column, features_key, drop)
+
+
+def _predict_images(
+    folder: RunFolder,
+    paths: list[Path],
+    columns: ImageColumns,
+    out: Path,
+    top_k: int,
+    strict: bool,
+) -> None:
+    import numpy as np
+
+    from opensetda.backbones.extraction import Broken, Extractor
+    from opensetda.cli.counting import counting_progress
+    from opensetda.data.images import iterate_images
+    from opensetda.runs.files import new_file
+    from opensetda.runs.fit_data import IMAGE_ID
+    from opensetda.runs.predictions import PredictionTable, PredictionWriter
+    from opensetda.runs.writing import write_broken
+
+    model = folder.model()
+    total = sum(1 for _ in iterate_images(paths, columns))
+    counts: Counter[str] = Counter()
+    broken: list[Broken] = []
+    broken_list = out.with_name(f"{out.name}.broken.csv")
+    names = (path for _, path in iterate_images(paths, columns))
+    with (
+        counting_progress("predict") as progress,
+        Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,
+        new_file(out) as aside,
+        PredictionWriter(aside, IMAGE_ID, top_k) as writer,
+    ):
+        done = 0
+        while part := list(islice(names, _PART)):
+            features, reasons = extractor.features(part)
+            for path, reason in zip(part, reasons, strict=True):
+                if reason is not None and strict:
+                    raise InputError(
+                        f"{path}: {reason}; repair or remove it, or leave out --strict"
+                    )
+                if reason is not None:
+                    broken.append(Broken(path, path, reason))
+            read = [path for path, reason in zip(part, reasons, strict=True) if reason is None]
+            if read:
+                table = PredictionTable.of_samples(model, features, np.array(read, dtype=np.str_))
+                counts.update(table.labels.tolist())
+                writer.write(table)
+            done += len(part)
+            progress(done, total)
+        if not counts:
+            raise InputError(
+                f"{paths[0]}: none of the {done:,} images can be read; the first is "
+                f"{broken[0].path} ({broken[0].reason})"
+            )
+    for warning in extractor.warnings:
+        console.warn(warning)
+    broken_list.unlink(missing_ok=True)
+    if broken:
+        with new_file(broken_list) as aside:
+            write_broken(aside, broken)
+        console.warn(f"{len(broken):,} images cannot be read: {broken_list}")
+    console.show(console.label_counts(counts, folder.unknown_label))
+    console.say(f"Labelled {counts.total():,} images.")
+    console.say(f"  labels   {out}")
+
+
+def _predict_table(
+    folder: RunFolder,
+    path: Path,
+    out: Path,
+    top_k: int | None,
+    id_column: str | None,
+    features_key: str | None,
+    drop: list[str] | None,
+) -> None:
+    from opensetda.data.tables import TableColumns, read_samples
+    from opensetda.runs.files import new_file
+    from opensetda.runs.predictions import PredictionTable, PredictionWriter
+
     model = folder.model()
     columns = TableColumns(
         label=folder.column("label") or "y",
@@ -81,11 +200,22 @@ def predict(
         drop=tuple(drop or folder.column("drop") or ()),
     )
     samples = read_samples(
-        file, model.n_features_in_, folder.feature_names(), columns, usual_id=folder.column("id")
+        path, model.n_features_in_, folder.feature_names(), columns, usual_id=folder.column("id")
     )
     table = PredictionTable.of_samples(model, samples.X, samples.ids)
-    with new_file(out) as aside:
-        table.write(aside)
+    with new_file(out) as aside, PredictionWriter(aside, top_k=top_k) as writer:
+        writer.write(table)
     console.show(console.label_counts(table.labels.tolist(), folder.unknown_label))
-    console.say(f"Labelled {len(table):,} rows of {file.name}.")
+    console.say(f"Labelled {len(table):,} rows of {path.name}.")
     console.say(f"  labels   {out}")
+
+
+def _check_out(out: Path, overwrite: bool) -> None:
+    if out.suffix.lower() not in _SUFFIXES:
+        raise InputError(f"--out {out}: the name must end in .csv, .json or .parquet")
+    if out.is_dir():
+        raise InputError(f"--out {out}: a folder is in the way; choose another name")
+    if out.exists() and not overwrite:
+        raise InputError(f"--out {out}: exists already; choose another name or add --overwrite")
+    if not out.resolve().parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")

@@ -39,16 +39,20 @@ class Alignment:
 
     def fit(self, source: Rows, target: Rows) -> Alignment:
         """Measure means and components; an empty target is taken to look like the source."""
-        self.source_mean = self._mean(source)
-        self.target_mean = self.source_mean
-        if len(target) and self.settings.centring == "own":
-            self.target_mean = self._mean(target)
+        self.fit_means(source, target)
         if self.settings.components is not None:
             moment = self._second_moment(source, self.source_mean)
             if len(target):
                 moment = (moment + self._second_moment(target, self.target_mean)) / 2
             self.projection = self._principal_map(moment)
         return self
+
+    def fit_means(self, source: Rows, target: Rows) -> None:
+        """Measure the means only."""
+        self.source_mean = self._mean(source)
+        self.target_mean = self.source_mean
+        if len(target) and self.settings.centring == "own":
+            self.target_mean = self._mean(target)
 
     def source(self, rows: Rows) -> Matrix:
         """Transform rows of the source: (n, D) -> (n, d)."""

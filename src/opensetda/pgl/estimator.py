@@ -12,7 +12,9 @@ from sklearn.utils import check_random_state
 from opensetda.base import OpenSetClassifier, Scores, Vector
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import Alignment
+from opensetda.pgl.checkpoints import CheckpointStore
 from opensetda.pgl.induction import SupportGraph
+from opensetda.pgl.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.training import train
 from opensetda.progress import ProgressListener
@@ -42,6 +44,13 @@ class PGLClassifier(OpenSetClassifier):
         What unknowns are called. With number classes, a number keeps predictions numeric.
     progress : callable, optional
         Called with a `ProgressEvent` after every training iteration.
+    images : TrainableImages, optional
+        The images that the rows of X are features of, image i of row i, with their backbone. The
+        backbone is then trained along; later samples are to be given as features of the
+        backbone as `fit` leaves it. None keeps the features as they are.
+    checkpoints : CheckpointStore, optional
+        Where to keep what it takes to go on after a crash. If there is something in it
+        already, `fit` goes on from there, and wants the same data and settings.
 
     Attributes
     ----------
@@ -74,6 +83,8 @@ class PGLClassifier(OpenSetClassifier):
         random_state: Any = None,
         unknown_label: Any = "unknown",
         progress: ProgressListener | None = None,
+        images: TrainableImages | None = None,
+        checkpoints: CheckpointStore | None = None,
     ) -> None:
         self.openness = openness
         self.preset = preset
@@ -81,25 +92,27 @@ class PGLClassifier(OpenSetClassifier):
         self.random_state = random_state
         self.unknown_label = unknown_label
         self.progress = progress
+        self.images = images
+        self.checkpoints = checkpoints
 
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
     ) -> Scores:
         self.settings_ = PGLSettings.preset(self.preset).with_changes(self.settings or {})
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._alignment = Alignment(self.settings_.alignment).fit(source, target)
-        aligned = self._alignment.source(source), self._alignment.target(target)
-        openness.use_features(aligned[0], y, aligned[1])
+        inputs = self._inputs(source, target)
         result = train(
-            aligned[0],
+            inputs,
             y,
-            aligned[1],
             len(self.classes_),
             openness,
             self.settings_,
             seed,
             self.progress,
+            self.checkpoints,
         )
+        openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
+        self._alignment = inputs.alignment
         self.history_ = result.history
         self.kept_step_ = result.kept
         self._support = SupportGraph.draw(
@@ -108,13 +121,20 @@ class PGLClassifier(OpenSetClassifier):
         if len(target):
             in_callers_order = np.argsort(target.index)
             self.step_labels_ = np.stack(result.step_labels)[:, in_callers_order]
+            # In canonical order the first rows are a random sample.
+            sample = inputs.raw_targets(THRESHOLD_ROWS)
+            self._sample_as_later = self._score_later(sample).known
         return result.scores
 
+    def _inputs(self, source: Rows, target: Rows) -> TrainingInputs:
+        if self.images is None:
+            return FixedRows(source, target, self.settings_.alignment)
+        return TunedImages(
+            self.images, source, target, self.settings_.alignment, self.settings_.finetune
+        )
+
     def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
-        # In canonical order the first rows are a random sample.
-        sample = Rows(target.X, target.index[:THRESHOLD_ROWS])
-        rows = np.concatenate([chunk for _, chunk in sample.chunks()])
-        return self._score_later(rows).known
+        return self._sample_as_later
 
     def _score_rows(self, X: FloatArray) -> Scores:
         return self._support.score(self._alignment.later(X))

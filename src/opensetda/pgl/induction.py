@@ -153,12 +153,13 @@ class SupportGraph:
     ) -> SupportGraph:
         """Build the graph again from what `arrays` returned."""
         x = torch.from_numpy(np.array(arrays["support.x"]))
-        network = PGLNetwork(x.shape[1], n_classes, settings.graph).double()
         weights = {
             name.removeprefix("network."): torch.from_numpy(np.array(value))
             for name, value in arrays.items()
             if name.startswith("network.")
         }
+        adapts = "backbone.change.weight" in weights
+        network = PGLNetwork(x.shape[1], n_classes, settings.graph, adapts).double()
         try:
             network.load_state_dict(weights)
         except RuntimeError as error:

@@ -35,30 +35,43 @@ class Adapter(nn.Module):
 
     .. math:: v^{(0)} = x + W x + b, \quad W = 0, b = 0 \text{ at the start}
 
+    Where a backbone learns, there is nothing left to adapt, and W and b are left out.
+
     Shapes: x (N, D) -> (N, D), of unit length where `unit` is set.
     """
 
-    def __init__(self, width: int, unit: bool) -> None:
+    def __init__(self, width: int, unit: bool, learns: bool = True) -> None:
         super().__init__()
-        self.change = zero_linear(width, width)
+        self.change = zero_linear(width, width) if learns else None
         self.unit = unit
 
     def forward(self, x: Tensor) -> Tensor:
         """Adapt rows."""
-        adapted: Tensor = x + self.change(x)
+        adapted: Tensor = x if self.change is None else x + self.change(x)
         return F.normalize(adapted, dim=1) if self.unit else adapted
 
 
 class PGLNetwork(nn.Module):
     """G_B (the adapter), L graph layers G_E and G_N, the classifier F, the discriminator D.
 
+    Parameters
+    ----------
+    width : int
+        D, the features of a row.
+    n_classes : int
+        C.
+    adapts : bool
+        Whether the adapter learns; not where an image backbone does.
+
     Shapes: x (N, D) and labels (N,) -> `GraphOutput`.
     """
 
-    def __init__(self, width: int, n_classes: int, settings: GraphSettings) -> None:
+    def __init__(
+        self, width: int, n_classes: int, settings: GraphSettings, adapts: bool = True
+    ) -> None:
         super().__init__()
         anchored = settings.form == "anchored"
-        self.backbone = Adapter(width, unit=anchored)
+        self.backbone = Adapter(width, unit=anchored, learns=adapts)
         layers: list[GraphLayer] = []
         width_out = width
         if settings.enabled:

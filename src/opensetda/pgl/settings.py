@@ -142,6 +142,24 @@ class StoppingSettings:
 
 
 @dataclass(frozen=True, config=_CHECKED)
+class FineTuneSettings:
+    """How images are trained on, where the backbone learns, too; unused for feature rows."""
+
+    crop: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """Train on random crops of at least this share of the image; 1 takes it whole."""
+    flip: bool = True
+    """Mirror half of the images; not for digits, letters or signs."""
+    batch_norm: Literal["frozen", "train"] = "frozen"
+    """Keep the statistics of batch normalisation, or measure and update them in training."""
+    accumulate: Count = 1
+    """Graphs whose gradients are added up before the weights move."""
+    chunk: Count | None = None
+    """Images that pass the backbone together, computed twice to save memory; None takes all."""
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    """Mixed precision: none (float32), bfloat16 or float16 (a GPU's)."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
 class PGLSettings:
     """All settings; `preset` has the paper's and ours."""
 
@@ -154,6 +172,7 @@ class PGLSettings:
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
     ranking: RankingSettings = field(default_factory=RankingSettings)
     stopping: StoppingSettings = field(default_factory=StoppingSettings)
+    finetune: FineTuneSettings = field(default_factory=FineTuneSettings)
 
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
@@ -161,6 +180,11 @@ class PGLSettings:
             raise ValueError(
                 "ranking.confidence=similarity needs graph.form=anchored; "
                 "the paper's graph is ranked by ranking.confidence=softmax"
+            )
+        if self.finetune.chunk is not None and self.finetune.batch_norm == "train":
+            raise ValueError(
+                "finetune.chunk needs finetune.batch_norm=frozen; "
+                "statistics of a part are not those of the whole graph"
             )
 
     @classmethod

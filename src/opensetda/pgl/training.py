@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from accelerate import Accelerator
 
 from opensetda.base import Scores
 from opensetda.openness import OpennessTracker
-from opensetda.pgl.adversary import reversal_strength
-from opensetda.pgl.episodes import EpisodeSampler
+from opensetda.pgl.checkpoints import (
+    LATEST,
+    Arrays,
+    CheckpointStore,
+    Record,
+    go_back,
+    latest_record,
+    load_weights,
+    step_name,
+    weights_of,
+)
 from opensetda.pgl.inference import LabelledSamples, transduce
-from opensetda.pgl.losses import graph_losses
+from opensetda.pgl.inputs import TrainingInputs
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
-from opensetda.pgl.settings import OptimiserSettings, PGLSettings
-from opensetda.progress import ProgressEvent, ProgressListener
+from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.trainer import Position, Reporter, Trainer
+from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
 from opensetda.stopping import KeptStep, StableStepRule
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training leaves behind."""
+    """What a training leaves behind; the inputs are left as they were at the kept step, too."""
 
     network: PGLNetwork
     """As it was at the step that is kept."""
@@ -45,14 +54,14 @@ class TrainingResult:
 
 
 def train(
-    source: np.ndarray[Any, np.dtype[np.float32]],
+    inputs: TrainingInputs,
     source_labels: IntArray,
-    target: np.ndarray[Any, np.dtype[np.float32]],
     n_classes: int,
     openness: OpennessTracker,
     settings: PGLSettings,
     seed: int,
     progress: ProgressListener | None = None,
+    checkpoints: CheckpointStore | None = None,
 ) -> TrainingResult:
     """Run the steps and go back to the one that is kept.
 
@@ -60,231 +69,168 @@ def train(
     probability (m - 1) alpha, scores all targets with the network frozen, asks how many
     of them are unknown, and gives the surest and the least sure m alpha n_t their
     pseudo-labels for step m + 1 (Eq. 6). At m = M all targets have theirs.
+
+    With `checkpoints` it goes on from the latest of them.
     """
-    n_targets = len(target)
-    steps = settings.steps if n_targets else 1
-    pseudo_labels: IntArray = np.full(n_targets, UNLABELLED, dtype=np.intp)
-    rng = np.random.default_rng(seed)
-    rule = StableStepRule(settings.stopping.band, settings.stopping.early)
-    history: list[dict[str, Any]] = []
-    step_labels: list[IntArray] = []
-    snapshots: list[_Snapshot] = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        trainer = Trainer(source.shape[1], n_classes, settings, rng)
-        unlabelled = LabelledSamples(
-            torch.from_numpy(source).to(trainer.device),
-            torch.from_numpy(source_labels).to(trainer.device),
-            torch.from_numpy(target).to(trainer.device),
-            torch.from_numpy(pseudo_labels).to(trainer.device),
-            progress=0.0,
-        )
-        for step in range(steps):
-            started = time.perf_counter()
-            report = _Reporter(progress, step + 1, steps)
-            snapshots.append(_Snapshot(pseudo_labels, step / steps))
-            samples = snapshots[-1].samples(unlabelled)
-            losses = trainer.train_step(samples, step, steps, report)
-            if settings.stopping.band < 1:
-                snapshots[-1].weights = copy.deepcopy(trainer.network.state_dict())
-            # All steps are ranked by one draw; the one that is kept, by more of them.
-            scores = transduce(trainer.network, samples, settings, rng, draws=1)
-            report.labelled()
-            share = openness.update(scores.known, scores.held_out, scores.nearest)
-            rule.add(openness.estimates[-1])
-            ranked = (scores.known, scores.nearest, share)
-            step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
-            pseudo_labels = rank_pseudo_labels(
-                *ranked, (step + 1) / steps, n_classes, settings.ranking.class_balance
-            )
-            history.append(
-                {
-                    "step": step + 1,
-                    "steps": steps,
-                    "progress": (step + 1) / steps,
-                    "n_known": int(((pseudo_labels >= 0) & (pseudo_labels < n_classes)).sum()),
-                    "n_unknown": int((pseudo_labels == n_classes).sum()),
-                    "openness": share,
-                    "openness_estimate": openness.estimates[-1],
-                    "loss": losses,
-                    "mean_score": float(scores.known.mean()) if n_targets else None,
-                    "changed": float((step_labels[-1] != step_labels[-2]).mean()) if step else None,
-                    "seconds": time.perf_counter() - started,
-                }
-            )
-            if rule.should_stop:
+        trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(seed))
+        steps = _Steps(trainer, source_labels, openness, checkpoints)
+        for step in range(steps.go_on(), steps.total):
+            steps.run(step, Reporter(progress, step + 1, steps.total))
+            if steps.rule.should_stop:
                 break
-        kept = rule.kept()
-        openness.keep(kept.step)
-        snapshot = snapshots[kept.step - 1]
-        if kept.step < kept.steps:
-            trainer.network.load_state_dict(snapshot.weights)
-        samples = snapshot.samples(unlabelled)
-        scores = transduce(trainer.network, samples, settings, rng, settings.ranking.draws)
-    return TrainingResult(trainer.network, scores, samples, history, step_labels, kept)
+        return steps.finish()
 
 
-@dataclass
-class _Snapshot:
-    """What it takes to go back to a step."""
-
-    pseudo_labels: IntArray
-    progress: float
-    weights: dict[str, Any] = field(default_factory=dict)
-
-    def samples(self, unlabelled: LabelledSamples) -> LabelledSamples:
-        return dataclasses.replace(
-            unlabelled,
-            pseudo_labels=torch.from_numpy(self.pseudo_labels).to(unlabelled.target.device),
-            progress=self.progress,
-        )
-
-
-def any_loss(settings: PGLSettings) -> bool:
-    """Whether there is anything to learn from."""
-    losses = settings.losses
-    return bool(losses.node or losses.adversary or (losses.edge and settings.graph.enabled))
-
-
-class Trainer:
-    """The network with its optimiser, and one step of training them.
-
-    Parameters
-    ----------
-    width : int
-        Features of a row.
-    n_classes : int
-        C.
-    rng : numpy Generator
-        Draws the episodes.
-    """
+class _Steps:
+    """The steps so far, and what the next one starts from."""
 
     def __init__(
-        self, width: int, n_classes: int, settings: PGLSettings, rng: np.random.Generator
+        self,
+        trainer: Trainer,
+        source_labels: IntArray,
+        openness: OpennessTracker,
+        store: CheckpointStore | None,
     ) -> None:
-        self.width, self.n_classes = width, n_classes
-        self.settings, self.rng = settings, rng
-        self.accelerator = Accelerator()
-        self.device = self.accelerator.device
-        self.use_network(self._new_network())
+        self.trainer, self.openness, self.store = trainer, openness, store
+        self.settings, self.n_classes = trainer.settings, trainer.n_classes
+        self.n_targets = len(trainer.inputs.target)
+        self.total = self.settings.steps if self.n_targets else 1
+        self.source_labels = torch.from_numpy(source_labels).to(trainer.device)
+        self.rule = StableStepRule(self.settings.stopping.band, self.settings.stopping.early)
+        # The labels that each step is trained on, and those of the next one.
+        self.pseudo_labels: list[IntArray] = [np.full(self.n_targets, UNLABELLED, dtype=np.intp)]
+        self.labels: list[IntArray] = []
+        self.history: list[dict[str, Any]] = []
+        self.weights: list[Arrays] = []
+        self.position = Position()
 
-    def _new_network(self) -> PGLNetwork:
-        return PGLNetwork(self.width, self.n_classes, self.settings.graph)
+    def go_on(self) -> int:
+        """Take up the latest checkpoint, if there is one; returns the step to go on with."""
+        latest = None if self.store is None else self.store.read(LATEST)
+        if self.store is None or latest is None:
+            return 0
+        self.position = go_back(self.trainer, latest)
+        for step in range(self.position.step):
+            record = self.store.read(step_name(step))
+            assert record is not None, "a step's record is written before the latest"
+            known, held_out = record.arrays["known"], record.arrays["held_out"]
+            self._rank(step, known, held_out, record.arrays["nearest"].astype(np.intp))
+            self.history.append(record.values)
+        if self.position.iteration == 0:
+            # Within a step nobody asks for the rows of all samples; at its end they are refreshed.
+            self.trainer.inputs.refresh()
+        return self.position.step
 
-    def use_network(self, network: PGLNetwork) -> None:
-        """Train this network from now on, with a fresh optimiser."""
-        optimiser = make_optimiser(network, self.settings.optimiser)
-        self.network: PGLNetwork
-        self.optimiser: torch.optim.Optimizer
-        self.network, self.optimiser = self.accelerator.prepare(network, optimiser)
-
-    def train_step(
-        self, samples: LabelledSamples, step: int, steps: int, report: _Reporter
-    ) -> dict[str, float] | None:
-        """Train on fresh episodes; returns the mean of each loss, None without training."""
-        schedule = self.settings.optimiser
-        if step and not schedule.warm_start:
-            self.accelerator.free_memory()
-            self.use_network(self._new_network())
-        sampler = EpisodeSampler(
-            samples.source_labels.cpu().numpy(),
-            samples.pseudo_labels.cpu().numpy(),
-            self.n_classes,
-            samples.progress,
-            self.settings.episodes,
+    def run(self, step: int, report: Reporter) -> None:
+        """Train for one step, score all targets, and give them new pseudo-labels."""
+        trainer, started = self.trainer, time.perf_counter()
+        losses = trainer.train_step(
+            self._samples(step), self.total, self.position, report, self._saver()
         )
-        queries = self.n_classes * sampler.episodes
-        per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
-        total = per_epoch * (schedule.epochs_per_step if step else schedule.first_step_epochs)
-        if not any_loss(self.settings):
-            total = 0
-        report.iterations = total
-        sums: dict[str, float] = {}
-        for iteration in range(total):
-            epoch = epochs_before(step, schedule) + iteration // per_epoch
-            set_rates(self.optimiser, schedule, epoch)
-            strength = reversal_strength((step + iteration / total) / steps)
-            losses = self.iterate(sampler, samples, strength)
-            for name, value in losses.items():
-                sums[name] = sums.get(name, 0.0) + value
-            report.trained(iteration + 1, sum(losses.values()))
-        return {name: value / total for name, value in sums.items()} if total else None
-
-    def iterate(
-        self, sampler: EpisodeSampler, samples: LabelledSamples, strength: float
-    ) -> dict[str, float]:
-        """One graph: forward, backward, optimiser. Returns the losses by name."""
-        batch = sampler.draw(self.rng)
-        index = torch.from_numpy(batch.index).to(self.device)
-        is_target = torch.from_numpy(batch.is_target).to(self.device)
-        labels = torch.from_numpy(batch.labels).to(self.device)
-        x = samples.source.new_empty(len(index), self.width)
-        x[~is_target] = samples.source[index[~is_target]]
-        x[is_target] = samples.target[index[is_target]]
-        self.network.train()
-        losses = graph_losses(
-            self.network(x, labels),
-            labels,
-            is_target,
-            ~torch.from_numpy(batch.pseudo_unknown).to(self.device),
-            self.network.discriminator,
-            strength,
-            self.settings.losses,
+        if losses is not None:
+            trainer.inputs.refresh()
+        # All steps are ranked by one draw; the one that is kept, by more of them.
+        scores = transduce(
+            trainer.network, self._samples(step), self.settings, trainer.rng, draws=1
         )
-        self.optimiser.zero_grad(set_to_none=True)
-        self.accelerator.backward(torch.stack(list(losses.values())).sum())
-        self.optimiser.step()
-        return {name: float(value.detach()) for name, value in losses.items()}
+        report.labelled()
+        share = self._rank(step, scores.known, scores.held_out, scores.nearest)
+        pseudo_labels = self.pseudo_labels[-1]
+        known = (pseudo_labels >= 0) & (pseudo_labels < self.n_classes)
+        changed = float((self.labels[-1] != self.labels[-2]).mean()) if step else None
+        self.history.append(
+            {
+                "step": step + 1,
+                "steps": self.total,
+                "progress": (step + 1) / self.total,
+                "n_known": int(known.sum()),
+                "n_unknown": int((pseudo_labels == self.n_classes).sum()),
+                "openness": share,
+                "openness_estimate": self.openness.estimates[-1],
+                "loss": losses,
+                "mean_score": float(scores.known.mean()) if self.n_targets else None,
+                "changed": changed,
+                "seconds": time.perf_counter() - started,
+            }
+        )
+        self.position = Position(step + 1)
+        self._keep(step, scores)
 
-
-def make_optimiser(network: PGLNetwork, settings: OptimiserSettings) -> torch.optim.Adam:
-    """Adam with the paper's two groups: the backbone learns more slowly than the rest."""
-    backbone = list(network.backbone.parameters())
-    theirs = {id(parameter) for parameter in backbone}
-    rest = [p for p in network.parameters() if id(p) not in theirs]
-    return torch.optim.Adam(
-        [
-            {"params": backbone, "lr": settings.backbone_rate, "name": "backbone"},
-            {"params": rest, "lr": settings.graph_rate, "name": "graph"},
-        ],
-        weight_decay=settings.weight_decay,
-    )
-
-
-def epochs_before(step: int, settings: OptimiserSettings) -> int:
-    """Count the epochs that lie behind a network at the start of a step, counted from 0."""
-    if not step or not settings.warm_start:
-        return 0
-    return settings.first_step_epochs + (step - 1) * settings.epochs_per_step
-
-
-def set_rates(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, epoch: int) -> None:
-    """Decay both learning rates by `decay` every `decay_every` epochs."""
-    factor = settings.decay ** (epoch // settings.decay_every)
-    for group in optimiser.param_groups:
-        rate = settings.backbone_rate if group["name"] == "backbone" else settings.graph_rate
-        group["lr"] = rate * factor
-
-
-class _Reporter:
-    """Tells a listener how far a step is; labelling all targets counts as one iteration."""
-
-    def __init__(self, listener: ProgressListener | None, step: int, steps: int) -> None:
-        self.listener, self.step, self.steps = listener, step, steps
-        self.iterations = 0
-        self.loss: float | None = None
-
-    def trained(self, iteration: int, loss: float) -> None:
-        self.loss = loss
-        self._tell(iteration, "labelling" if iteration == self.iterations else "")
-
-    def labelled(self) -> None:
-        self._tell(self.iterations + 1, "")
-
-    def _tell(self, iteration: int, message: str) -> None:
-        if self.listener is not None:
-            self.listener(
-                ProgressEvent(
-                    self.step, self.steps, iteration, self.iterations + 1, self.loss, message
-                )
+    def _rank(
+        self,
+        step: int,
+        known: npt.NDArray[np.float64],
+        held_out: npt.NDArray[np.float64],
+        nearest: IntArray,
+    ) -> float:
+        """Ask how many are unknown, and rank the targets; returns the share of unknowns."""
+        share = self.openness.update(known, held_out, nearest)
+        self.rule.add(self.openness.estimates[-1])
+        ranked = (known, nearest, share)
+        self.labels.append(rank_pseudo_labels(*ranked, 1.0, self.n_classes))
+        self.pseudo_labels.append(
+            rank_pseudo_labels(
+                *ranked,
+                (step + 1) / self.total,
+                self.n_classes,
+                self.settings.ranking.class_balance,
             )
+        )
+        return share
+
+    def _saver(self) -> Callable[[Position], None] | None:
+        store = self.store
+        if store is None:
+            return None
+
+        def save(position: Position) -> None:
+            if store.due():
+                store.write(LATEST, latest_record(self.trainer, position))
+
+        return save
+
+    def _keep(self, step: int, scores: Scores) -> None:
+        """Keep what it takes to come back to the end of this step."""
+        # Where the last step is kept whatever happens, nobody comes back to the others.
+        weights = weights_of(self.trainer) if self.settings.stopping.band < 1 else {}
+        if self.store is None:
+            self.weights.append(weights)
+            return
+        arrays = {
+            "known": scores.known,
+            "held_out": scores.held_out,
+            "nearest": scores.nearest.astype(np.int64),
+        }
+        self.store.write(step_name(step), Record(self.history[-1], arrays | weights))
+        self.store.write(LATEST, latest_record(self.trainer, self.position))
+
+    def finish(self) -> TrainingResult:
+        """Go back to the step that is kept, and score the targets with more care."""
+        kept = self.rule.kept()
+        self.openness.keep(kept.step)
+        if kept.step < kept.steps:
+            load_weights(self.trainer, self._weights(kept.step - 1))
+            self.trainer.inputs.refresh()
+        samples = self._samples(kept.step - 1)
+        network, settings = self.trainer.network, self.settings
+        scores = transduce(network, samples, settings, self.trainer.rng, settings.ranking.draws)
+        return TrainingResult(network, scores, samples, self.history, self.labels, kept)
+
+    def _weights(self, step: int) -> Arrays:
+        if self.store is None:
+            return self.weights[step]
+        record = self.store.read(step_name(step))
+        assert record is not None, "every step before the last has its record"
+        return record.arrays
+
+    def _samples(self, step: int) -> LabelledSamples:
+        inputs = self.trainer.inputs
+        return LabelledSamples(
+            inputs.source,
+            self.source_labels,
+            inputs.target,
+            torch.from_numpy(self.pseudo_labels[step]).to(self.trainer.device),
+            progress=step / self.total,
+        )

@@ -7,11 +7,7 @@ all, and nothing in it is ever unpickled: JSON, Parquet, safetensors, PNG.
 from __future__ import annotations
 
 import json
-import os
-import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from importlib import metadata
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.runs.files import check_writable, new_file, plain, read_json, write_json
+from opensetda.runs.files import new_file, read_json, write_json
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from opensetda.backbones.recipe import Recipe
     from opensetda.base import OpenSetClassifier
     from opensetda.runs.predictions import PredictionTable
 
@@ -37,6 +36,8 @@ PREDICTIONS_FOR_PEOPLE = "predictions.csv"
 STEPS = "steps.parquet"
 MODEL = "model.json"
 WEIGHTS = "model.safetensors"
+BACKBONE = "backbone.safetensors"
+BROKEN = "broken.csv"
 METRICS = "metrics.json"
 COMPARISON = "comparison.json"
 CURVES = "curves.png"
@@ -51,6 +52,8 @@ FILES = (
     STEPS,
     MODEL,
     WEIGHTS,
+    BACKBONE,
+    BROKEN,
     METRICS,
     COMPARISON,
     CURVES,
@@ -58,54 +61,7 @@ FILES = (
 
 StepLabels = dict[int, npt.NDArray[Any]]
 
-_STEP_PREFIX = "step_"
-_PACKAGES = ("opensetda", "numpy", "scipy", "scikit-learn", "torch", "pyarrow", "safetensors")
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """What was asked for and with what, written to ``settings.json`` and ``environment.json``.
-
-    Attributes
-    ----------
-    method : str
-        A name of `opensetda.runs.methods.METHODS`.
-    openness : float or "auto"
-        Share of unknowns as it was asked for; what was used is in ``estimates.json``.
-    unknown_label : str
-        What unknowns are called.
-    preset : str
-        Preset of the settings.
-    settings : mapping
-        Every setting as it was used.
-    seed : int
-        The seed.
-    inputs : mapping
-        Source and target: path, rows, SHA-256 and what else tells them apart.
-    columns : mapping
-        Names of the label and id columns and the like.
-    feature_names : tuple of str or None
-        Names of the features, if they have names.
-    has_ids : bool
-        Whether the samples have names, or only row numbers.
-    command : tuple of str
-        The command line.
-    seconds : float
-        How long `fit` took.
-    """
-
-    method: str
-    openness: float | str
-    unknown_label: str
-    preset: str
-    settings: Mapping[str, Any]
-    seed: int
-    inputs: Mapping[str, Any]
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    feature_names: tuple[str, ...] | None = None
-    has_ids: bool = False
-    command: tuple[str, ...] = ()
-    seconds: float = 0.0
+STEP_PREFIX = "step_"
 
 
 class RunFolder:
@@ -133,7 +89,7 @@ class RunFolder:
             raise InputError(f"{path}: a file, not a run folder; give the folder of 'osda fit'")
         if not (path / SETTINGS).exists():
             raise InputError(f"{path}: not a run folder (no {SETTINGS}); make one with 'osda fit'")
-        settings = _read_settings(path)
+        settings = read_settings(path)
         if settings.get("version") != VERSION:
             raise InputError(
                 f"{path / SETTINGS}: version {settings.get('version')!r} is not {VERSION}; "
@@ -157,6 +113,30 @@ class RunFolder:
     def column(self, name: str) -> Any:
         """Return the name that a column (``label``, ``id``, ``features``) had in `fit`."""
         return self.settings["columns"].get(name)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the samples are images."""
+        return self.settings.get("backbone") is not None
+
+    def recipe(self) -> Recipe:
+        """Return how images became features."""
+        from opensetda.backbones.recipe import Recipe
+
+        entries = dict(self.settings["backbone"])
+        entries.pop("finetuned", None)
+        try:
+            return Recipe.from_dict(entries)
+        except InputError as error:
+            raise InputError(f"{self.path / SETTINGS}: {error}; fit again") from error
+
+    def backbone_state(self) -> dict[str, Tensor] | None:
+        """Return the weights of a backbone that was fine-tuned; None if it was not."""
+        if not self.settings["backbone"].get("finetuned"):
+            return None
+        from safetensors.torch import load
+
+        return _read_weights(self.path / BACKBONE, load)
 
     def history(self) -> list[dict[str, Any]]:
         """Return one dict a step, with numbers that need no target label."""
@@ -193,26 +173,19 @@ class RunFolder:
 
         table = read_parquet(self.path / STEPS)
         return {
-            int(name.removeprefix(_STEP_PREFIX)): np.array(table[name].to_pylist(), dtype=np.str_)
+            int(name.removeprefix(STEP_PREFIX)): np.array(table[name].to_pylist(), dtype=np.str_)
             for name in table.column_names
-            if name.startswith(_STEP_PREFIX)
+            if name.startswith(STEP_PREFIX)
         }
 
     def model(self) -> OpenSetClassifier:
         """Return the fitted classifier, for later samples."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+        from safetensors.numpy import load
 
         from opensetda.runs.methods import method_class
 
         saved = read_json(self.path / MODEL)
-        weights = self.path / WEIGHTS
-        try:
-            arrays = load_file(weights)
-        except FileNotFoundError:
-            raise InputError(f"{weights}: missing; the run is not complete, fit again") from None
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{weights}: damaged ({error}); fit again") from error
+        arrays = _read_weights(self.path / WEIGHTS, load)
         cls = method_class(str(self.settings["method"]))
         try:
             return cls.from_state(saved["state"], arrays)
@@ -233,135 +206,20 @@ class RunFolder:
             png_path.write_bytes(curves)
 
 
-def check_destination(path: Path, overwrite: bool) -> None:
-    """Raise an `InputError` if a run must not or cannot be written to `path`."""
-    if path.exists():
-        if not path.is_dir():
-            raise InputError(f"{path}: a file is in the way; choose another --out")
-        if not overwrite:
-            raise InputError(f"{path}: exists already; choose another --out or add --overwrite")
-        strangers = sorted({entry.name for entry in path.iterdir()} - set(FILES))
-        if strangers:
-            raise InputError(
-                f"{path}: holds {strangers[0]!r}, which is no file of a run, so it is not "
-                "overwritten; move it away or choose another --out"
-            )
-        if any(path.iterdir()):
-            _check_is_run(path)
-    check_writable(path)
+def _read_weights(path: Path, load: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
+    from safetensors import SafetensorError
 
-
-def _check_is_run(path: Path) -> None:
     try:
-        # A run of another release counts: it may be replaced, if not read.
-        _read_settings(path)
-    except InputError as error:
-        raise InputError(
-            f"{path}: not a run folder that can be read, so it is not overwritten; "
-            "remove it yourself or choose another --out"
-        ) from error
+        return load(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"{path}: missing; the run is not complete, fit again") from None
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: damaged ({error}); fit again") from error
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read ``settings.json`` of a run of any release."""
     settings = read_json(path / SETTINGS)
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise InputError(f"{path / SETTINGS}: not the settings of a run; fit again")
     return settings
-
-
-def write_run(
-    folder: Path,
-    classifier: OpenSetClassifier,
-    record: RunRecord,
-    ids: npt.NDArray[Any] | None,
-    curves: bytes,
-) -> RunFolder:
-    """Write every file of a run into an empty folder, one that `new_folder` gave."""
-    from safetensors.numpy import save
-
-    from opensetda.runs.predictions import PredictionTable
-
-    state, arrays = classifier.get_state()
-    write_json(folder / MODEL, {"feature_names": record.feature_names, "state": state})
-    contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-    # Not save_file: it makes files that only their owner may read.
-    (folder / WEIGHTS).write_bytes(save(contiguous))
-    write_json(folder / ENVIRONMENT, environment(record))
-    lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
-    (folder / HISTORY).write_text("".join(lines), encoding="utf-8")
-    write_json(folder / ESTIMATES, _estimates(classifier, state))
-    predictions = PredictionTable.of_targets(classifier, ids)
-    predictions.write(folder / PREDICTIONS)
-    predictions.write(folder / PREDICTIONS_FOR_PEOPLE)
-    _write_steps(folder / STEPS, predictions, step_labels(classifier))
-    (folder / CURVES).write_bytes(curves)
-    settings = {
-        "format": FORMAT,
-        "version": VERSION,
-        "method": record.method,
-        "openness": record.openness,
-        "unknown_label": record.unknown_label,
-        "preset": record.preset,
-        "seed": record.seed,
-        "settings": dict(record.settings),
-        "classes": list(predictions.classes),
-        "has_ids": record.has_ids,
-        "columns": dict(record.columns),
-        "inputs": dict(record.inputs),
-        "command": list(record.command),
-    }
-    # Last: a folder without it is no run.
-    write_json(folder / SETTINGS, settings)
-    return RunFolder(folder, settings)
-
-
-def _estimates(classifier: OpenSetClassifier, state: Mapping[str, Any]) -> dict[str, Any]:
-    kept = getattr(classifier, "kept_step_", None)
-    return {
-        "openness": plain(classifier.openness_report_.to_dict()),
-        "kept_step": None if kept is None else plain(kept.to_dict()),
-        # As the model has them, where infinity is a word.
-        "rejection": {
-            "threshold": state["rejection_threshold"],
-            "slope": state["rejection_slope"],
-        },
-    }
-
-
-def step_labels(classifier: OpenSetClassifier) -> StepLabels:
-    """Return the targets' labels after each step; a method that keeps none has the last only."""
-    indices = getattr(classifier, "step_labels_", None)
-    if indices is None:
-        return {max(len(classifier.history_), 1): classifier.transduction_.astype(np.str_)}
-    names = np.array([*classifier.classes_.tolist(), classifier.unknown_label], dtype=np.str_)
-    return {step: np.asarray(names[labels]) for step, labels in enumerate(indices, start=1)}
-
-
-def environment(record: RunRecord) -> dict[str, Any]:
-    """Return the machine and the versions a run was made with."""
-    versions: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "cpu_count": os.cpu_count(),
-        "packages": versions,
-        "seed": record.seed,
-        "fit_seconds": round(record.seconds, 3),
-    }
-
-
-def _write_steps(path: Path, predictions: PredictionTable, steps: StepLabels) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
-    for step, labels in steps.items():
-        column = pa.array(labels.tolist(), pa.string()).dictionary_encode()
-        columns[f"{_STEP_PREFIX}{step}"] = column
-    pyarrow.parquet.write_table(pa.table(columns), path)

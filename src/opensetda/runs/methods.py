@@ -10,6 +10,8 @@ from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
+    from opensetda.pgl.checkpoints import CheckpointStore
+    from opensetda.pgl.inputs import TrainableImages
     from opensetda.progress import ProgressListener
 
 METHODS = {
@@ -37,6 +39,8 @@ def build_method(
     seed: int = 0,
     unknown_label: str = "unknown",
     progress: ProgressListener | None = None,
+    images: TrainableImages | None = None,
+    checkpoints: CheckpointStore | None = None,
 ) -> OpenSetClassifier:
     """Return an unfitted classifier, its settings checked.
 
@@ -57,6 +61,10 @@ def build_method(
         What unknowns are called.
     progress : callable, optional
         Told what the training is doing, if the method trains.
+    images : TrainableImages, optional
+        Images with a backbone that is to learn; PGL only.
+    checkpoints : CheckpointStore, optional
+        Where a training writes down how far it is; the other methods take seconds.
     """
     cls = method_class(method)
     changes = dict(changes or {})
@@ -71,6 +79,8 @@ def build_method(
             random_state=seed,
             unknown_label=unknown_label,
             progress=progress,
+            images=images,
+            checkpoints=checkpoints,
         )
     if preset != "default":
         raise InputError(f"preset {preset!r}: only the method pgl has presets")

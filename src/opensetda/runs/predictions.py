@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
 
 _PREDICTED_ROWS = 8192
-_CSV_DIGITS = 6
+_ROUNDED_DIGITS = 6
 
 # "p_unknown" but "p:bike": no class name can collide with the other columns.
 _CLASS_PREFIX = "p:"
@@ -39,6 +40,8 @@ class PredictionTable:
         Probabilities of `classes`, then of unknown; calibrated without labels.
     classes : tuple of str
         The known classes.
+    unknown_label : str
+        What unknowns are called.
     """
 
     ids: npt.NDArray[Any]
@@ -47,9 +50,18 @@ class PredictionTable:
     nearest: npt.NDArray[Any]
     proba: npt.NDArray[np.float64]
     classes: tuple[str, ...]
+    unknown_label: str = "unknown"
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def confidence(self) -> npt.NDArray[np.float64]:
+        """The probability of the label that was given."""
+        place = {name: column for column, name in enumerate(self.classes)}
+        # What is not a class is unknown, whatever it is called: the last column.
+        columns = [place.get(label, len(self.classes)) for label in self.labels.tolist()]
+        return np.asarray(self.proba[np.arange(len(self)), columns])
 
     @classmethod
     def of_targets(cls, classifier: OpenSetClassifier, ids: npt.NDArray[Any] | None) -> Self:
@@ -61,6 +73,7 @@ class PredictionTable:
             nearest=classifier.transduction_nearest_.astype(np.str_),
             proba=classifier.transduction_proba_,
             classes=_class_names(classifier),
+            unknown_label=str(classifier.unknown_label),
         )
 
     @classmethod
@@ -91,41 +104,44 @@ class PredictionTable:
             nearest=classifier.classes_[classes].astype(np.str_),
             proba=np.concatenate(parts),
             classes=_class_names(classifier),
+            unknown_label=str(classifier.unknown_label),
         )
 
-    def to_arrow(self) -> Any:
-        """Return a pyarrow table."""
+    def to_arrow(self, id_name: str = "id", top_k: int | None = None) -> Any:
+        """Return a pyarrow table.
+
+        Parameters
+        ----------
+        id_name : str
+            What the column of the ids is called.
+        top_k : int, optional
+            Give the so many likeliest of the classes and unknown, instead of a column a class.
+        """
         import pyarrow as pa
 
         columns: dict[str, Any] = {
-            "id": pa.array(self.ids.tolist(), pa.string()),
+            id_name: pa.array(self.ids.tolist(), pa.string()),
             "label": pa.array(self.labels.tolist(), pa.string()),
+            "confidence": self.confidence,
             "p_unknown": self.proba[:, -1],
             "known_score": self.known_scores,
             "nearest_class": pa.array(self.nearest.tolist(), pa.string()),
         }
-        for place, name in enumerate(self.classes):
-            columns[_CLASS_PREFIX + name] = self.proba[:, place]
+        if top_k is None:
+            for place, name in enumerate(self.classes):
+                columns[_CLASS_PREFIX + name] = self.proba[:, place]
+            return pa.table(columns)
+        names = np.array([*self.classes, self.unknown_label], dtype=np.str_)
+        best = np.argsort(-self.proba, axis=1, kind="stable")[:, :top_k]
+        for place in range(best.shape[1]):
+            columns[f"top_{place + 1}"] = pa.array(names[best[:, place]].tolist(), pa.string())
+            columns[f"p_top_{place + 1}"] = self.proba[np.arange(len(self)), best[:, place]]
         return pa.table(columns)
 
     def write(self, path: Path) -> None:
         """Write ``.parquet``, with every bit, or ``.csv``, rounded to six digits for people."""
-        import pyarrow as pa
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.parquet
-
-        table = self.to_arrow()
-        if path.suffix.lower() == ".parquet":
-            pyarrow.parquet.write_table(table, path)
-            return
-        rounded = {
-            name: pyarrow.compute.round(table[name], ndigits=_CSV_DIGITS)
-            if pa.types.is_floating(table[name].type)
-            else table[name]
-            for name in table.column_names
-        }
-        pyarrow.csv.write_csv(pa.table(rounded), path)
+        with PredictionWriter(path) as writer:
+            writer.write(self)
 
     @classmethod
     def read_parquet(cls, path: Path) -> Self:
@@ -148,6 +164,80 @@ class PredictionTable:
             )
         except KeyError as error:
             raise InputError(f"{path}: damaged (no column {error}); fit again") from None
+
+
+class PredictionWriter:
+    """Write predictions part by part, so that they need not fit into memory.
+
+    Parameters
+    ----------
+    path : Path
+        Ends in ``.csv`` (rounded to six digits, for people), ``.json`` (a list of objects,
+        rounded, too) or ``.parquet`` (every bit).
+    id_name, top_k
+        See `PredictionTable.to_arrow`.
+    """
+
+    def __init__(self, path: Path, id_name: str = "id", top_k: int | None = None) -> None:
+        self.path, self.id_name, self.top_k = path, id_name, top_k
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, table: PredictionTable) -> None:
+        """Add rows."""
+        rows = table.to_arrow(self.id_name, self.top_k)
+        if self.path.suffix.lower() != ".parquet":
+            rows = _rounded(rows)
+        if self._writer is None:
+            self._writer = self._open(rows.schema)
+        self._writer.write_table(rows)
+
+    def _open(self, schema: Any) -> Any:
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        if self.path.suffix.lower() == ".parquet":
+            return pyarrow.parquet.ParquetWriter(self.path, schema)
+        if self.path.suffix.lower() == ".json":
+            return _JsonRows(self.path)
+        return pyarrow.csv.CSVWriter(self.path, schema)
+
+
+class _JsonRows:
+    """A JSON list, an object a row, a line each."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = path.open("w", encoding="utf-8")
+        self._next = "[\n"
+
+    def write_table(self, table: Any) -> None:
+        for row in table.to_pylist():
+            self._stream.write(self._next + json.dumps(row, ensure_ascii=False, allow_nan=False))
+            self._next = ",\n"
+
+    def close(self) -> None:
+        self._stream.write("\n]\n")
+        self._stream.close()
+
+
+def _rounded(table: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute
+
+    return pa.table(
+        {
+            name: pyarrow.compute.round(table[name], ndigits=_ROUNDED_DIGITS)
+            if pa.types.is_floating(table[name].type)
+            else table[name]
+            for name in table.column_names
+        }
+    )
 
 
 def _class_names(classifier: OpenSetClassifier) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Images to features: the registry, weights, preprocessing and the cache on disk."""

@@ -1,0 +1,262 @@
+"""Image files to features: decoded, computed and cached in one stream.
+
+torch, timm and ONNX Runtime are imported when the first image needs them: where every
+image is in the cache, none of them is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.backbones.cache import FeatureCache
+from opensetda.backbones.extractor import TASK, Extractor, chunks, read_content, usable_cores
+from opensetda.backbones.file_digests import FileDigests, Signature, content_digest
+from opensetda.backbones.recipe import Recipe
+from opensetda.data.decoding import BrokenImageError
+
+__all__ = ["Broken", "Extraction", "Extractor", "extract"]
+
+Features = npt.NDArray[np.float32]
+Progress = Callable[[int, int], None]
+
+_LOOKED_UP = 4096
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An image that could not be used.
+
+    Attributes
+    ----------
+    id, path : str
+        Its name and where it lies.
+    reason : str
+        Why, in a few words.
+    """
+
+    id: str
+    path: str
+    reason: str
+
+
+@dataclass
+class Extraction:
+    """Features of many images.
+
+    Attributes
+    ----------
+    X : array of float32 of shape (n_ok, width)
+        Features of the images that could be used, in the order given.
+    rows : array of int of shape (n_ok,)
+        Which of the images these are.
+    broken : list of Broken
+        The others.
+    n_cached : int
+        Images whose features were in the cache.
+    seconds : float
+        Time it took.
+    engine : str or None
+        What computed: "onnx" or "torch"; None if nothing had to be computed.
+    warnings : list of str
+        What a person should know, one line each.
+    """
+
+    X: Features
+    rows: npt.NDArray[np.intp]
+    broken: list[Broken]
+    n_cached: int
+    seconds: float
+    engine: str | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def extract(
+    recipe: Recipe,
+    ids: Sequence[str],
+    paths: Sequence[str],
+    cache: FeatureCache | None = None,
+    progress: Progress | None = None,
+    engine: str = "auto",
+) -> Extraction:
+    """Get the features of images, from the cache where they are there.
+
+    Images with the same content are computed once. Broken ones are listed, and never
+    stop the others.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What `registry.resolve` returned.
+    ids, paths : sequence of str of length n
+        Names and files of the images.
+    cache : FeatureCache, optional
+        Where features are looked up and kept; None: nowhere.
+    progress : callable, optional
+        Called with the number of images that are done, and of all.
+    engine : {"auto", "onnx", "torch"}
+        What computes; see `engine.make_engine`.
+    """
+    started = time.perf_counter()
+    run = _Run(recipe, paths, cache, progress or (lambda done, total: None))
+    memory = None if cache is None else cache.folder
+    with FileDigests(memory) as digests:
+        left = run.take_from_cache(digests)
+        used, warnings = None, []
+        if left:
+            with Extractor(recipe, engine, memory=memory) as extractor:
+                run.compute(extractor, left, digests)
+                used, warnings = extractor.engine, extractor.warnings
+    if cache is not None:
+        cache.flush()
+        warnings = [*warnings, *cache.warnings]
+    rows = np.flatnonzero(run.done)
+    return Extraction(
+        X=run.X if len(rows) == len(paths) else run.X[rows],
+        rows=rows,
+        broken=[
+            Broken(str(ids[row]), paths[row], reason) for row, reason in sorted(run.reasons.items())
+        ],
+        n_cached=run.n_cached,
+        seconds=time.perf_counter() - started,
+        engine=used,
+        warnings=warnings,
+    )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a worker found out about one image."""
+
+    row: int
+    digest: str = ""
+    signature: Signature | None = None
+    features: Features | None = None
+    reason: str | None = None
+    cached: bool = False
+    repeated: bool = False
+
+
+class _Run:
+    """One extraction under way: what is done, and what was met before."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        paths: Sequence[str],
+        cache: FeatureCache | None,
+        progress: Progress,
+    ) -> None:
+        self.X: Features = np.zeros((len(paths), recipe.width), dtype=np.float32)
+        self.done = np.zeros(len(paths), dtype=np.bool_)
+        self.reasons: dict[int, str] = {}
+        self.n_cached = 0
+        self._paths, self._cache, self._progress = paths, cache, progress
+        self._turn = threading.Lock()
+        self._first: dict[str, int] = {}  # the first image with a content, by its digest
+        self._repeated: list[tuple[int, str]] = []
+
+    def take_from_cache(self, digests: FileDigests) -> list[int]:
+        """Fill in all images that are known by their file's size and times; return the rest."""
+        left: list[int] = []
+        for rows in chunks(range(len(self._paths)), _LOOKED_UP):
+            if self._cache is None:
+                left += rows
+                continue
+            known = digests.recall([self._paths[row] for row in rows])
+            pairs = [(row, digest) for row, digest in zip(rows, known, strict=True) if digest]
+            features, found = self._cache.read([digest for _, digest in pairs])
+            there = [row for (row, _), is_there in zip(pairs, found, strict=True) if is_there]
+            self.X[there] = features
+            self.done[there] = True
+            left += [row for row in rows if not self.done[row]]
+        self.n_cached = int(self.done.sum())
+        self._tell()
+        return left
+
+    def compute(self, extractor: Extractor, rows: Sequence[int], digests: FileDigests) -> None:
+        """Fill in the images of `rows`; with what was known of their content, keep it."""
+        # Few images are spread over all cores, too.
+        size = max(1, min(TASK, len(rows) // (4 * usable_cores())))
+
+        def work(some: Sequence[int]) -> list[_Outcome]:
+            return self._work(extractor, some)
+
+        with closing(extractor.map(work, chunks(rows, size))) as results:
+            for outcomes in results:
+                for outcome in outcomes:
+                    self._take(outcome, digests)
+                self._tell()
+        for row, digest in self._repeated:
+            first = self._first[digest]
+            if first in self.reasons:
+                self.reasons[row] = self.reasons[first]
+            else:
+                self.X[row] = self.X[first]
+                self.done[row] = True
+        self._tell()
+
+    def _work(self, extractor: Extractor, rows: Sequence[int]) -> list[_Outcome]:
+        """Read images and compute what is new of them; runs in the workers."""
+        outcomes: list[_Outcome] = []
+        new: list[_Outcome] = []
+        contents: list[bytes] = []
+        for row in rows:
+            try:
+                content = read_content(self._paths[row])
+            except BrokenImageError as error:
+                outcomes.append(_Outcome(row, reason=str(error)))
+                continue
+            outcome = self._look_up(row, *content_digest(self._paths[row], content))
+            if outcome.repeated or outcome.cached:
+                outcomes.append(outcome)
+            else:
+                new.append(outcome)
+                contents.append(content)
+        for outcome, result in zip(new, extractor.compute(contents), strict=True):
+            if isinstance(result, str):
+                outcomes.append(replace(outcome, reason=result))
+            else:
+                outcomes.append(replace(outcome, features=result))
+        return outcomes
+
+    def _look_up(self, row: int, digest: str, signature: Signature | None) -> _Outcome:
+        with self._turn:
+            if digest in self._first:
+                return _Outcome(row, digest, signature, repeated=True)
+            self._first[digest] = row
+            if self._cache is not None:
+                features, found = self._cache.read([digest])
+                if found.all():
+                    return _Outcome(row, digest, signature, features[0], cached=True)
+        return _Outcome(row, digest, signature)
+
+    def _take(self, outcome: _Outcome, digests: FileDigests) -> None:
+        """Note what a worker found out."""
+        row = outcome.row
+        if outcome.reason is not None:
+            self.reasons[row] = outcome.reason
+            return
+        digests.remember(self._paths[row], outcome.signature, outcome.digest)
+        if outcome.repeated:
+            self._repeated.append((row, outcome.digest))
+            return
+        assert outcome.features is not None
+        self.X[row] = outcome.features
+        self.done[row] = True
+        if outcome.cached:
+            self.n_cached += 1
+        elif self._cache is not None:
+            with self._turn:
+                self._cache.add(outcome.digest, outcome.features)
+
+    def _tell(self) -> None:
+        n_done = int(self.done.sum()) + len(self.reasons)
+        if n_done:
+            self._progress(n_done, len(self._paths))

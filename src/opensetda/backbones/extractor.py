@@ -1,0 +1,206 @@
+"""The worker threads that turn image files into features.
+
+torch, timm and ONNX Runtime are imported when the first image needs them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.backbones.recipe import Recipe
+from opensetda.data.decoding import BrokenImageError, decode_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from opensetda.backbones.engine import Engine
+
+Features = npt.NDArray[np.float32]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+TASK = 8
+"""Images of one task of a worker, at most."""
+
+# Tasks a worker that wait: enough to keep every core busy, little enough to need no memory
+# to speak of.
+_WAITING = 4
+
+
+class Extractor:
+    """Computes features of image files with all cores. Use it as a context manager.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What `registry.resolve` returned.
+    engine : {"auto", "onnx", "torch"}
+        What computes; see `engine.make_engine`.
+    state : mapping of str to Tensor, optional
+        Fine-tuned weights instead of the recipe's.
+    memory : Path, optional
+        Cache folder in which the exported network is kept.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        engine: str = "auto",
+        state: Mapping[str, Tensor] | None = None,
+        memory: Path | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.warnings: list[str] = []
+        self._choice, self._state, self._memory = engine, state, memory
+        self._engine: Engine | None = None
+        self._building = threading.Lock()
+        self._workers = usable_cores()
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="features")
+
+    def __enter__(self) -> Extractor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def engine(self) -> str | None:
+        """What computes: "onnx" or "torch"; None as long as nothing had to be computed."""
+        return None if self._engine is None else self._engine.name
+
+    def close(self) -> None:
+        """End the worker threads."""
+        self._pool.shutdown(cancel_futures=True)
+        if self._engine is not None:
+            self._engine.release()
+
+    def features(self, paths: Sequence[str]) -> tuple[Features, list[str | None]]:
+        """Compute features of images.
+
+        Returns
+        -------
+        features : array of float32 of shape (n_ok, width)
+            Of the images that could be used, in the order given.
+        reasons : list of str or None
+            For each of the images: None, or why it could not be used.
+        """
+        outcomes = [outcome for _, outcome in self.stream(paths)]
+        good = [outcome for outcome in outcomes if not isinstance(outcome, str)]
+        features = np.array(good, dtype=np.float32).reshape(len(good), self.recipe.width)
+        return features, [outcome if isinstance(outcome, str) else None for outcome in outcomes]
+
+    def stream(self, paths: Iterable[str]) -> Iterator[tuple[str, Features | str]]:
+        """Yield each path with its features, or with the reason why there are none.
+
+        Memory does not grow with the number of paths, and the order is kept.
+        """
+        with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
+            for some in results:
+                yield from some
+
+    def map(
+        self, task: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Generator[Result, None, None]:
+        """Run a task for every item in the workers; yield the results in the items' order."""
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(self._pool.submit(task, item))
+                if len(waiting) >= _WAITING * self._workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def compute(self, contents: Sequence[bytes]) -> list[Features | str]:
+        """Return, for each content of an image file, its features or why there are none."""
+        outcomes: dict[int, Features | str] = {}
+        images: dict[int, npt.NDArray[np.uint8]] = {}
+        for place, content in enumerate(contents):
+            try:
+                images[place] = self._pixels(content)
+            except BrokenImageError as error:
+                outcomes[place] = str(error)
+        outcomes |= zip(images, self._run(list(images.values())), strict=True)
+        return [outcomes[place] for place in range(len(contents))]
+
+    def _read_and_compute(self, paths: Sequence[str]) -> list[tuple[str, Features | str]]:
+        outcomes: dict[int, Features | str] = {}
+        contents: dict[int, bytes] = {}
+        for place, path in enumerate(paths):
+            try:
+                contents[place] = read_content(path)
+            except BrokenImageError as error:
+                outcomes[place] = str(error)
+        outcomes |= zip(contents, self.compute(list(contents.values())), strict=True)
+        return [(path, outcomes[place]) for place, path in enumerate(paths)]
+
+    def _pixels(self, content: bytes) -> npt.NDArray[np.uint8]:
+        pixels = decode_bytes(content)
+        from opensetda.backbones.preprocess import resize_image
+
+        return resize_image(pixels, self.recipe.preprocessing).permute(1, 2, 0).numpy()
+
+    def _run(self, images: Sequence[npt.NDArray[np.uint8]]) -> Iterator[Features]:
+        if not images:
+            return
+        engine = self._ready_engine()
+        for start in range(0, len(images), engine.batch):
+            yield from engine.run(np.stack(images[start : start + engine.batch]))
+
+    def _ready_engine(self) -> Engine:
+        with self._building:
+            if self._engine is None:
+                from opensetda.backbones.engine import make_engine
+
+                self._engine, warnings = make_engine(
+                    self.recipe, self._choice, self._state, self._memory
+                )
+                self.warnings += warnings
+            return self._engine
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of `size`, the last one shorter."""
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
+        yield some
+
+
+def read_content(path: str) -> bytes:
+    """Return the content of an image file; a `BrokenImageError` says why there is none."""
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123 - paths are text: there may be millions
+            return stream.read()
+    except FileNotFoundError as error:
+        raise BrokenImageError("no such file") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BrokenImageError(f"cannot be read ({reason})") from error

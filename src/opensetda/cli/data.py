@@ -1,0 +1,218 @@
+"""`osda data`: published benchmarks, and whether a download of one is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opensetda.cli import console
+from opensetda.cli.options import OUTPUT_PANEL, Debug
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from opensetda.data.dataset_checks import BenchmarkCheck, DomainCheck
+
+_SHOWN = 10
+
+data_app = typer.Typer(
+    name="data",
+    help="Published benchmarks: what they are, and whether a download is complete.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+@data_app.command("list")
+def list_benchmarks(debug: Debug = False) -> None:
+    """Show the benchmarks: domains, classes, open-set protocol, where they are published.
+
+    [bold]Example[/bold]
+
+      osda data list
+    """
+    from opensetda.data.datasets import BENCHMARKS
+
+    table = console.new_table(
+        "Benchmarks",
+        {
+            "name": "left",
+            "domains": "left",
+            "images": "right",
+            "known": "right",
+            "unknown": "right",
+            "published at": "left",
+        },
+    )
+    for spec in BENCHMARKS.values():
+        totals = [domain.images for domain in spec.domains if domain.images is not None]
+        table.add_row(
+            spec.name,
+            ", ".join(domain.name for domain in spec.domains),
+            f"{sum(totals):,}" if totals else console.DASH,
+            str(len(spec.known)),
+            "any other" if spec.others_unknown else str(len(spec.unknown)),
+            "\n".join(spec.urls),
+        )
+    console.show(table)
+
+
+@data_app.command("check")
+def check(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The benchmark; see 'osda data list'.")
+    ],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The folder that holds its domains.")
+    ],
+    no_decode: Annotated[
+        bool, typer.Option("--no-decode", help="Count the images without reading them.")
+    ] = False,
+    classes: Annotated[
+        bool,
+        typer.Option(
+            "--classes",
+            help="Show every class, not only those that differ.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
+    unreadable: Annotated[
+        Path | None,
+        typer.Option(
+            "--list",
+            metavar="FILE",
+            help="The .csv file to make: images that cannot be read, with the reason.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Compare a download with what was published: counts, class folders, unreadable images.
+
+    [bold]Example[/bold]
+
+      osda data check office-home OfficeHomeDataset
+
+    Exit code 0 if all is well, 1 if something is missing, misspelt or broken.
+    """
+    from opensetda.data.dataset_checks import check_benchmark
+
+    with _reading() as progress:
+        found = check_benchmark(name, path, decode=not no_decode, progress=progress)
+    if unreadable is not None:
+        _write_unreadable(found, unreadable)
+    console.show(_domain_table(found, decoded=not no_decode))
+    for domain in found.domains:
+        if classes or any(row.remark for row in domain.classes):
+            _show_classes(domain, everything=classes)
+    _show_unreadable(found)
+    if found.extra:
+        console.note(f"other folders, not looked at: {', '.join(found.extra)}")
+    _verdict(found, decoded=not no_decode)
+
+
+@contextmanager
+def _reading() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a listener: a bar on a terminal, a line for each domain elsewhere."""
+    from rich.console import Console
+
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        yield _say_when_read
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=None))
+    with Progress(
+        *columns, MofNCompleteColumn(), TimeLeft(), console=screen, transient=True, expand=True
+    ) as bar:
+        tasks = {}
+
+        def listen(domain: str, done: int, total: int) -> None:
+            if domain not in tasks:
+                tasks[domain] = bar.add_task(f"reading {domain}", total=total)
+            bar.update(tasks[domain], completed=done)
+
+        yield listen
+
+
+def _say_when_read(domain: str, done: int, total: int) -> None:
+    if done == total:
+        console.note(f"{domain}: {total:,} images read")
+
+
+def _domain_table(found: BenchmarkCheck, decoded: bool) -> Table:
+    columns = {"domain": "left", "images": "right", "published": "right"}
+    columns |= {"class folders": "right", "unreadable": "right", "": "left"}
+    table = console.new_table(found.benchmark.title, columns)
+    for row in found.domains:
+        there = sum(1 for check in row.classes if check.images and check.kind != "extra")
+        missing = row.folder is None
+        table.add_row(
+            row.domain.name,
+            console.DASH if missing else f"{row.images:,}",
+            console.DASH if row.domain.images is None else f"{row.domain.images:,}",
+            console.DASH if missing else str(there),
+            f"{len(row.unreadable):,}" if decoded and not missing else console.DASH,
+            "missing" if missing else "differs" if row.problems else "ok",
+            style="bold" if row.problems else None,
+        )
+    return table
+
+
+def _show_classes(domain: DomainCheck, everything: bool) -> None:
+    columns = {"class": "left", "kind": "left", "images": "right", "published": "right"}
+    table = console.new_table(f"{domain.domain.name}: classes", {**columns, "": "left"})
+    for row in domain.classes:
+        if everything or row.remark:
+            table.add_row(
+                row.name,
+                row.kind,
+                f"{row.images:,}",
+                console.DASH if row.expected is None else f"{row.expected:,}",
+                row.remark,
+                style="bold" if everything and row.remark else None,
+            )
+    console.show(table)
+
+
+def _show_unreadable(found: BenchmarkCheck) -> None:
+    from opensetda.data.image_lists import printable
+
+    broken = [pair for domain in found.domains for pair in domain.unreadable]
+    for path, reason in broken[:_SHOWN]:
+        console.say(f"cannot be read: {printable(path)}: {reason}")
+    if len(broken) > _SHOWN:
+        console.say(f"... {len(broken):,} in all; --list FILE writes them to a file")
+
+
+def _write_unreadable(found: BenchmarkCheck, path: Path) -> None:
+    import csv
+
+    from opensetda.data.image_lists import printable
+    from opensetda.runs.files import check_writable, new_file
+
+    check_writable(path)
+    with new_file(path) as aside, aside.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["path", "reason"])
+        for domain in found.domains:
+            writer.writerows([printable(broken), reason] for broken, reason in domain.unreadable)
+
+
+def _verdict(found: BenchmarkCheck, decoded: bool) -> None:
+    problems = found.problems
+    title = found.benchmark.title
+    if not problems:
+        read = "all can be read" if decoded else "not read (--no-decode)"
+        console.say(f"{title}: as published: {found.images:,} images, {read}")
+        return
+    first = problems[0] if len(problems) == 1 else f"{len(problems)} problems, first {problems[0]}"
+    console.say(f"{title}: not as published: {first}")
+    console.say(f"originals: {' '.join(found.benchmark.urls)}")
+    raise typer.Exit(code=1)

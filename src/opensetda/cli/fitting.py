@@ -1,0 +1,186 @@
+"""Carry out what `osda fit` was asked for; `osda resume` does so with what was left behind."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opensetda.cli import console
+from opensetda.errors import InputError, RunPausedError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from opensetda.base import OpenSetClassifier
+    from opensetda.runs.fit_data import FitData
+    from opensetda.runs.request import FitRequest
+    from opensetda.runs.unfinished import UnfinishedRun
+
+
+def check_request(request: FitRequest) -> None:
+    """Find wrong settings before big files are read."""
+    from opensetda.runs.methods import build_method
+
+    if request.images.finetune and request.method != "pgl":
+        raise InputError(f"--finetune: only the method pgl trains a backbone, not {request.method}")
+    build_method(
+        request.method,
+        openness=request.openness,
+        preset=request.preset,
+        changes=request.changes,
+        seed=request.seed,
+        unknown_label=request.unknown_label,
+    )
+
+
+def carry_out(run: UnfinishedRun) -> None:
+    """Load the data, train, write the run folder, show the result.
+
+    An error of the user's leaves nothing behind; a crash or Ctrl-C in training leaves the
+    unfinished run, if there is anything in it.
+    """
+    try:
+        _carry_out(run)
+    except BaseException as error:
+        if isinstance(error, InputError) or not run.is_worth_keeping:
+            run.remove(with_parents=True)
+            raise
+        run.release()
+        advice = f"what was learned is kept, go on with 'osda resume {run.out}'"
+        if isinstance(error, KeyboardInterrupt):
+            raise RunPausedError(advice) from error
+        console.note(f"{advice[0].upper()}{advice[1:]}")
+        raise
+    run.remove()
+
+
+def _carry_out(run: UnfinishedRun) -> None:
+    from opensetda.runs.files import new_folder
+    from opensetda.runs.writing import write_run
+
+    request = run.request
+    started = time.perf_counter()
+    data = _load(request)
+    run.check_inputs(data.inputs)
+    data_seconds = time.perf_counter() - started
+    for line in data.notes:
+        console.note(line)
+    if data.broken:
+        console.warn(f"{len(data.broken):,} images cannot be read and are left out")
+    console.note(data.summary)
+    with console.progress_listener(request.method) as listener:
+        classifier, own = _build(request, data, run, listener)
+        seconds = fit_domains(classifier, data.source, data.labels, data.target)
+
+    from opensetda.report.curves import draw_curves
+
+    title = f"{request.method} on {Path(request.target).name}"
+    kept = console.kept_step(classifier)
+    curves = draw_curves(classifier.history_, title=title, kept_step=kept)
+    record = _record(request, data, seconds, data_seconds)
+    with new_folder(run.out) as aside:
+        write_run(aside, classifier, record, data.ids, curves, data.broken, own)
+    _show_result(classifier, run.out, data, seconds)
+
+
+def _load(request: FitRequest) -> FitData:
+    from opensetda.runs.fit_data import is_image_request, load_images, load_tables
+
+    if not is_image_request(request):
+        return load_tables(request)
+    from opensetda.cli.counting import counting_progress
+
+    with counting_progress("features") as progress:
+        return load_images(request, progress)
+
+
+def _build(
+    request: FitRequest, data: FitData, run: UnfinishedRun, listener: Any
+) -> tuple[OpenSetClassifier, Any]:
+    """Return the classifier, and the backbone that learns with it, if one does."""
+    from opensetda.runs.methods import build_method
+
+    build = partial(
+        build_method,
+        request.method,
+        openness=request.openness,
+        preset=request.preset,
+        changes=request.changes,
+        seed=request.seed,
+        unknown_label=request.unknown_label,
+        progress=listener,
+        checkpoints=run.checkpoints(),
+    )
+    if not request.images.finetune or data.recipe is None:
+        return build(), None
+    from opensetda.backbones.finetuning import FineTunedImages
+    from opensetda.backbones.model import load_backbone
+
+    backbone = load_backbone(data.recipe)
+    return build(images=FineTunedImages(backbone, data.image_paths)), backbone
+
+
+def fit_domains(
+    classifier: OpenSetClassifier,
+    source: npt.NDArray[np.float32],
+    labels: Any,
+    target: npt.NDArray[np.float32],
+) -> float:
+    """Fit on source and target rows, and return the seconds it took."""
+    import numpy as np
+
+    start = time.perf_counter()
+    # The targets' places in y hold the first source label: any value would do, none is read.
+    y = np.concatenate([labels, np.repeat(labels[:1], len(target))])
+    domain = np.repeat([0, -1], [len(source), len(target)])
+    classifier.fit(np.concatenate([source, target]), y, sample_domain=domain)
+    return time.perf_counter() - start
+
+
+def _record(request: FitRequest, data: FitData, seconds: float, data_seconds: float) -> Any:
+    from opensetda.runs.methods import full_settings
+    from opensetda.runs.writing import RunRecord
+
+    backbone = None
+    if data.recipe is not None:
+        backbone = {**data.recipe.to_dict(), "finetuned": request.images.finetune}
+    return RunRecord(
+        method=request.method,
+        openness=request.openness,
+        unknown_label=request.unknown_label,
+        preset=request.preset,
+        settings=full_settings(request.method, request.preset, request.changes),
+        seed=request.seed,
+        inputs=data.inputs,
+        columns=data.columns,
+        feature_names=data.feature_names,
+        has_ids=data.ids is not None,
+        command=request.command,
+        seconds=seconds,
+        data_seconds=data_seconds,
+        backbone=backbone,
+        identity=request.identity,
+    )
+
+
+def _show_result(classifier: OpenSetClassifier, out: Path, data: FitData, seconds: float) -> None:
+    from opensetda.runs.folder import BROKEN
+
+    if len(classifier.history_) > 1:
+        kept = console.kept_step(classifier)
+        console.show(console.step_table(classifier.history_, kept=kept))
+    labels = classifier.transduction_.tolist()
+    console.show(console.label_counts(labels, classifier.unknown_label))
+    console.show_estimates(classifier)
+    target = Path(data.inputs["target"]["path"]).name
+    console.say(f"Labelled {len(labels):,} {data.noun} of {target} in {seconds:.1f} s.")
+    if data.broken:
+        console.say(f"Left out {len(data.broken):,} broken images: {out / BROKEN}")
+    later = "FILE" if data.recipe is None else "PATHS"
+    console.say(f"  labels   {out / 'predictions.csv'}")
+    console.say(f"  curves   {out / 'curves.png'}")
+    console.say(f"  later    osda predict {out} {later} --out labels.csv")
+    console.say(f"  how good osda evaluate {out} --labels TRUTH")

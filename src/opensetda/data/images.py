@@ -1,0 +1,269 @@
+"""Images as they come: folders of class folders, flat folders, lists, manifests.
+
+What can be wrong is found here, before anything is trained, and said in one line. The labels
+of a target are dropped at this door: `read_image_domains` never returns them, whatever its
+folders are called. Only `read_image_truth`, for evaluation, reads them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.data.decoding import IMAGE_SUFFIXES
+from opensetda.data.image_folders import FolderWalk, scan_folder
+from opensetda.data.image_lists import (
+    LIST_SUFFIXES,
+    MANIFEST_SUFFIXES,
+    Entry,
+    ImageColumns,
+    is_manifest,
+    list_entries,
+    manifest_entries,
+    printable,
+)
+from opensetda.data.readers import SUFFIXES as TABLE_SUFFIXES
+from opensetda.data.tables import TruthTable
+from opensetda.errors import InputError
+
+__all__ = [
+    "ImageColumns",
+    "ImageList",
+    "is_image_data",
+    "iterate_images",
+    "read_image_domains",
+    "read_image_truth",
+    "read_images",
+]
+
+Labels = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """Images of one domain.
+
+    Attributes
+    ----------
+    paths : tuple of str
+        Where the files are.
+    ids : array of str of shape (n,)
+        Names, each once: the path relative to the folder given, with "/"; in lists and
+        manifests the path as written, or the manifest's column "id".
+    labels : array of str of shape (n,) or None
+        Classes; None for everything but a source.
+    origin : Path
+        The folder or file that was given.
+    notes : tuple of str
+        What a person may want to know: class folders without images, files left out.
+    """
+
+    paths: tuple[str, ...]
+    ids: Labels
+    labels: Labels | None
+    origin: Path
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def class_counts(self) -> dict[str, int]:
+        """Return how many images each class has; nothing without labels."""
+        if self.labels is None:
+            return {}
+        names, counts = np.unique(self.labels, return_counts=True)
+        return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+    def select(self, rows: npt.ArrayLike) -> ImageList:
+        """Return some of the images: row numbers, or a mask."""
+        chosen: npt.NDArray[Any] = np.asarray(rows)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.intp)
+        labels = None if self.labels is None else self.labels[chosen]
+        paths = tuple(self.paths[row] for row in chosen.tolist())
+        return replace(self, paths=paths, ids=self.ids[chosen], labels=labels)
+
+
+def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool:
+    """Tell whether a path leads to images and not to a feature table.
+
+    Images are folders, image files, ``.txt`` lists, and ``.csv`` or ``.parquet`` files with a
+    column of paths and nothing besides but a label and an id.
+    """
+    path, columns = Path(path), columns or ImageColumns()
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix in IMAGE_SUFFIXES or suffix in LIST_SUFFIXES:
+        return True
+    if suffix in MANIFEST_SUFFIXES:
+        return path.is_file() and is_manifest(path, columns)
+    # A misspelt folder: its reader says that there is no such folder.
+    return suffix not in TABLE_SUFFIXES and not path.exists()
+
+
+def read_image_domains(
+    source: str | Path, target: str | Path, columns: ImageColumns | None = None
+) -> tuple[ImageList, ImageList]:
+    """Find labelled images of at least two classes, and images to be labelled.
+
+    Labels that the target has are not returned.
+    """
+    labelled = read_images(source, columns, labelled=True)
+    assert labelled.labels is not None
+    classes = np.unique(labelled.labels)
+    if len(classes) < 2:
+        raise InputError(
+            f"{_shown(labelled.origin)}: one class only ({str(classes[0])!r}); "
+            "give labelled images of at least two classes"
+        )
+    return labelled, read_images(target, columns)
+
+
+def read_images(
+    path: str | Path, columns: ImageColumns | None = None, labelled: bool = False
+) -> ImageList:
+    """Find the images of one domain; with `labelled`, every one of them must have a class."""
+    path, columns = Path(path), columns or ImageColumns()
+    walk = FolderWalk()
+    entries = list(_entries(path, columns, labelled, walk))
+    _check(path, entries, walk)
+    missing = [entry for entry in entries if not entry.there]
+    if missing:
+        first = missing[0]
+        raise InputError(
+            f"{_shown(path)}, {first.place}: no such file {first.id!r} ({len(missing)} of "
+            f"{len(entries)} are missing); {_where_paths_start(columns)}"
+        )
+    labels = _labels(path, entries) if labelled else None
+    return ImageList(
+        paths=tuple(entry.path for entry in entries),
+        ids=np.array([entry.id for entry in entries], dtype=np.str_),
+        labels=labels,
+        origin=path,
+        notes=walk.notes(None if labels is None else np.unique(labels).tolist()),
+    )
+
+
+def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> TruthTable:
+    """Read the classes of images for evaluation; the files of a list need not be there."""
+    path = Path(path)
+    walk = FolderWalk()
+    entries = list(_entries(path, columns or ImageColumns(), True, walk))
+    _check(path, entries, walk)
+    ids = np.array([entry.id for entry in entries], dtype=np.str_)
+    return TruthTable(_labels(path, entries), ids, path)
+
+
+def iterate_images(
+    paths: Sequence[str | Path], columns: ImageColumns | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield (id, path) of images one by one: files, folders, lists and manifests, in this order.
+
+    The names of one folder are sorted and so held at once, nothing else. If several paths are
+    given, ids of images in folders begin with the folder as given. Files of a list that are
+    not there are yielded, too: whoever opens them says so.
+    """
+    columns = columns or ImageColumns()
+    several = len(paths) > 1
+    for given in map(Path, paths):
+        walk, found = FolderWalk(), False
+        prefix = f"{printable(given.as_posix())}/" if several and given.is_dir() else ""
+        for entry in _entries(given, columns, False, walk):
+            found = True
+            yield prefix + entry.id, entry.path
+        if not found:
+            raise _no_image(given, walk)
+
+
+def _entries(
+    path: Path, columns: ImageColumns, labelled: bool, walk: FolderWalk
+) -> Iterator[Entry]:
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        yield from walk.folder(path)
+    elif not path.exists():
+        kind = "file" if suffix else "folder"
+        raise InputError(f"{_shown(path)}: no such {kind}{_neighbour(path)}")
+    elif suffix in IMAGE_SUFFIXES:
+        yield Entry(printable(path.as_posix()), str(path), None)
+    elif suffix in LIST_SUFFIXES:
+        yield from list_entries(path, columns)
+    elif suffix in MANIFEST_SUFFIXES:
+        yield from manifest_entries(path, columns, labelled)
+    else:
+        raise InputError(
+            f"{_shown(path)}: neither a folder nor an image ({_suffixes()}), a list "
+            "(.txt) or a manifest (.csv, .parquet); convert it or give another"
+        )
+
+
+def _check(path: Path, entries: list[Entry], walk: FolderWalk) -> None:
+    """Raise an `InputError` unless there are images, and each has a name of its own."""
+    if not entries:
+        raise _no_image(path, walk)
+    seen: dict[str, str] = {}
+    for entry in entries:
+        names = {entry.id}
+        if entry.place:
+            # "a.jpg" and "./a.jpg" are one file.
+            names.add(os.path.normpath(entry.path))
+        for name in names:
+            if name in seen:
+                places = f", {seen[name]} and {entry.place}" if entry.place else ""
+                raise InputError(f"{_shown(path)}{places}: {entry.id!r} is there twice; remove one")
+            seen[name] = entry.place
+
+
+def _labels(path: Path, entries: list[Entry]) -> Labels:
+    without = [entry for entry in entries if not entry.label]
+    if not without:
+        return np.array([entry.label for entry in entries], dtype=np.str_)
+    first = without[0]
+    if path.is_dir():
+        count = "an image" if len(without) == 1 else f"{len(without):,} images"
+        raise InputError(
+            f"{_shown(path)}: {count} directly in the folder, without a class (for example "
+            f"{first.id!r}); put each image into a folder that is named by its class"
+        )
+    if not first.place:
+        raise InputError(f"{_shown(path)}: one image has no class; give a folder of class folders")
+    raise InputError(
+        f"{_shown(path)}, {first.place}: no label for {first.id!r} ({len(without)} without); "
+        "write the class after the path"
+    )
+
+
+def _no_image(path: Path, walk: FolderWalk) -> InputError:
+    if not path.is_dir():
+        return InputError(f"{_shown(path)}: no image in this file; write one path a line or row")
+    besides = f"; {walk.other_files()}" if walk.left_out else ""
+    return InputError(
+        f"{_shown(path)}: no image in this folder or below{besides}; images end in {_suffixes()}"
+    )
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))
+
+
+def _suffixes() -> str:
+    return ", ".join(sorted(IMAGE_SUFFIXES))
+
+
+def _where_paths_start(columns: ImageColumns) -> str:
+    if columns.root is not None:
+        return f"paths start from {columns.root}"
+    return "paths start from the folder of the list or the one above"
+
+
+def _neighbour(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" (nor a folder {printable(str(path.parent))})"
+    names = [name for name, _, _ in scan_folder(str(path.parent))]
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {printable(str(path.parent / close[0]))}?" if close else ""

@@ -1,0 +1,115 @@
+"""What it takes to go on after a crash, as if nothing had happened.
+
+Two kinds of records. A step's record holds the scores of the targets and the weights at its
+end; the share of unknowns and the step to keep follow from the scores again. The latest record
+holds all that moves within a step: weights, optimiser, random generators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from opensetda.pgl.trainer import Position, Trainer
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Record:
+    """Something to keep: values that JSON can hold, and arrays."""
+
+    values: dict[str, Any]
+    arrays: Arrays = field(default_factory=dict)
+
+
+class CheckpointStore(Protocol):
+    """Keeps records by name; what is not complete does not exist."""
+
+    def due(self) -> bool:
+        """Whether the latest record is old enough to be replaced."""
+        ...
+
+    def write(self, name: str, record: Record) -> None:
+        """Keep a record, in the place of an earlier one of that name."""
+        ...
+
+    def read(self, name: str) -> Record | None:
+        """Return a record, None if there is none."""
+        ...
+
+
+def step_name(step: int) -> str:
+    """Return the name of a step's record; steps count from 0 here, from 1 in the name."""
+    return f"step-{step + 1:03d}"
+
+
+def weights_of(trainer: Trainer) -> Arrays:
+    """Return the weights of network and backbone, and the state of the inputs."""
+    arrays = {f"network.{k}": _numpy(v) for k, v in trainer.network.state_dict().items()}
+    if trainer.inputs.learned is not None:
+        backbone = trainer.inputs.learned.state_dict()
+        arrays |= {f"backbone.{k}": _numpy(v) for k, v in backbone.items()}
+    return arrays | {f"inputs.{k}": v.copy() for k, v in trainer.inputs.state().items()}
+
+
+def load_weights(trainer: Trainer, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Go back to what `weights_of` returned."""
+    trainer.network.load_state_dict(_tensors(arrays, "network."))
+    if trainer.inputs.learned is not None:
+        trainer.inputs.learned.load_state_dict(_tensors(arrays, "backbone."))
+    trainer.inputs.load_state(_part(arrays, "inputs."))
+
+
+def latest_record(trainer: Trainer, position: Position) -> Record:
+    """Return all that moves in training, at this moment."""
+    arrays = weights_of(trainer)
+    for number, state in trainer.optimiser.state_dict()["state"].items():
+        arrays |= {f"optimiser.{number}.{k}": _numpy(v) for k, v in state.items()}
+    arrays["torch_rng"] = torch.get_rng_state().numpy().copy()
+    values = {
+        "step": position.step,
+        "iteration": position.iteration,
+        "sums": dict(position.sums),
+        "rng": trainer.rng.bit_generator.state,
+    }
+    return Record(values, arrays)
+
+
+def go_back(trainer: Trainer, record: Record) -> Position:
+    """Put trainer and random generators where they were; returns how far they had come."""
+    load_weights(trainer, record.arrays)
+    states: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in _tensors(record.arrays, "optimiser.").items():
+        number, _, key = name.partition(".")
+        states.setdefault(int(number), {})[key] = tensor
+    groups = trainer.optimiser.state_dict()["param_groups"]
+    trainer.optimiser.load_state_dict({"state": states, "param_groups": groups})
+    torch.set_rng_state(torch.from_numpy(np.array(record.arrays["torch_rng"])))
+    trainer.rng.bit_generator.state = record.values["rng"]
+    return Position(
+        int(record.values["step"]), int(record.values["iteration"]), dict(record.values["sums"])
+    )
+
+
+def _numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    return np.array(tensor.detach().cpu().numpy())
+
+
+def _part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> Arrays:
+    return {
+        name.removeprefix(prefix): np.array(values)
+        for name, values in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def _tensors(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(values) for name, values in _part(arrays, prefix).items()}

@@ -1,0 +1,232 @@
+"""The network with its optimiser, and one step of training them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+
+from opensetda.pgl.adversary import reversal_strength
+from opensetda.pgl.episodes import EpisodeSampler
+from opensetda.pgl.inference import LabelledSamples
+from opensetda.pgl.inputs import TrainingInputs
+from opensetda.pgl.losses import graph_losses
+from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.settings import OptimiserSettings, PGLSettings
+from opensetda.progress import ProgressEvent, ProgressListener
+
+
+@dataclass
+class Position:
+    """How far a training has come.
+
+    Attributes
+    ----------
+    step : int
+        The step under way, from 0.
+    iteration : int
+        Its iterations that are done.
+    sums : dict
+        Their losses, added up.
+    """
+
+    step: int = 0
+    iteration: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+
+
+class Trainer:
+    """The network with its optimiser, and one step of training them.
+
+    Parameters
+    ----------
+    inputs : TrainingInputs
+        The rows, or the images with their backbone.
+    n_classes : int
+        C.
+    rng : numpy Generator
+        Draws the episodes.
+    """
+
+    def __init__(
+        self,
+        inputs: TrainingInputs,
+        n_classes: int,
+        settings: PGLSettings,
+        rng: np.random.Generator,
+    ) -> None:
+        self.inputs, self.n_classes = inputs, n_classes
+        self.settings, self.rng = settings, rng
+        self.accelerator = make_accelerator(settings.finetune.precision if inputs.learned else "no")
+        self.device = self.accelerator.device
+        inputs.to(self.device)
+        self.use_network(self._new_network())
+
+    def _new_network(self) -> PGLNetwork:
+        width = self.inputs.source.shape[1]
+        return PGLNetwork(width, self.n_classes, self.settings.graph, self.inputs.learned is None)
+
+    def use_network(self, network: PGLNetwork) -> None:
+        """Train this network from now on, with a fresh optimiser."""
+        self.network = network.to(self.device)
+        optimiser = make_optimiser(network, self.settings.optimiser, self.inputs.parameters())
+        # Not the network: it is small, sensitive, and would be cast to the mixed precision, too.
+        self.optimiser: torch.optim.Optimizer = self.accelerator.prepare(optimiser)
+
+    def train_step(
+        self,
+        samples: LabelledSamples,
+        steps: int,
+        position: Position,
+        report: Reporter,
+        after_update: Callable[[Position], None] | None = None,
+    ) -> dict[str, float] | None:
+        """Train on fresh episodes, from `position` on.
+
+        Returns the mean of each loss, None without training. `after_update` is called
+        whenever the weights have moved.
+        """
+        schedule, step = self.settings.optimiser, position.step
+        if step and not schedule.warm_start and not position.iteration:
+            self.accelerator.free_memory()
+            self.inputs.start_anew()
+            self.use_network(self._new_network())
+        sampler = EpisodeSampler(
+            samples.source_labels.cpu().numpy(),
+            samples.pseudo_labels.cpu().numpy(),
+            self.n_classes,
+            samples.progress,
+            self.settings.episodes,
+        )
+        queries = self.n_classes * sampler.episodes
+        per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
+        total = per_epoch * (schedule.epochs_per_step if step else schedule.first_step_epochs)
+        if not any_loss(self.settings):
+            total = 0
+        report.iterations = total
+        accumulate = self.settings.finetune.accumulate if self.inputs.learned else 1
+        for iteration in range(position.iteration, total):
+            epoch = epochs_before(step, schedule) + iteration // per_epoch
+            set_rates(self.optimiser, schedule, epoch)
+            strength = reversal_strength((step + iteration / total) / steps)
+            # Gradients of a step's last graphs do not wait for the next step's.
+            update = (iteration + 1) % accumulate == 0 or iteration + 1 == total
+            losses = self.iterate(sampler, strength, accumulate, update)
+            for name, value in losses.items():
+                position.sums[name] = position.sums.get(name, 0.0) + value
+            position.iteration = iteration + 1
+            report.trained(iteration + 1, sum(losses.values()))
+            if update and after_update is not None:
+                after_update(position)
+        return {name: value / total for name, value in position.sums.items()} if total else None
+
+    def iterate(
+        self, sampler: EpisodeSampler, strength: float, accumulate: int = 1, update: bool = True
+    ) -> dict[str, float]:
+        """One graph: forward, backward, optimiser. Returns the losses by name."""
+        batch = sampler.draw(self.rng)
+        index = torch.from_numpy(batch.index).to(self.device)
+        is_target = torch.from_numpy(batch.is_target).to(self.device)
+        labels = torch.from_numpy(batch.labels).to(self.device)
+        self.network.train()
+        with self.accelerator.autocast():
+            x = self.inputs.of_graph(index, is_target, self.rng)
+        losses = graph_losses(
+            self.network(x.float(), labels),
+            labels,
+            is_target,
+            ~torch.from_numpy(batch.pseudo_unknown).to(self.device),
+            self.network.discriminator,
+            strength,
+            self.settings.losses,
+        )
+        self.accelerator.backward(torch.stack(list(losses.values())).sum() / accumulate)
+        if update:
+            self.optimiser.step()
+            self.optimiser.zero_grad(set_to_none=True)
+        return {name: float(value.detach()) for name, value in losses.items()}
+
+
+class Reporter:
+    """Tells a listener how far a step is; labelling all targets counts as one iteration."""
+
+    def __init__(self, listener: ProgressListener | None, step: int, steps: int) -> None:
+        self.listener, self.step, self.steps = listener, step, steps
+        self.iterations = 0
+        self.loss: float | None = None
+
+    def trained(self, iteration: int, loss: float) -> None:
+        """Tell that a training iteration is done."""
+        self.loss = loss
+        self._tell(iteration, "labelling" if iteration == self.iterations else "")
+
+    def labelled(self) -> None:
+        """Tell that all targets have been scored."""
+        self._tell(self.iterations + 1, "")
+
+    def _tell(self, iteration: int, message: str) -> None:
+        if self.listener is not None:
+            self.listener(
+                ProgressEvent(
+                    self.step, self.steps, iteration, self.iterations + 1, self.loss, message
+                )
+            )
+
+
+def make_accelerator(precision: str) -> Accelerator:
+    """Return accelerate's choice of device, with the precision asked for."""
+    state = AcceleratorState._shared_state
+    if state and state.get("_mixed_precision", precision) != precision:
+        # It refuses a second precision in one process, and has no public way to start over.
+        AcceleratorState._reset_state()
+    return Accelerator(mixed_precision=precision)
+
+
+def any_loss(settings: PGLSettings) -> bool:
+    """Whether there is anything to learn from."""
+    losses = settings.losses
+    return bool(losses.node or losses.adversary or (losses.edge and settings.graph.enabled))
+
+
+def make_optimiser(
+    network: PGLNetwork,
+    settings: OptimiserSettings,
+    backbone: list[torch.nn.Parameter] | None = None,
+) -> torch.optim.Adam:
+    """Adam with the paper's two groups: the backbone learns more slowly than the rest.
+
+    `backbone` are the parameters of an image backbone; feature rows have the adapter only.
+    """
+    adapter = list(network.backbone.parameters())
+    theirs = {id(parameter) for parameter in adapter}
+    rest = [p for p in network.parameters() if id(p) not in theirs]
+    return torch.optim.Adam(
+        [
+            {
+                "params": [*adapter, *(backbone or [])],
+                "lr": settings.backbone_rate,
+                "name": "backbone",
+            },
+            {"params": rest, "lr": settings.graph_rate, "name": "graph"},
+        ],
+        weight_decay=settings.weight_decay,
+    )
+
+
+def epochs_before(step: int, settings: OptimiserSettings) -> int:
+    """Count the epochs that lie behind a network at the start of a step, counted from 0."""
+    if not step or not settings.warm_start:
+        return 0
+    return settings.first_step_epochs + (step - 1) * settings.epochs_per_step
+
+
+def set_rates(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, epoch: int) -> None:
+    """Decay both learning rates by `decay` every `decay_every` epochs."""
+    factor = settings.decay ** (epoch // settings.decay_every)
+    for group in optimiser.param_groups:
+        rate = settings.backbone_rate if group["name"] == "backbone" else settings.graph_rate
+        group["lr"] = rate * factor

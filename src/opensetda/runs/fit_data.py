@@ -1,0 +1,233 @@
+"""What `osda fit` learns from: two tables of features, or two lots of images made into features."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.data.image_lists import ImageColumns
+from opensetda.data.images import ImageList, is_image_data, read_image_domains
+from opensetda.data.tables import FeatureTable, TableColumns, read_domains
+from opensetda.errors import InputError
+from opensetda.runs.files import file_record
+from opensetda.runs.request import FitRequest, TableOptions
+
+if TYPE_CHECKING:
+    from opensetda.backbones.extraction import Broken, Extraction
+    from opensetda.backbones.recipe import Recipe
+
+CountingProgress = Callable[[int, int], None]
+
+# What the id of an image is called, in predictions and in manifests.
+IMAGE_ID = "path"
+
+
+@dataclass(frozen=True)
+class FitData:
+    """Source and target as rows, with all that the run folder wants to know of them.
+
+    Attributes
+    ----------
+    source, target : arrays of float32 of shape (n_s, d) and (n_t, d)
+    labels : array of str of shape (n_s,)
+    ids : array of str of shape (n_t,) or None
+        Names of the targets.
+    inputs : dict
+        Source and target for the record; with what tells them from any other.
+    columns : dict
+        Names of columns, for the record.
+    feature_names : tuple of str or None
+        Names of the features, if they have names.
+    summary : str
+        A line for people.
+    noun : str
+        What a sample is called.
+    recipe : Recipe or None
+        How images became features.
+    image_paths : tuple of str
+        Files of the source's images, then of the target's.
+    broken : list of Broken
+        Images that were left out.
+    notes : tuple of str
+        What a person should know about the data.
+    """
+
+    source: npt.NDArray[np.float32]
+    labels: npt.NDArray[Any]
+    target: npt.NDArray[np.float32]
+    ids: npt.NDArray[Any] | None
+    inputs: dict[str, Any]
+    columns: dict[str, Any]
+    feature_names: tuple[str, ...] | None
+    summary: str
+    noun: str = "rows"
+    recipe: Recipe | None = None
+    image_paths: tuple[str, ...] = ()
+    broken: list[Broken] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+
+def is_image_request(request: FitRequest) -> bool:
+    """Whether source and target are images; an `InputError` if only one of them is."""
+    columns = image_columns(request.tables)
+    kinds = [is_image_data(Path(path), columns) for path in (request.source, request.target)]
+    if kinds[0] != kinds[1]:
+        images, rows = (request.source, request.target)[:: 1 if kinds[0] else -1]
+        raise InputError(
+            f"{images} holds images, but {rows} is a feature table; both must be of one kind "
+            "('osda features' makes tables of images)"
+        )
+    options = request.images
+    given = {
+        "--backbone": options.backbone,
+        "--weights": options.weights,
+        "--image-size": options.size,
+        "--strict": options.strict,
+        "--finetune": options.finetune,
+    }
+    wrong = [name for name, value in given.items() if value]
+    if not kinds[0] and wrong:
+        raise InputError(
+            f"{wrong[0]}: {request.source} is a feature table; this option is for images"
+        )
+    return kinds[0]
+
+
+def image_columns(options: TableOptions) -> ImageColumns:
+    """Return what is where in lists and manifests."""
+    root = None if options.root is None else Path(options.root)
+    return ImageColumns(path=options.path, label=options.label, root=root)
+
+
+def table_columns(options: TableOptions) -> TableColumns:
+    """Return what is where in feature tables."""
+    return TableColumns(options.label or "y", options.id, options.features, options.drop)
+
+
+def load_tables(request: FitRequest) -> FitData:
+    """Read two feature tables."""
+    columns = table_columns(request.tables)
+    source, target = read_domains(request.source, request.target, columns)
+    assert source.labels is not None, "read_domains returns a labelled source"
+    return FitData(
+        source=source.X,
+        labels=source.labels,
+        target=target.X,
+        ids=target.ids,
+        inputs={"source": _table_record(source), "target": _table_record(target)},
+        columns={
+            "label": columns.label,
+            "id": columns.id,
+            "features": columns.features,
+            "drop": list(columns.drop),
+        },
+        feature_names=source.feature_names or target.feature_names,
+        summary=(
+            f"source: {len(source):,} rows of {len(source.class_counts())} classes, "
+            f"target: {len(target):,} rows, {source.X.shape[1]:,} features"
+        ),
+    )
+
+
+def load_images(request: FitRequest, progress: CountingProgress | None = None) -> FitData:
+    """List two lots of images and turn them into features; broken images are left out."""
+    from opensetda.backbones.cache import FeatureCache
+    from opensetda.backbones.extraction import extract
+    from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
+
+    options, columns = request.images, image_columns(request.tables)
+    source, target = read_image_domains(request.source, request.target, columns)
+    folder = None if options.cache is None else Path(options.cache)
+    recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
+    cache = None if folder is None else FeatureCache(folder, recipe.key, recipe.width)
+    extraction = extract(
+        recipe,
+        [*source.ids.tolist(), *target.ids.tolist()],
+        [*source.paths, *target.paths],
+        cache,
+        progress,
+    )
+    if options.strict and extraction.broken:
+        first = extraction.broken[0]
+        raise InputError(
+            f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all); "
+            "repair or remove it, or leave out --strict"
+        )
+    kept = _kept(source, target, extraction)
+    n_source = len(kept[0])
+    features = extraction.X
+    assert kept[0].labels is not None, "read_image_domains returns a labelled source"
+    return FitData(
+        source=features[:n_source],
+        labels=kept[0].labels,
+        target=features[n_source:],
+        ids=kept[1].ids,
+        inputs={
+            "source": _image_record(kept[0], features[:n_source]),
+            "target": _image_record(kept[1], features[n_source:]),
+        },
+        columns={"label": request.tables.label, "id": IMAGE_ID},
+        feature_names=None,
+        summary=(
+            f"source: {len(kept[0]):,} images of {len(kept[0].class_counts())} classes, "
+            f"target: {len(kept[1]):,} images, {recipe.width:,} features of {recipe.backbone} "
+            f"({extraction.n_cached:,} from the cache, {extraction.seconds:.1f} s)"
+        ),
+        noun="images",
+        recipe=recipe,
+        image_paths=(*kept[0].paths, *kept[1].paths),
+        broken=extraction.broken,
+        notes=(*kept[0].notes, *kept[1].notes, *extraction.warnings),
+    )
+
+
+def _kept(
+    source: ImageList, target: ImageList, extraction: Extraction
+) -> tuple[ImageList, ImageList]:
+    """Leave out what could not be read, unless that leaves nothing to learn from."""
+    rows = extraction.rows
+    kept = source.select(rows[rows < len(source)])
+    left = target.select(rows[rows >= len(source)] - len(source))
+    for images, before in ((kept, source), (left, target)):
+        if not len(images):
+            first = next(b for b in extraction.broken if b.path in set(before.paths))
+            raise InputError(
+                f"{before.origin}: none of its {len(before):,} images can be read; "
+                f"the first is {first.id} ({first.reason})"
+            )
+    lost = sorted(source.class_counts().keys() - kept.class_counts().keys())
+    if lost:
+        raise InputError(
+            f"{source.origin}: no image of the class {lost[0]!r} can be read; "
+            "repair or remove its folder"
+        )
+    return kept, left
+
+
+def _table_record(table: FeatureTable) -> dict[str, Any]:
+    record = {**file_record(table.path), "rows": len(table), "features": table.X.shape[1]}
+    if table.labels is not None:
+        record["classes"] = table.class_counts()
+    return record
+
+
+def _image_record(images: ImageList, features: npt.NDArray[np.float32]) -> dict[str, Any]:
+    # Of what is learned from: names, labels and features. Another image gives another feature.
+    digest = hashlib.sha256("\n".join(images.ids.tolist()).encode("utf-8", "surrogateescape"))
+    if images.labels is not None:
+        digest.update("\n".join(images.labels.tolist()).encode("utf-8", "surrogateescape"))
+    digest.update(np.ascontiguousarray(features).data)
+    record = {
+        "path": str(images.origin.resolve()),
+        "images": len(images),
+        "sha256": digest.hexdigest(),
+    }
+    if images.labels is not None:
+        record["classes"] = images.class_counts()
+    return record

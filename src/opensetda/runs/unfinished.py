@@ -1,0 +1,194 @@
+"""A run that is not complete yet: beside its place, in a folder of the same name + .unfinished.
+
+It holds what was asked for, what the data looked like, and the checkpoints. Who dies at any
+moment leaves it behind, and `osda resume` goes on with it. A run that completes removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+from opensetda.errors import InputError
+from opensetda.runs.checkpoints import FolderCheckpoints
+from opensetda.runs.files import check_writable, new_file, plain, read_json, write_json
+from opensetda.runs.folder import SETTINGS
+from opensetda.runs.request import FitRequest
+
+SUFFIX = ".unfinished"
+
+_FORMAT = "opensetda-unfinished-run"
+_VERSION = 1
+_REQUEST = "request.json"
+_INPUTS = "inputs.json"
+_LOCK = "lock"
+_CHECKPOINTS = "checkpoints"
+
+
+class UnfinishedRun:
+    """The folder of a run under way; `begin` makes one, `find` opens one that was left behind.
+
+    Parameters
+    ----------
+    out : Path
+        Where the complete run will be.
+    request : FitRequest
+        What was asked for.
+    """
+
+    def __init__(self, out: Path, request: FitRequest) -> None:
+        self.out, self.request = out, request
+        self.path = unfinished_path(out)
+        self._lock: IO[bytes] | None = None
+
+    @classmethod
+    def begin(cls, out: Path, request: FitRequest, overwrite: bool) -> Self:
+        """Make the folder; one that was left behind is replaced only if `overwrite` says so."""
+        path = unfinished_path(out)
+        check_unfinished(out, overwrite)
+        made = _missing_parents(path)
+        if path.exists():
+            # Held while it is removed: it may still be at work.
+            with contextlib.closing(_lock(path)):
+                shutil.rmtree(path)
+        try:
+            path.mkdir(parents=True)
+            run = cls(out, request)
+            run._lock = _lock(path)
+            with new_file(path / _REQUEST) as aside:
+                write_json(
+                    aside, {"format": _FORMAT, "version": _VERSION, "request": request.to_dict()}
+                )
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            for folder in made:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise
+        run._made = made
+        return run
+
+    _made: list[Path] = []  # noqa: RUF012 - set by `begin` alone
+
+    @classmethod
+    def find(cls, out: Path) -> Self | None:
+        """Open what a run left behind; None if there is nothing."""
+        path = unfinished_path(out)
+        if not (path / _REQUEST).exists():
+            return None
+        request = _read_request(path)
+        run = cls(out, request)
+        run._lock = _lock(path)
+        return run
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Write down what the data is, or raise an `InputError` if it was something else."""
+        place, now = self.path / _INPUTS, plain(dict(inputs))
+        if not place.exists():
+            with new_file(place) as aside:
+                write_json(aside, now)
+            return
+        before = read_json(place)
+        for name in now:
+            if before.get(name) != now[name]:
+                raise InputError(
+                    f"{getattr(self.request, name, name)}: the {name} has changed since the run "
+                    "began, so it cannot go on; start anew with 'osda fit ... --overwrite'"
+                )
+
+    def checkpoints(self) -> FolderCheckpoints:
+        """Return the checkpoints of the training."""
+        return FolderCheckpoints(self.path / _CHECKPOINTS, self.request.checkpoint_seconds)
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether anything was written down that would have to be done again."""
+        return (self.path / _CHECKPOINTS).is_dir() and any((self.path / _CHECKPOINTS).iterdir())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it died after the complete run was in its place."""
+        try:
+            settings = read_json(self.out / SETTINGS)
+        except InputError:
+            return False
+        return isinstance(settings, dict) and settings.get("identity") == self.request.identity
+
+    def remove(self, with_parents: bool = False) -> None:
+        """Remove the folder; with the folders above it that had to be made, if asked to."""
+        self.release()
+        shutil.rmtree(self.path, ignore_errors=True)
+        for folder in self._made if with_parents else []:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def release(self) -> None:
+        """Let others go on with it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def unfinished_path(out: Path) -> Path:
+    """Return the folder of an unfinished run that will be complete at `out`."""
+    out = out.resolve()
+    return out.with_name(out.name + SUFFIX)
+
+
+def check_unfinished(out: Path, overwrite: bool) -> None:
+    """Raise an `InputError` if an unfinished run is in the way."""
+    path = unfinished_path(out)
+    check_writable(path)
+    if not path.exists():
+        return
+    if path.is_dir() and not any(path.iterdir()):
+        return
+    if not (path / _REQUEST).exists() and not (path / _LOCK).exists():
+        raise InputError(f"{path}: in the way, and not of a run; move it away")
+    if not overwrite:
+        raise InputError(
+            f"{path}: a run that was interrupted; go on with 'osda resume {out}', or add "
+            "--overwrite to start anew"
+        )
+
+
+def _read_request(path: Path) -> FitRequest:
+    written = read_json(path / _REQUEST)
+    if not isinstance(written, dict) or written.get("format") != _FORMAT:
+        raise InputError(f"{path / _REQUEST}: not the request of a run; remove {path}")
+    if written.get("version") != _VERSION:
+        raise InputError(
+            f"{path / _REQUEST}: version {written.get('version')!r} is not {_VERSION}; "
+            "start anew with 'osda fit ... --overwrite'"
+        )
+    return FitRequest.from_dict(written.get("request"), path / _REQUEST)
+
+
+def _lock(path: Path) -> IO[bytes]:
+    """Hold the folder for this process; the system lets go when the process dies."""
+    stream = (path / _LOCK).open("wb")
+    try:
+        import fcntl
+
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # Windows: two at a time are the user's own care.
+        pass
+    except OSError as error:
+        stream.close()
+        raise InputError(
+            f"{path}: another process is at work on it; wait until it is done"
+        ) from error
+    return stream
+
+
+def _missing_parents(path: Path) -> list[Path]:
+    """List the folders above `path` that do not exist, the deepest first."""
+    missing = []
+    parent = path.parent
+    while not parent.exists():
+        missing.append(parent)
+        parent = parent.parent
+    return missing

@@ -1,0 +1,265 @@
+"""Write a run folder: what was asked, with what, what came out, and the model."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+from opensetda.runs.files import check_writable, plain, write_json
+from opensetda.runs.folder import (
+    BACKBONE,
+    BROKEN,
+    CURVES,
+    ENVIRONMENT,
+    ESTIMATES,
+    FILES,
+    FORMAT,
+    HISTORY,
+    MODEL,
+    PREDICTIONS,
+    PREDICTIONS_FOR_PEOPLE,
+    SETTINGS,
+    STEP_PREFIX,
+    STEPS,
+    VERSION,
+    WEIGHTS,
+    RunFolder,
+    StepLabels,
+    read_settings,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from opensetda.backbones.extraction import Broken
+    from opensetda.base import OpenSetClassifier
+    from opensetda.runs.predictions import PredictionTable
+
+_PACKAGES = (
+    "opensetda",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "pyarrow",
+    "safetensors",
+    "timm",
+    "pillow",
+    "onnxruntime",
+)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What was asked for and with what, written to ``settings.json`` and ``environment.json``.
+
+    Attributes
+    ----------
+    method : str
+        A name of `opensetda.runs.methods.METHODS`.
+    openness : float or "auto"
+        Share of unknowns as it was asked for; what was used is in ``estimates.json``.
+    unknown_label : str
+        What unknowns are called.
+    preset : str
+        Preset of the settings.
+    settings : mapping
+        Every setting as it was used.
+    seed : int
+        The seed.
+    inputs : mapping
+        Source and target: path, rows, SHA-256 and what else tells them apart.
+    columns : mapping
+        Names of the label and id columns and the like.
+    feature_names : tuple of str or None
+        Names of the features, if they have names.
+    has_ids : bool
+        Whether the samples have names, or only row numbers.
+    command : tuple of str
+        The command line.
+    seconds : float
+        How long `fit` took.
+    data_seconds : float
+        How long it took to read the data and to make features of images.
+    backbone : mapping or None
+        The recipe of the features of images, and whether the backbone was ``finetuned``.
+    identity : str or None
+        Tells the run from any other.
+    """
+
+    method: str
+    openness: float | str
+    unknown_label: str
+    preset: str
+    settings: Mapping[str, Any]
+    seed: int
+    inputs: Mapping[str, Any]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+    has_ids: bool = False
+    command: tuple[str, ...] = ()
+    seconds: float = 0.0
+    data_seconds: float = 0.0
+    backbone: Mapping[str, Any] | None = None
+    identity: str | None = None
+
+
+def check_destination(path: Path, overwrite: bool) -> None:
+    """Raise an `InputError` if a run must not or cannot be written to `path`."""
+    if path.exists():
+        if not path.is_dir():
+            raise InputError(f"{path}: a file is in the way; choose another --out")
+        if not overwrite:
+            raise InputError(f"{path}: exists already; choose another --out or add --overwrite")
+        strangers = sorted({entry.name for entry in path.iterdir()} - set(FILES))
+        if strangers:
+            raise InputError(
+                f"{path}: holds {strangers[0]!r}, which is no file of a run, so it is not "
+                "overwritten; move it away or choose another --out"
+            )
+        if any(path.iterdir()):
+            _check_is_run(path)
+    check_writable(path)
+
+
+def _check_is_run(path: Path) -> None:
+    try:
+        # A run of another release counts: it may be replaced, if not read.
+        read_settings(path)
+    except InputError as error:
+        raise InputError(
+            f"{path}: not a run folder that can be read, so it is not overwritten; "
+            "remove it yourself or choose another --out"
+        ) from error
+
+
+def write_run(
+    folder: Path,
+    classifier: OpenSetClassifier,
+    record: RunRecord,
+    ids: npt.NDArray[Any] | None,
+    curves: bytes,
+    broken: Sequence[Broken] = (),
+    backbone: nn.Module | None = None,
+) -> RunFolder:
+    """Write every file of a run into an empty folder, one that `new_folder` gave.
+
+    `broken` are images that were left out, `backbone` is one that was fine-tuned.
+    """
+    from safetensors.numpy import save
+
+    from opensetda.runs.predictions import PredictionTable
+
+    state, arrays = classifier.get_state()
+    write_json(folder / MODEL, {"feature_names": record.feature_names, "state": state})
+    contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    # Not save_file: it makes files that only their owner may read.
+    (folder / WEIGHTS).write_bytes(save(contiguous))
+    if backbone is not None:
+        from safetensors.torch import save as save_tensors
+
+        tensors = {name: value.cpu().contiguous() for name, value in backbone.state_dict().items()}
+        (folder / BACKBONE).write_bytes(save_tensors(tensors))
+    if broken:
+        write_broken(folder / BROKEN, broken)
+    write_json(folder / ENVIRONMENT, environment(record))
+    lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
+    (folder / HISTORY).write_text("".join(lines), encoding="utf-8")
+    write_json(folder / ESTIMATES, _estimates(classifier, state))
+    predictions = PredictionTable.of_targets(classifier, ids)
+    predictions.write(folder / PREDICTIONS)
+    predictions.write(folder / PREDICTIONS_FOR_PEOPLE)
+    _write_steps(folder / STEPS, predictions, step_labels(classifier))
+    (folder / CURVES).write_bytes(curves)
+    settings = {
+        "format": FORMAT,
+        "version": VERSION,
+        "method": record.method,
+        "openness": record.openness,
+        "unknown_label": record.unknown_label,
+        "preset": record.preset,
+        "seed": record.seed,
+        "settings": dict(record.settings),
+        "classes": list(predictions.classes),
+        "has_ids": record.has_ids,
+        "columns": dict(record.columns),
+        "inputs": dict(record.inputs),
+        "backbone": None if record.backbone is None else dict(record.backbone),
+        "command": list(record.command),
+        "identity": record.identity,
+    }
+    # Last: a folder without it is no run.
+    write_json(folder / SETTINGS, settings)
+    return RunFolder(folder, settings)
+
+
+def write_broken(path: Path, broken: Sequence[Broken]) -> None:
+    """Write a CSV file that lists images and why they cannot be used."""
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["path", "reason"])
+        writer.writerows([image.path, image.reason] for image in broken)
+
+
+def _estimates(classifier: OpenSetClassifier, state: Mapping[str, Any]) -> dict[str, Any]:
+    kept = getattr(classifier, "kept_step_", None)
+    return {
+        "openness": plain(classifier.openness_report_.to_dict()),
+        "kept_step": None if kept is None else plain(kept.to_dict()),
+        # As the model has them, where infinity is a word.
+        "rejection": {
+            "threshold": state["rejection_threshold"],
+            "slope": state["rejection_slope"],
+        },
+    }
+
+
+def step_labels(classifier: OpenSetClassifier) -> StepLabels:
+    """Return the targets' labels after each step; a method that keeps none has the last only."""
+    indices = getattr(classifier, "step_labels_", None)
+    if indices is None:
+        return {max(len(classifier.history_), 1): classifier.transduction_.astype(np.str_)}
+    names = np.array([*classifier.classes_.tolist(), classifier.unknown_label], dtype=np.str_)
+    return {step: np.asarray(names[labels]) for step, labels in enumerate(indices, start=1)}
+
+
+def environment(record: RunRecord) -> dict[str, Any]:
+    """Return the machine and the versions a run was made with."""
+    versions: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "packages": versions,
+        "seed": record.seed,
+        "data_seconds": round(record.data_seconds, 3),
+        "fit_seconds": round(record.seconds, 3),
+    }
+
+
+def _write_steps(path: Path, predictions: PredictionTable, steps: StepLabels) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
+    for step, labels in steps.items():
+        column = pa.array(labels.tolist(), pa.string()).dictionary_encode()
+        columns[f"{STEP_PREFIX}{step}"] = column
+    pyarrow.parquet.write_table(pa.table(columns), path)

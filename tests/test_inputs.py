@@ -1,0 +1,234 @@
+"""What the trainer learns from: fixed rows, and images whose backbone learns along."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from opensetda.openness import OpennessTracker
+from opensetda.pgl.inputs import FixedRows, TunedImages
+from opensetda.pgl.settings import AlignmentSettings, FineTuneSettings, PGLSettings
+from opensetda.pgl.trainer import Trainer, make_accelerator
+from opensetda.pgl.training import train
+from opensetda.rows import Rows
+
+C, SIDE, WIDTH = 3, 4, 12
+N_SOURCE, N_TARGET = 30, 40
+
+
+class TinyImages:
+    """Coloured noise around a picture of each class, and a backbone of two layers."""
+
+    def __init__(self, norm: bool = False):
+        rng = np.random.default_rng(0)
+        self.labels = np.concatenate(
+            [np.arange(N_SOURCE) % C, np.arange(N_TARGET) % (C + 1)]  # the last is unknown
+        )
+        pictures = rng.normal(size=(C + 1, 3, SIDE, SIDE))
+        noise = 0.3 * rng.normal(size=(len(self.labels), 3, SIDE, SIDE))
+        self.images = torch.from_numpy(pictures[self.labels] + noise).float()
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)] if norm else [nn.Conv2d(3, 6, 3)]
+        self.backbone = nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), nn.Linear(24, WIDTH))
+        self.backbone.eval()
+
+    def features(self):
+        with torch.no_grad():
+            return self.backbone(self.images).numpy()
+
+    def trainable_parameters(self):
+        return list(self.backbone.parameters())
+
+    def pixels(self, rows):
+        return self.images[rows]
+
+    def augmented(self, rows, rng, settings):
+        noise = torch.from_numpy(rng.normal(size=(len(rows), 1, 1, 1)))
+        return self.images[rows] + 0.01 * noise.float()
+
+
+def tuned(images, alignment=None, **settings):
+    X = images.features()
+    source, target = Rows(X, np.arange(N_SOURCE)), Rows(X, np.arange(N_SOURCE, len(X)))
+    return TunedImages(
+        images,
+        source,
+        target,
+        alignment or AlignmentSettings(components=6),
+        FineTuneSettings(**settings),
+    )
+
+
+def run(images, checkpoints=None, inputs=None, **changes):
+    settings = PGLSettings().with_changes(
+        {
+            "steps": 3,
+            "alignment.components": 6,
+            "optimiser.first_step_epochs": 1,
+            "optimiser.iterations_per_epoch": 3,
+            "optimiser.backbone_rate": 1e-2,
+            "losses.node": 1,
+            "episodes.episodes": 3,
+            "graph.dropout": 0.2,
+            **changes,
+        }
+    )
+    if inputs is None:
+        inputs = tuned(images, settings.alignment)
+        inputs.settings = settings.finetune
+    return inputs, train(
+        inputs,
+        images.labels[:N_SOURCE],
+        C,
+        OpennessTracker("auto"),
+        settings,
+        seed=0,
+        checkpoints=checkpoints,
+    )
+
+
+@pytest.mark.parametrize(
+    "alignment",
+    [
+        AlignmentSettings(components=6),
+        AlignmentSettings(components=None),
+        AlignmentSettings(components=6, centring="source", whitening=0),
+        AlignmentSettings(normalise=False, centring="none", components=None),
+    ],
+)
+def test_tensors_are_aligned_as_rows_are(alignment):
+    images = TinyImages()
+    inputs = tuned(images, alignment)
+    index = torch.tensor([0, 5, 0, 7])
+    is_target = torch.tensor([False, False, True, True])
+    inputs.images.augmented = lambda rows, rng, settings: images.images[rows]
+    x = inputs.of_graph(index, is_target, np.random.default_rng(0))
+    expected = torch.cat([inputs.source[[0, 5]], inputs.target[[0, 7]]])
+    torch.testing.assert_close(x, expected, rtol=1e-4, atol=1e-5)
+    assert x.requires_grad
+
+
+def test_frozen_features_and_images_start_alike():
+    images = TinyImages()
+    X = images.features()
+    rows = FixedRows(
+        Rows(X, np.arange(N_SOURCE)),
+        Rows(X, np.arange(N_SOURCE, len(X))),
+        AlignmentSettings(components=6),
+    )
+    inputs = tuned(images)
+    torch.testing.assert_close(inputs.source, rows.source)
+    torch.testing.assert_close(inputs.target, rows.target)
+    np.testing.assert_array_equal(inputs.raw_targets(7), rows.raw_targets(7))
+
+
+def test_training_reaches_the_backbone_and_the_rows_follow_it():
+    images = TinyImages()
+    before = images.features()
+    inputs, result = run(images)
+    after = images.features()
+    assert np.abs(after - before).max() > 1e-2
+    np.testing.assert_allclose(inputs.raw_targets(N_TARGET), after[N_SOURCE:], rtol=1e-5)
+    assert result.network.backbone.change is None
+    assert result.history[0]["loss"]["edge"] > result.history[-1]["loss"]["edge"]
+
+
+def test_the_principal_map_stays_and_the_means_move():
+    images = TinyImages()
+    inputs = tuned(images)
+    projection, mean = inputs.alignment.projection.copy(), inputs.alignment.target_mean.copy()
+    with torch.no_grad():
+        images.backbone[-1].bias += 1
+    inputs.refresh()
+    np.testing.assert_array_equal(inputs.alignment.projection, projection)
+    assert np.abs(inputs.alignment.target_mean - mean).max() > 1e-3
+
+
+def test_a_part_at_a_time_gives_the_same_gradient():
+    gradients = []
+    for chunk in (None, 4):
+        images = TinyImages(norm=True)
+        inputs = tuned(images, chunk=chunk)
+        x = inputs.of_graph(
+            torch.arange(10), torch.zeros(10, dtype=torch.bool), np.random.default_rng(0)
+        )
+        x.pow(3).sum().backward()
+        gradients.append(images.backbone[0].weight.grad.clone())
+    torch.testing.assert_close(gradients[0], gradients[1])
+    assert gradients[0].abs().max() > 0
+
+
+@pytest.mark.parametrize(("mode", "moves"), [("frozen", False), ("train", True)])
+def test_statistics_of_batch_normalisation(mode, moves):
+    images = TinyImages(norm=True)
+    before = images.backbone[1].running_mean.clone()
+    run(images, **{"finetune.batch_norm": mode})
+    assert (not torch.equal(images.backbone[1].running_mean, before)) == moves
+
+
+def test_a_part_at_a_time_has_no_statistics_of_the_whole():
+    with pytest.raises(ValueError, match="batch_norm=frozen"):
+        PGLSettings().with_changes({"finetune.chunk": 4, "finetune.batch_norm": "train"})
+
+
+def test_accumulated_gradients_are_those_of_the_mean_loss():
+    """Two graphs a step move the weights once: half as often, and as far as one large graph."""
+    updates = []
+    images = TinyImages()
+    settings = PGLSettings().with_changes(
+        {
+            "finetune.accumulate": 2,
+            "optimiser.first_step_epochs": 1,
+            "optimiser.iterations_per_epoch": 5,
+            "alignment.components": 6,
+        }
+    )
+    inputs = tuned(images)
+    trainer = Trainer(inputs, C, settings, np.random.default_rng(0))
+    step = trainer.optimiser.step
+    trainer.optimiser.step = lambda: (updates.append(1), step())
+    from opensetda.pgl.inference import LabelledSamples
+    from opensetda.pgl.trainer import Position, Reporter
+
+    samples = LabelledSamples(
+        inputs.source,
+        torch.from_numpy(images.labels[:N_SOURCE]),
+        inputs.target,
+        torch.full((N_TARGET,), -1),
+        0.0,
+    )
+    saved = []
+    trainer.train_step(
+        samples, 1, Position(), Reporter(None, 1, 1), lambda p: saved.append(p.iteration)
+    )
+    assert len(updates) == 3  # after two, four and the last of five
+    assert saved == [2, 4, 5]
+
+
+def test_a_fresh_start_forgets_what_the_backbone_learned():
+    images = TinyImages()
+    inputs = tuned(images)
+    before = images.features()
+    with torch.no_grad():
+        images.backbone[-1].weight.zero_()
+    inputs.start_anew()
+    np.testing.assert_array_equal(images.features(), before)
+
+
+def test_layers_that_do_not_learn_stand_still():
+    images = TinyImages()
+    last = list(images.backbone[-1].parameters())
+    images.trainable_parameters = lambda: last
+    first = images.backbone[0].weight.detach().clone()
+    run(images)
+    assert torch.equal(images.backbone[0].weight, first)
+    assert not images.backbone[0].weight.requires_grad
+
+
+def test_mixed_precision_trains():
+    images = TinyImages()
+    _, result = run(images, **{"finetune.precision": "bf16"})
+    assert all(np.isfinite(list(entry["loss"].values())).all() for entry in result.history)
+    assert make_accelerator("no").mixed_precision == "no"
