@@ -100,5 +100,50 @@ def fit_task(classifier: Any, task: Any, every_other: bool = False) -> Any:
 def few_resamples() -> Any:
     """Intervals from a handful of resamples, for tests that look at shares and not at intervals."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opensetda.openness._RESAMPLES", 6)
+        patch.setattr("opensetda.share_estimators._RESAMPLES", 6)
         yield
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder with source.npz, target.npz (both as CSV too) and truth.csv, made current."""
+    from cli_helpers import blobs, write_csv
+
+    monkeypatch.chdir(tmp_path)
+    X, y = blobs(0)
+    known = y != "horse"
+    np.savez("source.npz", X=X[known], y=y[known])
+    write_csv(tmp_path / "source.csv", X[known], y=y[known])
+    X, y = blobs(1)
+    ids = np.array([f"image_{row}.jpg" for row in range(len(X))])
+    np.savez("target.npz", X=X, file_name=ids)
+    write_csv(tmp_path / "target.csv", X, file_name=ids)
+    order = np.random.default_rng(2).permutation(len(X))
+    (tmp_path / "truth.csv").write_text(
+        "file_name,y\n" + "".join(f"{ids[row]},{y[row]}\n" for row in order)
+    )
+    np.savez("truth.npz", y=y)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """Folders of small images: shop (class folders), street (flat), and street's truth.
+
+    And with them a feature cache that is full, and a run of PGL. Nobody may change them.
+    """
+    from cli_helpers import (
+        KNOWN_COLOURS,
+        QUICK_IMAGES,
+        UNKNOWN_COLOURS,
+        image_fit,
+        make_images,
+    )
+    from opensetda.cli.main import main
+
+    folder = tmp_path_factory.mktemp("pictures")
+    make_images(folder / "shop", KNOWN_COLOURS, 6, seed=0)
+    made = make_images(folder / "street", (*KNOWN_COLOURS, *UNKNOWN_COLOURS), 5, seed=1, flat=True)
+    (folder / "truth.txt").write_text("".join(f"{path} {name}\n" for path, name in made))
+    assert main(image_fit(folder, folder / "run", *QUICK_IMAGES)) == 0
+    return folder

@@ -13,7 +13,7 @@ import pytest
 from opensetda import InputError, ProgressiveClassMeans
 from opensetda.cli import console
 from opensetda.cli.main import main
-from opensetda.openness import OpennessReport, ShareEstimate
+from opensetda.openness import OpennessReport
 from opensetda.report import curves
 from opensetda.report.curves import draw_curves
 from opensetda.runs import folder
@@ -21,6 +21,7 @@ from opensetda.runs.files import write_json
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.writing import check_destination
+from opensetda.share_estimators import ShareEstimate
 from opensetda.stopping import KeptStep
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from conftest import fit_task
 from opensetda import InputError, ProgressiveClassMeans, SourceOnly, openness
 from opensetda.data.shifts import feature_task
-from opensetda.openness import (
+from opensetda.openness import OpennessTracker, check_openness
+from opensetda.share_estimators import (
     ESTIMATORS,
     LARGEST_SHARE,
     Evidence,
-    OpennessTracker,
     ShareEstimate,
     best_bin,
-    check_openness,
     free_mixture,
     held_out_classes,
 )

@@ -9,5 +9,8 @@ class InputError(ValueError):
     """
 
 
-class RunPausedError(KeyboardInterrupt):
-    """Ctrl-C, but nothing is lost; the text says how to go on."""
+class RunPausedError(Exception):
+    """Ctrl-C, but nothing is lost; the text says how to go on.
+
+    No `KeyboardInterrupt`: typer takes those for its own, and the text would be lost.
+    """

@@ -6,6 +6,7 @@ image is in the cache, none of them is.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extractor import TASK, Extractor, chunks, read_content, usable_cores
-from opensetda.backbones.file_digests import FileDigests, Signature, content_digest
+from opensetda.backbones.file_digests import FileDigests, Signature, signature_of
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.decoding import BrokenImageError
 
@@ -123,7 +124,7 @@ def extract(
         broken=[
             Broken(str(ids[row]), paths[row], reason) for row, reason in sorted(run.reasons.items())
         ],
-        n_cached=run.n_cached,
+        n_cached=int(run.cached.sum()),
         seconds=time.perf_counter() - started,
         engine=used,
         warnings=warnings,
@@ -156,7 +157,7 @@ class _Run:
         self.X: Features = np.zeros((len(paths), recipe.width), dtype=np.float32)
         self.done = np.zeros(len(paths), dtype=np.bool_)
         self.reasons: dict[int, str] = {}
-        self.n_cached = 0
+        self.cached = np.zeros(len(paths), dtype=np.bool_)
         self._paths, self._cache, self._progress = paths, cache, progress
         self._turn = threading.Lock()
         self._first: dict[str, int] = {}  # the first image with a content, by its digest
@@ -176,7 +177,7 @@ class _Run:
             self.X[there] = features
             self.done[there] = True
             left += [row for row in rows if not self.done[row]]
-        self.n_cached = int(self.done.sum())
+        self.cached |= self.done
         self._tell()
         return left
 
@@ -200,6 +201,7 @@ class _Run:
             else:
                 self.X[row] = self.X[first]
                 self.done[row] = True
+                self.cached[row] = self.cached[first]
         self._tell()
 
     def _work(self, extractor: Extractor, rows: Sequence[int]) -> list[_Outcome]:
@@ -208,12 +210,15 @@ class _Run:
         new: list[_Outcome] = []
         contents: list[bytes] = []
         for row in rows:
+            before = signature_of(self._paths[row])
             try:
                 content = read_content(self._paths[row])
             except BrokenImageError as error:
                 outcomes.append(_Outcome(row, reason=str(error)))
                 continue
-            outcome = self._look_up(row, *content_digest(self._paths[row], content))
+            # A file that changed while it was read is not remembered by its size and times.
+            signature = before if before == signature_of(self._paths[row]) else None
+            outcome = self._look_up(row, hashlib.sha256(content).hexdigest(), signature)
             if outcome.repeated or outcome.cached:
                 outcomes.append(outcome)
             else:
@@ -251,7 +256,7 @@ class _Run:
         self.X[row] = outcome.features
         self.done[row] = True
         if outcome.cached:
-            self.n_cached += 1
+            self.cached[row] = True
         elif self._cache is not None:
             with self._turn:
                 self._cache.add(outcome.digest, outcome.features)

@@ -126,18 +126,15 @@ class FileDigests:
 
 def read_digest(path: str | Path) -> tuple[str, Signature | None]:
     """Return the digest of a file and its signature; None if it changed while it was read."""
-    key = _key(path)
-    before = _signature(key)
+    before = signature_of(path)
     with open(path, "rb") as stream:  # noqa: PTH123 - paths are text here: there may be millions
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return digest, before if before == _signature(key) else None
+    return digest, before if before == signature_of(path) else None
 
 
-def content_digest(path: str | Path, content: bytes) -> tuple[str, Signature | None]:
-    """Return the digest of what was just read from a file, and the file's signature."""
-    signature = _signature(_key(path))
-    fits = signature is not None and signature[0] == len(content)
-    return hashlib.sha256(content).hexdigest(), signature if fits else None
+def signature_of(path: str | Path) -> Signature | None:
+    """Return what changes when a file does; None if it is gone."""
+    return _signature(_key(path))
 
 
 def _key(path: str | Path) -> bytes:

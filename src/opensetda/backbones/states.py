@@ -106,8 +106,8 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if "weights_only" not in str(error).lower() and "unsupported" not in str(error).lower():
-            raise _damaged(path, "a torch file", error) from error
+        if "unsupported operand" in str(error).lower():
+            raise _damaged(path, "a torch file", ValueError("it is none")) from error
         raise InputError(
             f"{path}: holds Python objects, which are never unpickled; "
             "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"

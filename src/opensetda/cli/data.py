@@ -11,6 +11,7 @@ import typer
 
 from opensetda.cli import console
 from opensetda.cli.options import OUTPUT_PANEL, Debug
+from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,7 +22,7 @@ _SHOWN = 10
 
 data_app = typer.Typer(
     name="data",
-    help="Published benchmarks: what they are, and whether a download is complete.",
+    help="Published benchmarks: what they are, whether a download is complete; digits to try.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -113,6 +114,34 @@ def check(
     if found.extra:
         console.note(f"other folders, not looked at: {', '.join(found.extra)}")
     _verdict(found, decoded=not no_decode)
+
+
+@data_app.command("digits")
+def digits(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make.")],
+    every: Annotated[
+        int, typer.Option("--every", metavar="NUMBER", min=1, help="Take every so many only.")
+    ] = 1,
+    debug: Debug = False,
+) -> None:
+    """Write the embedded digits as two folders of images, to try things with.
+
+    [bold]Example[/bold]
+
+      osda data digits digits --every 5
+
+      osda fit digits/mnist digits/scikit-learn --out run --image-size 64
+    """
+    from opensetda.data.digits import write_image_folders
+    from opensetda.runs.files import check_writable, new_folder
+
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; choose another name")
+    check_writable(folder)
+    with new_folder(folder) as aside:
+        names = [path.name for path in write_image_folders(aside, every)]
+    console.say(f"  source   {folder / names[0]}")
+    console.say(f"  target   {folder / names[1]}")
 
 
 @contextmanager

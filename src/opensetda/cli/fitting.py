@@ -39,20 +39,21 @@ def check_request(request: FitRequest) -> None:
 def carry_out(run: UnfinishedRun) -> None:
     """Load the data, train, write the run folder, show the result.
 
-    An error of the user's leaves nothing behind; a crash or Ctrl-C in training leaves the
-    unfinished run, if there is anything in it.
+    Whatever goes wrong, the unfinished run stays if there is anything in it, or if it was
+    there before: who resumes with a disk missing must not lose what was learned.
     """
     try:
         _carry_out(run)
     except BaseException as error:
-        if isinstance(error, InputError) or not run.is_worth_keeping:
+        if not run.is_worth_keeping:
             run.remove(with_parents=True)
             raise
         run.release()
         advice = f"what was learned is kept, go on with 'osda resume {run.out}'"
         if isinstance(error, KeyboardInterrupt):
             raise RunPausedError(advice) from error
-        console.note(f"{advice[0].upper()}{advice[1:]}")
+        if not (run.was_left_behind and isinstance(error, InputError)):
+            console.note(f"{advice[0].upper()}{advice[1:]}")
         raise
     run.remove()
 

@@ -127,6 +127,7 @@ def _predict_images(
 
     from opensetda.backbones.extraction import Broken, Extractor
     from opensetda.cli.counting import counting_progress
+    from opensetda.data.image_lists import printable
     from opensetda.data.images import iterate_images
     from opensetda.runs.files import new_file
     from opensetda.runs.fit_data import IMAGE_ID
@@ -155,9 +156,10 @@ def _predict_images(
                     )
                 if reason is not None:
                     broken.append(Broken(path, path, reason))
-            read = [path for path, reason in zip(part, reasons, strict=True) if reason is None]
-            if read:
-                table = PredictionTable.of_samples(model, features, np.array(read, dtype=np.str_))
+            read = zip(part, reasons, strict=True)
+            ids = [printable(path) for path, reason in read if reason is None]
+            if ids:
+                table = PredictionTable.of_samples(model, features, np.array(ids, dtype=np.str_))
                 counts.update(table.labels.tolist())
                 writer.write(table)
             done += len(part)

@@ -28,8 +28,11 @@ def resume(
     """
     from opensetda.cli.fitting import carry_out, check_request
     from opensetda.runs.folder import RunFolder
-    from opensetda.runs.unfinished import UnfinishedRun, unfinished_path
+    from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, unfinished_path
+    from opensetda.runs.writing import check_destination
 
+    if run.name.endswith(SUFFIX):
+        run = run.with_name(run.name.removesuffix(SUFFIX))
     unfinished = UnfinishedRun.find(run)
     if unfinished is None and not run.exists():
         raise InputError(
@@ -42,5 +45,7 @@ def resume(
         console.say(f"{run} is complete: nothing to resume.")
         return
     check_request(unfinished.request)
+    # Whatever came to its place in the meantime must not be lost.
+    check_destination(run, overwrite=True)
     console.note(f"going on with {unfinished.path}")
     carry_out(unfinished)

@@ -32,6 +32,7 @@ the table.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,41 @@ def load_digits_task() -> OpenSetTask:
         array.flags.writeable = False
     task.target_truth.flags.writeable = False
     return task
+
+
+def write_image_folders(folder: Path, every: int = 1) -> tuple[Path, Path]:
+    """Write the digits as grey PNG files of 8 x 8 pixels, to try what is made for images.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets ``mnist/0`` to ``mnist/4``, the source, and ``scikit-learn/0`` to
+        ``scikit-learn/9``, the target; the target's folders are for evaluation only.
+    every : int
+        Take every so many digits only.
+
+    Returns
+    -------
+    source, target : Path
+        The two folders.
+    """
+    from PIL import Image
+
+    mnist, mnist_labels = _mnist()
+    known = np.flatnonzero(mnist_labels < 5)[::every]
+    small, small_labels = _scikit_learn_digits()
+    some = np.arange(len(small))[::every]
+    domains = {
+        "mnist": (count_blocks(mnist[known]), mnist_labels[known], known),
+        "scikit-learn": (small[some], small_labels[some], some),
+    }
+    for name, (images, labels, numbers) in domains.items():
+        for image, label, number in zip(images, labels.tolist(), numbers.tolist(), strict=True):
+            place = folder / name / str(label)
+            place.mkdir(parents=True, exist_ok=True)
+            pixels = np.round(255 * image).astype(np.uint8)
+            Image.fromarray(pixels).save(place / f"{number:04d}.png")
+    return folder / "mnist", folder / "scikit-learn"
 
 
 def target_images() -> Images:

@@ -167,7 +167,8 @@ class _Finder:
     def __init__(self, path: Path, columns: ImageColumns) -> None:
         own = path.parent
         roots = [columns.root] if columns.root is not None else [own, own / ".."]
-        self._roots = [str(root) for root in roots]
+        # Not "./a.png" for a list in the current folder: people read these.
+        self._roots = ["" if root == Path() else str(root) for root in roots]
 
     def __call__(self, written: str) -> tuple[str, bool]:
         """Return where the file is, and whether it is there."""

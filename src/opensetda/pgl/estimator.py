@@ -100,6 +100,8 @@ class PGLClassifier(OpenSetClassifier):
     ) -> Scores:
         self.settings_ = PGLSettings.preset(self.preset).with_changes(self.settings or {})
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.images is not None and self.settings_.finetune.share_of_frozen and len(target):
+            self._settle_share(source, y, target, openness, seed)
         inputs = self._inputs(source, target)
         result = train(
             inputs,
@@ -125,6 +127,22 @@ class PGLClassifier(OpenSetClassifier):
             sample = inputs.raw_targets(THRESHOLD_ROWS)
             self._sample_as_later = self._score_later(sample).known
         return result.scores
+
+    def _settle_share(
+        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker, seed: int
+    ) -> None:
+        """Find out the share of unknowns on the frozen features, by the default settings.
+
+        A backbone that learns to tell the known classes apart makes each of them, when it is
+        hidden, look more foreign than real unknowns do: by its scores there are hardly any.
+        """
+        if openness.told is not None:
+            return
+        settings = PGLSettings.preset("default")
+        frozen, rows = OpennessTracker(self.openness), FixedRows(source, target, settings.alignment)
+        scores = train(rows, y, len(self.classes_), frozen, settings, seed).scores
+        frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
+        openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
 
     def _inputs(self, source: Rows, target: Rows) -> TrainingInputs:
         if self.images is None:

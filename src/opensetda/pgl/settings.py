@@ -145,6 +145,8 @@ class StoppingSettings:
 class FineTuneSettings:
     """How images are trained on, where the backbone learns, too; unused for feature rows."""
 
+    share_of_frozen: bool = True
+    """Estimate the share of unknowns on frozen features, where it is not told."""
     crop: Annotated[float, Field(gt=0, le=1)] = 0.7
     """Train on random crops of at least this share of the image; 1 takes it whole."""
     flip: bool = True
@@ -278,6 +280,17 @@ _PAPER: dict[str, Any] = {
     "ranking.support_nodes": None,
     "ranking.class_balance": 0,
     "stopping.band": 1,
+    "finetune.share_of_frozen": False,
+    "finetune.batch_norm": "train",
+}
+
+# Ours, for a backbone that learns: it needs a larger rate than an adapter that begins as the
+# identity, and a step on the source alone. What its own scores say of the share of unknowns
+# is not to be trusted (see the estimator), nor the step that would be kept by it.
+_FINETUNE: dict[str, Any] = {
+    "optimiser.backbone_rate": 3e-5,
+    "optimiser.first_step_epochs": 1,
+    "stopping.band": 1,
 }
 
 
@@ -292,6 +305,7 @@ def _paper(episodes: int, width: int) -> dict[str, Any]:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
+    "finetune": _FINETUNE,
     "paper-office-home": _paper(episodes=2, width=512),
     "paper-visda": _paper(episodes=8, width=1024),
     "paper-syn2real": _paper(episodes=6, width=1024),

@@ -17,6 +17,8 @@ import numpy as np
 
 from opensetda.errors import InputError
 
+_PARTIAL = ".partial"
+
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
@@ -108,9 +110,20 @@ def file_record(path: Path) -> dict[str, Any]:
     return {"path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": digest}
 
 
+def is_partial(name: str) -> bool:
+    """Whether a file of this name was being written when its writer died."""
+    return name.startswith(".") and _PARTIAL in name
+
+
+def near(path: str | Path) -> Path:
+    """Return a path as it is said from the current folder, if it lies below it."""
+    path, here = Path(path), Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def _aside(path: Path) -> Path:
     # In the same folder, hence on the same disk: only there a move cannot stop half way.
-    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.partial{path.suffix}")
+    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}{_PARTIAL}{path.suffix}")
 
 
 def _make_parents(path: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from opensetda.data.image_lists import ImageColumns
 from opensetda.data.images import ImageList, is_image_data, read_image_domains
 from opensetda.data.tables import FeatureTable, TableColumns, read_domains
 from opensetda.errors import InputError
-from opensetda.runs.files import file_record
+from opensetda.runs.files import file_record, near
 from opensetda.runs.request import FitRequest, TableOptions
 
 if TYPE_CHECKING:
@@ -76,9 +76,10 @@ class FitData:
 def is_image_request(request: FitRequest) -> bool:
     """Whether source and target are images; an `InputError` if only one of them is."""
     columns = image_columns(request.tables)
-    kinds = [is_image_data(Path(path), columns) for path in (request.source, request.target)]
+    domains = near(request.source), near(request.target)
+    kinds = [is_image_data(path, columns) for path in domains]
     if kinds[0] != kinds[1]:
-        images, rows = (request.source, request.target)[:: 1 if kinds[0] else -1]
+        images, rows = domains[:: 1 if kinds[0] else -1]
         raise InputError(
             f"{images} holds images, but {rows} is a feature table; both must be of one kind "
             "('osda features' makes tables of images)"
@@ -93,9 +94,7 @@ def is_image_request(request: FitRequest) -> bool:
     }
     wrong = [name for name, value in given.items() if value]
     if not kinds[0] and wrong:
-        raise InputError(
-            f"{wrong[0]}: {request.source} is a feature table; this option is for images"
-        )
+        raise InputError(f"{wrong[0]}: {domains[0]} is a feature table; this option is for images")
     return kinds[0]
 
 
@@ -113,7 +112,7 @@ def table_columns(options: TableOptions) -> TableColumns:
 def load_tables(request: FitRequest) -> FitData:
     """Read two feature tables."""
     columns = table_columns(request.tables)
-    source, target = read_domains(request.source, request.target, columns)
+    source, target = read_domains(near(request.source), near(request.target), columns)
     assert source.labels is not None, "read_domains returns a labelled source"
     return FitData(
         source=source.X,
@@ -142,7 +141,7 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
     from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 
     options, columns = request.images, image_columns(request.tables)
-    source, target = read_image_domains(request.source, request.target, columns)
+    source, target = read_image_domains(near(request.source), near(request.target), columns)
     folder = None if options.cache is None else Path(options.cache)
     recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
     cache = None if folder is None else FeatureCache(folder, recipe.key, recipe.width)
@@ -159,7 +158,7 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
             f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all); "
             "repair or remove it, or leave out --strict"
         )
-    kept = _kept(source, target, extraction)
+    kept, broken = _kept(source, target, extraction), extraction.broken
     n_source = len(kept[0])
     features = extraction.X
     assert kept[0].labels is not None, "read_image_domains returns a labelled source"
@@ -182,7 +181,8 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
         noun="images",
         recipe=recipe,
         image_paths=(*kept[0].paths, *kept[1].paths),
-        broken=extraction.broken,
+        # For a file that is read from anywhere.
+        broken=[replace(image, path=str(Path(image.path).absolute())) for image in broken],
         notes=(*kept[0].notes, *kept[1].notes, *extraction.warnings),
     )
 

@@ -14,7 +14,15 @@ from typing import IO, Any, Self
 
 from opensetda.errors import InputError
 from opensetda.runs.checkpoints import FolderCheckpoints
-from opensetda.runs.files import check_writable, new_file, plain, read_json, write_json
+from opensetda.runs.files import (
+    check_writable,
+    is_partial,
+    near,
+    new_file,
+    plain,
+    read_json,
+    write_json,
+)
 from opensetda.runs.folder import SETTINGS
 from opensetda.runs.request import FitRequest
 
@@ -42,7 +50,9 @@ class UnfinishedRun:
     def __init__(self, out: Path, request: FitRequest) -> None:
         self.out, self.request = out, request
         self.path = unfinished_path(out)
+        self.was_left_behind = False
         self._lock: IO[bytes] | None = None
+        self._made: list[Path] = []
 
     @classmethod
     def begin(cls, out: Path, request: FitRequest, overwrite: bool) -> Self:
@@ -71,8 +81,6 @@ class UnfinishedRun:
         run._made = made
         return run
 
-    _made: list[Path] = []  # noqa: RUF012 - set by `begin` alone
-
     @classmethod
     def find(cls, out: Path) -> Self | None:
         """Open what a run left behind; None if there is nothing."""
@@ -82,6 +90,7 @@ class UnfinishedRun:
         request = _read_request(path)
         run = cls(out, request)
         run._lock = _lock(path)
+        run.was_left_behind = True
         return run
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
@@ -95,7 +104,7 @@ class UnfinishedRun:
         for name in now:
             if before.get(name) != now[name]:
                 raise InputError(
-                    f"{getattr(self.request, name, name)}: the {name} has changed since the run "
+                    f"{near(now[name]['path'])}: the {name} has changed since the run "
                     "began, so it cannot go on; start anew with 'osda fit ... --overwrite'"
                 )
 
@@ -105,8 +114,9 @@ class UnfinishedRun:
 
     @property
     def is_worth_keeping(self) -> bool:
-        """Whether anything was written down that would have to be done again."""
-        return (self.path / _CHECKPOINTS).is_dir() and any((self.path / _CHECKPOINTS).iterdir())
+        """Whether it was there before, or holds what would have to be learned again."""
+        checkpoints = self.path / _CHECKPOINTS
+        return self.was_left_behind or (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
     @property
     def is_complete(self) -> bool:
@@ -144,14 +154,18 @@ def check_unfinished(out: Path, overwrite: bool) -> None:
     check_writable(path)
     if not path.exists():
         return
-    if path.is_dir() and not any(path.iterdir()):
+    if not path.is_dir():
+        raise InputError(f"{path}: a file is in the way; move it away")
+    if not (path / _REQUEST).exists():
+        names = [entry.name for entry in path.iterdir()]
+        if any(name != _LOCK and not is_partial(name) for name in names):
+            raise InputError(f"{path}: in the way, and not of a run; move it away")
+        # Who died before the request was written has left nothing to go on with.
         return
-    if not (path / _REQUEST).exists() and not (path / _LOCK).exists():
-        raise InputError(f"{path}: in the way, and not of a run; move it away")
     if not overwrite:
         raise InputError(
-            f"{path}: a run that was interrupted; go on with 'osda resume {out}', or add "
-            "--overwrite to start anew"
+            f"{path}: a run that was interrupted, or is at work; go on with "
+            f"'osda resume {out}', or add --overwrite to start anew"
         )
 
 
@@ -174,13 +188,14 @@ def _lock(path: Path) -> IO[bytes]:
         import fcntl
 
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # Windows: two at a time are the user's own care.
-        pass
-    except OSError as error:
+    except BlockingIOError as error:
         stream.close()
         raise InputError(
             f"{path}: another process is at work on it; wait until it is done"
         ) from error
+    except (ImportError, OSError):
+        # Windows, and file systems without locks: two at a time are the user's own care.
+        pass
     return stream
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.data.image_lists import printable
 from opensetda.errors import InputError
 from opensetda.runs.files import check_writable, plain, write_json
 from opensetda.runs.folder import (
@@ -206,10 +207,10 @@ def write_run(
 
 def write_broken(path: Path, broken: Sequence[Broken]) -> None:
     """Write a CSV file that lists images and why they cannot be used."""
-    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+    with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["path", "reason"])
-        writer.writerows([image.path, image.reason] for image in broken)
+        writer.writerows([printable(image.path), image.reason] for image in broken)
 
 
 def _estimates(classifier: OpenSetClassifier, state: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""What the tests of the command line share: small tables, and the commands for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opensetda.cli.main import main
+
+NAMES = np.array(["cat", "dog", "horse"])
+
+
+def blobs(seed, n=20):
+    rng = np.random.default_rng(seed)
+    which = np.arange(3 * n) % 3
+    X = np.eye(3, 4)[which] * 4 + 1 + rng.normal(0, 0.4, (3 * n, 4))
+    return X.astype(np.float32), NAMES[which]
+
+
+def write_csv(path, X, **columns):
+    names = [f"f{column}" for column in range(np.shape(X)[1])]
+    lines = [",".join([*columns, *names])]
+    for row in range(len(X)):
+        cells = [str(values[row]) for values in columns.values()]
+        lines.append(",".join([*cells, *(repr(float(value)) for value in X[row])]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def names_in(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+FIT = ["fit", "source.npz", "target.npz", "--out", "run", "--method", "class-means"]
+FIT_CSV = ["fit", "source.csv", "target.csv", "--out", "run", "--method", "class-means"]
+OPENNESS = ["--openness", "0.333"]
+
+
+def run_fit(*more):
+    assert main([*FIT, *OPENNESS, *more]) == 0
+
+
+FIT_PGL = [*FIT[:-2], *OPENNESS, "--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"]
+# images ------------------------------------------------------------------------------------
+
+COLOURS = {
+    "red": (220, 40, 30),
+    "green": (30, 180, 50),
+    "blue": (40, 60, 220),
+    "yellow": (235, 220, 40),
+    "black": (15, 15, 15),
+    "pink": (250, 130, 200),
+}
+KNOWN_COLOURS = ("blue", "green", "red", "yellow")
+UNKNOWN_COLOURS = ("black", "pink")
+SHAPES = {
+    "red": "ellipse",
+    "green": "rectangle",
+    "blue": "triangle",
+    "yellow": "cross",
+    "black": "frame",
+    "pink": "stripes",
+}
+
+
+def draw_image(name, rng, side=40):
+    """A coloured shape on a noisy ground; every call gives another picture."""
+    from PIL import Image, ImageDraw
+
+    ground = rng.integers(100, 160, (side, side, 3), dtype=np.uint8)
+    image = Image.fromarray(ground)
+    pen, colour = ImageDraw.Draw(image), COLOURS[name]
+    left, top = rng.integers(2, 9, 2).tolist()
+    right, bottom = (side - rng.integers(2, 9, 2)).tolist()
+    middle_x, middle_y = (left + right) // 2, (top + bottom) // 2
+    match SHAPES[name]:
+        case "ellipse":
+            pen.ellipse([left, top, right, bottom], fill=colour)
+        case "rectangle":
+            pen.rectangle([left, top, right, bottom], fill=colour)
+        case "triangle":
+            pen.polygon([(left, bottom), (right, bottom), (middle_x, top)], fill=colour)
+        case "cross":
+            pen.line([left, middle_y, right, middle_y], fill=colour, width=9)
+            pen.line([middle_x, top, middle_x, bottom], fill=colour, width=9)
+        case "frame":
+            pen.rectangle([left, top, right, bottom], outline=colour, width=5)
+        case "stripes":
+            for row in range(top, bottom, 8):
+                pen.line([left, row, right, row], fill=colour, width=4)
+    return image
+
+
+def make_images(folder, names, per_class, seed, flat=False):
+    """Write images into class folders, or all into one; return (path, class) pairs."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for name in names:
+        for number in range(per_class):
+            place = f"{number}-{names.index(name)}.png" if flat else f"{name}/{number}.png"
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            draw_image(name, rng).save(folder / place)
+            made.append((place, name))
+    return sorted(made)
+
+
+QUICK_IMAGES = ("--set", "steps=2", "--set", "optimiser.iterations_per_epoch=3")
+
+
+def image_fit(pictures, out, *more, source="shop", target="street"):
+    """The command that fits to the images of the fixture `pictures`."""
+    return [
+        *("fit", str(pictures / source), str(pictures / target), "--out", str(out)),
+        *("--image-size", "32", "--cache", str(pictures / "cache"), *OPENNESS, *more),
+    ]

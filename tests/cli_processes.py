@@ -1,0 +1,107 @@
+"""`osda` in a process of its own that stops at a moment to be killed there.
+
+The processes come from a server that has imported everything and has no threads yet, so
+that none of them costs the seconds of the imports.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+_SERVED = multiprocessing.get_context("forkserver")
+_SERVED.set_forkserver_preload(
+    ["opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.report.curves", __name__]
+)
+
+READING = "reading"
+"""The moment at which some of the images have been read."""
+
+
+class Osda:
+    """A command at work in `folder`.
+
+    It waits for a signal right after the record `moment` of its training was written, or
+    right before, if `before`; at `READING`, in the midst of the images.
+    """
+
+    def __init__(self, folder, *arguments, moment=None, before=False):
+        beside = Path(folder).parent / f"{Path(folder).name}-{time.monotonic_ns()}"
+        self.output, self.waiting = beside.with_suffix(".output"), beside.with_suffix(".waiting")
+        self.process = _SERVED.Process(
+            target=_run,
+            args=(str(folder), arguments, self.output, self.waiting, moment, before),
+            daemon=True,
+        )
+        self.process.start()
+        end = time.monotonic() + 120
+        while moment is not None and not self.waiting.exists():
+            assert self.process.is_alive(), self.text()
+            assert time.monotonic() < end, self.text()
+            time.sleep(0.005)
+
+    def send(self, number=signal.SIGKILL):
+        """Send a signal; return the exit code and what was printed."""
+        os.kill(self.process.pid, number)
+        return self.result()
+
+    def result(self):
+        self.process.join(120)
+        return self.process.exitcode, self.text()
+
+    def text(self):
+        return self.output.read_text() if self.output.exists() else ""
+
+
+def _run(folder, arguments, output, waiting, moment, before):
+    from opensetda.cli.main import run
+
+    os.chdir(folder)
+    stream = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(stream, number)
+
+    def wait():
+        waiting.touch()
+        time.sleep(600)
+
+    if moment == READING:
+        _wait_at_images(wait)
+    elif moment is not None:
+        _wait_at_record(moment, before, wait)
+    sys.argv = ["osda", *arguments]
+    run()
+
+
+def _wait_at_record(moment, before, wait):
+    from opensetda.runs.checkpoints import FolderCheckpoints
+
+    write = FolderCheckpoints.write
+
+    def write_and_wait(self, name, record):
+        if name == moment and before:
+            wait()
+        write(self, name, record)
+        if name == moment:
+            wait()
+
+    FolderCheckpoints.write = write_and_wait
+
+
+def _wait_at_images(wait):
+    from opensetda.runs import fit_data
+
+    load_images = fit_data.load_images
+
+    def load_and_wait(request, progress):
+        def tell(done, total):
+            if done > total / 3:
+                wait()
+
+        return load_images(request, tell)
+
+    fit_data.load_images = load_and_wait

@@ -1,0 +1,116 @@
+"""Wrong use of the command line, failures, signals: one line, an exit code, nothing left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cli_helpers import FIT, OPENNESS, names_in
+from opensetda import __version__
+from opensetda.cli.main import main
+
+
+def test_a_command_that_does_not_exist_is_wrong_use(capsys):
+    assert main(["fitt"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: No such command 'fitt'")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_missing_argument_is_wrong_use(capsys):
+    assert main(["fit", "a.npz"]) == 2
+    assert "see 'osda fit --help'" in capsys.readouterr().err
+
+
+def test_no_command_shows_the_help(capsys):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert "osda demo" in out + err
+    assert "error:" not in err
+
+
+# failures and interruptions -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (RuntimeError("boom\nsecond line"), 1, "RuntimeError: boom second line (run again with"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (MemoryError(), 1, "out of memory"),
+        (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
+    ],
+)
+def test_failures_leave_one_line_and_nothing_else(
+    workplace, capsys, monkeypatch, error, code, words
+):
+    from opensetda.runs import writing
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(writing, "environment", fail)
+    before = names_in(workplace)
+    assert main([*FIT, *OPENNESS]) == code
+    err = capsys.readouterr().err
+    assert words in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert names_in(workplace) == before
+
+
+def test_debug_shows_the_traceback(workplace, capsys):
+    assert main([*FIT, "--openness", "2", "--debug"]) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("error: ")
+
+
+def test_aborts_of_older_typer_releases_count_as_interruptions(capsys, monkeypatch):
+    import typer
+
+    def abort(**_):
+        raise typer.Abort
+
+    monkeypatch.setattr("opensetda.cli.main.app", abort)
+    assert main([]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+SLOW = """
+import sys, time
+from opensetda.baselines.class_means import ProgressiveClassMeans
+from opensetda.cli.main import run
+from opensetda.runs import writing
+def slow(record):
+    sys.stderr.write("writing\\n"); sys.stderr.flush(); time.sleep(60)
+writing.environment = slow
+run()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_nothing_behind(workplace, number, code):
+    before = names_in(workplace)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *FIT, *OPENNESS], stderr=subprocess.PIPE, text=True
+    )
+    for line in process.stderr:
+        if line == "writing\n":
+            break
+    assert names_in(workplace) != before
+    process.send_signal(number)
+    rest = process.stderr.read()
+    assert process.wait(timeout=30) == code
+    assert "Traceback" not in rest
+    assert names_in(workplace) == before
+
+
+def test_the_entry_point_returns_the_exit_code():
+    code = "from opensetda.cli.main import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"osda {__version__}\n"

@@ -1,0 +1,28 @@
+"""`osda evaluate` on feature tables."""
+
+from __future__ import annotations
+
+from cli_helpers import FIT, OPENNESS, names_in, run_fit
+from opensetda.cli.main import main
+
+
+def test_labels_left_over_are_mentioned(workplace, capsys):
+    assert main([*FIT, *OPENNESS, "--id-column", "file_name"]) == 0
+    with (workplace / "truth.csv").open("a") as stream:
+        stream.write("other.jpg,cow\n")
+    assert main(["evaluate", "run", "--labels", "truth.csv"]) == 0
+    assert "1 labels of samples that are not in the run: ignored" in capsys.readouterr().out
+
+
+def test_wrong_use_of_evaluate(workplace, capsys):
+    run_fit()
+    for arguments, words in [
+        (["--labels", "truth.npz", "--id-column", "file_name"], "has no ids"),
+        (["--labels", "truth.npz", "--label-column", "z"], "no array 'z'"),
+        (["--labels", "x.csv"], "no such file"),
+        ([], "Missing option '--labels'"),
+    ]:
+        capsys.readouterr()
+        assert main(["evaluate", "run", *arguments]) == 2
+        assert words in capsys.readouterr().err
+    assert "metrics.json" not in names_in(workplace / "run")

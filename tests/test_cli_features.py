@@ -1,0 +1,171 @@
+"""`osda features`, run as people run it, on a tiny network."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from opensetda.cli.counting import counting_progress
+from opensetda.cli.main import main
+from test_extraction import TINY, make_images, make_recipe
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory) -> list[str]:
+    recipe = make_recipe(tmp_path_factory.mktemp("weights"))
+    return ["--backbone", TINY, "--weights", recipe.weights, "--image-size", "32"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("OSDA_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    folder = tmp_path / "photos"
+    for name in ("mug", "pen"):
+        (folder / name).mkdir(parents=True)
+        for path in make_images(tmp_path / "made", 6):
+            Path(path).rename(folder / name / f"{name} {Path(path).name}")
+    return folder
+
+
+def test_npz_of_class_folders(folder, network, tmp_path, capsys):
+    out = tmp_path / "photos.npz"
+    assert main(["features", str(folder), "--out", str(out), *network]) == 0
+    assert "12 images" in capsys.readouterr().out
+    with np.load(out) as file:
+        assert set(file.files) == {"X", "y", "classes", "paths"}
+        assert file["X"].shape == (12, 256)
+        assert file["classes"].tolist() == ["mug", "pen"]
+        assert file["y"].tolist() == [0] * 6 + [1] * 6
+        assert file["paths"][0] == "mug/mug 000.png"
+
+
+def test_second_time_comes_from_the_cache(folder, network, tmp_path, capsys):
+    for name in ("a.npz", "b.npz"):
+        assert main(["features", str(folder), "--out", str(tmp_path / name), *network]) == 0
+    # The two classes hold the same pictures.
+    assert "(12 from the cache)" in capsys.readouterr().out
+    with np.load(tmp_path / "a.npz") as first, np.load(tmp_path / "b.npz") as second:
+        np.testing.assert_array_equal(first["X"], second["X"])
+
+
+@pytest.mark.parametrize("options", [["--no-cache"], ["--cache", "own"]])
+def test_where_features_are_kept(folder, network, tmp_path, options, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["features", str(folder), "--out", "x.npz", *network, *options]) == 0
+    assert not (tmp_path / "cache").exists()
+    assert (tmp_path / "own" / "features").exists() == ("own" in options)
+
+
+def test_fit_reads_the_npz(folder, network, tmp_path):
+    out = tmp_path / "photos.npz"
+    assert main(["features", str(folder), "--out", str(out), *network]) == 0
+    fit = ["fit", str(out), str(out), "--out", str(tmp_path / "run"), "--id-column", "paths"]
+    assert main([*fit, "--method", "class-means"]) == 0
+    with (tmp_path / "run" / "predictions.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.reader(stream))
+    assert rows[1][0] == "mug/mug 000.png"
+
+
+def test_parquet(folder, network, tmp_path):
+    out = tmp_path / "photos.parquet"
+    assert main(["features", str(folder), "--out", str(out), *network]) == 0
+    table = pyarrow.parquet.read_table(out)
+    assert table.column_names == [*(f"f{number}" for number in range(256)), "path", "label"]
+    assert table.column("label").to_pylist() == ["mug"] * 6 + ["pen"] * 6
+
+
+def test_a_flat_folder_has_no_classes(folder, network, tmp_path, capsys):
+    out = tmp_path / "mug.npz"
+    assert main(["features", str(folder / "mug"), "--out", str(out), *network]) == 0
+    assert "no classes are written" in capsys.readouterr().err
+    with np.load(out) as file:
+        assert set(file.files) == {"X", "paths"}
+
+
+class TestBroken:
+    @pytest.fixture(autouse=True)
+    def broken_image(self, folder):
+        (folder / "mug" / "a broken one.jpg").write_text("no image")
+
+    def test_they_are_listed(self, folder, network, tmp_path, capsys):
+        out = tmp_path / "photos.npz"
+        assert main(["features", str(folder), "--out", str(out), *network]) == 0
+        assert "1 of 13 images" in capsys.readouterr().err
+        with (tmp_path / "photos.npz.broken.csv").open(encoding="utf-8") as stream:
+            heading, row = csv.reader(stream)
+        assert heading == ["path", "reason"]
+        assert row == [str(folder / "mug" / "a broken one.jpg"), "not an image"]
+        with np.load(out) as file:
+            assert len(file["X"]) == len(file["y"]) == len(file["paths"]) == 12
+
+    def test_strict_refuses(self, folder, network, tmp_path, capsys):
+        out = tmp_path / "photos.npz"
+        assert main(["features", str(folder), "--out", str(out), *network, "--strict"]) == 2
+        assert "a broken one.jpg: not an image" in capsys.readouterr().err
+        assert not out.exists()
+
+    def test_an_old_list_does_not_stay(self, folder, network, tmp_path):
+        command = ["features", str(folder), "--out", str(tmp_path / "x.npz"), *network]
+        assert main(command) == 0
+        (folder / "mug" / "a broken one.jpg").unlink()
+        assert main([*command, "--overwrite"]) == 0
+        assert not (tmp_path / "x.npz.broken.csv").exists()
+
+    def test_nothing_but_broken_images(self, network, tmp_path, capsys):
+        (tmp_path / "all").mkdir()
+        (tmp_path / "all" / "x.jpg").write_text("no image")
+        out = tmp_path / "x.npz"
+        assert main(["features", str(tmp_path / "all"), "--out", str(out), *network]) == 2
+        assert "none of its 1 images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "x.csv"], "must end in .npz or .parquet"),
+        (["--out", "missing/x.npz"], "no folder missing"),
+        (["--out", "there.npz"], "add --overwrite"),
+        (["--out", "photos"], "must end in"),
+        (["--out", "folder.npz"], "a folder is in the way"),
+        (["--out", "x.npz", "--backbone", "resnet5"], "did you mean 'resnet50'"),
+        (["--out", "x.npz", "--weights", "missing.pth"], "no such file"),
+        (["--out", "x.npz", "--cache", "there.npz"], "this is a file"),
+        (["--out", "x.npz", "--cache", "c", "--no-cache"], "contradicts --no-cache"),
+    ],
+)
+def test_wrong_use_is_one_line(folder, tmp_path, arguments, message, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("there.npz").touch()
+    Path("folder.npz").mkdir()
+    assert main(["features", "photos", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("error:") == 1
+
+
+def test_progress_without_a_terminal_is_sparse(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("opensetda.cli.counting.time.monotonic", lambda: clock[0])
+    with counting_progress("features") as tell:
+        for done in range(1, 3601):
+            clock[0] = float(done)
+            tell(done, 3600)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "features: 10/3,600  10 s, about 3590 s left"
+    assert 5 < len(lines) < 25
+
+
+def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with counting_progress("features") as tell:
+        tell(3, 10)
+    assert "3/10" in capsys.readouterr().err

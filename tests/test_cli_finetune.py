@@ -1,0 +1,74 @@
+"""`osda fit --finetune`: the backbone learns, the run holds it, and a crash costs nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pyarrow.parquet
+import pytest
+
+from cli_helpers import image_fit, names_in
+from cli_processes import Osda
+from opensetda.cli.main import main
+
+TINY = (
+    *("--finetune", "--checkpoint-every", "0", "--set", "steps=2"),
+    *("--set", "optimiser.iterations_per_epoch=2", "--set", "optimiser.first_step_epochs=1"),
+    *("--set", "optimiser.epochs_per_step=1", "--set", "ranking.draws=1"),
+)
+
+
+@pytest.fixture(scope="module")
+def tuned(pictures, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    assert main(image_fit(pictures, folder / "run", *TINY)) == 0
+    return folder
+
+
+def test_the_run_holds_the_backbone_that_learned(tuned, pictures):
+    from safetensors.torch import load_file
+
+    from opensetda.backbones.model import load_backbone
+    from opensetda.runs.folder import RunFolder
+
+    assert names_in(tuned) == ["run"]
+    settings = json.loads((tuned / "run" / "settings.json").read_text())
+    assert settings["backbone"]["finetuned"] is True
+    assert settings["preset"] == "finetune"
+    learned = load_file(tuned / "run" / "backbone.safetensors")
+    begun = load_backbone(RunFolder.open(tuned / "run").recipe()).state_dict()
+    assert learned.keys() == begun.keys()
+    changed = [name for name in learned if not learned[name].equal(begun[name])]
+    assert len(changed) > len(learned) / 4
+
+
+def test_later_images_are_labelled_with_the_tuned_backbone(tuned, pictures, tmp_path, capsys):
+    out = tmp_path / "labels.parquet"
+    arguments = [str(pictures / "street"), "--out", str(out), "--overwrite"]
+    assert main(["predict", str(tuned / "run"), *arguments]) == 0
+    later = pyarrow.parquet.read_table(out)
+    run = pyarrow.parquet.read_table(tuned / "run" / "predictions.parquet")
+    agree = [a == b for a, b in zip(later["label"], run["label"], strict=True)]
+    assert sum(agree) >= 0.8 * len(agree)
+    # And not with the one it began with.
+    weights = tuned / "run" / "backbone.safetensors"
+    whole = weights.read_bytes()
+    try:
+        weights.write_bytes(whole[:99])
+        assert main(["predict", str(tuned / "run"), *arguments]) == 2
+        assert "backbone.safetensors: damaged" in capsys.readouterr().err
+        weights.unlink()
+        assert main(["predict", str(tuned / "run"), *arguments]) == 2
+        assert "backbone.safetensors: missing" in capsys.readouterr().err
+    finally:
+        weights.write_bytes(whole)
+
+
+def test_killed_and_resumed_it_comes_to_the_same_bits(tuned, pictures, tmp_path):
+    run = Osda(tmp_path, *image_fit(pictures, tmp_path / "run", *TINY), moment="step-001")
+    assert run.send()[0] == -signal.SIGKILL
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert names_in(tmp_path) == ["run"]
+    for name in ("predictions.parquet", "backbone.safetensors", "model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tuned / "run" / name).read_bytes(), name

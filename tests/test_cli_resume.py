@@ -1,0 +1,299 @@
+"""A run that is broken off anywhere: what stays, and that `osda resume` ends in the same bits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from cli_helpers import FIT, OPENNESS, QUICK_IMAGES, blobs, image_fit, names_in
+from cli_processes import READING, Osda
+from opensetda.cli.main import main
+
+FIT_PGL = (
+    *(*FIT[:-2], *OPENNESS),
+    *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--checkpoint-every", "0"),
+)
+SAME = ("predictions.parquet", "model.safetensors", "steps.parquet", "estimates.json")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Tables, and the run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    X, y = blobs(0)
+    known = y != "horse"
+    np.savez(folder / "source.npz", X=X[known], y=y[known])
+    np.savez(folder / "target.npz", X=blobs(1)[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main([*FIT_PGL]) == 0
+    return folder
+
+
+@pytest.fixture
+def place(undisturbed, tmp_path, monkeypatch):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name in ("source.npz", "target.npz"):
+        shutil.copy(undisturbed / name, folder / name)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def assert_same(run, expected, names=SAME):
+    for name in names:
+        assert (run / name).read_bytes() == (expected / name).read_bytes(), name
+
+
+def left_behind(place):
+    return place / "run.unfinished"
+
+
+def kill(place, *arguments, **moment):
+    code, text = Osda(place, *arguments, **moment).send()
+    assert code == -signal.SIGKILL, text
+
+
+@pytest.mark.parametrize(
+    ("moment", "before"),
+    [("step-001", True), ("latest", False), ("step-002", True), ("step-003", False)],
+)
+def test_killed_at_any_moment_it_ends_in_the_same_bits(place, undisturbed, capsys, moment, before):
+    kill(place, *FIT_PGL, moment=moment, before=before)
+    assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
+    assert main(["resume", "run"]) == 0
+    assert "going on with" in capsys.readouterr().err
+    assert_same(place / "run", undisturbed / "run")
+    assert names_in(place) == ["run", "source.npz", "target.npz"]
+
+
+def test_killed_again_and_again(place, undisturbed):
+    kill(place, *FIT_PGL, moment="latest")
+    for moment in ("latest", "step-002"):
+        kill(place, "resume", "run", moment=moment)
+    # Who gives the other folder means the same run.
+    assert main(["resume", "run.unfinished"]) == 0
+    assert_same(place / "run", undisturbed / "run")
+    assert names_in(place) == ["run", "source.npz", "target.npz"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_was_learned_is_kept_after_a_signal(place, undisturbed, number, code):
+    got, text = Osda(place, *FIT_PGL, moment="step-002").send(number)
+    assert got == code, text
+    last = text.splitlines()[-1]
+    assert "hat was learned is kept, go on with 'osda resume run'" in last
+    if number == signal.SIGINT:
+        assert last.startswith("error: interrupted; what was learned")
+    assert "Traceback" not in text
+    assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
+    assert main(["resume", "run"]) == 0
+    assert_same(place / "run", undisturbed / "run")
+
+
+def test_nothing_is_kept_of_a_run_that_had_learned_nothing(place):
+    arguments = [*FIT_PGL[:3], "--out", "deep/er/run", "--checkpoint-every", "0"]
+    code, text = Osda(place, *arguments, moment="step-001", before=True).send(signal.SIGINT)
+    assert code == 130, text
+    assert text.splitlines()[-1] == "error: interrupted; nothing was written"
+    assert names_in(place) == ["source.npz", "target.npz"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (MemoryError(), "out of memory"),
+    ],
+)
+def test_a_failure_after_the_training_keeps_what_was_learned(
+    place, undisturbed, capsys, monkeypatch, error, words
+):
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("opensetda.runs.writing.environment", fail)
+        assert main([*FIT_PGL]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2] == "What was learned is kept, go on with 'osda resume run'"
+    assert words in lines[-1]
+    assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
+    assert main(["resume", "run"]) == 0
+    assert_same(place / "run", undisturbed / "run")
+
+
+# what cannot go on, and what need not ---------------------------------------------------------
+
+
+def error_of(capsys):
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert err.count("error:") == 1
+    return err.splitlines()[-1]
+
+
+@pytest.fixture
+def interrupted(place, monkeypatch):
+    """A run that is unfinished, with all steps learned, by a failure that costs no process."""
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("opensetda.runs.writing.environment", fail)
+        assert main([*FIT_PGL]) == 1
+    return place
+
+
+def test_a_changed_input_is_named_and_nothing_lost(interrupted, undisturbed, capsys):
+    place, whole = interrupted, (interrupted / "source.npz").read_bytes()
+    kept = names_in(left_behind(place) / "checkpoints")
+    capsys.readouterr()
+    (place / "source.npz").rename(place / "away.npz")
+    assert main(["resume", "run"]) == 2
+    assert error_of(capsys).startswith("error: source.npz: no such file")
+    with np.load("away.npz") as arrays:
+        np.savez("source.npz", X=arrays["X"] + 1, y=arrays["y"])
+    (place / "away.npz").unlink()
+    assert main(["resume", "run"]) == 2
+    error = error_of(capsys)
+    assert error.startswith("error: source.npz: the source has changed since the run began")
+    assert "osda fit ... --overwrite" in error
+    # It was a mistake, or a disk that was not there: all is well again.
+    assert names_in(left_behind(place) / "checkpoints") == kept
+    (place / "source.npz").write_bytes(whole)
+    assert main(["resume", "run"]) == 0
+    assert_same(place / "run", undisturbed / "run")
+
+
+def test_resume_from_another_folder(interrupted, undisturbed, monkeypatch):
+    monkeypatch.chdir("/")
+    assert main(["resume", str(interrupted / "run")]) == 0
+    assert_same(interrupted / "run", undisturbed / "run")
+
+
+def test_fit_does_not_start_over_unless_told(interrupted, undisturbed, capsys):
+    capsys.readouterr()
+    assert main([*FIT_PGL]) == 2
+    error = error_of(capsys)
+    assert "run.unfinished: a run that was interrupted" in error
+    assert "go on with 'osda resume run', or add --overwrite" in error
+    assert main([*FIT_PGL, "--overwrite", "--seed", "1"]) == 0
+    assert names_in(interrupted) == ["run", "source.npz", "target.npz"]
+    settings = json.loads((interrupted / "run" / "settings.json").read_text())
+    assert settings["seed"] == 1
+
+
+def test_a_complete_run_needs_no_resume(interrupted, capsys):
+    place = interrupted
+    # Killed after the run came to its place, before the unfinished one was removed.
+    shutil.copytree(left_behind(place), place / "copy")
+    assert main(["resume", "run"]) == 0
+    shutil.move(place / "copy", left_behind(place))
+    before = (place / "run" / "environment.json").read_bytes()
+    for _ in range(2):
+        capsys.readouterr()
+        assert main(["resume", "run"]) == 0
+        assert capsys.readouterr().out == "run is complete: nothing to resume.\n"
+        assert names_in(place) == ["run", "source.npz", "target.npz"]
+    assert (place / "run" / "environment.json").read_bytes() == before
+
+
+def test_an_older_run_in_its_place_is_replaced_by_the_resumed_one(place, undisturbed):
+    assert main([*FIT, *OPENNESS]) == 0
+    old = (place / "run" / "predictions.csv").read_bytes()
+    kill(place, *FIT_PGL, "--overwrite", moment="step-001")
+    assert (place / "run" / "predictions.csv").read_bytes() == old
+    assert main(["resume", "run"]) == 0
+    assert_same(place / "run", undisturbed / "run")
+
+
+def test_what_came_to_its_place_meanwhile_is_not_lost(interrupted, capsys):
+    (interrupted / "run").mkdir()
+    (interrupted / "run" / "thesis.docx").write_text("years of work")
+    capsys.readouterr()
+    assert main(["resume", "run"]) == 2
+    assert "'thesis.docx'" in error_of(capsys)
+    assert (interrupted / "run" / "thesis.docx").read_text() == "years of work"
+    assert left_behind(interrupted).is_dir()
+
+
+def test_two_at_a_time_are_one_too_many(place, undisturbed, capsys):
+    at_work = Osda(place, *FIT_PGL, moment="latest")
+    for arguments in (["resume", "run"], [*FIT_PGL, "--overwrite"]):
+        assert main(arguments) == 2
+        assert "run.unfinished: another process is at work on it" in error_of(capsys)
+    assert at_work.process.is_alive()
+    assert at_work.send()[0] == -signal.SIGKILL
+    assert main(["resume", "run"]) == 0
+    assert_same(place / "run", undisturbed / "run")
+
+
+def test_nothing_to_resume(place, capsys):
+    assert main(["resume", "run"]) == 2
+    assert error_of(capsys) == (
+        "error: run: no such run, nor run.unfinished; make one with 'osda fit'"
+    )
+    (place / "run").mkdir()
+    assert main(["resume", "run"]) == 2
+    assert "run: not a run folder" in error_of(capsys)
+
+
+def change_request(change):
+    def damage(folder):
+        request = json.loads((folder / "request.json").read_text())
+        change(request)
+        (folder / "request.json").write_text(json.dumps(request))
+
+    return damage
+
+
+def cut(name):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:40])
+
+
+DAMAGES = {
+    "cut": (cut("request.json"), "request.json: damaged ("),
+    "stranger": (change_request(lambda r: r.update(format="x")), "not the request of a run"),
+    "version": (change_request(lambda r: r.update(version=9)), "version 9 is not 1"),
+    "seed": (change_request(lambda r: r["request"].update(seed="x")), "damaged (seed: "),
+    "missing": (change_request(lambda r: r["request"].pop("source")), "damaged (source: "),
+    "setting": (change_request(lambda r: r["request"].update(changes={"stepz": "1"})), "'stepz'"),
+    "method": (change_request(lambda r: r["request"].update(method="magic")), "'magic'"),
+    "inputs": (cut("inputs.json"), "inputs.json: damaged ("),
+    "checkpoint": (cut("checkpoints/latest.safetensors"), "latest.safetensors: damaged ("),
+}
+
+
+def test_damaged_files_are_named(interrupted, capsys):
+    shutil.copytree(left_behind(interrupted), interrupted / "whole")
+    capsys.readouterr()
+    for case, (damage, words) in DAMAGES.items():
+        shutil.rmtree(left_behind(interrupted))
+        shutil.copytree(interrupted / "whole", left_behind(interrupted))
+        damage(left_behind(interrupted))
+        assert main(["resume", "run"]) == 2, case
+        assert words in error_of(capsys), case
+        assert left_behind(interrupted).is_dir(), case
+        assert "run" not in names_in(interrupted), case
+
+
+# images ------------------------------------------------------------------------------------
+
+
+def test_killed_while_it_read_images(pictures, tmp_path, monkeypatch):
+    """What is computed with other images, or found in the cache, is the same to the last bit."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    arguments = image_fit(pictures, "run", *QUICK_IMAGES, "--cache", "cache")
+    kill(folder, *arguments, moment=READING)
+    assert names_in(folder) == ["cache", "run.unfinished"]
+    assert main(["resume", "run"]) == 0
+    resumed = (folder / "run" / "predictions.parquet").read_bytes()
+    assert resumed == (pictures / "run" / "predictions.parquet").read_bytes()

@@ -1,0 +1,384 @@
+"""Image files to features: right, in order, once each, whatever is broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from opensetda.backbones import engine as engine_module
+from opensetda.backbones import extraction as extraction_module
+from opensetda.backbones import file_digests, onnx_engine
+from opensetda.backbones.cache import FeatureCache
+from opensetda.backbones.extraction import Extraction, Extractor, extract
+from opensetda.backbones.model import load_backbone
+from opensetda.backbones.networks import build_network
+from opensetda.backbones.preprocess import load_image, normalise
+from opensetda.backbones.recipe import Recipe
+from opensetda.backbones.registry import resolve
+from opensetda.errors import InputError
+
+TINY = "timm:test_efficientnet"
+
+
+def make_recipe(folder: Path, name: str = TINY) -> Recipe:
+    torch.manual_seed(0)
+    path = folder / f"{name.partition(':')[2]}.safetensors"
+    state = build_network(name.removeprefix("timm:"), 160).state_dict()
+    save_file({key: value.contiguous() for key, value in state.items()}, path)
+    return resolve(name, path, size=32)
+
+
+def make_images(folder: Path, n: int) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(n):
+        # Smooth, so that JPEG keeps it; different, so that rows in the wrong order are found.
+        small = rng.integers(0, 256, (4, 5, 3)).astype(np.uint8)
+        path = folder / f"{number:03}.{'jpg' if number % 2 else 'png'}"
+        Image.fromarray(small).resize((50, 40)).save(path)
+        paths.append(str(path))
+    return paths
+
+
+def eager(recipe: Recipe, paths: list[str]) -> np.ndarray:
+    images = torch.stack([load_image(path, recipe.preprocessing) for path in paths])
+    with torch.no_grad():
+        return load_backbone(recipe)(normalise(images, recipe.preprocessing)).numpy()
+
+
+def run(recipe: Recipe, paths: list[str], folder: Path | None, **options: object) -> Extraction:
+    if folder is None:
+        return extract(recipe, paths, paths, **options)
+    with FeatureCache(folder, recipe.key, recipe.width) as cache:
+        return extract(recipe, paths, paths, cache, **options)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Recipe:
+    return make_recipe(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory) -> list[str]:
+    return make_images(tmp_path_factory.mktemp("images"), 30)
+
+
+@pytest.mark.parametrize("engine", ["onnx", "torch", "auto"])
+def test_features_are_those_of_eager_torch_in_order(recipe, paths, engine):
+    extraction = run(recipe, paths, None, engine=engine)
+    assert extraction.engine == ("torch" if engine == "torch" else "onnx")
+    assert not extraction.warnings
+    assert extraction.rows.tolist() == list(range(30))
+    expected = eager(recipe, paths)
+    assert onnx_engine.relative_difference(extraction.X, expected) < 1e-3
+    assert onnx_engine.relative_difference(extraction.X[::-1], expected) > 1e-2
+
+
+@pytest.mark.parametrize(
+    "name", ["timm:test_vit", "timm:test_convnext", "timm:test_resnet", "timm:test_byobnet"]
+)
+def test_other_kinds_of_networks_are_exported(tmp_path, paths, name):
+    recipe = make_recipe(tmp_path, name)
+    extraction = run(recipe, paths[:3], None, engine="onnx")
+    assert onnx_engine.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
+
+
+def test_the_embedded_backbone(paths):
+    recipe = resolve()
+    extraction = run(recipe, paths[:4], None)
+    assert extraction.engine == "onnx"
+    assert onnx_engine.relative_difference(extraction.X, eager(recipe, paths[:4])) < 1e-3
+
+
+def test_an_image_alone_has_the_features_it_has_in_company(recipe, paths):
+    together = run(recipe, paths, None).X
+    alone = run(recipe, paths[7:8], None).X
+    np.testing.assert_array_equal(together[7:8], alone)
+
+
+def test_torch_gets_its_threads_back(recipe, paths):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run(recipe, paths[:4], None, engine="torch")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+class TestBrokenImages:
+    def test_they_are_listed_and_the_rest_goes_on(self, recipe, paths, tmp_path):
+        cut = tmp_path / "cut.jpg"
+        cut.write_bytes(Path(paths[1]).read_bytes()[:300])
+        empty = tmp_path / "empty.png"
+        empty.touch()
+        broken = [str(cut), str(empty), str(tmp_path / "vanished.jpg")]
+        mixed = [paths[0], broken[0], paths[1], broken[1], broken[2], paths[2]]
+        for folder in (None, tmp_path / "cache", tmp_path / "cache"):
+            extraction = run(recipe, mixed, folder)
+            assert extraction.rows.tolist() == [0, 2, 5]
+            assert [b.path for b in extraction.broken] == broken
+            assert [b.reason for b in extraction.broken] == [
+                "cut short",
+                "empty file",
+                "no such file",
+            ]
+            expected = run(recipe, paths[:3], None).X
+            np.testing.assert_array_equal(extraction.X, expected)
+
+    def test_copies_of_a_broken_image_are_broken(self, recipe, tmp_path):
+        copies = [tmp_path / f"{number}.jpg" for number in range(5)]
+        for copy in copies:
+            copy.write_bytes(b"no image")
+        extraction = run(recipe, [str(copy) for copy in copies], None)
+        assert [b.reason for b in extraction.broken] == ["not an image"] * 5
+        assert extraction.X.shape == (0, recipe.width)
+
+    def test_names_of_them(self, recipe, tmp_path):
+        extraction = extract(recipe, ["a name"], [str(tmp_path / "gone.jpg")])
+        assert extraction.broken[0].id == "a name"
+
+
+class TestCache:
+    def test_second_run_reads_no_image(self, recipe, paths, tmp_path, monkeypatch):
+        monkeypatch.setattr(file_digests, "_SETTLED_NS", 0)
+        first = run(recipe, paths, tmp_path)
+        assert first.n_cached == 0
+
+        def refuse(path: str) -> bytes:
+            raise AssertionError(f"{path} was read")
+
+        monkeypatch.setattr(extraction_module, "read_content", refuse)
+        second = run(recipe, paths[::-1], tmp_path)
+        assert second.n_cached == 30
+        assert second.engine is None
+        np.testing.assert_array_equal(second.X, first.X[::-1])
+
+    def test_second_run_imports_no_network(self, recipe, paths, tmp_path):
+        expected = run(recipe, paths, tmp_path).X
+        code = (
+            "import sys; from pathlib import Path; import numpy as np\n"
+            "from opensetda.backbones.registry import resolve\n"
+            "from opensetda.backbones.cache import FeatureCache\n"
+            "from opensetda.backbones.extraction import extract\n"
+            f"memory, paths = Path({str(tmp_path)!r}), {paths!r}\n"
+            f"recipe = resolve({TINY!r}, {recipe.weights!r}, 32, memory)\n"
+            "with FeatureCache(memory, recipe.key, recipe.width) as cache:\n"
+            "    X = extract(recipe, paths, paths, cache).X\n"
+            "assert not {'torch', 'timm', 'onnxruntime', 'torchvision'} & set(sys.modules)\n"
+            "sys.stdout.buffer.write(X.tobytes())"
+        )
+        resolve(TINY, recipe.weights, 32, tmp_path)
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        assert done.stdout == expected.tobytes()
+
+    def test_content_counts_not_the_name(self, recipe, paths, tmp_path):
+        first = run(recipe, paths[:5], tmp_path / "cache")
+        copy = tmp_path / "copy.jpg"
+        copy.write_bytes(Path(paths[3]).read_bytes())
+        again = run(recipe, [str(copy)], tmp_path / "cache")
+        assert again.n_cached == 1
+        np.testing.assert_array_equal(again.X, first.X[3:4])
+
+    def test_a_changed_file_is_computed_again(self, recipe, paths, tmp_path):
+        path = tmp_path / "image.png"
+        path.write_bytes(Path(paths[0]).read_bytes())
+        first = run(recipe, [str(path)], tmp_path / "cache")
+        path.write_bytes(Path(paths[2]).read_bytes())
+        second = run(recipe, [str(path)], tmp_path / "cache")
+        assert second.n_cached == 0
+        assert not np.array_equal(first.X, second.X)
+
+    def test_a_file_that_changes_while_it_is_read(self, recipe, paths, tmp_path, monkeypatch):
+        monkeypatch.setattr(file_digests, "_SETTLED_NS", 0)
+        path = tmp_path / "image.png"
+        path.write_bytes(Path(paths[0]).read_bytes())
+
+        def read_and_change(name: str) -> bytes:
+            content = Path(name).read_bytes()
+            path.write_bytes(Path(paths[2]).read_bytes())
+            return content
+
+        with monkeypatch.context() as patch:
+            patch.setattr(extraction_module, "read_content", read_and_change)
+            run(recipe, [str(path)], tmp_path / "cache")
+        again = run(recipe, [str(path)], tmp_path / "cache")
+        np.testing.assert_array_equal(again.X, run(recipe, paths[2:3], None).X)
+
+    def test_identical_images_are_computed_once(self, recipe, paths, tmp_path, monkeypatch):
+        computed = []
+        original = Extractor.compute
+
+        def count(self, contents):
+            computed.extend(contents)
+            return original(self, contents)
+
+        monkeypatch.setattr(Extractor, "compute", count)
+        repeated = [paths[0]] * 40 + [paths[1]] * 40
+        extraction = run(recipe, repeated, tmp_path)
+        assert len(computed) == 2
+        assert (extraction.X[:40] == extraction.X[0]).all()
+        assert (extraction.X[40:] == extraction.X[40]).all()
+        assert not np.array_equal(extraction.X[0], extraction.X[40])
+
+    def test_only_what_is_missing_is_computed(self, recipe, paths, tmp_path):
+        run(recipe, paths[:10], tmp_path)
+        extraction = run(recipe, paths, tmp_path)
+        assert extraction.n_cached == 10
+        np.testing.assert_array_equal(extraction.X, run(recipe, paths, None).X)
+
+    def test_a_folder_that_cannot_be_written_costs_a_warning(self, recipe, paths, tmp_path):
+        (tmp_path / "file").touch()
+        extraction = run(recipe, paths[:3], tmp_path / "file")
+        assert len(extraction.X) == 3
+        assert any("cannot be kept" in warning for warning in extraction.warnings)
+
+
+class TestEngines:
+    def test_a_network_that_differs_is_not_used(self, recipe, paths, monkeypatch):
+        monkeypatch.setattr(onnx_engine, "TOLERANCE", -1.0)
+        extraction = run(recipe, paths[:3], None)
+        assert extraction.engine == "torch"
+        assert "differ from torch's" in extraction.warnings[0]
+        assert onnx_engine.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
+        with pytest.raises(InputError, match="differ"):
+            run(recipe, paths[:3], None, engine="onnx")
+
+    def test_a_network_that_cannot_be_exported(self, recipe, paths, monkeypatch):
+        def fail(*_, **__):
+            raise RuntimeError("no such operator")
+
+        monkeypatch.setattr(torch.onnx, "export", fail)
+        extraction = run(recipe, paths[:3], None)
+        assert extraction.engine == "torch"
+        assert "no such operator" in extraction.warnings[0]
+
+    def test_without_onnx_runtime(self, recipe, paths, monkeypatch):
+        monkeypatch.setattr(engine_module, "find_spec", lambda name: None)
+        extraction = run(recipe, paths[:3], None)
+        assert extraction.engine == "torch"
+        assert "opensetda[onnx]" in extraction.warnings[0]
+        with pytest.raises(InputError, match="not installed"):
+            run(recipe, paths[:3], None, engine="onnx")
+
+    def test_unknown_engine(self, recipe, paths):
+        with pytest.raises(InputError, match="'abacus'"):
+            run(recipe, paths[:3], None, engine="abacus")
+
+    def test_exported_networks_are_kept(self, recipe, paths, tmp_path, monkeypatch):
+        first = run(recipe, paths[:3], tmp_path)
+        monkeypatch.setattr(torch.onnx, "export", None)
+        second = run(recipe, paths[3:6], tmp_path)
+        assert first.engine == second.engine == "onnx"
+        assert not second.warnings
+
+    @pytest.mark.parametrize("file", ["network.onnx", "probe.npy"])
+    def test_a_damaged_exported_network_is_made_anew(self, recipe, paths, tmp_path, file):
+        run(recipe, paths[:3], tmp_path)
+        (kept,) = (tmp_path / "networks").rglob(file)
+        kept.write_bytes(kept.read_bytes()[:-50])
+        second = run(recipe, paths[3:6], tmp_path)
+        assert second.engine == "onnx"
+        assert "damaged" in second.warnings[0]
+        assert onnx_engine.relative_difference(second.X, eager(recipe, paths[3:6])) < 1e-3
+        assert not run(recipe, paths[6:9], tmp_path).warnings
+
+
+class TestExtractor:
+    def test_rows_and_reasons(self, recipe, paths, tmp_path):
+        some = [paths[0], str(tmp_path / "gone.jpg"), paths[1]]
+        with Extractor(recipe) as extractor:
+            features, reasons = extractor.features(some)
+            assert extractor.features([])[0].shape == (0, recipe.width)
+        assert reasons == [None, "no such file", None]
+        np.testing.assert_array_equal(features, run(recipe, paths[:2], None).X)
+
+    @pytest.mark.parametrize("engine", ["onnx", "torch"])
+    def test_fine_tuned_weights(self, recipe, paths, engine, tmp_path):
+        backbone = load_backbone(recipe)
+        state = {n: v * 1.1 for n, v in backbone.state_dict().items()}
+        backbone.load_state_dict(state)
+        pixels = torch.stack([load_image(path, recipe.preprocessing) for path in paths[:2]])
+        with torch.no_grad():
+            expected = backbone(normalise(pixels, recipe.preprocessing)).numpy()
+        plain = run(recipe, paths[:2], tmp_path).X
+        with Extractor(recipe, engine, state, tmp_path) as extractor:
+            features, _ = extractor.features(paths[:2])
+        assert onnx_engine.relative_difference(features, expected) < 1e-3
+        assert onnx_engine.relative_difference(features, plain) > 1e-2
+
+    def test_streaming_holds_few_images(self, recipe, paths):
+        asked = 0
+
+        def endless() -> Iterator[str]:
+            nonlocal asked
+            while True:
+                asked += 1
+                yield paths[asked % len(paths)]
+
+        with Extractor(recipe) as extractor:
+            stream = extractor.stream(endless())
+            for _ in range(100):
+                path, outcome = next(stream)
+                assert not isinstance(outcome, str)
+            stream.close()
+        assert asked <= 100 + 8 * (4 * len(os.sched_getaffinity(0)) + 1)
+        assert path == paths[100 % len(paths)]
+
+    def test_errors_of_the_network_are_not_lost(self, paths, recipe):
+        Path(recipe.weights).rename(recipe.weights + ".away")
+        try:
+            with Extractor(recipe) as extractor, pytest.raises(InputError, match="no such file"):
+                extractor.features(paths)
+        finally:
+            Path(recipe.weights + ".away").rename(recipe.weights)
+
+
+def test_progress_counts_every_image(recipe, paths, tmp_path):
+    told = []
+    mixed = [*paths, paths[0], str(tmp_path / "gone.jpg")]
+    run(recipe, mixed, tmp_path, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (32, 32)
+    assert told == sorted(told)
+    told.clear()
+    run(recipe, paths, tmp_path, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (30, 30)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from opensetda.backbones import cache
+cache.FLUSHED_ROWS = 4
+from opensetda.backbones.recipe import Recipe
+from test_extraction import run
+def tell(done, total):
+    if done >= 17:
+        import os, signal
+        os.kill(os.getpid(), signal.SIGKILL)
+run(Recipe.from_dict({recipe!r}), {paths!r}, Path({folder!r}), progress=tell)
+"""
+
+
+def test_killed_in_the_middle_the_next_run_goes_on(recipe, paths, tmp_path):
+    tests = str(Path(__file__).parent)
+    code = KILLED.format(
+        tests=tests, recipe=recipe.to_dict(), paths=paths, folder=str(tmp_path / "cache")
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert done.returncode == -9
+    extraction = run(recipe, paths, tmp_path / "cache")
+    assert extraction.n_cached >= 12
+    assert not extraction.warnings
+    np.testing.assert_array_equal(extraction.X, run(recipe, paths, None).X)

@@ -1,0 +1,91 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from opensetda import InputError
+from opensetda.runs import files
+from runs_helpers import names_in
+
+
+def test_a_new_file_replaces_the_old_one_only_when_complete(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("old")
+
+    def interrupted():
+        with files.new_file(path) as aside:
+            assert aside.suffix == ".csv"
+            aside.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    with files.new_file(path) as aside:
+        aside.write_text("new")
+    assert path.read_text() == "new"
+    assert names_in(tmp_path) == ["labels.csv"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit])
+def test_a_new_folder_leaves_nothing_behind(tmp_path, error):
+    def interrupted():
+        with files.new_folder(tmp_path / "deep" / "er" / "run") as aside:
+            (aside / "half").write_text("")
+            raise error
+
+    with pytest.raises(error):
+        interrupted()
+    assert names_in(tmp_path) == []
+
+
+def test_an_old_folder_stays_until_the_new_one_is_complete(tmp_path):
+    run = tmp_path / "run"
+    for content in ("old", "new"):
+        with files.new_folder(run) as aside:
+            (aside / "content").write_text(content)
+            if content == "new":
+                assert (run / "content").read_text() == "old"
+    assert (run / "content").read_text() == "new"
+    assert names_in(tmp_path) == ["run"]
+
+
+def test_an_old_folder_comes_back_if_the_new_one_cannot_be_moved(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "content").write_text("old")
+    rename = type(run).rename
+
+    def fail_once(self, target):
+        if target == run and "partial" in self.name and (self / "new").exists():
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(type(run), "rename", fail_once)
+
+    def blocked():
+        with files.new_folder(run) as aside:
+            (aside / "new").write_text("")
+
+    with pytest.raises(OSError, match="No space"):
+        blocked()
+    assert names_in(tmp_path) == ["run"]
+    assert (run / "content").read_text() == "old"
+
+
+def test_a_place_that_cannot_be_written_is_found_before_training(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file, not a folder"):
+        files.check_writable(tmp_path / "file" / "run")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InputError, match="no permission"):
+        files.check_writable(tmp_path / "run")
+
+
+def test_what_json_cannot_hold_is_made_plain():
+    value = {"loss": {"node": np.float32(0.5), "edge": float("nan")}, 3: (np.int64(1), None, "x")}
+    assert files.plain(value) == {"loss": {"node": 0.5, "edge": None}, "3": [1, None, "x"]}
