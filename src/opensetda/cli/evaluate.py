@@ -104,8 +104,9 @@ def _read_truth(
     from opensetda.data.tables import TableColumns, read_truth
 
     label = label_column or folder.column("label")
-    if folder.has_images:
-        columns = ImageColumns(path=id_column, label=label)
+    # A manifest may name its columns as others do, or as the one of 'osda fit' did.
+    for path in (id_column, folder.column("path")) if folder.has_images else ():
+        columns = ImageColumns(path=path, label=label)
         if is_image_data(labels, columns):
             return read_image_truth(labels, columns)
     return read_truth(

@@ -118,8 +118,10 @@ def _build(
     if not request.images.finetune or data.recipe is None:
         return build(), None
     from opensetda.backbones.finetuning import FineTunedImages
+    from opensetda.backbones.memory import keep_freed_memory
     from opensetda.backbones.model import load_backbone
 
+    keep_freed_memory()
     backbone = load_backbone(data.recipe)
     return build(images=FineTunedImages(backbone, data.image_paths)), backbone
 

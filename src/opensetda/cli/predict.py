@@ -97,7 +97,7 @@ def predict(
 
     check_writable(out)
     folder = RunFolder.open(run)
-    columns = ImageColumns(path=path_column, root=images_root)
+    columns = ImageColumns(path=path_column or folder.column("path"), root=images_root)
     images = [path for path in paths if is_image_data(path, columns)]
     if images and not folder.has_images:
         raise InputError(

@@ -171,7 +171,11 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
             "source": _image_record(kept[0], features[:n_source]),
             "target": _image_record(kept[1], features[n_source:]),
         },
-        columns={"label": request.tables.label, "id": IMAGE_ID},
+        columns={
+            "label": request.tables.label,
+            "id": IMAGE_ID,
+            "path": request.tables.path,
+        },
         feature_names=None,
         summary=(
             f"source: {len(kept[0]):,} images of {len(kept[0].class_counts())} classes, "
