@@ -1,4 +1,4 @@
-"""Parts of `benchmarks/images.py` that train: accuracy, fine-tuning, iterations, crashes, memory."""
+"""Parts of `benchmarks/images.py` that train or label: each runs `osda` as its users would."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ TUNED = [
     *("--finetune", "--set", "finetune.flip=false"),
     *("--set", "optimiser.iterations_per_epoch=15"),
 ]
-# What the paper trains: Office-Home with ResNet-50 (C = 25, B = 2), VisDA-17 with VGG-19 (C = 6, B = 8).
+# What the paper trains: Office-Home with ResNet-50 (25 classes, B = 2) and VisDA-17 with VGG-19
+# (6 classes, B = 8).
 PAPER = {"resnet50": ("paper-office-home", 25), "vgg19": ("paper-visda", 6)}
 KILLS = 20
 

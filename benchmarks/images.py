@@ -1,8 +1,13 @@
-"""Images: how fast they become features, and what a second run costs before it trains.
+"""Images: accuracy, speed, fine-tuning, crashes, memory.
 
-    python benchmarks/images.py extraction      # about 2 minutes on 2 quiet cores
-    python benchmarks/images.py second-fit      # about 2 minutes
-    python benchmarks/images.py                 # all parts
+    python benchmarks/images.py                 # all parts, about half an hour on 2 quiet cores
+    python benchmarks/images.py extraction      # how fast files become features
+    python benchmarks/images.py second-fit      # what a second run costs before it trains
+    python benchmarks/images.py accuracy        # Office-31 images against its features
+    python benchmarks/images.py finetuning      # digits, frozen and fine-tuned
+    python benchmarks/images.py iterations      # one of the paper's ResNet-50 and VGG-19
+    python benchmarks/images.py crashes         # 20 times kill -9, then resume
+    python benchmarks/images.py memory          # osda predict on 1,000 and 10,000 images
 
 `extraction` alternates the plain eager network on pre-decoded tensors (batches of 32, the
 usual memory format, all cores) with ours from JPEG files to cached features, so that the
@@ -32,6 +37,8 @@ from typing import Any
 import numpy as np
 import torch
 
+import image_training as training
+from office31 import DATA as FEATURES
 from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extraction import extract
 from opensetda.backbones.extractor import usable_cores
@@ -224,6 +231,17 @@ PARTS: dict[str, Part] = {
         lambda given: measure_second_fit(given.data, "amazon", "webcam"),
         show_second_fit,
     ),
+    "accuracy": (
+        lambda given: training.measure_accuracy(given.data, given.features),
+        training.show_accuracy,
+    ),
+    "finetuning": (
+        lambda given: training.measure_finetuning(given.every),
+        training.show_finetuning,
+    ),
+    "iterations": (lambda given: training.measure_iterations(), training.show_iterations),
+    "crashes": (lambda given: training.measure_crashes(), training.show_crashes),
+    "memory": (lambda given: training.measure_memory(given.data), training.show_memory),
 }
 
 
@@ -235,6 +253,8 @@ def main() -> None:
     parser.add_argument("--domain", default="webcam", help="folder below DATA for 'extraction'")
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--features", type=Path, default=FEATURES, help="features of Office-31")
+    parser.add_argument("--every", type=int, default=5, help="'finetuning': share of the digits")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     unknown = set(arguments.parts) - set(PARTS)

@@ -48,7 +48,7 @@ def fit_copied(pictures, *more):
 
 def labels_of(run, column="label"):
     table = pyarrow.parquet.read_table(run / "predictions.parquet")
-    return dict(zip(table["id"].to_pylist(), table[column].to_pylist(), strict=True))
+    return dict(zip(table["path"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
 def error_of(capsys):
@@ -134,8 +134,8 @@ def test_names_of_the_targets_class_folders_change_nothing(place, pictures):
             shutil.copy(pictures / "street" / path, target / f"{prefix}{name}" / path)
         assert main(image_fit(pictures, out, *QUICK_IMAGES, target=target)) == 0
         table = pyarrow.parquet.read_table(out / "predictions.parquet")
-        assert all(name.startswith(prefix) for name in table["id"].to_pylist())
-        outcomes.append(table.drop(["id"]))
+        assert all(name.startswith(prefix) for name in table["path"].to_pylist())
+        outcomes.append(table.drop(["path"]))
         assert "black" not in (out / "settings.json").read_text()
     assert outcomes[0] == outcomes[1]
 
@@ -214,7 +214,7 @@ def test_broken_images_are_listed_and_left_out(copied, pictures, capsys):
     break_images(copied)
     assert main(fit_copied(pictures)) == 0
     out, err = capsys.readouterr()
-    assert "warning: 3 images cannot be read and are left out" in err
+    assert "warning: 3 images cannot be read: left out" in err
     assert "Left out 3 broken images: run/broken.csv" in out
     assert "source: 24 images of 4 classes, target: 29 images" in err
     broken = pyarrow.csv.read_csv("run/broken.csv").to_pydict()

@@ -68,7 +68,7 @@ def test_labels_are_those_of_the_run(place, pictures, predict):
     rows = read("l.parquet")
     assert list(rows[0]) == [*COLUMNS, "top_1", "p_top_1", "top_2", "p_top_2"]
     run = pyarrow.parquet.read_table(pictures / "run" / "predictions.parquet")
-    assert [os.path.basename(row["path"]) for row in rows] == run["id"].to_pylist()  # noqa: PTH119
+    assert [os.path.basename(row["path"]) for row in rows] == run["path"].to_pylist()  # noqa: PTH119
     # Judged one by one they are, but for a few on the border.
     labels = zip([row["label"] for row in rows], run["label"].to_pylist(), strict=True)
     assert sum(later == first for later, first in labels) >= 27
@@ -77,7 +77,7 @@ def test_labels_are_those_of_the_run(place, pictures, predict):
 def test_alone_as_in_company_and_in_parts(place, predict, monkeypatch):
     assert predict("new", "--out", "all.parquet") == 0
     company = read("all.parquet")
-    monkeypatch.setattr("opensetda.cli.predict._PART", 3)
+    monkeypatch.setattr("opensetda.runs.labelling.PART", 3)
     first, second = company[0]["path"], company[4]["path"]
     for name, paths in [("one", [first]), ("two", [second, first]), ("parts", ["new"])]:
         assert predict(*paths, "--out", f"{name}.parquet") == 0

@@ -13,11 +13,11 @@ import pytest
 from opensetda import InputError, ProgressiveClassMeans
 from opensetda.cli import console
 from opensetda.cli.main import main
+from opensetda.files import write_json
 from opensetda.openness import OpennessReport
 from opensetda.report import curves
 from opensetda.report.curves import draw_curves
 from opensetda.runs import folder
-from opensetda.runs.files import write_json
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.writing import check_destination

@@ -10,10 +10,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from opensetda import InputError
+from opensetda import InputError, files
 from opensetda.data.tables import TruthTable
 from opensetda.report.curves import draw_curves
-from opensetda.runs import files, folder
+from opensetda.runs import folder
 from opensetda.runs.evaluation import evaluate_run
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable

@@ -54,9 +54,9 @@ def read(path):
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet", ".JSON"])
 def test_parts_add_up_to_the_whole(tmp_path, table, suffix, top_k):
     whole, parts = tmp_path / f"whole{suffix}", tmp_path / f"parts{suffix}"
-    with PredictionWriter(whole, "path", top_k) as writer:
+    with PredictionWriter(whole, top_k) as writer:
         writer.write(table)
-    with PredictionWriter(parts, "path", top_k) as writer:
+    with PredictionWriter(parts, top_k) as writer:
         for start in range(0, 11, 4):
             writer.write(part(table, slice(start, start + 4)))
     if suffix != ".parquet":

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from opensetda.backbones.model import ImageBackbone, load_backbone
 from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.errors import InputError
-from opensetda.runs.files import new_folder
+from opensetda.files import new_folder
 
 TOLERANCE = 1e-3
 """Largest relative difference between exported and eager features of the probe images."""

@@ -157,6 +157,11 @@ def new_table(title: str, columns: Mapping[str, str]) -> Table:
     return table
 
 
+def counted(number: int, noun: str) -> str:
+    """Return "1 image" or "2,000 images"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def percent(value: float | None) -> str:
     """Return a share as a percentage with one digit; a dash where it is not defined."""
     return DASH if value is None or value != value else f"{100 * value:.1f}"

@@ -133,7 +133,7 @@ def digits(
       osda fit digits/mnist digits/scikit-learn --out run --image-size 64
     """
     from opensetda.data.digits import write_image_folders
-    from opensetda.runs.files import check_writable, new_folder
+    from opensetda.files import check_writable, new_folder
 
     if folder.exists():
         raise InputError(f"{folder}: exists already; choose another name")
@@ -224,7 +224,7 @@ def _write_unreadable(found: BenchmarkCheck, path: Path) -> None:
     import csv
 
     from opensetda.data.image_lists import printable
-    from opensetda.runs.files import check_writable, new_file
+    from opensetda.files import check_writable, new_file
 
     check_writable(path)
     with new_file(path) as aside, aside.open("w", encoding="utf-8", newline="") as stream:

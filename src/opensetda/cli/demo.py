@@ -63,8 +63,8 @@ def demo(
     Nothing is downloaded. Compares three methods and leaves the run folder of PGL.
     """
     from opensetda.data.digits import load_digits_task
+    from opensetda.files import new_folder, plain, write_json
     from opensetda.runs.evaluation import evaluate_targets
-    from opensetda.runs.files import new_folder, plain, write_json
     from opensetda.runs.folder import COMPARISON, CURVES, METRICS
     from opensetda.runs.writing import check_destination
 

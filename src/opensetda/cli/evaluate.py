@@ -56,9 +56,9 @@ def evaluate(
     is no class of the source counts as unknown. Writes metrics.json and
     curves.png into the run folder.
     """
+    from opensetda.files import file_record
     from opensetda.report.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_run
-    from opensetda.runs.files import file_record
     from opensetda.runs.folder import CURVES, METRICS, RunFolder
 
     folder = RunFolder.open(run)

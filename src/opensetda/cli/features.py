@@ -79,7 +79,7 @@ def features(
     """
     _check_out(out, overwrite)
     from opensetda.data.images import ImageColumns
-    from opensetda.runs.files import check_writable, new_file
+    from opensetda.files import check_writable, new_file
 
     check_writable(out)
     folder = cache_folder(cache, no_cache)
@@ -176,7 +176,7 @@ def _write(path: Path, images: ImageList, extraction: Extraction) -> None:
 
 
 def _show_result(extraction: Extraction, images: ImageList, out: Path) -> None:
-    from opensetda.runs.files import new_file
+    from opensetda.files import new_file
     from opensetda.runs.writing import write_broken
 
     broken_list = out.with_name(f"{out.name}.broken.csv")

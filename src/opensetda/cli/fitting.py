@@ -59,7 +59,7 @@ def carry_out(run: UnfinishedRun) -> None:
 
 
 def _carry_out(run: UnfinishedRun) -> None:
-    from opensetda.runs.files import new_folder
+    from opensetda.files import new_folder
     from opensetda.runs.writing import write_run
 
     request = run.request
@@ -70,7 +70,7 @@ def _carry_out(run: UnfinishedRun) -> None:
     for line in data.notes:
         console.note(line)
     if data.broken:
-        console.warn(f"{len(data.broken):,} images cannot be read and are left out")
+        console.warn(f"{console.counted(len(data.broken), 'image')} cannot be read: left out")
     console.note(data.summary)
     with console.progress_listener(request.method) as listener:
         classifier, own = _build(request, data, run, listener)
@@ -179,9 +179,11 @@ def _show_result(classifier: OpenSetClassifier, out: Path, data: FitData, second
     console.show(console.label_counts(labels, classifier.unknown_label))
     console.show_estimates(classifier)
     target = Path(data.inputs["target"]["path"]).name
-    console.say(f"Labelled {len(labels):,} {data.noun} of {target} in {seconds:.1f} s.")
+    many = console.counted(len(labels), data.noun)
+    console.say(f"Labelled {many} of {target} in {seconds:.1f} s.")
     if data.broken:
-        console.say(f"Left out {len(data.broken):,} broken images: {out / BROKEN}")
+        many = console.counted(len(data.broken), "broken image")
+        console.say(f"Left out {many}: {out / BROKEN}")
     later = "FILE" if data.recipe is None else "PATHS"
     console.say(f"  labels   {out / 'predictions.csv'}")
     console.say(f"  curves   {out / 'curves.png'}")

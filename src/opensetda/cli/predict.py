@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".csv", ".json", ".parquet")
 _TOP_K = 5
-# Images whose features are in memory at a time.
-_PART = 512
 
 
 def predict(
@@ -92,7 +88,7 @@ def predict(
     _check_out(out, overwrite)
     from opensetda.data.image_lists import ImageColumns
     from opensetda.data.images import is_image_data
-    from opensetda.runs.files import check_writable
+    from opensetda.files import check_writable
     from opensetda.runs.folder import RunFolder
 
     check_writable(out)
@@ -123,61 +119,38 @@ def _predict_images(
     top_k: int,
     strict: bool,
 ) -> None:
-    import numpy as np
-
-    from opensetda.backbones.extraction import Broken, Extractor
     from opensetda.cli.counting import counting_progress
-    from opensetda.data.image_lists import printable
     from opensetda.data.images import iterate_images
-    from opensetda.runs.files import new_file
-    from opensetda.runs.fit_data import IMAGE_ID
-    from opensetda.runs.predictions import PredictionTable, PredictionWriter
+    from opensetda.files import new_file
+    from opensetda.runs.labelling import label_images
+    from opensetda.runs.predictions import PredictionWriter
     from opensetda.runs.writing import write_broken
 
-    model = folder.model()
     total = sum(1 for _ in iterate_images(paths, columns))
-    counts: Counter[str] = Counter()
-    broken: list[Broken] = []
-    broken_list = out.with_name(f"{out.name}.broken.csv")
-    names = (path for _, path in iterate_images(paths, columns))
     with (
         counting_progress("predict") as progress,
-        Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,
         new_file(out) as aside,
-        PredictionWriter(aside, IMAGE_ID, top_k) as writer,
+        PredictionWriter(aside, top_k) as writer,
     ):
-        done = 0
-        while part := list(islice(names, _PART)):
-            features, reasons = extractor.features(part)
-            for path, reason in zip(part, reasons, strict=True):
-                if reason is not None and strict:
-                    raise InputError(
-                        f"{path}: {reason}; repair or remove it, or leave out --strict"
-                    )
-                if reason is not None:
-                    broken.append(Broken(path, path, reason))
-            read = zip(part, reasons, strict=True)
-            ids = [printable(path) for path, reason in read if reason is None]
-            if ids:
-                table = PredictionTable.of_samples(model, features, np.array(ids, dtype=np.str_))
-                counts.update(table.labels.tolist())
-                writer.write(table)
-            done += len(part)
-            progress(done, total)
+        names = (path for _, path in iterate_images(paths, columns))
+        counts, broken, warnings = label_images(
+            folder, names, writer, strict, lambda done: progress(done, total)
+        )
         if not counts:
             raise InputError(
-                f"{paths[0]}: none of the {done:,} images can be read; the first is "
-                f"{broken[0].path} ({broken[0].reason})"
+                f"{paths[0]}: none of the {total:,} images can be read; the first is "
+                f"{broken[0].id} ({broken[0].reason})"
             )
-    for warning in extractor.warnings:
+    for warning in warnings:
         console.warn(warning)
+    broken_list = out.with_name(f"{out.name}.broken.csv")
     broken_list.unlink(missing_ok=True)
     if broken:
         with new_file(broken_list) as aside:
             write_broken(aside, broken)
-        console.warn(f"{len(broken):,} images cannot be read: {broken_list}")
+        console.warn(f"{console.counted(len(broken), 'image')} cannot be read: {broken_list}")
     console.show(console.label_counts(counts, folder.unknown_label))
-    console.say(f"Labelled {counts.total():,} images.")
+    console.say(f"Labelled {console.counted(counts.total(), 'image')}.")
     console.say(f"  labels   {out}")
 
 
@@ -191,7 +164,7 @@ def _predict_table(
     drop: list[str] | None,
 ) -> None:
     from opensetda.data.tables import TableColumns, read_samples
-    from opensetda.runs.files import new_file
+    from opensetda.files import new_file
     from opensetda.runs.predictions import PredictionTable, PredictionWriter
 
     model = folder.model()
@@ -205,7 +178,7 @@ def _predict_table(
         path, model.n_features_in_, folder.feature_names(), columns, usual_id=folder.column("id")
     )
     table = PredictionTable.of_samples(model, samples.X, samples.ids)
-    with new_file(out) as aside, PredictionWriter(aside, top_k=top_k) as writer:
+    with new_file(out) as aside, PredictionWriter(aside, top_k) as writer:
         writer.write(table)
     console.show(console.label_counts(table.labels.tolist(), folder.unknown_label))
     console.say(f"Labelled {len(table):,} rows of {path.name}.")

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from opensetda.errors import InputError
+from opensetda.files import new_file
 from opensetda.pgl.checkpoints import Record
-from opensetda.runs.files import new_file
 
 _VALUES = "values"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ from opensetda.data.image_lists import ImageColumns
 from opensetda.data.images import ImageList, is_image_data, read_image_domains
 from opensetda.data.tables import FeatureTable, TableColumns, read_domains
 from opensetda.errors import InputError
-from opensetda.runs.files import file_record, near
+from opensetda.files import file_record, near
+from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import FitRequest, TableOptions
 
 if TYPE_CHECKING:
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
     from opensetda.backbones.recipe import Recipe
 
 CountingProgress = Callable[[int, int], None]
-
-# What the id of an image is called, in predictions and in manifests.
-IMAGE_ID = "path"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class FitData:
     columns: dict[str, Any]
     feature_names: tuple[str, ...] | None
     summary: str
-    noun: str = "rows"
+    noun: str = "row"
     recipe: Recipe | None = None
     image_paths: tuple[str, ...] = ()
     broken: list[Broken] = field(default_factory=list)
@@ -84,17 +83,25 @@ def is_image_request(request: FitRequest) -> bool:
             f"{images} holds images, but {rows} is a feature table; both must be of one kind "
             "('osda features' makes tables of images)"
         )
-    options = request.images
-    given = {
+    options, columns_given = request.images, request.tables
+    for_images = {
         "--backbone": options.backbone,
         "--weights": options.weights,
         "--image-size": options.size,
         "--strict": options.strict,
         "--finetune": options.finetune,
+        "--images-root": columns_given.root,
     }
-    wrong = [name for name, value in given.items() if value]
-    if not kinds[0] and wrong:
-        raise InputError(f"{wrong[0]}: {domains[0]} is a feature table; this option is for images")
+    for_tables = {
+        "--id-column": columns_given.id,
+        "--drop": columns_given.drop,
+        "--features-key": columns_given.features != TableOptions().features,
+    }
+    is_for, what = ("tables", "images") if kinds[0] else ("images", "a feature table")
+    for name, value in (for_tables if kinds[0] else for_images).items():
+        if value:
+            hint = "" if kinds[0] else " (a manifest's further columns need --path-column)"
+            raise InputError(f"{name}: {domains[0]} is {what}; this option is for {is_for}{hint}")
     return kinds[0]
 
 
@@ -144,14 +151,13 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
     source, target = read_image_domains(near(request.source), near(request.target), columns)
     folder = None if options.cache is None else Path(options.cache)
     recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
-    cache = None if folder is None else FeatureCache(folder, recipe.key, recipe.width)
-    extraction = extract(
-        recipe,
-        [*source.ids.tolist(), *target.ids.tolist()],
-        [*source.paths, *target.paths],
-        cache,
-        progress,
-    )
+    ids = [*source.ids.tolist(), *target.ids.tolist()]
+    paths = [*source.paths, *target.paths]
+    with ExitStack() as stack:
+        cache = None
+        if folder is not None:
+            cache = stack.enter_context(FeatureCache(folder, recipe.key, recipe.width))
+        extraction = extract(recipe, ids, paths, cache, progress)
     if options.strict and extraction.broken:
         first = extraction.broken[0]
         raise InputError(
@@ -182,7 +188,7 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
             f"target: {len(kept[1]):,} images, {recipe.width:,} features of {recipe.backbone} "
             f"({extraction.n_cached:,} from the cache, {extraction.seconds:.1f} s)"
         ),
-        noun="images",
+        noun="image",
         recipe=recipe,
         image_paths=(*kept[0].paths, *kept[1].paths),
         # For a file that is read from anywhere.

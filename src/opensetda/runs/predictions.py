@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _PREDICTED_ROWS = 8192
 _ROUNDED_DIGITS = 6
 
+# What the column is called that names images, in predictions and in manifests.
+IMAGE_ID = "path"
+
 # "p_unknown" but "p:bike": no class name can collide with the other columns.
 _CLASS_PREFIX = "p:"
 
@@ -42,6 +45,8 @@ class PredictionTable:
         The known classes.
     unknown_label : str
         What unknowns are called.
+    id_name : str
+        What the column of the ids is called: "id", of images "path".
     """
 
     ids: npt.NDArray[Any]
@@ -51,6 +56,7 @@ class PredictionTable:
     proba: npt.NDArray[np.float64]
     classes: tuple[str, ...]
     unknown_label: str = "unknown"
+    id_name: str = "id"
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -64,7 +70,9 @@ class PredictionTable:
         return np.asarray(self.proba[np.arange(len(self)), columns])
 
     @classmethod
-    def of_targets(cls, classifier: OpenSetClassifier, ids: npt.NDArray[Any] | None) -> Self:
+    def of_targets(
+        cls, classifier: OpenSetClassifier, ids: npt.NDArray[Any] | None, id_name: str = "id"
+    ) -> Self:
         """Return the labels of the targets that were in `fit`."""
         return cls(
             ids=row_numbers(len(classifier.transduction_)) if ids is None else ids,
@@ -74,6 +82,7 @@ class PredictionTable:
             proba=classifier.transduction_proba_,
             classes=_class_names(classifier),
             unknown_label=str(classifier.unknown_label),
+            id_name=id_name,
         )
 
     @classmethod
@@ -82,6 +91,7 @@ class PredictionTable:
         classifier: OpenSetClassifier,
         X: npt.NDArray[np.float32],
         ids: npt.NDArray[Any] | None,
+        id_name: str = "id",
     ) -> Self:
         """Label later samples, a chunk at a time.
 
@@ -105,22 +115,21 @@ class PredictionTable:
             proba=np.concatenate(parts),
             classes=_class_names(classifier),
             unknown_label=str(classifier.unknown_label),
+            id_name=id_name,
         )
 
-    def to_arrow(self, id_name: str = "id", top_k: int | None = None) -> Any:
+    def to_arrow(self, top_k: int | None = None) -> Any:
         """Return a pyarrow table.
 
         Parameters
         ----------
-        id_name : str
-            What the column of the ids is called.
         top_k : int, optional
             Give the so many likeliest of the classes and unknown, instead of a column a class.
         """
         import pyarrow as pa
 
         columns: dict[str, Any] = {
-            id_name: pa.array(self.ids.tolist(), pa.string()),
+            self.id_name: pa.array(self.ids.tolist(), pa.string()),
             "label": pa.array(self.labels.tolist(), pa.string()),
             "confidence": self.confidence,
             "p_unknown": self.proba[:, -1],
@@ -155,12 +164,13 @@ class PredictionTable:
         try:
             proba = [table[_CLASS_PREFIX + name].to_numpy() for name in classes]
             return cls(
-                ids=np.array(table["id"].to_pylist(), dtype=np.str_),
+                ids=np.array(table[0].to_pylist(), dtype=np.str_),
                 labels=np.array(table["label"].to_pylist(), dtype=np.str_),
                 known_scores=table["known_score"].to_numpy(),
                 nearest=np.array(table["nearest_class"].to_pylist(), dtype=np.str_),
                 proba=np.column_stack([*proba, table["p_unknown"].to_numpy()]),
                 classes=classes,
+                id_name=table.column_names[0],
             )
         except KeyError as error:
             raise InputError(f"{path}: damaged (no column {error}); fit again") from None
@@ -174,12 +184,12 @@ class PredictionWriter:
     path : Path
         Ends in ``.csv`` (rounded to six digits, for people), ``.json`` (a list of objects,
         rounded, too) or ``.parquet`` (every bit).
-    id_name, top_k
+    top_k : int, optional
         See `PredictionTable.to_arrow`.
     """
 
-    def __init__(self, path: Path, id_name: str = "id", top_k: int | None = None) -> None:
-        self.path, self.id_name, self.top_k = path, id_name, top_k
+    def __init__(self, path: Path, top_k: int | None = None) -> None:
+        self.path, self.top_k = path, top_k
         self._writer: Any = None
 
     def __enter__(self) -> Self:
@@ -191,7 +201,7 @@ class PredictionWriter:
 
     def write(self, table: PredictionTable) -> None:
         """Add rows."""
-        rows = table.to_arrow(self.id_name, self.top_k)
+        rows = table.to_arrow(self.top_k)
         if self.path.suffix.lower() != ".parquet":
             rows = _rounded(rows)
         if self._writer is None:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from opensetda.errors import InputError
-from opensetda.runs.checkpoints import FolderCheckpoints
-from opensetda.runs.files import (
+from opensetda.files import (
     check_writable,
     is_partial,
     near,
@@ -23,6 +22,7 @@ from opensetda.runs.files import (
     read_json,
     write_json,
 )
+from opensetda.runs.checkpoints import FolderCheckpoints
 from opensetda.runs.folder import SETTINGS
 from opensetda.runs.request import FitRequest
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from opensetda.data.image_lists import printable
 from opensetda.errors import InputError
-from opensetda.runs.files import check_writable, plain, write_json
+from opensetda.files import check_writable, plain, write_json
 from opensetda.runs.folder import (
     BACKBONE,
     BROKEN,
@@ -160,7 +160,7 @@ def write_run(
     """
     from safetensors.numpy import save
 
-    from opensetda.runs.predictions import PredictionTable
+    from opensetda.runs.predictions import IMAGE_ID, PredictionTable
 
     state, arrays = classifier.get_state()
     write_json(folder / MODEL, {"feature_names": record.feature_names, "state": state})
@@ -178,7 +178,8 @@ def write_run(
     lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
     (folder / HISTORY).write_text("".join(lines), encoding="utf-8")
     write_json(folder / ESTIMATES, _estimates(classifier, state))
-    predictions = PredictionTable.of_targets(classifier, ids)
+    id_name = "id" if record.backbone is None else IMAGE_ID
+    predictions = PredictionTable.of_targets(classifier, ids, id_name)
     predictions.write(folder / PREDICTIONS)
     predictions.write(folder / PREDICTIONS_FOR_PEOPLE)
     _write_steps(folder / STEPS, predictions, step_labels(classifier))

@@ -7,8 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from opensetda import InputError
-from opensetda.runs import files
+from opensetda import InputError, files
 from runs_helpers import names_in
 
 
