@@ -7,7 +7,7 @@ NaN stands for "undefined on these samples", None for "not asked for".
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import Any, Literal
@@ -17,13 +17,18 @@ import numpy.typing as npt
 
 from opensetda.calibration_error import expected_calibration_error
 from opensetda.errors import InputError
+from opensetda.metric_inputs import (
+    check_known_classes,
+    encode_labels,
+    label_list,
+    probability_rows,
+    score_vector,
+    unknown_classes_of,
+)
 
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
 Vector = npt.NDArray[np.float64]
-
-# Rows in single precision, or rounded in a file, do not sum to 1 exactly.
-_SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -166,41 +171,41 @@ def evaluate(
         prediction that is no possible answer, for scores that are not finite and for
         probabilities that are outside of [0, 1] or do not sum to 1.
     """
-    known = _labels(known_classes, "known_classes")
-    [unknown_label] = _labels([unknown_label], "unknown_label")
+    known = label_list(known_classes, "known_classes")
+    [unknown_label] = label_list([unknown_label], "unknown_label")
     index_of_known = {label: index for index, label in enumerate(known)}
-    _check_known_classes(known, index_of_known, unknown_label)
+    check_known_classes(known, index_of_known, unknown_label)
     n_known_classes = len(known)
 
-    truth = _labels(y_true, "y_true")
+    truth = label_list(y_true, "y_true")
     if not truth:
         raise InputError("y_true: there is no sample; give at least one true label")
-    unknown_classes = _unknown_classes(truth, index_of_known)
+    unknown_classes = unknown_classes_of(truth, index_of_known)
     index_of_true = index_of_known | {
         label: n_known_classes + index for index, label in enumerate(unknown_classes)
     }
     true_index = np.array([index_of_true[label] for label in truth], dtype=np.intp)
     is_unknown = true_index >= n_known_classes
 
-    predicted_index = _encode(
-        _labels(y_pred, "y_pred", len(truth)),
+    predicted_index = encode_labels(
+        label_list(y_pred, "y_pred", len(truth)),
         "y_pred",
         index_of_known | {unknown_label: n_known_classes},
         f"neither a known class nor the unknown label {unknown_label!r}; "
         "correct it, or add the class to known_classes",
     )
-    score = None if known_score is None else _scores(known_score, len(truth))
+    score = None if known_score is None else score_vector(known_score, len(truth))
     nearest_index = None
     if nearest_class is not None:
-        nearest_index = _encode(
-            _labels(nearest_class, "nearest_class", len(truth)),
+        nearest_index = encode_labels(
+            label_list(nearest_class, "nearest_class", len(truth)),
             "nearest_class",
             index_of_known,
             "not a known class; give the class the sample would get if nothing were rejected",
         )
     answer_probability = None
     if probabilities is not None:
-        answer_probability = _probabilities(probabilities, (len(truth), n_known_classes + 1))
+        answer_probability = probability_rows(probabilities, (len(truth), n_known_classes + 1))
 
     per_class = _class_rows(true_index, predicted_index, known, unknown_classes, unknown_label)
     known_rows, unknown_rows = per_class[:n_known_classes], per_class[n_known_classes:]
@@ -315,135 +320,3 @@ def _json_value(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     return str(value)
-
-
-# checks -------------------------------------------------------------------------------------
-
-
-def _labels(values: Any, name: str, expected: int | None = None) -> list[Hashable]:
-    """Copy labels into a list of plain Python values, of which `expected` must be there."""
-    try:
-        # tolist, not np.asarray: numpy would turn the number 3 beside "unknown" into "3".
-        labels = values.tolist() if hasattr(values, "tolist") else list(values)
-        labels = [label.tolist() if hasattr(label, "tolist") else label for label in labels]
-    except TypeError:
-        raise InputError(
-            f"{name}: expected a list of labels, got {type(values).__name__}"
-        ) from None
-    for row, label in enumerate(labels):
-        if not isinstance(label, Hashable):
-            raise InputError(
-                f"{name}: row {row} is {label!r}; give one label a row, in a flat list"
-            )
-    if expected is not None and len(labels) != expected:
-        raise InputError(
-            f"{name}: {len(labels)} rows, but y_true has {expected}; "
-            "give one value for each true label, in the same order"
-        )
-    return labels
-
-
-def _check_known_classes(
-    known: list[Hashable], index_of_known: Mapping[Hashable, int], unknown_label: Hashable
-) -> None:
-    if not known:
-        raise InputError("known_classes: there is none; give the classes of the source")
-    for index, label in enumerate(known):
-        if _is_missing(label):
-            raise InputError(f"known_classes: row {index} is {label!r}; give classes only")
-        if index_of_known[label] != index:
-            raise InputError(f"known_classes: {label!r} is there twice; give each class once")
-    if unknown_label in index_of_known:
-        raise InputError(f"unknown_label={unknown_label!r} is a known class; choose another")
-
-
-def _unknown_classes(
-    truth: list[Hashable], index_of_known: Mapping[Hashable, int]
-) -> list[Hashable]:
-    """Return the true classes that are not known ones, sorted."""
-    known_by_text = {str(label): label for label in index_of_known}
-    found = set()
-    for row, label in enumerate(truth):
-        if label in index_of_known or label in found:
-            continue
-        if _is_missing(label):
-            raise InputError(
-                f"y_true: row {row} has no label ({label!r}); leave the row out of the evaluation"
-            )
-        # Counting the text '3' as unknown because the class is the number 3 would go unnoticed.
-        if str(label) in known_by_text:
-            raise InputError(
-                f"y_true: row {row} is {label!r} ({type(label).__name__}), but the known class is "
-                f"{known_by_text[str(label)]!r} ({type(known_by_text[str(label)]).__name__}); "
-                "give both as the same type"
-            )
-        found.add(label)
-    return _sorted_labels(found)
-
-
-def _sorted_labels(labels: set[Any]) -> list[Hashable]:
-    try:
-        return sorted(labels)
-    except TypeError:  # numbers beside text
-        return sorted(labels, key=lambda label: (type(label).__name__, str(label)))
-
-
-def _is_missing(label: Any) -> bool:
-    # NaN and NaT differ from themselves; comparing pandas' NA gives NA, which is not True.
-    return label is None or (label == label) is not True
-
-
-def _encode(
-    labels: list[Hashable], name: str, index_of: Mapping[Hashable, int], complaint: str
-) -> IntArray:
-    for row, label in enumerate(labels):
-        if label not in index_of:
-            raise InputError(f"{name}: row {row} is {label!r}, {complaint}")
-    return np.array([index_of[label] for label in labels], dtype=np.intp)
-
-
-def _scores(values: Any, expected: int) -> Vector:
-    try:
-        score = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("known_score: not all are numbers; give one number a sample") from None
-    if score.shape != (expected,):
-        raise InputError(
-            f"known_score: expected {expected} numbers, one for each true label, "
-            f"got shape {score.shape}"
-        )
-    finite = np.isfinite(score)
-    if not finite.all():
-        row = int(finite.argmin())
-        raise InputError(
-            f"known_score: row {row} is {score[row]}; give finite numbers, higher for surer known"
-        )
-    return score
-
-
-def _probabilities(values: Any, expected: tuple[int, int]) -> npt.NDArray[np.float64]:
-    try:
-        rows = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            "probabilities: not all are numbers; give a row a sample, a column a class"
-        ) from None
-    if rows.shape != expected:
-        raise InputError(
-            f"probabilities: expected shape {expected}, a row for each true label and a column "
-            f"for each known class, then unknown, got shape {rows.shape}"
-        )
-    inside = (rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)
-    if not inside.all():
-        row, column = np.argwhere(~inside)[0]
-        raise InputError(
-            f"probabilities: row {row} has {rows[row, column]}; give finite numbers in [0, 1]"
-        )
-    totals = rows.sum(axis=1)
-    whole = np.abs(totals - 1) <= _SUM_TOLERANCE
-    if not whole.all():
-        row = int(whole.argmin())
-        raise InputError(
-            f"probabilities: row {row} sums to {totals[row]:.6g}; give rows that sum to 1"
-        )
-    return np.minimum(rows, 1)
