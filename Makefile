@@ -20,7 +20,7 @@ test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n logical --cov --cov-report=term
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/office31.py --ablations

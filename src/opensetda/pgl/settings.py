@@ -285,10 +285,11 @@ _PAPER: dict[str, Any] = {
 }
 
 # Ours, for a backbone that learns: it needs a larger rate than an adapter that begins as the
-# identity, and a step on the source alone. What its own scores say of the share of unknowns
-# is not to be trusted (see the estimator), nor the step that would be kept by it.
+# identity, a step on the source alone, and the loss of the classes. What its own scores say of
+# the share of unknowns is not to be trusted (see the estimator), nor the step kept by it.
 _FINETUNE: dict[str, Any] = {
-    "optimiser.backbone_rate": 3e-5,
+    "losses.node": 1.0,
+    "optimiser.backbone_rate": 1e-4,
     "optimiser.first_step_epochs": 1,
     "stopping.band": 1,
 }

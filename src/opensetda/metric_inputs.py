@@ -1,0 +1,147 @@
+"""What is given to the metrics, checked: an `InputError` names the argument and the row."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+
+# Rows in single precision, or rounded in a file, do not sum to 1 exactly.
+_SUM_TOLERANCE = 1e-3
+
+
+def label_list(values: Any, name: str, expected: int | None = None) -> list[Hashable]:
+    """Copy labels into a list of plain Python values, of which `expected` must be there."""
+    try:
+        # tolist, not np.asarray: numpy would turn the number 3 beside "unknown" into "3".
+        labels = values.tolist() if hasattr(values, "tolist") else list(values)
+        labels = [label.tolist() if hasattr(label, "tolist") else label for label in labels]
+    except TypeError:
+        raise InputError(
+            f"{name}: expected a list of labels, got {type(values).__name__}"
+        ) from None
+    for row, label in enumerate(labels):
+        if not isinstance(label, Hashable):
+            raise InputError(
+                f"{name}: row {row} is {label!r}; give one label a row, in a flat list"
+            )
+    if expected is not None and len(labels) != expected:
+        raise InputError(
+            f"{name}: {len(labels)} rows, but y_true has {expected}; "
+            "give one value for each true label, in the same order"
+        )
+    return labels
+
+
+def check_known_classes(
+    known: list[Hashable], index_of_known: Mapping[Hashable, int], unknown_label: Hashable
+) -> None:
+    """Raise an `InputError` unless the known classes can be told apart, and from unknown."""
+    if not known:
+        raise InputError("known_classes: there is none; give the classes of the source")
+    for index, label in enumerate(known):
+        if _is_missing(label):
+            raise InputError(f"known_classes: row {index} is {label!r}; give classes only")
+        if index_of_known[label] != index:
+            raise InputError(f"known_classes: {label!r} is there twice; give each class once")
+    if unknown_label in index_of_known:
+        raise InputError(f"unknown_label={unknown_label!r} is a known class; choose another")
+
+
+def unknown_classes_of(
+    truth: list[Hashable], index_of_known: Mapping[Hashable, int]
+) -> list[Hashable]:
+    """Return the true classes that are not known ones, sorted."""
+    known_by_text = {str(label): label for label in index_of_known}
+    found = set()
+    for row, label in enumerate(truth):
+        if label in index_of_known or label in found:
+            continue
+        if _is_missing(label):
+            raise InputError(
+                f"y_true: row {row} has no label ({label!r}); leave the row out of the evaluation"
+            )
+        # Counting the text '3' as unknown because the class is the number 3 would go unnoticed.
+        if str(label) in known_by_text:
+            raise InputError(
+                f"y_true: row {row} is {label!r} ({type(label).__name__}), but the known class is "
+                f"{known_by_text[str(label)]!r} ({type(known_by_text[str(label)]).__name__}); "
+                "give both as the same type"
+            )
+        found.add(label)
+    return _sorted_labels(found)
+
+
+def _sorted_labels(labels: set[Any]) -> list[Hashable]:
+    try:
+        return sorted(labels)
+    except TypeError:  # numbers beside text
+        return sorted(labels, key=lambda label: (type(label).__name__, str(label)))
+
+
+def _is_missing(label: Any) -> bool:
+    # NaN and NaT differ from themselves; comparing pandas' NA gives NA, which is not True.
+    return label is None or (label == label) is not True
+
+
+def encode_labels(
+    labels: list[Hashable], name: str, index_of: Mapping[Hashable, int], complaint: str
+) -> npt.NDArray[np.intp]:
+    """Return the number of each label."""
+    for row, label in enumerate(labels):
+        if label not in index_of:
+            raise InputError(f"{name}: row {row} is {label!r}, {complaint}")
+    return np.array([index_of[label] for label in labels], dtype=np.intp)
+
+
+def score_vector(values: Any, expected: int) -> npt.NDArray[np.float64]:
+    """Return known scores, one a sample, all finite."""
+    try:
+        score = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("known_score: not all are numbers; give one number a sample") from None
+    if score.shape != (expected,):
+        raise InputError(
+            f"known_score: expected {expected} numbers, one for each true label, "
+            f"got shape {score.shape}"
+        )
+    finite = np.isfinite(score)
+    if not finite.all():
+        row = int(finite.argmin())
+        raise InputError(
+            f"known_score: row {row} is {score[row]}; give finite numbers, higher for surer known"
+        )
+    return score
+
+
+def probability_rows(values: Any, expected: tuple[int, int]) -> npt.NDArray[np.float64]:
+    """Return rows of probabilities, of which each sums to 1."""
+    try:
+        rows = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            "probabilities: not all are numbers; give a row a sample, a column a class"
+        ) from None
+    if rows.shape != expected:
+        raise InputError(
+            f"probabilities: expected shape {expected}, a row for each true label and a column "
+            f"for each known class, then unknown, got shape {rows.shape}"
+        )
+    inside = (rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)
+    if not inside.all():
+        row, column = np.argwhere(~inside)[0]
+        raise InputError(
+            f"probabilities: row {row} has {rows[row, column]}; give finite numbers in [0, 1]"
+        )
+    totals = rows.sum(axis=1)
+    whole = np.abs(totals - 1) <= _SUM_TOLERANCE
+    if not whole.all():
+        row = int(whole.argmin())
+        raise InputError(
+            f"probabilities: row {row} sums to {totals[row]:.6g}; give rows that sum to 1"
+        )
+    return np.minimum(rows, 1)

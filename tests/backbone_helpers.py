@@ -1,0 +1,26 @@
+"""Tiny networks of timm with weights of their own, for the tests of the backbones."""
+
+from __future__ import annotations
+
+import torch
+
+from opensetda.backbones.model import load_backbone
+from opensetda.backbones.networks import build_network
+from opensetda.backbones.recipe import Recipe
+
+TINY = "timm:test_efficientnet"
+VIT = "timm:test_vit"
+
+
+def tiny_state(name: str = TINY, size: int = 160) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    network = build_network(name.removeprefix("timm:"), size, n_classes=5)
+    return {key: value.contiguous() for key, value in network.state_dict().items()}
+
+
+def same_features(recipe: Recipe, state: dict[str, torch.Tensor]) -> bool:
+    images = torch.rand(2, 3, recipe.preprocessing.size, recipe.preprocessing.size)
+    network = build_network(recipe.timm_name, recipe.preprocessing.size)
+    network.load_state_dict(state, strict=False)
+    with torch.no_grad():
+        return torch.equal(load_backbone(recipe)(images), network.eval()(images))
