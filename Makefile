@@ -27,6 +27,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/openness.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/images.py
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict

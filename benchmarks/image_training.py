@@ -234,7 +234,12 @@ def measure_crashes() -> dict[str, Any]:
 def _predictions(run: Path) -> dict[str, bytes]:
     return {
         name: (run / name).read_bytes()
-        for name in ("predictions.parquet", "steps.parquet", "model.safetensors")
+        for name in (
+            "predictions.parquet",
+            "steps.parquet",
+            "model.safetensors",
+            "backbone.safetensors",
+        )
     }
 
 

@@ -15,12 +15,14 @@ from safetensors.torch import save_file
 from torch import nn
 
 from backbone_helpers import TINY, VIT, tiny_state
-from opensetda.backbones.model import ImageBackbone, load_backbone, load_classifier
+from opensetda.backbones.model import ImageBackbone, load_backbone
 from opensetda.backbones.networks import ask_timm, build_network
 from opensetda.backbones.preprocess import load_image, normalise, resize_image
 from opensetda.backbones.recipe import Preprocessing, Recipe
-from opensetda.backbones.registry import BACKBONES, resolve
+from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE, resolve
+from opensetda.backbones.states import load_state, read_state, rename_in_order
 from opensetda.backbones.torchvision_import import import_timm
+from opensetda.backbones.weights import EMBEDDED, find_weights
 from opensetda.errors import InputError
 
 
@@ -163,16 +165,11 @@ class TestModel:
         names = {n for n, p in backbone.named_parameters() if p.requires_grad}
         assert names == {f"network.pre_logits.fc{i}.{p}" for i in "12" for p in ("weight", "bias")}
         assert len(backbone.trainable_parameters()) == 4
-        assert backbone.set_grad_checkpointing() is False
 
     def test_everything_else_trains(self, weights):
         backbone = load_backbone(resolve(TINY, weights))
         assert len(backbone.trainable_parameters()) == len(list(backbone.parameters()))
-        assert backbone.set_grad_checkpointing() is True
         assert not backbone.training
-
-    def test_no_checkpointing_where_a_network_has_none(self, weights):
-        assert ImageBackbone(nn.Linear(2, 2), resolve()).set_grad_checkpointing() is False
 
     def test_fine_tuned_state_takes_the_place_of_the_weights(self, weights):
         recipe = resolve(TINY, weights)
@@ -271,7 +268,11 @@ def photographs() -> dict[str, tuple[Path, set[int]]]:
 
 @pytest.fixture(scope="module")
 def classifier() -> nn.Module:
-    return load_classifier()
+    spec = BACKBONES[DEFAULT_BACKBONE]
+    path = find_weights(DEFAULT_BACKBONE, spec, EMBEDDED).path
+    network = build_network(spec.timm_name, spec.preprocessing.size, n_classes=1000)
+    load_state(network, rename_in_order(read_state(path), network.state_dict(), path), path)
+    return network.eval()
 
 
 @pytest.mark.parametrize("name", ["cat", "coffee", "rocket", "temple", "flower"])

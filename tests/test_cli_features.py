@@ -11,6 +11,8 @@ import pytest
 
 from opensetda.cli.counting import counting_progress
 from opensetda.cli.main import main
+from opensetda.cli.options import check_new_file
+from opensetda.errors import InputError
 from test_extraction import TINY, make_images, make_recipe
 
 
@@ -45,6 +47,21 @@ def test_npz_of_class_folders(folder, network, tmp_path, capsys):
         assert file["classes"].tolist() == ["mug", "pen"]
         assert file["y"].tolist() == [0] * 6 + [1] * 6
         assert file["paths"][0] == "mug/mug 000.png"
+
+
+def test_npz_holds_numbers_and_text_alone(folder, network, tmp_path, monkeypatch):
+    saved, save = {}, np.savez
+
+    def savez(file, **arrays):
+        # As in numpy 1.26, where every keyword is the name of an array.
+        saved.update(arrays)
+        save(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", savez)
+    out = tmp_path / "photos.npz"
+    assert main(["features", str(folder), "--out", str(out), *network]) == 0
+    kinds = {name: np.asarray(array).dtype.kind for name, array in saved.items()}
+    assert kinds == {"X": "f", "paths": "U", "y": "i", "classes": "U"}
 
 
 def test_second_time_comes_from_the_cache(folder, network, tmp_path, capsys):
@@ -149,6 +166,26 @@ def test_wrong_use_is_one_line(folder, tmp_path, arguments, message, capsys, mon
     error = capsys.readouterr().err
     assert message in error
     assert error.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    ("suffixes", "endings"),
+    [
+        ((".csv",), ".csv"),
+        ((".npz", ".parquet"), ".npz or .parquet"),
+        ((".csv", ".json", ".parquet"), ".csv, .json or .parquet"),
+    ],
+)
+def test_names_of_new_files(tmp_path, suffixes, endings):
+    with pytest.raises(InputError) as caught:
+        check_new_file("--out", Path("x.doc"), suffixes, overwrite=True)
+    assert str(caught.value) == f"--out x.doc: the name must end in {endings}"
+    path = tmp_path / f"there{suffixes[0].upper()}"
+    check_new_file("--out", path, suffixes, overwrite=False)
+    path.touch()
+    check_new_file("--out", path, suffixes, overwrite=True)
+    with pytest.raises(InputError, match="exists already"):
+        check_new_file("--out", path, suffixes, overwrite=False)
 
 
 def test_progress_without_a_terminal_is_sparse(capsys, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 
@@ -72,3 +73,11 @@ def test_killed_and_resumed_it_comes_to_the_same_bits(tuned, pictures, tmp_path)
     assert names_in(tmp_path) == ["run"]
     for name in ("predictions.parquet", "backbone.safetensors", "model.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tuned / "run" / name).read_bytes(), name
+
+
+def test_features_of_another_backbone_are_refused(tuned, tmp_path, capsys):
+    np.savez(tmp_path / "frozen.npz", X=np.ones((2, 1280), dtype=np.float32))
+    arguments = [str(tmp_path / "frozen.npz"), "--out", str(tmp_path / "labels.csv")]
+    assert main(["predict", str(tuned / "run"), *arguments]) == 2
+    assert "was fine-tuned" in capsys.readouterr().err
+    assert not (tmp_path / "labels.csv").exists()

@@ -17,6 +17,7 @@ WRONG_PREDICTS = {
     "width": (["run", "wide.npz", "--out", "labels.csv"], "9 features, but the model has 4"),
     "id": (["run", "target.npz", "--out", "labels.csv", "--id-column", "z"], "no array 'z'"),
     "key": (["run", "target.npz", "--out", "labels.csv", "--features-key", "z"], "no array 'z'"),
+    "strict": (["run", "target.npz", "--out", "labels.csv", "--strict"], "is for images"),
 }
 
 

@@ -218,9 +218,16 @@ def test_what_came_to_its_place_meanwhile_is_not_lost(interrupted, capsys):
     (interrupted / "run" / "thesis.docx").write_text("years of work")
     capsys.readouterr()
     assert main(["resume", "run"]) == 2
-    assert "'thesis.docx'" in error_of(capsys)
+    assert error_of(capsys).startswith("error: run: has come to this place since the run began")
     assert (interrupted / "run" / "thesis.docx").read_text() == "years of work"
     assert left_behind(interrupted).is_dir()
+
+
+def test_overwrite_gives_up_nothing_before_the_data_is_read(interrupted, capsys):
+    kept = names_in(left_behind(interrupted) / "checkpoints")
+    arguments = [argument.replace("target.npz", "typo.npz") for argument in FIT_PGL]
+    assert main([*arguments, "--overwrite"]) == 2
+    assert names_in(left_behind(interrupted) / "checkpoints") == kept
 
 
 def test_two_at_a_time_are_one_too_many(place, undisturbed, capsys):

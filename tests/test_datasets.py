@@ -190,6 +190,20 @@ def test_a_broken_download(tmp_path, capsys):
     assert [row[1] for row in rows[1:]] == ["empty file", "not an image"]
 
 
+def test_a_list_that_is_there_is_not_overwritten(tmp_path, capsys):
+    root, mine = small_visda(tmp_path / "data"), tmp_path / "mine.csv"
+    mine.write_text("mine")
+    command = ["data", "check", "syn2real-o", str(root), "--no-decode", "--list", str(mine)]
+    assert main(command) == 2
+    expected = f"--list {mine}: exists already; choose another name or add --overwrite"
+    assert expected in capsys.readouterr().err
+    assert mine.read_text() == "mine"
+    assert main([*command, "--overwrite"]) == 0
+    assert mine.read_text() == "path,reason\n"
+    assert main([*command[:-1], str(tmp_path / "list.txt")]) == 2
+    assert "the name must end in .csv" in capsys.readouterr().err
+
+
 def test_counts_that_differ_and_a_domain_that_is_missing(tmp_path, capsys):
     for name in BENCHMARKS["office31"].classes:
         make(tmp_path, f"amazon/images/{name}/frame_0001.jpg")

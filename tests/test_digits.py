@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from opensetda import ProgressiveClassMeans, SourceOnly, evaluate
 from opensetda.data import digits
+from opensetda.data.decoding import decode_image
+from opensetda.data.images import read_image_domains, read_image_truth
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +92,14 @@ def test_table_of_the_features(task, images, directions, cell, source_only, clas
         classifier = method(openness=task.openness).fit(X, y, sample_domain=domain)
         hos = evaluate(task.target_truth, classifier.transduction_, classifier.classes_).hos
         assert 100 * hos == pytest.approx(expected, abs=0.3)
+
+
+def test_digits_as_image_folders(tmp_path):
+    source, target = read_image_domains(*digits.write_image_folders(tmp_path, every=50))
+    assert source.class_counts().keys() == set("01234")
+    assert len(target) == 36
+    truth = read_image_truth(tmp_path / "scikit-learn").labels
+    assert set(truth) == set("0123456789")
+    pixels = decode_image(target.paths[0])
+    row = int(Path(target.paths[0]).stem)
+    np.testing.assert_array_equal(pixels[..., 0], np.round(255 * digits.target_images()[row]))

@@ -479,7 +479,7 @@ def test_wrong_steps_of_the_class_means(make, task):
 # The paper, and what it leaves out in turn --------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"default"}))
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"default", "finetune"}))
 def test_the_papers_presets_run(make, task, preset):
     classifier = make("pgl", preset=preset, settings=SMALL_PAPER)
     classifier.fit(task.X, task.y, task.domain)

@@ -116,6 +116,35 @@ def test_torch_gets_its_threads_back(recipe, paths):
         torch.set_num_threads(before)
 
 
+THREADS = """
+import sys
+from opensetda.backbones.extraction import extract
+from opensetda.backbones.recipe import Recipe
+if {imported}:
+    import torch
+else:
+    assert "torch" not in sys.modules
+paths = {paths!r}
+assert extract(Recipe.from_dict({recipe!r}), paths, paths, engine="torch").engine == "torch"
+import torch
+print(torch.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_threads_that_nobody_had_asked_for_yet(recipe, paths, imported):
+    # A process of its own: here the main thread has long had a number of its own.
+    code = THREADS.format(imported=imported, recipe=recipe.to_dict(), paths=paths[:2])
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    counts = []
+    for command in ("import torch; print(torch.get_num_threads())", code):
+        done = subprocess.run(
+            [sys.executable, "-c", command], check=True, capture_output=True, env=environment
+        )
+        counts.append(int(done.stdout))
+    assert counts[0] == counts[1]
+
+
 class TestBrokenImages:
     def test_they_are_listed_and_the_rest_goes_on(self, recipe, paths, tmp_path):
         cut = tmp_path / "cut.jpg"
@@ -293,6 +322,15 @@ class TestEngines:
         assert onnx_engine.relative_difference(second.X, eager(recipe, paths[3:6])) < 1e-3
         assert not run(recipe, paths[6:9], tmp_path).warnings
 
+    @pytest.mark.parametrize("keep", [0, 5, 40, 100, 200])
+    def test_a_cut_probe_is_damage(self, recipe, paths, tmp_path, keep):
+        run(recipe, paths[:3], tmp_path)
+        (kept,) = (tmp_path / "networks").rglob("probe.npy")
+        kept.write_bytes(kept.read_bytes()[:keep])
+        _, warnings = onnx_engine.open_onnx_engine(recipe, memory=tmp_path)
+        assert "made anew" in warnings[0]
+        assert onnx_engine.open_onnx_engine(recipe, memory=tmp_path)[1] == []
+
 
 class TestExtractor:
     def test_rows_and_reasons(self, recipe, paths, tmp_path):
@@ -316,6 +354,13 @@ class TestExtractor:
             features, _ = extractor.features(paths[:2])
         assert onnx_engine.relative_difference(features, expected) < 1e-3
         assert onnx_engine.relative_difference(features, plain) > 1e-2
+
+    def test_fine_tuned_networks_do_not_pile_up(self, recipe, paths, tmp_path):
+        state = load_backbone(recipe).state_dict()
+        with Extractor(recipe, "onnx", state, tmp_path) as extractor:
+            extractor.features(paths[:1])
+            assert extractor.engine == "onnx"
+        assert not list(tmp_path.iterdir())
 
     def test_streaming_holds_few_images(self, recipe, paths):
         asked = 0

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 from opensetda.backbones import cache as cache_module
 from opensetda.backbones import file_digests
 from opensetda.backbones.cache import FeatureCache, default_cache_folder
-from opensetda.backbones.file_digests import FILE_NAME, FileDigests
+from opensetda.backbones.file_digests import FILE_NAME, FileDigests, read_digest
 
 WIDTH = 16
 
@@ -111,6 +112,32 @@ def test_a_segment_cut_short_is_ignored(tmp_path, keep):
     assert found.sum() == 10
     assert len(cache.warnings) == 1
     assert str(damaged) in cache.warnings[0]
+
+
+def test_no_byte_of_a_header_stops_a_run(tmp_path):
+    fill(tmp_path, range(10))
+    (path,) = segments(tmp_path)
+    whole = path.read_bytes()
+    second = whole.index(b"\x93NUMPY", 1)
+    places = [*range(128), *range(second, second + 128)]
+    rng = np.random.default_rng(0)
+    changes = [(int(rng.choice(places)), int(rng.integers(1, 256))) for _ in range(60)]
+    # An unclosed bracket, which only the tokenizer minds.
+    changes.append((whole.index(b")"), ord(")") ^ ord("(")))
+    digests = [digest_of(number) for number in range(10)]
+    expected = np.array([row_of(number) for number in range(10)])
+    damaged = 0
+    for place, change in changes:
+        content = bytearray(whole)
+        content[place] ^= change
+        path.write_bytes(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cache = open_cache(tmp_path)
+        rows, found = cache.read(digests)
+        np.testing.assert_array_equal(rows, expected[found])
+        damaged += len(cache.warnings)
+    assert damaged > 20
 
 
 def test_foreign_files_are_ignored(tmp_path):
@@ -287,6 +314,25 @@ class TestFileDigests:
         with FileDigests(tmp_path / "cache") as digests:
             assert digests.digest(file) == self.EXPECTED
             assert digests.recall([file]) == [None]
+
+    def test_a_file_is_as_young_as_when_it_was_read(self, tmp_path, file, monkeypatch):
+        monkeypatch.setattr(file_digests, "_SETTLED_NS", 2_000_000_000)
+        content, signature = read_digest(file)
+        # Computing takes a while before anything is noted.
+        now = time.time_ns()
+        monkeypatch.setattr(file_digests.time, "time_ns", lambda: now + 60_000_000_000)
+        with FileDigests(tmp_path / "cache") as digests:
+            digests.remember(file, signature, content)
+            assert digests.recall([file]) == [None]
+            assert digests.digest(file) == self.EXPECTED
+            assert digests.recall([file]) == [self.EXPECTED]
+
+    def test_a_file_written_once_the_clock_was_read(self, file, monkeypatch):
+        monkeypatch.setattr(file_digests, "_SETTLED_NS", 2_000_000_000)
+        written = file.stat().st_mtime_ns
+        clock = iter([written - 1_000_000, written + 1_000_000])
+        monkeypatch.setattr(file_digests.time, "time_ns", lambda: next(clock))
+        assert read_digest(file) == (self.EXPECTED, None)
 
     def test_names_that_are_not_text(self, tmp_path):
         path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.jpg")

@@ -81,6 +81,9 @@ def test_one_folder_between_the_domain_and_its_classes(tmp_path):
         ("images/back_pack/a.jpg", "back_pack"),
         ("images/bike/b.jpg", "bike"),
     ]
+    assert images.notes[0] == f"classes are the folders below {tmp_path / 'amazon' / 'images'}"
+    # Those of a target do not count.
+    assert not any("classes" in note for note in read_images(tmp_path / "amazon").notes)
     # One class folder that holds no folder is a class, not a wrapper.
     tree(tmp_path, "one/cup/a.jpg")
     assert read_images(tmp_path / "one", labelled=True).class_counts() == {"cup": 1}
@@ -318,6 +321,15 @@ def test_the_ids_of_a_manifest(shop):
     assert read_images(shop / "m.csv").ids.tolist() == ["1", "2"]
     write(shop / "m.csv", {"id": ["1", "1"], "path": ["cup/b.jpg", "pen/a.jpg"]})
     assert "row 1 and row 2: '1' is there twice" in error_of(read_images, shop / "m.csv")
+
+
+def test_an_id_may_be_the_name_of_another_file(shop, monkeypatch):
+    monkeypatch.chdir(tree(shop, "a.png", "b.png"))
+    write(Path("m.csv"), {"id": ["b.png", "c.png"], "path": ["a.png", "b.png"]})
+    images = read_images("m.csv")
+    assert (images.ids.tolist(), images.paths) == (["b.png", "c.png"], ("a.png", "b.png"))
+    write(Path("m.csv"), {"id": ["1", "2"], "path": ["a.png", "./a.png"]})
+    assert "row 1 and row 2: '2' is there twice" in error_of(read_images, "m.csv")
 
 
 def test_columns_by_name(shop):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from opensetda import InputError, PGLClassifier
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.inputs import FixedRows, TunedImages
 from opensetda.pgl.settings import AlignmentSettings, FineTuneSettings, PGLSettings
@@ -232,3 +233,28 @@ def test_mixed_precision_trains():
     _, result = run(images, **{"finetune.precision": "bf16"})
     assert all(np.isfinite(list(entry["loss"].values())).all() for entry in result.history)
     assert make_accelerator("no").mixed_precision == "no"
+
+
+def test_half_precision_wants_a_gpu():
+    with pytest.raises(InputError, match="fp16: needs a GPU"):
+        run(TinyImages(), **{"finetune.precision": "fp16"})
+
+
+def test_the_share_of_unknowns_is_that_of_the_frozen_features():
+    images = TinyImages()
+    X, domain = images.features(), np.repeat([1, -1], [N_SOURCE, N_TARGET])
+    y = np.where(domain > 0, images.labels, 0)
+    frozen = PGLClassifier(random_state=0).fit(X, y, domain)
+    changes = {
+        "steps": 2,
+        "optimiser.iterations_per_epoch": 2,
+        "optimiser.backbone_rate": 1e-2,
+        "optimiser.first_step_epochs": 1,
+    }
+    tuned = PGLClassifier(random_state=0, settings=changes, images=images)
+    tuned.fit(X, y, domain)
+    assert tuned.openness_ == frozen.openness_
+    assert tuned.openness_report_.estimates == frozen.openness_report_.estimates
+    assert tuned.openness_report_.by_step == (frozen.openness_,) * 2
+    told = PGLClassifier(random_state=0, openness=0.4, settings=changes, images=TinyImages())
+    assert told.fit(X, y, domain).openness_ == 0.4

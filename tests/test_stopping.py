@@ -94,10 +94,10 @@ def test_it_is_json():
     }
 
 
-def test_the_paper_keeps_its_last_step():
+def test_the_paper_and_fine_tuning_keep_the_last_step():
     for name in PRESETS:
         keeps_last = PGLSettings.preset(name).stopping.band == 1
-        assert keeps_last == name.startswith("paper")
+        assert keeps_last == (name != "default")
 
 
 # Back to it in a training -----------------------------------------------------------------

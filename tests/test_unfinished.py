@@ -50,11 +50,11 @@ def test_requests_survive_json(tmp_path, openness):
 def test_folders_above_are_removed_again(tmp_path):
     run = UnfinishedRun.begin(tmp_path / "a" / "b" / "run", REQUEST, overwrite=False)
     assert (tmp_path / "a" / "b" / "run.unfinished" / "request.json").exists()
-    run.remove(with_parents=True)
+    run.undo()
     assert names_in(tmp_path) == []
     run = UnfinishedRun.begin(tmp_path / "a" / "b" / "run", REQUEST, overwrite=False)
     (tmp_path / "a" / "other").write_text("")
-    run.remove(with_parents=True)
+    run.undo()
     assert names_in(tmp_path / "a") == ["other"]
 
 
@@ -138,3 +138,47 @@ def test_complete_is_what_has_the_same_identity(tmp_path):
     for content, complete in [("{", False), ("[]", False), ('{"identity": "ab12"}', True)]:
         (tmp_path / "run" / "settings.json").write_text(content)
         assert run.is_complete is complete
+
+
+def test_what_is_replaced_comes_back_if_the_new_run_comes_to_nothing(tmp_path):
+    old = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
+    old.checkpoints().write(LATEST, Record({"step": 3}))
+    old.release()
+    new = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True)
+    assert new.checkpoints().read(LATEST) is None
+    new.undo()
+    assert names_in(tmp_path) == ["run.unfinished"]
+    assert old.checkpoints().read(LATEST).values == {"step": 3}
+    # And is gone for good if the new run has something to keep.
+    UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True).release()
+    assert names_in(tmp_path) == ["run.unfinished"]
+    assert old.checkpoints().read(LATEST) is None
+
+
+def test_who_comes_second_disturbs_nobody(tmp_path, monkeypatch):
+    def rival(path):
+        path.mkdir()
+        (path / "request.json").write_text("{}")
+        return []
+
+    # Between the look and the making, somebody else is faster.
+    monkeypatch.setattr(unfinished, "make_parents", rival)
+    with pytest.raises(InputError, match="another process is at work"):
+        UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
+    assert (tmp_path / "run.unfinished" / "request.json").read_text() == "{}"
+
+
+def test_what_a_kill_left_of_the_removal_is_no_obstacle(tmp_path):
+    path = tmp_path / "run.unfinished"
+    (path / "checkpoints").mkdir(parents=True)
+    (path / "inputs.json").write_text("{}")
+    UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False).remove()
+    assert names_in(tmp_path) == []
+
+
+def test_other_settings_are_refused(tmp_path):
+    run = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
+    run.check_inputs({**INPUTS, "settings": {"release": "1", "steps": 3}})
+    run.check_inputs({**INPUTS, "settings": {"release": "1", "steps": 3}})
+    with pytest.raises(InputError, match="the settings of 'osda fit' have changed"):
+        run.check_inputs({**INPUTS, "settings": {"release": "2", "steps": 3}})

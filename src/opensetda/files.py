@@ -27,9 +27,10 @@ def new_file(path: Path) -> Iterator[Path]:
     Whatever goes wrong, Ctrl-C included, an earlier `path` stays as it was and
     nothing half-written stays behind.
     """
-    aside = _aside(path)
+    aside = aside_of(path)
     try:
         yield aside
+        _flush(aside)
         os.replace(aside, path)  # noqa: PTH105 - the one name everybody knows for "atomic"
     finally:
         aside.unlink(missing_ok=True)
@@ -43,11 +44,13 @@ def new_folder(path: Path) -> Iterator[Path]:
     above `path` that had to be made are removed again if something goes wrong.
     """
     path = path.resolve()
-    made = _make_parents(path)
-    aside, earlier = _aside(path), _aside(path)
+    made = make_parents(path)
+    aside, earlier = aside_of(path), aside_of(path)
     try:
         aside.mkdir()
         yield aside
+        for written in aside.iterdir():
+            _flush(written)
         if path.exists():
             path.rename(earlier)
         try:
@@ -121,12 +124,13 @@ def near(path: str | Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _aside(path: Path) -> Path:
+def aside_of(path: Path) -> Path:
+    """Return a name beside `path` that nobody else has; `is_partial` knows it."""
     # In the same folder, hence on the same disk: only there a move cannot stop half way.
     return path.with_name(f".{path.stem}.{secrets.token_hex(4)}{_PARTIAL}{path.suffix}")
 
 
-def _make_parents(path: Path) -> list[Path]:
+def make_parents(path: Path) -> list[Path]:
     """Make the folders above `path`; return those that were made, the deepest first."""
     missing = []
     parent = path.parent
@@ -135,3 +139,10 @@ def _make_parents(path: Path) -> list[Path]:
         parent = parent.parent
     path.parent.mkdir(parents=True, exist_ok=True)
     return missing
+
+
+def _flush(path: Path) -> None:
+    """Have the disk hold what was written: what is moved into place must survive a power cut."""
+    if path.is_file():
+        with path.open("r+b") as stream:
+            os.fsync(stream.fileno())

@@ -64,15 +64,21 @@ class TorchEngine:
         The network.
     device : torch.device
         Where to run it.
+    threads : int, optional
+        Threads that `release` gives the calling thread back; None: those of the thread
+        that builds this.
     """
 
     name = "torch"
 
-    def __init__(self, backbone: ImageBackbone, device: torch.device) -> None:
+    def __init__(
+        self, backbone: ImageBackbone, device: torch.device, threads: int | None = None
+    ) -> None:
         self.batch = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
         network: Any = backbone.eval().to(device)
         self._backbone = network.to(memory_format=torch.channels_last)
         self._device = device
+        self._threads = threads or torch.get_num_threads()
         self._preprocessing = backbone.recipe.preprocessing
         self._turn = threading.Lock()
         self._local = threading.local()
@@ -89,7 +95,7 @@ class TorchEngine:
 
     def release(self) -> None:
         """Give the calling thread back the threads it had; the workers are done."""
-        torch.set_num_threads(torch.get_num_threads())
+        torch.set_num_threads(self._threads)
 
     def _features(self, pixels: Tensor) -> Features:
         images = normalise(pixels, self._preprocessing)
@@ -97,7 +103,8 @@ class TorchEngine:
         return np.asarray(self._backbone(images).float().cpu().numpy())
 
     def _use_one_thread(self) -> None:
-        # For the calling thread alone, but for MKL's: see `release`.
+        # Also the number of every thread that has none of its own yet, which the main thread
+        # may be: see `release`.
         if not hasattr(self._local, "told"):
             torch.set_num_threads(1)
             self._local.told = True
@@ -108,6 +115,7 @@ def make_engine(
     choice: str = "auto",
     state: Mapping[str, Tensor] | None = None,
     memory: Path | None = None,
+    threads: int | None = None,
 ) -> tuple[Engine, list[str]]:
     """Build what computes a recipe's features; also return warnings, one line each.
 
@@ -120,19 +128,21 @@ def make_engine(
     state : mapping of str to Tensor, optional
         Fine-tuned weights instead of the recipe's.
     memory : Path, optional
-        Cache folder in which exported networks are kept.
+        Cache folder in which exported networks are kept; fine-tuned ones are not.
+    threads : int, optional
+        torch's threads in the thread that releases the engine; None: as in this one.
     """
     if choice not in ENGINES:
         raise InputError(f"engine {choice!r}: must be one of {', '.join(ENGINES)}")
     device = _device()
     if choice == "torch" or (choice == "auto" and device.type != "cpu"):
-        return TorchEngine(load_backbone(recipe, state), device), []
+        return TorchEngine(load_backbone(recipe, state), device, threads), []
     if find_spec("onnxruntime") is None:
         advice = "install it with: pip install 'opensetda[onnx]'"
         if choice == "onnx":
             raise InputError(f"engine 'onnx': ONNX Runtime is not installed; {advice}")
         reason = f"ONNX Runtime is not installed, so that extraction is slower; {advice}"
-        return TorchEngine(load_backbone(recipe, state), device), [reason]
+        return TorchEngine(load_backbone(recipe, state), device, threads), [reason]
     from opensetda.backbones.onnx_engine import ExportError, open_onnx_engine
 
     try:
@@ -141,7 +151,7 @@ def make_engine(
         if choice == "onnx":
             raise InputError(f"engine 'onnx': {recipe.backbone}: {error}") from error
         reason = f"{recipe.backbone}: {error}; torch is used, which is slower"
-        return TorchEngine(load_backbone(recipe, state), device), [reason]
+        return TorchEngine(load_backbone(recipe, state), device, threads), [reason]
 
 
 def _device() -> torch.device:

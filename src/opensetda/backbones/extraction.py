@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extractor import TASK, Extractor, chunks, read_content, usable_cores
-from opensetda.backbones.file_digests import FileDigests, Signature, signature_of
+from opensetda.backbones.file_digests import FileDigests, Signature, read_signed
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.decoding import BrokenImageError
 
@@ -210,14 +210,11 @@ class _Run:
         new: list[_Outcome] = []
         contents: list[bytes] = []
         for row in rows:
-            before = signature_of(self._paths[row])
             try:
-                content = read_content(self._paths[row])
+                content, signature = read_signed(self._paths[row], read_content)
             except BrokenImageError as error:
                 outcomes.append(_Outcome(row, reason=str(error)))
                 continue
-            # A file that changed while it was read is not remembered by its size and times.
-            signature = before if before == signature_of(self._paths[row]) else None
             outcome = self._look_up(row, hashlib.sha256(content).hexdigest(), signature)
             if outcome.repeated or outcome.cached:
                 outcomes.append(outcome)

@@ -6,6 +6,7 @@ torch, timm and ONNX Runtime are imported when the first image needs them.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ class Extractor:
     state : mapping of str to Tensor, optional
         Fine-tuned weights instead of the recipe's.
     memory : Path, optional
-        Cache folder in which the exported network is kept.
+        Cache folder in which the exported network is kept, unless it is fine-tuned.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Extractor:
         self._choice, self._state, self._memory = engine, state, memory
         self._engine: Engine | None = None
         self._building = threading.Lock()
+        self._threads = _torch_threads()
         self._workers = usable_cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="features")
 
@@ -174,10 +176,19 @@ class Extractor:
                 from opensetda.backbones.engine import make_engine
 
                 self._engine, warnings = make_engine(
-                    self.recipe, self._choice, self._state, self._memory
+                    self.recipe, self._choice, self._state, self._memory, self._threads
                 )
                 self.warnings += warnings
             return self._engine
+
+
+def _torch_threads() -> int | None:
+    """Return torch's threads in this thread; None: it is not imported, so nobody set them."""
+    if "torch" not in sys.modules:
+        return None
+    import torch
+
+    return torch.get_num_threads()
 
 
 def usable_cores() -> int:

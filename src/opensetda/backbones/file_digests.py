@@ -10,9 +10,10 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 FILE_NAME = "files.sqlite3"
 
@@ -30,6 +31,8 @@ CREATE TABLE IF NOT EXISTS files (
 """
 
 Signature = tuple[int, int, int, int, int]
+
+Content = TypeVar("Content")
 
 
 class FileDigests:
@@ -78,8 +81,8 @@ class FileDigests:
         return content
 
     def remember(self, path: str | Path, signature: Signature | None, digest: str) -> None:
-        """Note a digest; `signature` is what `read_digest` returned with it."""
-        if signature is None or _is_young(signature):
+        """Note a digest; `signature` is what `read_signed` returned with the content."""
+        if signature is None:
             return
         self._new[_key(path)] = (signature, digest)
         if len(self._new) >= _FLUSHED_EVERY:
@@ -125,16 +128,30 @@ class FileDigests:
 
 
 def read_digest(path: str | Path) -> tuple[str, Signature | None]:
-    """Return the digest of a file and its signature; None if it changed while it was read."""
-    before = signature_of(path)
+    """Return the digest of a file and its signature; None as in `read_signed`."""
+    return read_signed(path, _read_digest)
+
+
+def read_signed(
+    path: str | Path, read: Callable[[str], Content]
+) -> tuple[Content, Signature | None]:
+    """Read a file with `read`; also return what tells whether it changed since.
+
+    None instead of that if it changed while it was read, or so shortly before that a later
+    change might not show.
+    """
+    started = time.time_ns()
+    key = _key(path)
+    before = _signature(key)
+    content = read(os.fspath(path))
+    if before is None or before != _signature(key) or _is_young(before, started):
+        return content, None
+    return content, before
+
+
+def _read_digest(path: str) -> str:
     with open(path, "rb") as stream:  # noqa: PTH123 - paths are text here: there may be millions
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return digest, before if before == signature_of(path) else None
-
-
-def signature_of(path: str | Path) -> Signature | None:
-    """Return what changes when a file does; None if it is gone."""
-    return _signature(_key(path))
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _key(path: str | Path) -> bytes:
@@ -156,11 +173,12 @@ def _signature(path: bytes) -> Signature | None:
     )
 
 
-def _is_young(signature: Signature) -> bool:
+def _is_young(signature: Signature, read_at: int) -> bool:
+    """Tell whether a file had changed shortly before `read_at`, or has since."""
     now = time.time_ns()
     _, modified, changed, *_ = signature
     # Times from the future are a camera's or a careless clock's: they tell nothing.
-    return any(now - _SETTLED_NS < moment <= now for moment in (modified, changed))
+    return any(read_at - _SETTLED_NS < moment <= now for moment in (modified, changed))
 
 
 def _open(folder: Path) -> sqlite3.Connection | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,17 +51,6 @@ class ImageBackbone(nn.Module):
         """Return what fine-tuning changes: all parameters; of VGG the connected layers'."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
-    def set_grad_checkpointing(self, enable: bool = True) -> bool:
-        """Keep fewer activations for the backward pass; return whether the network can."""
-        setter: Any = getattr(self.network, "set_grad_checkpointing", None)
-        if setter is None:
-            return False
-        try:
-            setter(enable)
-        except (AssertionError, NotImplementedError):
-            return False
-        return True
-
 
 def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> ImageBackbone:
     """Build a backbone, in evaluation mode.
@@ -82,15 +70,6 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
         found = _find(recipe)
         load_state(network, _state_of(recipe, found), found.path)
     return ImageBackbone(network, recipe).eval()
-
-
-def load_classifier() -> nn.Module:
-    """Return the embedded network with its ImageNet classifier, in evaluation mode."""
-    spec = BACKBONES[DEFAULT_BACKBONE]
-    found = find_weights(DEFAULT_BACKBONE, spec, EMBEDDED)
-    network = build_network(spec.timm_name, spec.preprocessing.size, _EMBEDDED_CLASSES)
-    load_state(network, _embedded_state(found), found.path)
-    return network.eval()
 
 
 def _find(recipe: Recipe) -> FoundWeights:

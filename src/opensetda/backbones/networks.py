@@ -57,7 +57,6 @@ def ask_timm(name: str, size: int | None = None) -> BackboneSpec:
         timm_name=full_name,
         width=_width(full_name, size or height),
         preprocessing=_preprocessing(published, height),
-        summary="a network of timm",
         hub=None if published.custom_load else published.hf_hub_id,
         hub_file=published.hf_hub_filename,
     )

@@ -1,4 +1,7 @@
-"""Backbones in ONNX Runtime: exported once, compared with torch, kept in the cache folder."""
+"""Backbones in ONNX Runtime: exported once, compared with torch, kept in the cache folder.
+
+Fine-tuned ones are not kept: each belongs to one run, and they would pile up.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ class OnnxEngine:
 def open_onnx_engine(
     recipe: Recipe, state: Mapping[str, Tensor] | None = None, memory: Path | None = None
 ) -> tuple[OnnxEngine, list[str]]:
-    """Load an exported network from the cache folder, or export it now.
+    """Load an exported network from the cache folder, or export it; a fine-tuned one each time.
 
     Either way its features of two probe images are compared with those of eager torch.
 
@@ -85,12 +88,15 @@ def open_onnx_engine(
     warnings : list of str
         One line each.
     """
-    folder = None if memory is None else memory / "networks" / _key(recipe, state)
+    folder = None
+    if memory is not None and state is None:
+        folder = memory / "networks" / _key(recipe)
     found: list[str] = []
     if folder is not None and folder.is_dir():
         try:
             return _kept(folder, recipe), found
-        except (ExportError, OSError, ValueError) as error:
+        except Exception as error:
+            # Whatever damaged files raise: cut ones an EOFError, others what numpy stumbles over.
             found.append(f"{folder}: a damaged exported network, made anew ({_reason(error)})")
     backbone = load_backbone(recipe, state)
     graph = export(backbone)
@@ -192,16 +198,13 @@ def _compare(engine: OnnxEngine, images: Images, expected: Features) -> None:
         raise ExportError(f"features of ONNX Runtime differ from torch's by {difference:.1e}")
 
 
-def _key(recipe: Recipe, state: Mapping[str, Tensor] | None) -> str:
+def _key(recipe: Recipe) -> str:
     digest = hashlib.sha256(recipe.key.encode())
     for package in ("torch", "onnxruntime"):
         try:
             digest.update(metadata.version(package).encode())
         except metadata.PackageNotFoundError as error:
             raise InputError(f"{package}: is not installed as a package") from error
-    for name, value in sorted((state or {}).items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:32]
 
 

@@ -40,8 +40,6 @@ class BackboneSpec:
         Features of an image.
     preprocessing : Preprocessing
         At its usual size.
-    summary : str
-        A few words for people.
     patch : int
         The size must be a multiple of it.
     embedded : bool
@@ -55,7 +53,6 @@ class BackboneSpec:
     timm_name: str
     width: int
     preprocessing: Preprocessing
-    summary: str = ""
     patch: int = 1
     embedded: bool = False
     hub: str | None = None
@@ -74,7 +71,6 @@ class BackboneSpec:
 def _spec(
     timm_name: str,
     width: int,
-    summary: str,
     colours: tuple[tuple[float, ...], tuple[float, ...]] = _IMAGENET,
     resize: Literal["squash", "crop"] = "crop",
     shorter_side: int = 256,
@@ -89,7 +85,6 @@ def _spec(
         Preprocessing(
             224, resize, shorter_side, interpolation, (red, green, blue), (std[0], std[1], std[2])
         ),
-        summary,
         patch,
         embedded,
         hub=f"timm/{timm_name}",
@@ -97,48 +92,32 @@ def _spec(
 
 
 BACKBONES: dict[str, BackboneSpec] = {
+    # Small and fast; its ImageNet weights are installed along.
     "efficientnet-lite0": _spec(
         "tf_efficientnet_lite0.in1k",
         1280,
-        "small and fast; its ImageNet weights are installed along",
         _LITE,
         resize="squash",
         shorter_side=224,
         embedded=True,
     ),
-    "resnet50": _spec(
-        "resnet50.tv_in1k", 2048, "the paper's; the original weights", interpolation="bilinear"
-    ),
-    "vgg19": _spec(
-        "vgg19.tv_in1k",
-        4096,
-        "the paper's: fc7; only its fully connected layers train",
-        interpolation="bilinear",
-    ),
-    "dinov2-small": _spec(
-        "vit_small_patch14_dinov2.lvd142m", 384, "self-supervised ViT-S/14", patch=14
-    ),
-    "dinov2-base": _spec(
-        "vit_base_patch14_dinov2.lvd142m", 768, "self-supervised ViT-B/14", patch=14
-    ),
+    # The paper's two. ResNet with the original weights; of VGG fc7, and only its fully
+    # connected layers train.
+    "resnet50": _spec("resnet50.tv_in1k", 2048, interpolation="bilinear"),
+    "vgg19": _spec("vgg19.tv_in1k", 4096, interpolation="bilinear"),
+    # Self-supervised ViT-S/14 and ViT-B/14.
+    "dinov2-small": _spec("vit_small_patch14_dinov2.lvd142m", 384, patch=14),
+    "dinov2-base": _spec("vit_base_patch14_dinov2.lvd142m", 768, patch=14),
+    # CLIP ViT-B/16 and ViT-L/14, before their projections.
     "clip-vit-base": _spec(
-        "vit_base_patch16_clip_224.openai",
-        768,
-        "CLIP ViT-B/16, before its projection",
-        _CLIP,
-        shorter_side=224,
-        patch=16,
+        "vit_base_patch16_clip_224.openai", 768, _CLIP, shorter_side=224, patch=16
     ),
     "clip-vit-large": _spec(
-        "vit_large_patch14_clip_224.openai",
-        1024,
-        "CLIP ViT-L/14, before its projection",
-        _CLIP,
-        shorter_side=224,
-        patch=14,
+        "vit_large_patch14_clip_224.openai", 1024, _CLIP, shorter_side=224, patch=14
     ),
-    "convnext-tiny": _spec("convnext_tiny.fb_in22k", 768, "ConvNeXt, ImageNet-22k"),
-    "convnext-base": _spec("convnext_base.fb_in22k", 1024, "ConvNeXt, ImageNet-22k"),
+    # Trained on ImageNet-22k.
+    "convnext-tiny": _spec("convnext_tiny.fb_in22k", 768),
+    "convnext-base": _spec("convnext_base.fb_in22k", 1024),
 }
 
 

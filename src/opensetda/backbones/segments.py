@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,19 +84,26 @@ def write_segment(folder: Path, digests: Sequence[str], rows: Sequence[Features]
 def open_segment(path: Path, width: int) -> Segment:
     """Open a segment, or raise a `DamagedSegmentError`."""
     try:
-        with path.open("rb") as stream:
-            index = np.load(stream, allow_pickle=False)
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0
-            if version != (1, 0):
-                raise DamagedSegmentError(f"format {version}")
-            shape, by_columns, dtype = read(stream)
-            start = stream.tell()
-            size = os.fstat(stream.fileno()).st_size
-    except FileNotFoundError:
+        with warnings.catch_warnings():
+            # Python warns of what it finds odd in a damaged header.
+            warnings.simplefilter("ignore")
+            return _open(path, width)
+    except (FileNotFoundError, DamagedSegmentError):
         raise
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:
+        # A header is parsed as Python: what a damaged one raises has no common base but this.
         raise DamagedSegmentError("not a segment, or cut short") from error
+
+
+def _open(path: Path, width: int) -> Segment:
+    with path.open("rb") as stream:
+        index = np.load(stream, allow_pickle=False)
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):
+            raise DamagedSegmentError(f"format {version}")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+        start = stream.tell()
+        size = os.fstat(stream.fileno()).st_size
     if index.dtype != INDEX or dtype != np.dtype("<f4") or by_columns:
         raise DamagedSegmentError("another kind of file")
     if shape != (len(index), width):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import OUTPUT_PANEL, Debug
+from opensetda.cli.options import OUTPUT_PANEL, Debug, Overwrite, check_new_file
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def check(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
+    overwrite: Overwrite = False,
     debug: Debug = False,
 ) -> None:
     """Compare a download with what was published: counts, class folders, unreadable images.
@@ -101,7 +102,11 @@ def check(
     Exit code 0 if all is well, 1 if something is missing, misspelt or broken.
     """
     from opensetda.data.dataset_checks import check_benchmark
+    from opensetda.files import check_writable
 
+    if unreadable is not None:
+        check_new_file("--list", unreadable, (".csv",), overwrite)
+        check_writable(unreadable)
     with _reading() as progress:
         found = check_benchmark(name, path, decode=not no_decode, progress=progress)
     if unreadable is not None:
@@ -224,9 +229,8 @@ def _write_unreadable(found: BenchmarkCheck, path: Path) -> None:
     import csv
 
     from opensetda.data.image_lists import printable
-    from opensetda.files import check_writable, new_file
+    from opensetda.files import new_file
 
-    check_writable(path)
     with new_file(path) as aside, aside.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["path", "reason"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,7 @@ from opensetda.cli.image_options import (
     Weights,
     cache_folder,
 )
-from opensetda.cli.options import OUTPUT_PANEL, TABLE_PANEL, Debug, Overwrite
+from opensetda.cli.options import OUTPUT_PANEL, TABLE_PANEL, Debug, Overwrite, check_new_file
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def features(
     .parquet file the columns f0, f1, ..., path and label. Images that cannot be
     read are left out and listed beside the file.
     """
-    _check_out(out, overwrite)
+    check_new_file("--out", out, _SUFFIXES, overwrite)
     from opensetda.data.images import ImageColumns
     from opensetda.files import check_writable, new_file
 
@@ -100,17 +100,6 @@ def features(
     with new_file(out) as aside:
         _write(aside, images.select(extraction.rows), extraction)
     _show_result(extraction, images, out)
-
-
-def _check_out(out: Path, overwrite: bool) -> None:
-    if out.suffix.lower() not in _SUFFIXES:
-        raise InputError(f"--out {out}: the name must end in .npz or .parquet")
-    if out.is_dir():
-        raise InputError(f"--out {out}: a folder is in the way; choose another name")
-    if out.exists() and not overwrite:
-        raise InputError(f"--out {out}: exists already; choose another name or add --overwrite")
-    if not out.resolve().parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
 
 
 def _find(data: Path, columns: ImageColumns) -> ImageList:
@@ -157,12 +146,13 @@ def _write(path: Path, images: ImageList, extraction: Extraction) -> None:
     import numpy as np
 
     if path.suffix.lower() == ".npz":
-        arrays = {"X": extraction.X, "paths": images.ids}
+        # Numbers and text only: an array of objects would be pickled.
+        arrays: dict[str, Any] = {"X": extraction.X, "paths": images.ids.astype(np.str_)}
         if images.labels is not None:
             classes, y = np.unique(images.labels, return_inverse=True)
-            arrays |= {"y": y.astype(np.int64), "classes": classes}
+            arrays |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
         with path.open("wb") as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
+            np.savez(stream, **arrays)
         return
     import pyarrow as pa
     import pyarrow.parquet

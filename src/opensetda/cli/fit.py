@@ -198,6 +198,7 @@ def fit(
             finetune=finetune,
         ),
         checkpoint_seconds=checkpoint_every,
+        overwrite=overwrite,
         command=("osda", *(context.obj or ())),
     )
     check_request(request)

@@ -46,7 +46,7 @@ def carry_out(run: UnfinishedRun) -> None:
         _carry_out(run)
     except BaseException as error:
         if not run.is_worth_keeping:
-            run.remove(with_parents=True)
+            run.undo()
             raise
         run.release()
         advice = f"what was learned is kept, go on with 'osda resume {run.out}'"
@@ -59,16 +59,21 @@ def carry_out(run: UnfinishedRun) -> None:
 
 
 def _carry_out(run: UnfinishedRun) -> None:
+    from opensetda import __version__
     from opensetda.files import new_folder
+    from opensetda.runs.methods import full_settings
     from opensetda.runs.writing import write_run
 
     request = run.request
     started = time.perf_counter()
     data = _load(request)
-    run.check_inputs(data.inputs)
+    settings = full_settings(request.method, request.preset, request.changes)
+    run.check_inputs({**data.inputs, "settings": {"release": __version__, **settings}})
     data_seconds = time.perf_counter() - started
     for line in data.notes:
         console.note(line)
+    for warning in data.warnings:
+        console.warn(warning)
     if data.broken:
         console.warn(f"{console.counted(len(data.broken), 'image')} cannot be read: left out")
     console.note(data.summary)
@@ -81,7 +86,7 @@ def _carry_out(run: UnfinishedRun) -> None:
     title = f"{request.method} on {Path(request.target).name}"
     kept = console.kept_step(classifier)
     curves = draw_curves(classifier.history_, title=title, kept_step=kept)
-    record = _record(request, data, seconds, data_seconds)
+    record = _record(request, data, settings, seconds, data_seconds)
     with new_folder(run.out) as aside:
         write_run(aside, classifier, record, data.ids, curves, data.broken, own)
     _show_result(classifier, run.out, data, seconds)
@@ -143,8 +148,13 @@ def fit_domains(
     return time.perf_counter() - start
 
 
-def _record(request: FitRequest, data: FitData, seconds: float, data_seconds: float) -> Any:
-    from opensetda.runs.methods import full_settings
+def _record(
+    request: FitRequest,
+    data: FitData,
+    settings: dict[str, Any],
+    seconds: float,
+    data_seconds: float,
+) -> Any:
     from opensetda.runs.writing import RunRecord
 
     backbone = None
@@ -155,7 +165,7 @@ def _record(request: FitRequest, data: FitData, seconds: float, data_seconds: fl
         openness=request.openness,
         unknown_label=request.unknown_label,
         preset=request.preset,
-        settings=full_settings(request.method, request.preset, request.changes),
+        settings=settings,
         seed=request.seed,
         inputs=data.inputs,
         columns=data.columns,

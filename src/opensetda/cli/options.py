@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -73,6 +74,32 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT_PANEL),
 ]
+
+
+def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: bool) -> None:
+    """Raise an `InputError` unless a file can be made at `path`; better before than after.
+
+    Parameters
+    ----------
+    option : str
+        The option that names the file, for messages.
+    path : Path
+        The file to make.
+    suffixes : sequence of str
+        How its name may end, in lower case.
+    overwrite : bool
+        Whether a file that is there may be replaced.
+    """
+    if path.suffix.lower() not in suffixes:
+        *others, last = suffixes
+        endings = f"{', '.join(others)} or {last}" if others else last
+        raise InputError(f"{option} {path}: the name must end in {endings}")
+    if path.is_dir():
+        raise InputError(f"{option} {path}: a folder is in the way; choose another name")
+    if path.exists() and not overwrite:
+        raise InputError(f"{option} {path}: exists already; choose another name or add --overwrite")
+    if not path.resolve().parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {path.parent}; make it first")
 
 
 def parse_changes(changes: list[str] | None) -> dict[str, str]:

@@ -17,6 +17,7 @@ from opensetda.cli.options import (
     IdColumn,
     Overwrite,
     RunArgument,
+    check_new_file,
 )
 from opensetda.errors import InputError
 
@@ -85,7 +86,7 @@ def predict(
     of them. Of tables, features that had names in 'osda fit' are found by name; other
     columns do not matter.
     """
-    _check_out(out, overwrite)
+    check_new_file("--out", out, _SUFFIXES, overwrite)
     from opensetda.data.image_lists import ImageColumns
     from opensetda.data.images import is_image_data
     from opensetda.files import check_writable
@@ -103,9 +104,20 @@ def predict(
     if images and len(images) < len(paths):
         table = next(path for path in paths if path not in images)
         raise InputError(f"{table}: a feature table among images; label it in a run of its own")
+    for_tables = {"--id-column": id_column, "--drop": drop, "--features-key": features_key}
+    for_images = {"--strict": strict, "--path-column": path_column, "--images-root": images_root}
+    what, is_for = ("images", "tables") if images else ("a feature table", "images")
+    for name, value in (for_tables if images else for_images).items():
+        if value:
+            raise InputError(f"{name}: {paths[0]} is {what}; this option is for {is_for}")
     if images:
         _predict_images(folder, images, columns, out, top_k or _TOP_K, strict)
         return
+    if folder.is_finetuned:
+        raise InputError(
+            f"{paths[0]}: a feature table, but the backbone of {run} was fine-tuned, and "
+            "features of any other do not fit; give the images"
+        )
     if len(paths) > 1:
         raise InputError(f"{paths[1]}: one feature table at a time; label it in a run of its own")
     _predict_table(folder, paths[0], out, top_k, id_column, features_key, drop)
@@ -183,14 +195,3 @@ def _predict_table(
     console.show(console.label_counts(table.labels.tolist(), folder.unknown_label))
     console.say(f"Labelled {len(table):,} rows of {path.name}.")
     console.say(f"  labels   {out}")
-
-
-def _check_out(out: Path, overwrite: bool) -> None:
-    if out.suffix.lower() not in _SUFFIXES:
-        raise InputError(f"--out {out}: the name must end in .csv, .json or .parquet")
-    if out.is_dir():
-        raise InputError(f"--out {out}: a folder is in the way; choose another name")
-    if out.exists() and not overwrite:
-        raise InputError(f"--out {out}: exists already; choose another name or add --overwrite")
-    if not out.resolve().parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")

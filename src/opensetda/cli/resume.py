@@ -45,7 +45,10 @@ def resume(
         console.say(f"{run} is complete: nothing to resume.")
         return
     check_request(unfinished.request)
-    # Whatever came to its place in the meantime must not be lost.
+    if run.exists() and not unfinished.request.overwrite:
+        raise InputError(
+            f"{run}: has come to this place since the run began, and is not replaced; move it away"
+        )
     check_destination(run, overwrite=True)
     console.note(f"going on with {unfinished.path}")
     carry_out(unfinished)

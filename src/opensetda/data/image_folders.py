@@ -30,14 +30,19 @@ class FolderWalk:
         Endings of the files that are no images.
     classes : tuple of str
         Names of the class folders.
+    wrapper : str or None
+        The one folder that the class folders are in, if they are not directly in the root.
     """
 
     left_out: Counter[str] = field(default_factory=Counter)
     classes: tuple[str, ...] = ()
+    wrapper: str | None = None
 
     def folder(self, root: Path) -> Iterator[Entry]:
         """Yield the images below a folder, folder by folder, each sorted by name."""
-        depth, self.classes = _class_level(root)
+        wrapper, self.classes = _class_level(root)
+        self.wrapper = None if wrapper is None else printable(str(root / wrapper))
+        depth = 0 if wrapper is None else 1
         identity = _identity(str(root))
         for parts, path in self._files(str(root), (), (identity,), 0):
             label = printable(parts[depth]) if len(parts) > depth + 1 else None
@@ -67,6 +72,8 @@ class FolderWalk:
     def notes(self, classes: Iterable[str] | None) -> tuple[str, ...]:
         """Tell what was left out; `classes` are those of the images, where they count."""
         told = []
+        if self.wrapper is not None and classes is not None:
+            told.append(f"classes are the folders below {self.wrapper}")
         empty = [] if classes is None else sorted({*self.classes} - {*classes})
         if empty:
             told.append(f"class folders without an image, left out: {listing(empty)}")
@@ -82,11 +89,11 @@ class FolderWalk:
         return f"{files} left out ({', '.join(map(printable, suffixes))})"
 
 
-def _class_level(root: Path) -> tuple[int, tuple[str, ...]]:
-    """Return how many folders are between the root and its class folders, and their names.
+def _class_level(root: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Return the folder between the root and its class folders, and the names of these.
 
-    None, as a rule. One for Office-31 as published, ``amazon/images/back_pack``: the root holds
-    one folder and no image, and that folder holds folders.
+    None, as a rule. There is one in Office-31 as published, ``amazon/images/back_pack``: the
+    root holds one folder and no image, and that folder holds folders.
     """
     found = scan_folder(str(root))
     folders = [name for name, is_folder, _ in found if is_folder]
@@ -94,8 +101,8 @@ def _class_level(root: Path) -> tuple[int, tuple[str, ...]]:
         within = scan_folder(str(root / folders[0]))
         inner = [name for name, is_folder, _ in within if is_folder]
         if inner:
-            return 1, tuple(map(printable, inner))
-    return 0, tuple(map(printable, folders))
+            return folders[0], tuple(map(printable, inner))
+    return None, tuple(map(printable, folders))
 
 
 def is_image(name: str) -> bool:

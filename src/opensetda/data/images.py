@@ -206,17 +206,18 @@ def _check(path: Path, entries: list[Entry], walk: FolderWalk) -> None:
     """Raise an `InputError` unless there are images, and each has a name of its own."""
     if not entries:
         raise _no_image(path, walk)
-    seen: dict[str, str] = {}
+    ids: dict[str, str] = {}
+    files: dict[str, str] = {}
     for entry in entries:
-        names = {entry.id}
+        # "a.jpg" and "./a.jpg" are one file; the id of one file may be the name of another.
+        file = os.path.normpath(entry.path) if entry.place else entry.path
+        earlier = ids.get(entry.id, files.get(file))
+        if earlier is not None:
+            places = f", {earlier} and {entry.place}" if entry.place else ""
+            raise InputError(f"{_shown(path)}{places}: {entry.id!r} is there twice; remove one")
+        ids[entry.id] = entry.place
         if entry.place:
-            # "a.jpg" and "./a.jpg" are one file.
-            names.add(os.path.normpath(entry.path))
-        for name in names:
-            if name in seen:
-                places = f", {seen[name]} and {entry.place}" if entry.place else ""
-                raise InputError(f"{_shown(path)}{places}: {entry.id!r} is there twice; remove one")
-            seen[name] = entry.place
+            files[file] = entry.place
 
 
 def _labels(path: Path, entries: list[Entry]) -> Labels:

@@ -7,6 +7,8 @@ holds all that moves within a step: weights, optimiser, random generators.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +18,7 @@ import numpy.typing as npt
 import torch
 
 from opensetda.pgl.trainer import Position, Trainer
+from opensetda.rows import IntArray
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -68,13 +71,24 @@ def load_weights(trainer: Trainer, arrays: Mapping[str, npt.NDArray[Any]]) -> No
     trainer.inputs.load_state(_part(arrays, "inputs."))
 
 
-def latest_record(trainer: Trainer, position: Position) -> Record:
-    """Return all that moves in training, at this moment."""
+def fingerprint(trainer: Trainer, source_labels: IntArray, seed: int) -> str:
+    """Return what tells a training from others: settings, seed, labels and aligned rows."""
+    digest = hashlib.sha256(json.dumps(trainer.settings.to_dict(), sort_keys=True).encode())
+    digest.update(f"{seed} {trainer.n_classes}".encode())
+    digest.update(np.ascontiguousarray(source_labels).data)
+    for rows in (trainer.inputs.source, trainer.inputs.target):
+        digest.update(np.ascontiguousarray(rows.cpu().numpy()).data)
+    return digest.hexdigest()
+
+
+def latest_record(trainer: Trainer, position: Position, of: str) -> Record:
+    """Return all that moves in training, at this moment; `of` is the training's fingerprint."""
     arrays = weights_of(trainer)
     for number, state in trainer.optimiser.state_dict()["state"].items():
         arrays |= {f"optimiser.{number}.{k}": _numpy(v) for k, v in state.items()}
     arrays["torch_rng"] = torch.get_rng_state().numpy().copy()
     values = {
+        "fingerprint": of,
         "step": position.step,
         "iteration": position.iteration,
         "sums": dict(position.sums),

@@ -147,8 +147,14 @@ class PGLClassifier(OpenSetClassifier):
     def _inputs(self, source: Rows, target: Rows) -> TrainingInputs:
         if self.images is None:
             return FixedRows(source, target, self.settings_.alignment)
+        settings = self.settings_
         return TunedImages(
-            self.images, source, target, self.settings_.alignment, self.settings_.finetune
+            self.images,
+            source,
+            target,
+            settings.alignment,
+            settings.finetune,
+            keep_start=not settings.optimiser.warm_start,
         )
 
     def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:

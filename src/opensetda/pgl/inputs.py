@@ -159,6 +159,8 @@ class TunedImages:
         Image i belongs to row i of the matrix behind `source` and `target`.
     source, target : Rows
         Frozen features to begin with.
+    keep_start : bool
+        Keep a copy of the first weights, for `start_anew`.
     """
 
     def __init__(
@@ -168,10 +170,13 @@ class TunedImages:
         target: Rows,
         alignment: AlignmentSettings,
         settings: FineTuneSettings,
+        keep_start: bool = True,
     ) -> None:
         self.images, self.settings = images, settings
         self.backbone = images.backbone
-        self._start = {k: v.detach().clone() for k, v in self.backbone.state_dict().items()}
+        self._start: dict[str, Tensor] = {}
+        if keep_start:
+            self._start = {k: v.detach().clone() for k, v in self.backbone.state_dict().items()}
         self._index = {"source": source.index, "target": target.index}
         self._features = np.empty((len(source.X), source.width), dtype=np.float32)
         for rows in (source, target):
@@ -228,6 +233,10 @@ class TunedImages:
 
     def _aligned(self, x: Tensor, is_target: Tensor) -> Tensor:
         """`Alignment` once more, for tensors with a gradient: (N, D) -> (N, d)."""
+        with torch.autocast(x.device.type, enabled=False):
+            return self._aligned_in_full_precision(x.float(), is_target)
+
+    def _aligned_in_full_precision(self, x: Tensor, is_target: Tensor) -> Tensor:
         means = torch.from_numpy(
             np.stack([self.alignment.source_mean, self.alignment.target_mean])
         ).to(x)

@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
+from opensetda.errors import InputError
 from opensetda.pgl.adversary import reversal_strength
 from opensetda.pgl.episodes import EpisodeSampler
 from opensetda.pgl.inference import LabelledSamples
@@ -63,6 +64,8 @@ class Trainer:
         self.settings, self.rng = settings, rng
         self.accelerator = make_accelerator(settings.finetune.precision if inputs.learned else "no")
         self.device = self.accelerator.device
+        if self.accelerator.mixed_precision == "fp16" and self.device.type == "cpu":
+            raise InputError("setting finetune.precision=fp16: needs a GPU; use bf16 or no")
         inputs.to(self.device)
         self.use_network(self._new_network())
 

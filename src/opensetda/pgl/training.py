@@ -12,12 +12,14 @@ import numpy.typing as npt
 import torch
 
 from opensetda.base import Scores
+from opensetda.errors import InputError
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.checkpoints import (
     LATEST,
     Arrays,
     CheckpointStore,
     Record,
+    fingerprint,
     go_back,
     latest_record,
     load_weights,
@@ -75,11 +77,11 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(seed))
-        steps = _Steps(trainer, source_labels, openness, checkpoints)
-        for step in range(steps.go_on(), steps.total):
+        steps = _Steps(trainer, source_labels, openness, checkpoints, seed)
+        step = steps.go_on()
+        while step < steps.total and not steps.rule.should_stop:
             steps.run(step, Reporter(progress, step + 1, steps.total))
-            if steps.rule.should_stop:
-                break
+            step += 1
         return steps.finish()
 
 
@@ -92,6 +94,7 @@ class _Steps:
         source_labels: IntArray,
         openness: OpennessTracker,
         store: CheckpointStore | None,
+        seed: int,
     ) -> None:
         self.trainer, self.openness, self.store = trainer, openness, store
         self.settings, self.n_classes = trainer.settings, trainer.n_classes
@@ -105,12 +108,17 @@ class _Steps:
         self.history: list[dict[str, Any]] = []
         self.weights: list[Arrays] = []
         self.position = Position()
+        self.fingerprint = fingerprint(trainer, source_labels, seed)
 
     def go_on(self) -> int:
         """Take up the latest checkpoint, if there is one; returns the step to go on with."""
         latest = None if self.store is None else self.store.read(LATEST)
         if self.store is None or latest is None:
             return 0
+        if latest.values["fingerprint"] != self.fingerprint:
+            raise InputError(
+                "checkpoints: of a training with other data or settings; remove them to start anew"
+            )
         self.position = go_back(self.trainer, latest)
         for step in range(self.position.step):
             record = self.store.read(step_name(step))
@@ -118,7 +126,8 @@ class _Steps:
             known, held_out = record.arrays["known"], record.arrays["held_out"]
             self._rank(step, known, held_out, record.arrays["nearest"].astype(np.intp))
             self.history.append(record.values)
-        if self.position.iteration == 0:
+        trained = any(entry["loss"] is not None for entry in self.history)
+        if self.position.iteration == 0 and trained:
             # Within a step nobody asks for the rows of all samples; at its end they are refreshed.
             self.trainer.inputs.refresh()
         return self.position.step
@@ -187,7 +196,7 @@ class _Steps:
 
         def save(position: Position) -> None:
             if store.due():
-                store.write(LATEST, latest_record(self.trainer, position))
+                store.write(LATEST, latest_record(self.trainer, position, self.fingerprint))
 
         return save
 
@@ -204,7 +213,7 @@ class _Steps:
             "nearest": scores.nearest.astype(np.int64),
         }
         self.store.write(step_name(step), Record(self.history[-1], arrays | weights))
-        self.store.write(LATEST, latest_record(self.trainer, self.position))
+        self.store.write(LATEST, latest_record(self.trainer, self.position, self.fingerprint))
 
     def finish(self) -> TrainingResult:
         """Go back to the step that is kept, and score the targets with more care."""

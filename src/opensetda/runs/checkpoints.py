@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
@@ -43,11 +42,8 @@ class FolderCheckpoints:
         # Not ascontiguousarray: it gives Adam's counters, which are single numbers, a dimension.
         arrays = {key: np.asarray(values, order="C") for key, values in record.arrays.items()}
         data = save(arrays, metadata={_VALUES: json.dumps(record.values)})
-        with new_file(self._path(name)) as aside, aside.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            # A record that is found after a power cut must be whole, too.
-            os.fsync(stream.fileno())
+        with new_file(self._path(name)) as aside:
+            aside.write_bytes(data)
         self._written = time.monotonic()
 
     def read(self, name: str) -> Record | None:

@@ -53,8 +53,8 @@ class FitData:
         Files of the source's images, then of the target's.
     broken : list of Broken
         Images that were left out.
-    notes : tuple of str
-        What a person should know about the data.
+    notes, warnings : tuple of str
+        What a person should know about the data, and what to look at.
     """
 
     source: npt.NDArray[np.float32]
@@ -70,6 +70,7 @@ class FitData:
     image_paths: tuple[str, ...] = ()
     broken: list[Broken] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def is_image_request(request: FitRequest) -> bool:
@@ -97,7 +98,14 @@ def is_image_request(request: FitRequest) -> bool:
         "--drop": columns_given.drop,
         "--features-key": columns_given.features != TableOptions().features,
     }
-    is_for, what = ("tables", "images") if kinds[0] else ("images", "a feature table")
+    if all(path.is_dir() for path in domains):
+        # There is no list whose columns or paths could be told.
+        for_tables |= {
+            "--label-column": columns_given.label,
+            "--path-column": columns_given.path,
+            "--images-root": columns_given.root,
+        }
+    is_for, what = ("tables or lists", "images") if kinds[0] else ("images", "a feature table")
     for name, value in (for_tables if kinds[0] else for_images).items():
         if value:
             hint = "" if kinds[0] else " (a manifest's further columns need --path-column)"
@@ -193,7 +201,8 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
         image_paths=(*kept[0].paths, *kept[1].paths),
         # For a file that is read from anywhere.
         broken=[replace(image, path=str(Path(image.path).absolute())) for image in broken],
-        notes=(*kept[0].notes, *kept[1].notes, *extraction.warnings),
+        notes=(*kept[0].notes, *kept[1].notes),
+        warnings=tuple(extraction.warnings),
     )
 
 

@@ -119,6 +119,11 @@ class RunFolder:
         """Whether the samples are images."""
         return self.settings.get("backbone") is not None
 
+    @property
+    def is_finetuned(self) -> bool:
+        """Whether the samples are images, and the backbone was trained, too."""
+        return self.has_images and bool(self.settings["backbone"].get("finetuned"))
+
     def recipe(self) -> Recipe:
         """Return how images became features."""
         from opensetda.backbones.recipe import Recipe
@@ -132,7 +137,7 @@ class RunFolder:
 
     def backbone_state(self) -> dict[str, Tensor] | None:
         """Return the weights of a backbone that was fine-tuned; None if it was not."""
-        if not self.settings["backbone"].get("finetuned"):
+        if not self.is_finetuned:
             return None
         from safetensors.torch import load
 

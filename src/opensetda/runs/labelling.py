@@ -54,7 +54,7 @@ def label_images(
     counts: Counter[str] = Counter()
     broken: list[Broken] = []
     names, done = iter(paths), 0
-    # The features are not kept, but the exported network is.
+    # The features are not kept, but the exported network is, unless it was fine-tuned.
     memory = default_cache_folder()
     with Extractor(run.recipe(), state=run.backbone_state(), memory=memory) as extractor:
         while part := list(islice(names, PART)):

@@ -63,6 +63,8 @@ class FitRequest:
         The command line, for the record.
     checkpoint_seconds : float
         How often to write down how far the training is, beside the end of each step.
+    overwrite : bool
+        Whether a run that is there already may be replaced.
     """
 
     identity: str
@@ -77,6 +79,7 @@ class FitRequest:
     tables: TableOptions = TableOptions()
     images: ImageOptions = ImageOptions()
     checkpoint_seconds: float = 60.0
+    overwrite: bool = False
     command: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

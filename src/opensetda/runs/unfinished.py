@@ -14,8 +14,10 @@ from typing import IO, Any, Self
 
 from opensetda.errors import InputError
 from opensetda.files import (
+    aside_of,
     check_writable,
     is_partial,
+    make_parents,
     near,
     new_file,
     plain,
@@ -34,6 +36,7 @@ _REQUEST = "request.json"
 _INPUTS = "inputs.json"
 _LOCK = "lock"
 _CHECKPOINTS = "checkpoints"
+_OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS)
 
 
 class UnfinishedRun:
@@ -53,32 +56,32 @@ class UnfinishedRun:
         self.was_left_behind = False
         self._lock: IO[bytes] | None = None
         self._made: list[Path] = []
+        self._replaced: Path | None = None
 
     @classmethod
     def begin(cls, out: Path, request: FitRequest, overwrite: bool) -> Self:
         """Make the folder; one that was left behind is replaced only if `overwrite` says so."""
         path = unfinished_path(out)
         check_unfinished(out, overwrite)
-        made = _missing_parents(path)
+        run = cls(out, request)
         if path.exists():
-            # Held while it is removed: it may still be at work.
+            # Locked first: it may still be at work. Put back if this run comes to nothing.
             with contextlib.closing(_lock(path)):
-                shutil.rmtree(path)
+                run._replaced = path.rename(aside_of(path))
+        run._made = make_parents(path)
         try:
-            path.mkdir(parents=True)
-            run = cls(out, request)
+            path.mkdir()
+        except FileExistsError:
+            raise _at_work(path) from None
+        try:
             run._lock = _lock(path)
             with new_file(path / _REQUEST) as aside:
                 write_json(
                     aside, {"format": _FORMAT, "version": _VERSION, "request": request.to_dict()}
                 )
         except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
-            for folder in made:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+            run.undo()
             raise
-        run._made = made
         return run
 
     @classmethod
@@ -103,9 +106,14 @@ class UnfinishedRun:
         before = read_json(place)
         for name in now:
             if before.get(name) != now[name]:
+                what = (
+                    f"{near(now[name]['path'])}: the {name} has"
+                    if "path" in now[name]
+                    else (f"{self.path}: the {name} of 'osda fit' have")
+                )
                 raise InputError(
-                    f"{near(now[name]['path'])}: the {name} has changed since the run "
-                    "began, so it cannot go on; start anew with 'osda fit ... --overwrite'"
+                    f"{what} changed since the run began, so it cannot go on; "
+                    "start anew with 'osda fit ... --overwrite'"
                 )
 
     def checkpoints(self) -> FolderCheckpoints:
@@ -127,16 +135,31 @@ class UnfinishedRun:
             return False
         return isinstance(settings, dict) and settings.get("identity") == self.request.identity
 
-    def remove(self, with_parents: bool = False) -> None:
-        """Remove the folder; with the folders above it that had to be made, if asked to."""
+    def remove(self) -> None:
+        """Remove the folder, and one that it replaced."""
+        doomed = aside_of(self.path)
+        # Moved away first: who dies while it is deleted leaves the name free.
+        with contextlib.suppress(OSError):
+            self.path.rename(doomed)
         self.release()
-        shutil.rmtree(self.path, ignore_errors=True)
-        for folder in self._made if with_parents else []:
+        for folder in (doomed, self.path):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def undo(self) -> None:
+        """Leave things as they were before `begin`."""
+        replaced, self._replaced = self._replaced, None
+        self.remove()
+        if replaced is not None:
+            replaced.rename(self.path)
+        for folder in self._made:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
     def release(self) -> None:
-        """Let others go on with it."""
+        """Let others go on with it; what it replaced is given up."""
+        if self._replaced is not None:
+            shutil.rmtree(self._replaced, ignore_errors=True)
+            self._replaced = None
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -158,7 +181,7 @@ def check_unfinished(out: Path, overwrite: bool) -> None:
         raise InputError(f"{path}: a file is in the way; move it away")
     if not (path / _REQUEST).exists():
         names = [entry.name for entry in path.iterdir()]
-        if any(name != _LOCK and not is_partial(name) for name in names):
+        if any(name not in _OURS and not is_partial(name) for name in names):
             raise InputError(f"{path}: in the way, and not of a run; move it away")
         # Who died before the request was written has left nothing to go on with.
         return
@@ -183,27 +206,23 @@ def _read_request(path: Path) -> FitRequest:
 
 def _lock(path: Path) -> IO[bytes]:
     """Hold the folder for this process; the system lets go when the process dies."""
-    stream = (path / _LOCK).open("wb")
+    try:
+        stream = (path / _LOCK).open("wb")
+    except FileNotFoundError:
+        # Whoever was at work has just finished.
+        raise _at_work(path) from None
     try:
         import fcntl
 
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         stream.close()
-        raise InputError(
-            f"{path}: another process is at work on it; wait until it is done"
-        ) from error
+        raise _at_work(path) from error
     except (ImportError, OSError):
         # Windows, and file systems without locks: two at a time are the user's own care.
         pass
     return stream
 
 
-def _missing_parents(path: Path) -> list[Path]:
-    """List the folders above `path` that do not exist, the deepest first."""
-    missing = []
-    parent = path.parent
-    while not parent.exists():
-        missing.append(parent)
-        parent = parent.parent
-    return missing
+def _at_work(path: Path) -> InputError:
+    return InputError(f"{path}: another process is at work on it; wait until it is done")
