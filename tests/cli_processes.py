@@ -60,6 +60,8 @@ class Osda:
 def _run(folder, arguments, output, waiting, moment, before):
     from opensetda.cli.main import run
 
+    # A shell that runs the tests in the background has them ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
     stream = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):

@@ -79,8 +79,10 @@ def test_aborts_of_older_typer_releases_count_as_interruptions(capsys, monkeypat
     assert "interrupted" in capsys.readouterr().err
 
 
+# A shell that runs the tests in the background has them ignore Ctrl-C: hence the first signal.
 SLOW = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from opensetda.baselines.class_means import ProgressiveClassMeans
 from opensetda.cli.main import run
 from opensetda.runs import writing

@@ -155,12 +155,13 @@ def fit(
 
       osda fit a.npz b.npz --out run --openness 0.55 --id-column paths
 
-    The source is a folder of class folders, a list of 'path label' lines, a manifest
-    (.csv or .parquet with the columns path and label) or a table of features
-    (.npz, .csv or .parquet); the target is of the same kind, without labels.
-    Images become features once: the next run finds them in a cache. The run
-    folder holds the labels (predictions.csv), the model, the settings and a picture
-    of the curves. How many targets are unknown is estimated, unless you say it.
+    The source is a folder of class folders, a list of 'path label' lines, a
+    manifest (.csv or .parquet with the columns path and label) or a table of
+    features (.npz, .csv or .parquet). The target is of the same kind, without
+    labels. Images become features once: the next run finds them in a cache.
+    The run folder holds the labels (predictions.csv), the model, the settings
+    and a picture of the curves. How many targets are unknown is estimated,
+    unless you say it. An interrupted run goes on with 'osda resume'.
     """
     share_of_unknowns = _parse_openness(openness)
     settings = parse_changes(changes)

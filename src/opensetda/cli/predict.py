@@ -82,9 +82,9 @@ def predict(
 
       osda predict run new.csv --out labels.parquet
 
-    Images are read, labelled and written part by part: a folder may hold any number
-    of them. Of tables, features that had names in 'osda fit' are found by name; other
-    columns do not matter.
+    Images are read, labelled and written part by part: a folder may hold any
+    number of them. Of tables, features that had names in 'osda fit' are found
+    by name; other columns do not matter.
     """
     check_new_file("--out", out, _SUFFIXES, overwrite)
     from opensetda.data.image_lists import ImageColumns

@@ -22,9 +22,9 @@ def resume(
 
       osda resume run
 
-    Whatever 'osda fit' was told is kept in RUN.unfinished, with what was learned
-    so far. On the CPU the result is the same, bit by bit. Source and target must be
-    as they were.
+    Whatever 'osda fit' was told is kept in RUN.unfinished, with what was
+    learned so far. On the CPU the result is the same, bit by bit. Source and
+    target must be as they were.
     """
     from opensetda.cli.fitting import carry_out, check_request
     from opensetda.runs.folder import RunFolder
