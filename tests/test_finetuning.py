@@ -1,0 +1,110 @@
+"""Images for a backbone that learns: whole, and changed at random."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from opensetda.backbones import finetuning
+from opensetda.backbones.finetuning import FineTunedImages, random_view
+from opensetda.backbones.preprocess import load_image, normalise
+from opensetda.backbones.registry import resolve
+from opensetda.errors import InputError
+from opensetda.pgl.settings import FineTuneSettings
+
+SIZE = 32
+ROWS = np.arange(3)
+
+
+class Backbone(nn.Module):
+    """Has a recipe, as the images want it, and nothing to learn."""
+
+    recipe = resolve(size=SIZE)
+
+    def trainable_parameters(self):
+        return []
+
+
+@pytest.fixture
+def paths(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [str(tmp_path / name) for name in ("a.jpg", "b.png", "c.jpg")]
+    for name in names:
+        small = rng.integers(0, 256, (4, 6, 3)).astype(np.uint8)
+        Image.fromarray(small).resize((60, 40)).save(name)
+    return names
+
+
+@pytest.fixture
+def images(paths):
+    return FineTunedImages(Backbone(), paths)
+
+
+def test_pixels_are_those_of_prediction(images, paths):
+    how = Backbone.recipe.preprocessing
+    expected = normalise(torch.stack([load_image(path, how) for path in paths]), how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(images.pixels(ROWS), expected)
+        assert torch.equal(images.pixels(ROWS[::-1]), expected.flip(0))
+
+
+def test_crops_are_drawn_by_the_generator_alone(images):
+    settings = FineTuneSettings(crop=0.5)
+    one, other, third = (
+        images.augmented(ROWS, np.random.default_rng(seed), settings) for seed in (1, 1, 2)
+    )
+    assert one.shape == (3, 3, SIZE, SIZE)
+    assert torch.equal(one, other)
+    assert not torch.equal(one, third)
+
+
+def test_the_whole_image_or_its_mirror(images):
+    pixels = images.pixels(ROWS)
+    still = FineTuneSettings(crop=1, flip=False)
+    assert torch.equal(images.augmented(ROWS, np.random.default_rng(0), still), pixels)
+    turned = FineTuneSettings(crop=1, flip=True)
+    seen = {"same": 0, "mirrored": 0}
+    for seed in range(8):
+        for image, whole in zip(
+            images.augmented(ROWS, np.random.default_rng(seed), turned), pixels, strict=True
+        ):
+            if torch.equal(image, whole):
+                seen["same"] += 1
+            else:
+                torch.testing.assert_close(image, whole.flip(2), atol=0.02, rtol=0)
+                seen["mirrored"] += 1
+    assert min(seen.values()) > 4
+
+
+@pytest.mark.parametrize("crop", [0.01, 0.5, 0.99, 1.0])
+def test_views_lie_within_the_image_and_are_large_enough(crop):
+    image = np.zeros((200, 300, 3), dtype=np.uint8)
+    rng, settings = np.random.default_rng(0), FineTuneSettings(crop=crop)
+    for _ in range(200):
+        part = random_view(rng, settings).of(image)
+        share = part.shape[0] * part.shape[1] / (200 * 300)
+        assert crop - 0.01 <= share <= 1
+        assert 3 / 4 - 0.02 <= (part.shape[0] / 200) / (part.shape[1] / 300) <= 4 / 3 + 0.02
+
+
+def test_images_that_do_not_fit_are_decoded_again(paths, monkeypatch):
+    read = []
+    decode = finetuning.decode_image
+    monkeypatch.setattr(finetuning, "decode_image", lambda p: (read.append(p), decode(p))[1])
+    monkeypatch.setattr(finetuning, "KEPT_BYTES", 40 * 60 * 3)  # room for one
+    images = FineTunedImages(Backbone(), paths)
+    images.pixels(ROWS)
+    images.pixels(ROWS)
+    assert len(read) == 5
+
+
+def test_an_image_that_is_gone_is_named(paths):
+    images = FineTunedImages(Backbone(), [*paths, "gone.jpg"])
+    with pytest.raises(InputError, match=r"gone\.jpg: could be read when the run began"):
+        images.pixels(np.array([3]))
