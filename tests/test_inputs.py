@@ -258,3 +258,36 @@ def test_the_share_of_unknowns_is_that_of_the_frozen_features():
     assert tuned.openness_report_.by_step == (frozen.openness_,) * 2
     told = PGLClassifier(random_state=0, openness=0.4, settings=changes, images=TinyImages())
     assert told.fit(X, y, domain).openness_ == 0.4
+
+
+def test_no_label_and_no_order_of_the_target_reaches_a_learning_backbone():
+    settings = {
+        "steps": 2,
+        "optimiser.iterations_per_epoch": 2,
+        "optimiser.backbone_rate": 1e-2,
+        "optimiser.first_step_epochs": 1,
+    }
+
+    def fit(order, target_labels):
+        images = TinyImages()
+        X = images.features()[order]
+        y = np.where(order < N_SOURCE, images.labels[order], target_labels[order])
+        images.images = images.images[order]
+        domain = np.where(order < N_SOURCE, 1, -1)
+        classifier = PGLClassifier(random_state=0, settings=settings, images=images)
+        classifier.fit(X, y, domain)
+        return classifier, order[order >= N_SOURCE], images.backbone[0].weight.detach()
+
+    n = N_SOURCE + N_TARGET
+    rng = np.random.default_rng(0)
+    truth = TinyImages().labels
+    sorted_by_class = np.concatenate([np.arange(N_SOURCE), N_SOURCE + np.argsort(truth[N_SOURCE:])])
+    one, rows, weights = fit(np.arange(n), np.zeros(n, dtype=int))
+    for order, labels in ((sorted_by_class, truth), (rng.permutation(n), rng.integers(0, 9, n))):
+        other, their_rows, their_weights = fit(order, labels)
+        back = np.argsort(their_rows)
+        np.testing.assert_array_equal(rows, their_rows[back])
+        np.testing.assert_array_equal(one.transduction_proba_, other.transduction_proba_[back])
+        assert torch.equal(weights, their_weights)
+        assert other.openness_ == one.openness_
+        assert other.kept_step_ == one.kept_step_

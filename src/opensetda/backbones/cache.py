@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -77,12 +76,7 @@ class FeatureCache:
     def __enter__(self) -> FeatureCache:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __len__(self) -> int:

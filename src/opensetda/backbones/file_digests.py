@@ -12,7 +12,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 FILE_NAME = "files.sqlite3"
@@ -52,12 +51,7 @@ class FileDigests:
     def __enter__(self) -> FileDigests:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def recall(self, paths: Iterable[str | Path]) -> list[str | None]:

@@ -18,6 +18,7 @@ from opensetda.progress import ProgressEvent, ProgressListener
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
     from rich.table import Table
 
     from opensetda.base import OpenSetClassifier
@@ -61,8 +62,8 @@ def progress_listener(title: str) -> Iterator[ProgressListener]:
         yield listener
 
 
-@contextmanager
-def _bar(console: Console, title: str) -> Iterator[ProgressListener]:
+def progress_bar(console: Console, how_far: ProgressColumn) -> Progress:
+    """Return a bar that is gone at the end: what is done, how far it is, time so far and left."""
     from rich.progress import (
         BarColumn,
         Progress,
@@ -71,10 +72,10 @@ def _bar(console: Console, title: str) -> Iterator[ProgressListener]:
         TimeRemainingColumn,
     )
 
-    bar = Progress(
+    return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=None),
-        TextColumn("[cyan]{task.fields[state]}"),
+        how_far,
         TimeElapsedColumn(),
         TextColumn("[dim]left"),
         TimeRemainingColumn(),
@@ -82,6 +83,13 @@ def _bar(console: Console, title: str) -> Iterator[ProgressListener]:
         transient=True,
         expand=True,
     )
+
+
+@contextmanager
+def _bar(console: Console, title: str) -> Iterator[ProgressListener]:
+    from rich.progress import TextColumn
+
+    bar = progress_bar(console, TextColumn("[cyan]{task.fields[state]}"))
     with bar:
         task = bar.add_task(title, total=1.0, state="")
 

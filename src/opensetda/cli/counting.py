@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from opensetda.cli.console import note
+from opensetda.cli.console import note, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,26 +34,9 @@ def counting_progress(title: str) -> Iterator[CountingProgress]:
 
 @contextmanager
 def _bar(console: Console, title: str) -> Iterator[CountingProgress]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import MofNCompleteColumn
 
-    bar = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("[dim]left"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        expand=True,
-    )
+    bar = progress_bar(console, MofNCompleteColumn())
     with bar:
         task = bar.add_task(title, total=None)
 
