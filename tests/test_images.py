@@ -278,6 +278,7 @@ def test_every_path_and_label_come_back(path, label, blank):
 
 def test_a_missing_file_with_blanks_in_its_name_has_no_label():
     assert parse_line("my photo.JPG", lambda text: False) == ("my photo.JPG", None)
+    assert parse_line("my /..jpg", lambda text: False) == ("my /..jpg", None)
     assert parse_line("my photo.JPG cat", lambda text: False) == ("my photo.JPG", "cat")
 
 

@@ -85,7 +85,7 @@ def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | No
     if not blanks or is_file(text):
         return text, None
     path, label = text[: blanks[-1].start()], text[blanks[-1].end() :]
-    if not is_file(path) and os.path.splitext(text)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122
+    if not is_file(path) and text.lower().endswith(tuple(IMAGE_SUFFIXES)):
         return text, None
     return path, label
 
