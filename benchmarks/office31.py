@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from opensetda.analyses.ablation import ablations_of, why_not
 from opensetda.base import OpenSetClassifier
 from opensetda.data.protocols import OpenSetTask, open_set_split, open_set_task
 from opensetda.metrics import OpenSetMetrics
@@ -38,21 +39,6 @@ TASKS = {
     "D-W": ("dslr", "webcam"),
     "W-A": ("webcam", "amazon"),
     "W-D": ("webcam", "dslr"),
-}
-# Beside the paper's ablations: what each part of ours brings.
-OUR_PARTS = {
-    "no progressive steps, no training": {"steps": 1},
-    "no graph, trained by the node loss": {"graph.enabled": False, "losses.node": 1},
-    "node loss 1": {"losses.node": 1},
-    "node loss 1, NLL instead of focal": {"losses.node": 1, "losses.focusing": 0},
-    "no whitening": {"alignment.whitening": 0},
-    "source centring": {"alignment.centring": "source"},
-    "no class balance": {"ranking.class_balance": 0},
-    "ranked by the softmax": {"ranking.confidence": "softmax"},
-    "no messages": {"graph.message": 0},
-    "class means move all the way": {"episodes.mix_up_limit": 1},
-    "train at the first step": {"optimiser.first_step_epochs": 1},
-    "adversary 0.4": {"losses.adversary": 0.4},
 }
 
 
@@ -112,13 +98,6 @@ def run_task(classifier: OpenSetClassifier, task: OpenSetTask) -> dict[str, Any]
     return {name: value for name, value in figures.items() if name != "per_class"}
 
 
-def replaces_something(settings: PGLSettings, changes: dict[str, Any]) -> bool:
-    """Whether the changes make a difference: not where the loss they change is off."""
-    if settings.losses.node == 0 and set(changes) == {"losses.focusing"}:
-        return False
-    return settings.with_changes(changes) != settings
-
-
 def _row(label: str, records: Iterable[dict[str, Any]], backbone: str, seconds: float) -> str:
     own = [r for r in records if r["variant"] == label and r["backbone"] == backbone]
     means = [100 * np.mean([r["hos"] for r in own if r["task"] == name]) for name in TASKS]
@@ -136,9 +115,9 @@ def _variants(arguments: argparse.Namespace) -> dict[str, tuple[str, str, dict[s
         variants["PGL, paper-office-home"] = ("pgl", "paper-office-home", {})
     if arguments.ablations:
         default = PGLSettings.preset("default")
-        for name, changes in {**PGLSettings.ablations(), **OUR_PARTS}.items():
+        for name, changes in ablations_of("default").items():
             # What the default does without, it cannot lose.
-            if name in OUR_PARTS or replaces_something(default, changes):
+            if why_not(default, changes) is None:
                 variants[name] = ("pgl", "default", changes)
     for text in arguments.pgl:
         name, _, assignments = text.partition(":")

@@ -15,6 +15,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from estimator_helpers import METHODS, FittedClassifiers, make_classifier
+
 hypothesis.settings.register_profile("opensetda", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("opensetda")
 
@@ -86,6 +88,34 @@ def quick() -> dict[str, Any]:
         "ranking.draws": 2,
         "ranking.graph_targets": 40,
     }
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> str:
+    """The name of every method in turn."""
+    return request.param
+
+
+@pytest.fixture
+def make(quick: dict[str, Any]) -> Any:
+    """Make a method by its name, with settings that are quick and a third unknown."""
+
+    def make(method: str, **parameters: Any) -> Any:
+        own = {"settings": quick} if method == "pgl" else {}
+        return make_classifier(method, **{"openness": 1 / 3, **own, **parameters})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def fitted_by_name(task: Task, quick: dict[str, Any]) -> FittedClassifiers:
+    """One fitted classifier a method, for tests that only look."""
+    return FittedClassifiers(task, quick)
+
+
+@pytest.fixture
+def fitted(fitted_by_name: FittedClassifiers, method: str) -> Any:
+    return fitted_by_name[method]
 
 
 def fit_task(classifier: Any, task: Any, every_other: bool = False) -> Any:

@@ -51,7 +51,7 @@ class StandIn(ProgressiveClassMeans):
 def stand_in(monkeypatch):
     from opensetda.runs import methods
 
-    monkeypatch.setitem(methods.METHODS, "pgl", f"{__name__}:StandIn")
+    monkeypatch.setitem(methods.METHODS, "pgl", __name__)
 
 
 def test_the_demo_compares_three_methods_and_leaves_a_run(workplace, capsys, stand_in):

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from extraction_helpers import TINY, make_images, make_recipe
 from opensetda.cli.counting import counting_progress
 from opensetda.cli.main import main
 from opensetda.cli.options import check_new_file
 from opensetda.errors import InputError
-from test_extraction import TINY, make_images, make_recipe
 
 
 @pytest.fixture(scope="module")

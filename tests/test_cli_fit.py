@@ -211,7 +211,7 @@ WRONG_FITS = {
     "set-name": (nothing, [*OPENNESS, "--set", "stepz=1"], "'stepz' does not exist"),
     "set-value": (nothing, [*OPENNESS, "--set", "steps=x"], "give a whole number"),
     "preset": (nothing, [*OPENNESS, "--preset", "x"], "only the method pgl"),
-    "method": (nothing, [*OPENNESS, "--method", "x"], "'x' is not one of"),
+    "method": (nothing, [*OPENNESS, "--method", "x"], "method 'x' does not exist"),
     "option": (nothing, [*OPENNESS, "--magic"], "No such option"),
     "unknown-label": (nothing, [*OPENNESS, "--unknown-label", "cat"], "is a class of the source"),
 }

@@ -5,62 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from safetensors.torch import save_file
 
-from opensetda.backbones import engine as engine_module
+from extraction_helpers import TINY, eager, make_images, make_recipe, run
 from opensetda.backbones import extraction as extraction_module
 from opensetda.backbones import file_digests, onnx_engine
-from opensetda.backbones.cache import FeatureCache
-from opensetda.backbones.extraction import Extraction, Extractor, extract
-from opensetda.backbones.model import load_backbone
-from opensetda.backbones.networks import build_network
-from opensetda.backbones.preprocess import load_image, normalise
+from opensetda.backbones.extraction import Extractor, extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve
-from opensetda.errors import InputError
-
-TINY = "timm:test_efficientnet"
-
-
-def make_recipe(folder: Path, name: str = TINY) -> Recipe:
-    torch.manual_seed(0)
-    path = folder / f"{name.partition(':')[2]}.safetensors"
-    state = build_network(name.removeprefix("timm:"), 160).state_dict()
-    save_file({key: value.contiguous() for key, value in state.items()}, path)
-    return resolve(name, path, size=32)
-
-
-def make_images(folder: Path, n: int) -> list[str]:
-    folder.mkdir(exist_ok=True)
-    rng = np.random.default_rng(0)
-    paths = []
-    for number in range(n):
-        # Smooth, so that JPEG keeps it; different, so that rows in the wrong order are found.
-        small = rng.integers(0, 256, (4, 5, 3)).astype(np.uint8)
-        path = folder / f"{number:03}.{'jpg' if number % 2 else 'png'}"
-        Image.fromarray(small).resize((50, 40)).save(path)
-        paths.append(str(path))
-    return paths
-
-
-def eager(recipe: Recipe, paths: list[str]) -> np.ndarray:
-    images = torch.stack([load_image(path, recipe.preprocessing) for path in paths])
-    with torch.no_grad():
-        return load_backbone(recipe)(normalise(images, recipe.preprocessing)).numpy()
-
-
-def run(recipe: Recipe, paths: list[str], folder: Path | None, **options: object) -> Extraction:
-    if folder is None:
-        return extract(recipe, paths, paths, **options)
-    with FeatureCache(folder, recipe.key, recipe.width) as cache:
-        return extract(recipe, paths, paths, cache, **options)
 
 
 @pytest.fixture(scope="module")
@@ -273,122 +229,6 @@ class TestCache:
         assert any("cannot be kept" in warning for warning in extraction.warnings)
 
 
-class TestEngines:
-    def test_a_network_that_differs_is_not_used(self, recipe, paths, monkeypatch):
-        monkeypatch.setattr(onnx_engine, "TOLERANCE", -1.0)
-        extraction = run(recipe, paths[:3], None)
-        assert extraction.engine == "torch"
-        assert "differ from torch's" in extraction.warnings[0]
-        assert onnx_engine.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
-        with pytest.raises(InputError, match="differ"):
-            run(recipe, paths[:3], None, engine="onnx")
-
-    def test_a_network_that_cannot_be_exported(self, recipe, paths, monkeypatch):
-        def fail(*_, **__):
-            raise RuntimeError("no such operator")
-
-        monkeypatch.setattr(torch.onnx, "export", fail)
-        extraction = run(recipe, paths[:3], None)
-        assert extraction.engine == "torch"
-        assert "no such operator" in extraction.warnings[0]
-
-    def test_without_onnx_runtime(self, recipe, paths, monkeypatch):
-        monkeypatch.setattr(engine_module, "find_spec", lambda name: None)
-        extraction = run(recipe, paths[:3], None)
-        assert extraction.engine == "torch"
-        assert "opensetda[onnx]" in extraction.warnings[0]
-        with pytest.raises(InputError, match="not installed"):
-            run(recipe, paths[:3], None, engine="onnx")
-
-    def test_unknown_engine(self, recipe, paths):
-        with pytest.raises(InputError, match="'abacus'"):
-            run(recipe, paths[:3], None, engine="abacus")
-
-    def test_exported_networks_are_kept(self, recipe, paths, tmp_path, monkeypatch):
-        first = run(recipe, paths[:3], tmp_path)
-        monkeypatch.setattr(torch.onnx, "export", None)
-        second = run(recipe, paths[3:6], tmp_path)
-        assert first.engine == second.engine == "onnx"
-        assert not second.warnings
-
-    @pytest.mark.parametrize("file", ["network.onnx", "probe.npy"])
-    def test_a_damaged_exported_network_is_made_anew(self, recipe, paths, tmp_path, file):
-        run(recipe, paths[:3], tmp_path)
-        (kept,) = (tmp_path / "networks").rglob(file)
-        kept.write_bytes(kept.read_bytes()[:-50])
-        second = run(recipe, paths[3:6], tmp_path)
-        assert second.engine == "onnx"
-        assert "damaged" in second.warnings[0]
-        assert onnx_engine.relative_difference(second.X, eager(recipe, paths[3:6])) < 1e-3
-        assert not run(recipe, paths[6:9], tmp_path).warnings
-
-    @pytest.mark.parametrize("keep", [0, 5, 40, 100, 200])
-    def test_a_cut_probe_is_damage(self, recipe, paths, tmp_path, keep):
-        run(recipe, paths[:3], tmp_path)
-        (kept,) = (tmp_path / "networks").rglob("probe.npy")
-        kept.write_bytes(kept.read_bytes()[:keep])
-        _, warnings = onnx_engine.open_onnx_engine(recipe, memory=tmp_path)
-        assert "made anew" in warnings[0]
-        assert onnx_engine.open_onnx_engine(recipe, memory=tmp_path)[1] == []
-
-
-class TestExtractor:
-    def test_rows_and_reasons(self, recipe, paths, tmp_path):
-        some = [paths[0], str(tmp_path / "gone.jpg"), paths[1]]
-        with Extractor(recipe) as extractor:
-            features, reasons = extractor.features(some)
-            assert extractor.features([])[0].shape == (0, recipe.width)
-        assert reasons == [None, "no such file", None]
-        np.testing.assert_array_equal(features, run(recipe, paths[:2], None).X)
-
-    @pytest.mark.parametrize("engine", ["onnx", "torch"])
-    def test_fine_tuned_weights(self, recipe, paths, engine, tmp_path):
-        backbone = load_backbone(recipe)
-        state = {n: v * 1.1 for n, v in backbone.state_dict().items()}
-        backbone.load_state_dict(state)
-        pixels = torch.stack([load_image(path, recipe.preprocessing) for path in paths[:2]])
-        with torch.no_grad():
-            expected = backbone(normalise(pixels, recipe.preprocessing)).numpy()
-        plain = run(recipe, paths[:2], tmp_path).X
-        with Extractor(recipe, engine, state, tmp_path) as extractor:
-            features, _ = extractor.features(paths[:2])
-        assert onnx_engine.relative_difference(features, expected) < 1e-3
-        assert onnx_engine.relative_difference(features, plain) > 1e-2
-
-    def test_fine_tuned_networks_do_not_pile_up(self, recipe, paths, tmp_path):
-        state = load_backbone(recipe).state_dict()
-        with Extractor(recipe, "onnx", state, tmp_path) as extractor:
-            extractor.features(paths[:1])
-            assert extractor.engine == "onnx"
-        assert not list(tmp_path.iterdir())
-
-    def test_streaming_holds_few_images(self, recipe, paths):
-        asked = 0
-
-        def endless() -> Iterator[str]:
-            nonlocal asked
-            while True:
-                asked += 1
-                yield paths[asked % len(paths)]
-
-        with Extractor(recipe) as extractor:
-            stream = extractor.stream(endless())
-            for _ in range(100):
-                path, outcome = next(stream)
-                assert not isinstance(outcome, str)
-            stream.close()
-        assert asked <= 100 + 8 * (4 * len(os.sched_getaffinity(0)) + 1)
-        assert path == paths[100 % len(paths)]
-
-    def test_errors_of_the_network_are_not_lost(self, paths, recipe):
-        Path(recipe.weights).rename(recipe.weights + ".away")
-        try:
-            with Extractor(recipe) as extractor, pytest.raises(InputError, match="no such file"):
-                extractor.features(paths)
-        finally:
-            Path(recipe.weights + ".away").rename(recipe.weights)
-
-
 def test_progress_counts_every_image(recipe, paths, tmp_path):
     told = []
     mixed = [*paths, paths[0], str(tmp_path / "gone.jpg")]
@@ -407,7 +247,7 @@ sys.path.insert(0, {tests!r})
 from opensetda.backbones import cache
 cache.FLUSHED_ROWS = 4
 from opensetda.backbones.recipe import Recipe
-from test_extraction import run
+from extraction_helpers import run
 def tell(done, total):
     if done >= 17:
         import os, signal

@@ -1,57 +1,25 @@
-"""Folders, lists and manifests: what counts as an image, and which class it has."""
+"""Folders of images: what counts as an image, and which class it has."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from opensetda.data.image_lists import parse_line, printable
+from image_helpers import error_of, listed, tree
 from opensetda.data.images import (
-    ImageColumns,
-    ImageList,
-    is_image_data,
     iterate_images,
     read_image_domains,
     read_image_truth,
     read_images,
 )
-from opensetda.errors import InputError
-
-
-def tree(root: Path, *names: str) -> Path:
-    """Make files, which need not be images: nothing here opens them."""
-    for name in names:
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    return root
-
-
-def listed(images: ImageList) -> list[tuple[str, str | None]]:
-    labels = [None] * len(images) if images.labels is None else images.labels.tolist()
-    return list(zip(images.ids.tolist(), labels, strict=True))
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     return tree(tmp_path / "shop", "cup/b.jpg", "cup/a.PNG", "pen/deep/er/c.jpeg", "pen/a.jpg")
-
-
-def error_of(call: Any, *arguments: Any, **options: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        call(*arguments, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def test_class_folders_nested_at_any_depth(shop):
@@ -201,194 +169,6 @@ def test_names_that_are_no_utf8(tmp_path):
     assert Path(images.paths[0]).exists()
     (tmp_path / "list.txt").write_bytes(b"b\xe4r/caf\xe9.jpg cup\n")
     assert read_images(tmp_path / "list.txt").paths[0].endswith("caf\udce9.jpg")
-
-
-def test_lists(shop, tmp_path):
-    text = "\ufeff# a comment\r\n\r\nshop/cup/b.jpg cup\r\nshop/pen/a.jpg\tpen  \r\n"
-    path = tmp_path / "list.txt"
-    path.write_bytes(text.encode())
-    images = read_images(path, labelled=True)
-    assert listed(images) == [("shop/cup/b.jpg", "cup"), ("shop/pen/a.jpg", "pen")]
-    assert Path(images.paths[1]).samefile(shop / "pen" / "a.jpg")
-
-
-def test_where_the_paths_of_a_list_start(shop, tmp_path):
-    (shop / "list.txt").write_text("cup/b.jpg\n")
-    (shop / "cup" / "list.txt").write_text("cup/b.jpg\n")
-    (tmp_path / "far").mkdir()
-    (tmp_path / "far" / "list.txt").write_text("cup/b.jpg\n")
-    (tmp_path / "far" / "absolute.txt").write_text(f"{shop}/cup/b.jpg 3\n")
-    for path in (shop / "list.txt", shop / "cup" / "list.txt", tmp_path / "far" / "absolute.txt"):
-        assert Path(read_images(path).paths[0]).samefile(shop / "cup" / "b.jpg")
-    message = error_of(read_images, tmp_path / "far" / "list.txt")
-    assert "list.txt, line 1: no such file 'cup/b.jpg' (1 of 1 are missing)" in message
-    assert "the folder of the list or the one above" in message
-    columns = ImageColumns(root=shop)
-    assert len(read_images(tmp_path / "far" / "list.txt", columns)) == 1
-    (tmp_path / "far" / "list.txt").write_text("cup/no.jpg\n")
-    message = error_of(read_images, tmp_path / "far" / "list.txt", columns)
-    assert f"paths start from {shop}" in message
-
-
-def test_errors_of_lists(shop, tmp_path):
-    path = tmp_path / "list.txt"
-    path.write_text("shop/cup/b.jpg cup\n\nshop/pen/a.jpg\n")
-    message = error_of(read_image_domains, path, shop)
-    assert "list.txt, line 3: no label for 'shop/pen/a.jpg' (1 without)" in message
-    path.write_text("shop/cup/b.jpg cup\nshop/pen/a.jpg pen\nshop/cup/b.jpg cup\n")
-    assert "list.txt, line 1 and line 3: 'shop/cup/b.jpg' is there twice" in error_of(
-        read_images, path
-    )
-    path.write_text("shop/cup/b.jpg cup\n./shop/cup/b.jpg cup\n")
-    assert "line 1 and line 2" in error_of(read_images, path)
-    path.write_text("# nothing\n")
-    assert "no image in this file" in error_of(read_images, path)
-    assert "no such file" in error_of(read_images, tmp_path / "no.txt")
-
-
-def test_a_line_that_is_a_file_is_a_path(tmp_path):
-    tree(tmp_path, "my holiday.jpg", "a b/c d.jpg", "x 1", "y.jpg")
-    path = tmp_path / "list.txt"
-    path.write_text("my holiday.jpg\na b/c d.jpg sea side\ny.jpg 7\nx 1\n")
-    # "sea side" has a blank, so "a b/c d.jpg sea" would be the path, and there is none.
-    assert "line 2" in error_of(read_images, path)
-    path.write_text("my holiday.jpg\na b/c d.jpg sea\ny.jpg 7\nx 1\n")
-    truth = [("my holiday.jpg", None), ("a b/c d.jpg", "sea"), ("y.jpg", "7"), ("x 1", None)]
-    with path.open() as lines:
-        found = [parse_line(line.strip(), lambda t: (tmp_path / t).is_file()) for line in lines]
-    assert found == truth
-
-
-_part = st.text(
-    st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp"), blacklist_characters="/\x85"),
-    min_size=1,
-    max_size=12,
-)
-_path = st.lists(_part, min_size=1, max_size=4).map(lambda parts: f"{'/'.join(parts)}.jpg")
-_label = _part.map(lambda text: "".join(text.split())).filter(bool)
-
-
-@given(path=_path, label=_label, blank=st.sampled_from([" ", "\t", "  ", " \t "]))
-def test_every_path_and_label_come_back(path, label, blank):
-    path = path.strip()
-    assert parse_line(f"{path}{blank}{label}", lambda text: text == path) == (path, label)
-    assert parse_line(path, lambda text: text == path) == (path, None)
-    assert parse_line(path, lambda text: False) == (path, None)
-
-
-def test_a_missing_file_with_blanks_in_its_name_has_no_label():
-    assert parse_line("my photo.JPG", lambda text: False) == ("my photo.JPG", None)
-    assert parse_line("my /..jpg", lambda text: False) == ("my /..jpg", None)
-    assert parse_line("my photo.JPG cat", lambda text: False) == ("my photo.JPG", "cat")
-
-
-@given(st.text())
-def test_any_line_is_a_path_and_perhaps_a_label(text):
-    path, label = parse_line(text, lambda t: False)
-    assert text.startswith(path)
-    assert label is None or text.endswith(label)
-    assert label is None or not set(label) & set(" \t")
-
-
-@given(st.binary(min_size=1))
-def test_every_name_can_be_printed(name):
-    assert printable(os.fsdecode(name)).encode()
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-@pytest.mark.parametrize(
-    ("path_name", "label_name"), [("path", "label"), ("File", "class"), ("filename", "y")]
-)
-def test_manifests(shop, suffix, path_name, label_name):
-    path = shop / f"manifest{suffix}"
-    write(path, {path_name: ["cup/b.jpg", "pen/a.jpg"], label_name: ["007", "pen"]})
-    assert is_image_data(path)
-    images = read_images(path, labelled=True)
-    assert listed(images) == [("cup/b.jpg", "007"), ("pen/a.jpg", "pen")]
-    assert read_image_truth(path).labels.tolist() == ["007", "pen"]
-    assert read_images(path).labels is None
-
-
-def write(path: Path, columns: dict[str, list[Any]]) -> None:
-    table = pa.table(columns)
-    if path.suffix == ".csv":
-        pyarrow.csv.write_csv(table, path)
-    else:
-        pyarrow.parquet.write_table(table, path)
-
-
-def test_the_ids_of_a_manifest(shop):
-    write(shop / "m.csv", {"id": ["1", "2"], "path": ["cup/b.jpg", "pen/a.jpg"]})
-    assert read_images(shop / "m.csv").ids.tolist() == ["1", "2"]
-    write(shop / "m.csv", {"id": ["1", "1"], "path": ["cup/b.jpg", "pen/a.jpg"]})
-    assert "row 1 and row 2: '1' is there twice" in error_of(read_images, shop / "m.csv")
-
-
-def test_an_id_may_be_the_name_of_another_file(shop, monkeypatch):
-    monkeypatch.chdir(tree(shop, "a.png", "b.png"))
-    write(Path("m.csv"), {"id": ["b.png", "c.png"], "path": ["a.png", "b.png"]})
-    images = read_images("m.csv")
-    assert (images.ids.tolist(), images.paths) == (["b.png", "c.png"], ("a.png", "b.png"))
-    write(Path("m.csv"), {"id": ["1", "2"], "path": ["a.png", "./a.png"]})
-    assert "row 1 and row 2: '2' is there twice" in error_of(read_images, "m.csv")
-
-
-def test_columns_by_name(shop):
-    path = shop / "m.parquet"
-    write(path, {"where": ["cup/b.jpg", "pen/a.jpg"], "what": ["a", "b"], "size": [1, 2]})
-    assert not is_image_data(path)
-    columns = ImageColumns(path="where", label="what")
-    assert is_image_data(path, columns)
-    assert listed(read_images(path, columns, labelled=True))[1] == ("pen/a.jpg", "b")
-    assert "no column 'path'" in error_of(read_images, path)
-    message = error_of(read_images, path, ImageColumns(path="where"), labelled=True)
-    assert "no column 'label'" in message
-
-
-def test_errors_of_manifests(shop):
-    path = shop / "m.csv"
-    path.write_text("path,label\ncup/b.jpg,cup\npen/a.jpg,\n")
-    assert "m.csv, row 2: no label for 'pen/a.jpg'" in error_of(read_image_domains, path, shop)
-    path.write_text("path,label\n,cup\npen/a.jpg,pen\n")
-    assert "'path', row 1: empty" in error_of(read_images, path)
-    path.write_text("path,label\ncup/b.jpg,cup\npen/no.jpg,pen\n")
-    assert "m.csv, row 2: no such file 'pen/no.jpg' (1 of 2" in error_of(read_images, path)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.jpg", b"", True),
-        ("a.JPG", b"", True),
-        ("list.txt", b"", True),
-        ("a.npz", b"", False),
-        ("m.csv", b"path,label\n", True),
-        ("m.csv", b"\xef\xbb\xbfimage\r\n", True),
-        ("m.csv", b"id,path,label\n", True),
-        ("m.csv", b"path,x1,x2,label\n", False),
-        ("m.csv", b"x1,x2,y\n", False),
-        ("m.csv", b"label\n", False),
-        ("m.csv", b"", False),
-        ("m.parquet", b"nonsense", False),
-        ("notes.doc", b"", False),
-    ],
-)
-def test_images_or_a_table(tmp_path, name, content, expected):
-    (tmp_path / name).write_bytes(content)
-    assert is_image_data(tmp_path / name) is expected
-
-
-def test_images_or_a_table_where_nothing_is(tmp_path):
-    assert is_image_data(tmp_path)
-    assert is_image_data(tmp_path / "misspelt")
-    for suffix in ("npz", "csv", "parquet"):
-        assert not is_image_data(tmp_path / f"no.{suffix}")
-
-
-def test_only_the_heading_is_read(tmp_path):
-    path = tmp_path / "wide.csv"
-    path.write_text("path," + ",".join(f"x{number}" for number in range(50_000)) + "\n")
-    assert not is_image_data(path)
 
 
 def test_iteration_streams_the_same_images(shop, tmp_path):

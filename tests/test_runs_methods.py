@@ -12,7 +12,8 @@ def test_methods_are_built_by_name():
     built = methods.build_method("class-means", openness=0.2, changes={"steps": "3"})
     assert built.get_params() == {"openness": 0.2, "steps": 3, "unknown_label": "unknown"}
     assert methods.full_settings("class-means", "default", {}) == {"steps": 10}
-    assert methods.full_settings("source-only", "default", {"C": "2"}) == {"C": 2.0}
+    expected = {"C": 2.0, "rejector": "quantile"}
+    assert methods.full_settings("source-only", "default", {"C": "2"}) == expected
     assert methods.full_settings("pgl", "default", {"steps": "7"})["steps"] == 7
 
 

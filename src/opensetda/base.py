@@ -79,7 +79,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     transduction_scores_ : array of shape (n_targets,)
         The score by which the targets were ranked; higher is more likely known.
     openness_ : float
-        The share of unknowns that was used, told or estimated.
+        The share of unknowns that was used: told, estimated, or what the method's own boundary
+        rejects.
     openness_report_ : OpennessReport
         The estimates with their intervals, from step to step, and warnings in words.
     rejection_threshold_ : float
@@ -125,6 +126,14 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         `has_target_`, `openness_`, `rejection_threshold_` and `rejection_slope_` already. A
         missing key may raise `KeyError`; `from_state` turns it into an `InputError`.
         """
+
+    def _own_cut(self, scores: Scores) -> float | None:
+        """Return the known score below which the method itself says unknown, if it has a boundary.
+
+        Asked with the targets' scores where no share of unknowns was told. None, as most
+        methods have no boundary of their own: the share is estimated.
+        """
+        return None
 
     # fit --------------------------------------------------------------------------------
 
@@ -174,15 +183,20 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         n_classes = len(self.classes_)
         if not openness.shares:  # A method of one step need not ask.
             openness.update(scores.known, scores.held_out, scores.nearest)
+        own_cut = self._own_cut(scores) if openness.told is None else None
+        if own_cut is not None:
+            openness.follow(float((scores.known < own_cut).mean()))
         report = openness.report(scores.known, scores.held_out, scores.nearest)
         self.openness_report_, self.openness_ = report, report.share
-        cut = rejection_cut(scores.known, report.share)
+        cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
         labels = np.where(scores.known < cut, n_classes, scores.nearest)
         posterior = unknown_posterior(scores.known, scores.held_out, scores.nearest, report.share)
 
         # The same share of later samples; who, may differ where company made the difference.
         later = self._known_as_later(target, scores.known)
-        self.rejection_threshold_ = rejection_cut(later, report.share)
+        self.rejection_threshold_ = (
+            cut if own_cut is not None else rejection_cut(later, report.share)
+        )
         self.rejection_slope_ = fit_slope(later, posterior[: len(later)], self.rejection_threshold_)
 
         in_callers_order = np.argsort(target.index)

@@ -105,6 +105,7 @@ class OpennessTracker:
         self.kept = 0
         self._features: dict[str, Any] = {}
         self._settled: OpennessReport | None = None
+        self._followed: float | None = None
 
     def settle(self, report: OpennessReport) -> None:
         """Take the share as found out elsewhere, on scores that are fit for it.
@@ -112,6 +113,10 @@ class OpennessTracker:
         Steps go on to say what their own scores speak for, but nobody follows.
         """
         self._settled = report
+
+    def follow(self, share: float) -> None:
+        """Take the share that a method's own boundary rejects; the estimates stand beside it."""
+        self._followed = share
 
     def use_features(self, source: FloatArray, labels: IntArray, target: FloatArray) -> None:
         """Keep some aligned rows for the estimators that look at features.
@@ -156,7 +161,8 @@ class OpennessTracker:
         """Ask every estimator about the scores of the step that is kept."""
         if self._settled is not None:
             return replace(self._settled, by_step=tuple(self.shares))
-        kept = self.shares[self.kept - 1]
+        follows = self._followed is not None
+        kept = self.shares[self.kept - 1] if self._followed is None else self._followed
         evidence = Evidence(known, held_out, nearest, kept, **self._features)
         rng = np.random.default_rng(0)
         answers = {name: estimator(evidence, rng) for name, estimator in ESTIMATORS.items()}
@@ -169,7 +175,7 @@ class OpennessTracker:
             low, high = 0.0, 1.0
         share = kept
         found = share >= NO_EVIDENCE if self.told is None else main.share >= NO_EVIDENCE
-        if self.told is None and not found:
+        if self.told is None and not follows and not found:
             share = low = 0.0
         return OpennessReport(
             share=share,
@@ -193,9 +199,9 @@ class OpennessTracker:
         name, main = next(iter(estimates.items()))
         others = {other: e for other, e in estimates.items() if other != name}
         warnings = []
-        if self.told is None and "held-out classes" not in estimates:
+        if self.told is None and self._followed is None and "held-out classes" not in estimates:
             warnings.append(
-                "of two known classes none can be hidden to see how unknowns score: the share "
+                "no known class can be hidden to see how unknowns score: the share "
                 f"of unknowns ({share:.2f}) is little more than a guess; set the openness by hand"
             )
         if self.told is not None:
@@ -205,7 +211,7 @@ class OpennessTracker:
                     "check the share, or leave it to be estimated"
                 )
             return warnings
-        if not found:
+        if not found and not share:
             warnings.append("no evidence of unknowns: nothing is rejected")
         apart = [e for e in others.values() if abs(e.share - share) > DISAGREEMENT]
         if others and len(apart) == len(others):

@@ -1,4 +1,4 @@
-"""No adaptation: a classifier trained on the source, its least confident targets rejected."""
+"""No adaptation: a classifier trained on the source, and a rejector."""
 
 from __future__ import annotations
 
@@ -10,38 +10,51 @@ import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import Normalizer
 
-from opensetda.base import OpenSetClassifier, Scores
-from opensetda.held_out import softmax_without_nearest
+from opensetda.base import Scores
 from opensetda.openness import OpennessTracker
+from opensetda.rejection.classifier import RejectingClassifier
 from opensetda.rows import FloatArray, IntArray, Rows
 
 
-class SourceOnly(OpenSetClassifier):
+class SourceOnly(RejectingClassifier):
     """Logistic regression on L2-normalised source rows; the least confident targets are unknown.
+
+    The rejectors "osnn" and "osvm" are classifiers themselves: with them there is no regression.
 
     Parameters
     ----------
     openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" estimates it, without labels.
+        Share of the target that is unknown, in [0, 1); "auto" estimates it, without labels, or
+        leaves it to the boundary of a rejector that has one.
     C : float, default=10.0
         Inverse strength of the regression's regularisation.
+    rejector : str, default="quantile"
+        Who says what is unknown: "quantile", "mixture", "osnn" or "osvm".
     unknown_label : default="unknown"
         What unknowns are called.
     """
 
     def __init__(
-        self, openness: float | str = "auto", C: float = 10.0, unknown_label: Any = "unknown"
+        self,
+        openness: float | str = "auto",
+        C: float = 10.0,
+        rejector: str = "quantile",
+        unknown_label: Any = "unknown",
     ) -> None:
         self.openness = openness
         self.C = C
+        self.rejector = rejector
         self.unknown_label = unknown_label
 
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
     ) -> Scores:
         rows = np.concatenate([chunk for _, chunk in source.chunks()])
-        self.regression_ = LogisticRegression(C=self.C, max_iter=1000)
-        self.regression_.fit(Normalizer().transform(rows), y)
+        unit = Normalizer().transform(rows)
+        self._fit_rejector(unit, y)
+        if self.rejector_.needs_logits:
+            self.regression_ = LogisticRegression(C=self.C, max_iter=1000)
+            self.regression_.fit(unit, y)
         if not len(target):
             return self._score_rows(rows)
         parts = [self._score_rows(chunk) for _, chunk in target.chunks()]
@@ -51,19 +64,28 @@ class SourceOnly(OpenSetClassifier):
 
     def _score_rows(self, X: FloatArray) -> Scores:
         unit = Normalizer().transform(X.astype(np.float64))
-        decision = self.regression_.decision_function(unit)
-        logits = decision if decision.ndim == 2 else np.column_stack([-decision, decision]) / 2
-        known = self.regression_.predict_proba(unit).max(axis=1)
-        return Scores(logits, known, softmax_without_nearest(logits))
+        logits = np.zeros((len(unit), len(self.classes_)))
+        if self.rejector_.needs_logits:
+            decision = self.regression_.decision_function(unit)
+            logits = decision if decision.ndim == 2 else np.column_stack([-decision, decision]) / 2
+        return self._rejected_scores(unit, logits)
 
     def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        return {}, {"coef": self.regression_.coef_, "intercept": self.regression_.intercept_}
+        values, arrays = self._rejector_state()
+        if self.rejector_.needs_logits:
+            arrays["coef"], arrays["intercept"] = (
+                self.regression_.coef_,
+                self.regression_.intercept_,
+            )
+        return values, arrays
 
     def _restore_fitted_state(
         self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
     ) -> None:
-        self.regression_ = LogisticRegression(C=self.C, max_iter=1000)
-        self.regression_.classes_ = np.arange(len(self.classes_))
-        self.regression_.n_features_in_ = self.n_features_in_
-        self.regression_.coef_ = arrays["coef"]
-        self.regression_.intercept_ = arrays["intercept"]
+        self._restore_rejector(values, arrays)
+        if self.rejector_.needs_logits:
+            self.regression_ = LogisticRegression(C=self.C, max_iter=1000)
+            self.regression_.classes_ = np.arange(len(self.classes_))
+            self.regression_.n_features_in_ = self.n_features_in_
+            self.regression_.coef_ = arrays["coef"]
+            self.regression_.intercept_ = arrays["intercept"]

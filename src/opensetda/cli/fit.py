@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -33,14 +32,6 @@ from opensetda.cli.options import (
     parse_changes,
 )
 from opensetda.errors import InputError
-
-
-class Method(StrEnum):
-    """The methods of `opensetda.runs.methods`, spelled out here for the help text."""
-
-    pgl = "pgl"
-    class_means = "class-means"
-    source_only = "source-only"
 
 
 def fit(
@@ -73,13 +64,14 @@ def fit(
         ),
     ] = "auto",
     method: Annotated[
-        Method,
+        str,
         typer.Option(
             metavar="NAME",
-            help="pgl, class-means or source-only.",
+            help="pgl, or a rival: class-means, source-only, dann+osvm ...; "
+            "'osda benchmark --help' tells all.",
             rich_help_panel=TRAINING_PANEL,
         ),
-    ] = Method.pgl,
+    ] = "pgl",
     preset: Annotated[
         str,
         typer.Option(
@@ -177,8 +169,8 @@ def fit(
         source=str(source.absolute()),
         target=str(target.absolute()),
         openness=share_of_unknowns,
-        method=method.value,
-        preset="finetune" if finetune and preset == "default" else preset,
+        method=method,
+        preset="finetune" if finetune and method == "pgl" and preset == "default" else preset,
         changes=settings,
         seed=seed,
         unknown_label=unknown_label,

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def check_request(request: FitRequest) -> None:
     """Find wrong settings before big files are read."""
-    from opensetda.runs.methods import build_method
+    from opensetda.runs.methods import build_method, trains_backbone
 
-    if request.images.finetune and request.method != "pgl":
-        raise InputError(f"--finetune: only the method pgl trains a backbone, not {request.method}")
+    if request.images.finetune and not trains_backbone(request.method):
+        raise InputError(f"--finetune: the method {request.method} has no network; leave it out")
     build_method(
         request.method,
         openness=request.openness,

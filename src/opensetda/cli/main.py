@@ -18,6 +18,8 @@ import typer
 
 from opensetda import __version__
 from opensetda.cli import console
+from opensetda.cli.analyse import analyse
+from opensetda.cli.benchmark import benchmark
 from opensetda.cli.data import data_app
 from opensetda.cli.demo import demo
 from opensetda.cli.evaluate import evaluate
@@ -47,6 +49,8 @@ app.command()(resume)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(features)
+app.command()(benchmark)
+app.command()(analyse)
 app.add_typer(data_app)
 
 # What a wrong option or value raises; typer's own name for it has moved between releases.

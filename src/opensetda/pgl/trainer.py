@@ -196,15 +196,16 @@ def any_loss(settings: PGLSettings) -> bool:
 
 
 def make_optimiser(
-    network: PGLNetwork,
+    network: torch.nn.Module,
     settings: OptimiserSettings,
     backbone: list[torch.nn.Parameter] | None = None,
 ) -> torch.optim.Adam:
     """Adam with the paper's two groups: the backbone learns more slowly than the rest.
 
-    `backbone` are the parameters of an image backbone; feature rows have the adapter only.
+    `backbone` are the parameters of an image backbone; feature rows have the adapter only, which
+    the network calls `backbone`.
     """
-    adapter = list(network.backbone.parameters())
+    adapter = list(network.get_submodule("backbone").parameters())
     theirs = {id(parameter) for parameter in adapter}
     rest = [p for p in network.parameters() if id(p) not in theirs]
     return torch.optim.Adam(

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opensetda.metrics import OpenSetMetrics
+from opensetda.report.style import (
+    BLUE,
+    CYCLE,
+    GREEN,
+    GREY,
+    LIGHT,
+    MARKERS,
+    METRIC_STYLE,
+    ORANGE,
+    EndLabel,
+    dress,
+    figure_bytes,
+    frame_percent,
+    label_ends,
+    new_figure,
+    short_number,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# Okabe and Ito's colours, told apart by every kind of colour vision and, in this order,
-# by their brightness in print. HOS, the summary, gets black.
-_BLACK, _BLUE, _ORANGE, _GREEN, _PURPLE = "#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-_GREY = "#777777"
-_CYCLE = (_BLUE, _ORANGE, _GREEN, _PURPLE, _BLACK)
-_MARKERS = ("o", "s", "^", "D", "v")
 
 
 @dataclass(frozen=True)
@@ -73,9 +82,6 @@ def draw_curves(
     bytes
         A PNG file. The same curves give the same bytes.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = [
         *_truth_panels(step_metrics or {}),
         *_openness_panels(history, true_share),
@@ -84,11 +90,7 @@ def draw_curves(
     n_steps = max([len(history), *(step_metrics or {})], default=1)
     columns = 2 if len(panels) == 4 else min(max(len(panels), 1), 3)
     rows = math.ceil(max(len(panels), 1) / columns)
-    size = ((5.2 if columns < 3 else 4.4) * columns, 3.4 * rows + 0.5)
-    figure = Figure(figsize=size, layout="constrained", dpi=120)
-    FigureCanvasAgg(figure)
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    figure = new_figure((5.2 if columns < 3 else 4.4) * columns, 3.4 * rows + 0.5, title)
     grid = figure.add_gridspec(rows, columns)
     # What the last row has free, the first panel gets: it is the one people look at.
     free = rows * columns - len(panels)
@@ -96,21 +98,18 @@ def draw_curves(
         row, column = divmod(place + free if place else 0, columns)
         cell = grid[row, column : column + 1 + (free if place == 0 else 0)]
         _draw_panel(figure.add_subplot(cell), panel, n_steps, kept_step)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+    return figure_bytes(figure)
 
 
 def _truth_panels(metrics: Mapping[int, OpenSetMetrics]) -> list[Panel]:
     def percent(name: str) -> dict[int, float]:
         return _curve({step: getattr(values, name) for step, values in metrics.items()}, 100)
 
-    lines = (
-        Line("HOS", percent("hos"), _BLACK, "o", 2.4),
-        Line("OS*", percent("os_star"), _BLUE, "s"),
-        Line("UNK", percent("unk"), _ORANGE, "^"),
-    )
-    return _panel("How good: against the true labels", "%", lines, percent=True)
+    lines = []
+    for metric in ("hos", "os_star", "unk"):
+        heading, color, marker, width = METRIC_STYLE[metric]
+        lines.append(Line(heading, percent(metric), color, marker, width))
+    return _panel("How good: against the true labels", "%", tuple(lines), percent=True)
 
 
 def _openness_panels(history: Sequence[Mapping[str, Any]], true_share: float | None) -> list[Panel]:
@@ -120,8 +119,8 @@ def _openness_panels(history: Sequence[Mapping[str, Any]], true_share: float | N
     )
     lines = (
         # The thin line on top: where both agree it would be hidden.
-        Line("used", used, _BLUE, "o", 2.0),
-        Line("estimate", own, _ORANGE, "s", 1.0),
+        Line("used", used, BLUE, "o", 2.0),
+        Line("estimate", own, ORANGE, "s", 1.0),
     )
     level = None if true_share is None else 100 * true_share
     return _panel("How open: share of unknowns", "% of targets", lines, percent=True, level=level)
@@ -136,20 +135,20 @@ def _label_free_panels(history: Sequence[Mapping[str, Any]]) -> list[Panel]:
         for name, value in (entry.get("loss") or {}).items():
             losses.setdefault(name, {})[step] = value
     lines = tuple(
-        Line(name, _curve(values), _CYCLE[place % len(_CYCLE)], _MARKERS[place % len(_MARKERS)])
+        Line(name, _curve(values), CYCLE[place % len(CYCLE)], MARKERS[place % len(MARKERS)])
         for place, (name, values) in enumerate(losses.items())
     )
     return [
         *_panel(
             "How settled: labels that changed",
             "% of targets",
-            (Line("changed", changed, _BLUE, "o"),),
+            (Line("changed", changed, BLUE, "o"),),
             percent=True,
         ),
         *_panel(
             "How sure: known score",
             "mean over all targets",
-            (Line("mean known score", scores, _GREEN, "o"),),
+            (Line("mean known score", scores, GREEN, "o"),),
         ),
         *_panel("What it learns: training losses", "mean over the step", lines),
     ]
@@ -171,7 +170,7 @@ def _draw_panel(axes: Axes, panel: Panel, n_steps: int, kept_step: int | None) -
     from matplotlib.ticker import MaxNLocator
 
     if panel.level is not None:
-        axes.axhline(panel.level, color=_GREY, linewidth=1.4, linestyle=(0, (5, 3)), zorder=1)
+        axes.axhline(panel.level, color=GREY, linewidth=1.4, linestyle=(0, (5, 3)), zorder=1)
     for line in panel.lines:
         axes.plot(
             list(line.values),
@@ -182,56 +181,31 @@ def _draw_panel(axes: Axes, panel: Panel, n_steps: int, kept_step: int | None) -
             linewidth=line.width,
             zorder=3 if line.width > 2 else 2,
         )
-    axes.set_title(panel.title, fontsize=10.5, loc="left")
+    dress(axes, panel.title)
     axes.set_xlabel("step")
     if kept_step is not None:
         # Said below the axis, where no curve can cross the words.
-        axes.axvline(kept_step, color="#E3E3E3", linewidth=7, zorder=0.5)
+        axes.axvline(kept_step, color=LIGHT, linewidth=7, zorder=0.5)
         axes.set_xlabel(f"step (kept: {kept_step})")
     axes.set_ylabel(panel.unit)
-    axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(0.6, n_steps + 0.4)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=min(n_steps, 10), integer=True))
     if n_steps == 1:
         axes.set_xticks([1])
     if panel.percent:
-        low, high = axes.get_ylim()
-        axes.set_ylim(0 if low < 20 else min(low, high - 10), min(max(high, low + 10), 101))
+        frame_percent(axes)
     lines = list(panel.lines)
     if panel.level is not None:
-        lines.append(Line("true", {n_steps: panel.level}, _GREY, ""))
-    _label_ends(axes, lines)
+        lines.append(Line("true", {n_steps: panel.level}, GREY, ""))
+    label_ends(axes, [_end_label(line, named=len(lines) > 1) for line in lines])
 
 
-def _label_ends(axes: Axes, lines: Sequence[Line]) -> None:
-    """Write the last value beside each line, and its name if there are several.
-
-    Labels that would overlap are pushed apart, and stay beside the panel.
-    """
-    low, high = axes.get_ylim()
-    gap = (high - low) * 0.07
-    ordered = sorted(lines, key=_last)
-    place = -math.inf
-    for left, line in zip(range(len(ordered) - 1, -1, -1), ordered, strict=True):
-        value = _last(line)
-        place = max(min(value, high - left * gap), place + gap)
-        number = f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
-        axes.annotate(
-            number if len(lines) == 1 else f"{line.name} {number}",
-            (1, place),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=line.color,
-            fontsize=9.5,
-            fontweight="bold" if line.width > 2 else "normal",
-            va="center",
-        )
-
-
-def _last(line: Line) -> float:
-    return list(line.values.values())[-1]
+def _end_label(line: Line, named: bool) -> EndLabel:
+    """Return the last value of a line, and its name if there are several."""
+    value = list(line.values.values())[-1]
+    number = short_number(value)
+    text = f"{line.name} {number}" if named else number
+    return EndLabel(text, value, line.color, bold=line.width > 2)
 
 
 def _curve(values: Mapping[int, Any], factor: float = 1.0) -> dict[int, float]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
+import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from opensetda import baselines
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,20 +18,58 @@ if TYPE_CHECKING:
     from opensetda.pgl.inputs import TrainableImages
     from opensetda.progress import ProgressListener
 
-METHODS = {
-    "pgl": "opensetda.pgl.estimator:PGLClassifier",
-    "class-means": "opensetda.baselines.class_means:ProgressiveClassMeans",
-    "source-only": "opensetda.baselines.source_only:SourceOnly",
-}
+REJECTOR = "+"
+"""`dann+osvm` is the method dann with the rejector osvm."""
+
+
+def find_methods() -> dict[str, str]:
+    """Find the methods: PGL, and every public module of `opensetda.baselines`.
+
+    Nothing is imported: `class_means.py` is the method `class-means`, whatever class is in it.
+    """
+    found = {"pgl": "opensetda.pgl.estimator"}
+    for module in pkgutil.iter_modules(baselines.__path__):
+        if not module.name.startswith("_"):
+            found[module.name.replace("_", "-")] = f"{baselines.__name__}.{module.name}"
+    return found
+
+
+METHODS = find_methods()
+"""Each method's name, and the module that it is in."""
 
 
 def method_class(method: str) -> type[OpenSetClassifier]:
     """Return the class of a method; only its own module is imported."""
-    if method not in METHODS:
-        raise InputError(f"method {method!r} does not exist; choose one of {', '.join(METHODS)}")
-    module, _, name = METHODS[method].partition(":")
-    found: type[OpenSetClassifier] = getattr(importlib.import_module(module), name)
-    return found
+    name, _ = split_rejector(method)
+    module = importlib.import_module(METHODS[name])
+    from opensetda.base import OpenSetClassifier
+
+    for found in vars(module).values():
+        if isinstance(found, type) and issubclass(found, OpenSetClassifier):
+            cls: type[OpenSetClassifier] = found
+            if cls.__module__ == module.__name__:
+                return cls
+    raise InputError(f"{module.__file__}: no subclass of OpenSetClassifier in it; add the method")
+
+
+def split_rejector(method: str) -> tuple[str, str | None]:
+    """Split `dann+osvm` into the method and its rejector, None where none is named."""
+    name, plus, rejector = method.partition(REJECTOR)
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, n=1)
+        hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
+        raise InputError(f"method {name!r} does not exist; {hint} {', '.join(METHODS)}")
+    return name, rejector if plus else None
+
+
+def is_random(method: str) -> bool:
+    """Whether a method draws at random, so that another seed gives another answer."""
+    return "random_state" in inspect.signature(method_class(method)).parameters
+
+
+def trains_backbone(method: str) -> bool:
+    """Whether a method can train the backbone of images along."""
+    return "images" in inspect.signature(method_class(method)).parameters
 
 
 def build_method(
@@ -47,7 +89,7 @@ def build_method(
     Parameters
     ----------
     method : str
-        A key of `METHODS`.
+        A key of `METHODS`, perhaps with a rejector, as in `dann+osvm`.
     openness : float or "auto"
         Share of unknowns in the target, or "auto" to have it estimated.
     preset : str
@@ -62,7 +104,7 @@ def build_method(
     progress : callable, optional
         Told what the training is doing, if the method trains.
     images : TrainableImages, optional
-        Images with a backbone that is to learn; PGL only.
+        Images with a backbone that is to learn, for the methods that train a network.
     checkpoints : CheckpointStore, optional
         Where a training writes down how far it is; the other methods take seconds.
     """
@@ -84,8 +126,11 @@ def build_method(
         )
     if preset != "default":
         raise InputError(f"preset {preset!r}: only the method pgl has presets")
-    own = _parse_parameters(cls, method, changes)
-    return cls(openness=openness, unknown_label=unknown_label, **own)
+    parameters: dict[str, Any] = _parse_parameters(cls, method, changes)
+    given = {"random_state": seed, "progress": progress, "images": images}
+    accepted = inspect.signature(cls).parameters
+    parameters |= {name: value for name, value in given.items() if name in accepted}
+    return cls(openness=openness, unknown_label=unknown_label, **parameters)
 
 
 def full_settings(method: str, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,24 +148,43 @@ def _own_defaults(cls: type[OpenSetClassifier]) -> dict[str, Any]:
     return {name: parameters[name] for name in parameters if name not in _COMMON}
 
 
-_COMMON = ("openness", "unknown_label")
+# Not settings of the method itself: these have arguments of their own.
+_COMMON = ("openness", "unknown_label", "random_state", "progress", "images")
 
 
 def _parse_parameters(
     cls: type[OpenSetClassifier], method: str, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
     defaults = _own_defaults(cls)
-    parsed = {}
-    for name, value in changes.items():
-        if name not in defaults:
-            raise InputError(f"setting {name!r} does not exist; {method} has {', '.join(defaults)}")
-        kind = type(defaults[name])
-        try:
-            parsed[name] = kind(value)
-            positive = 0 < parsed[name] < float("inf")
-        except (TypeError, ValueError):
-            positive = False
-        if not positive:
-            noun = "whole number" if kind is int else "number"
-            raise InputError(f"setting {name}={value}: give a {noun} above 0")
+    name, rejector = split_rejector(method)
+    parsed: dict[str, Any] = {}
+    if rejector is not None:
+        if "rejector" not in defaults:
+            raise InputError(f"method {method!r}: {name} rejects in its own way; leave out "
+                             f"'+{rejector}'")  # fmt: skip
+        changes = {**changes, "rejector": rejector}
+    for setting, value in changes.items():
+        if setting not in defaults:
+            raise InputError(
+                f"setting {setting!r} does not exist; {name} has {', '.join(defaults)}"
+            )
+        parsed[setting] = _parse_value(setting, value, type(defaults[setting]))
+    return parsed
+
+
+def _parse_value(name: str, value: Any, kind: type) -> Any:
+    if name == "rejector":
+        from opensetda.rejection import make_rejector
+
+        make_rejector(str(value))
+    if kind is str:
+        return str(value)
+    try:
+        parsed = kind(value)
+        positive = 0 < parsed < float("inf")
+    except (TypeError, ValueError):
+        positive = False
+    if not positive:
+        noun = "whole number" if kind is int else "number"
+        raise InputError(f"setting {name}={value}: give a {noun} above 0")
     return parsed

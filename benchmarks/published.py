@@ -1,0 +1,217 @@
+"""Published figures of open-set adaptation, what follows from them, and where they disagree.
+
+    python benchmarks/published.py            # print all tables, rewrite those of docs/published.md
+    python benchmarks/published.py --check    # say whether that page has the tables, write nothing
+
+Our own figures come from --results: rivals-*.csv and published-classes.csv, where they exist.
+Without them the page keeps the ones it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from published_figures import (
+    DATA,
+    OFFICE_31_TASKS,
+    PAPER,
+    TITLES,
+    Figure,
+    cell,
+    disagreements,
+    impossible,
+    markdown,
+    methods_of,
+    of,
+    read_figures,
+    read_rows,
+)
+from published_ours import ours_office_31, ours_other_classes
+
+FOLDER = Path(__file__).resolve().parent
+PAGE = FOLDER.parent / "docs" / "published.md"
+_BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def office_home(figures: Sequence[Figure]) -> str:
+    """Return the paper's averages on Office-Home with the mean UNK and HOS of the twelve tasks."""
+    rows = []
+    for (_, method), own in methods_of(of(figures, "office-home", PAPER)).items():
+        (mean,) = (f for f in own if f.task == "mean")
+        tasks = [f for f in own if f.task != "mean" and f.derived_unk is not None]
+        unk = fmean(f.possible_unk for f in tasks) if tasks else None
+        hos = fmean(f.derived_hos for f in tasks) if tasks else None
+        rows.append([method, *map(cell, (mean.os, mean.os_star, unk, hos))])
+    return markdown(["method", "OS", "OS*", "UNK, derived", "HOS, derived"], rows)
+
+
+def office_home_tasks(figures: Sequence[Figure]) -> str:
+    """Return HOS and, in brackets, UNK of every task of Office-Home, both derived."""
+    groups = methods_of(of(figures, "office-home", PAPER))
+    tasks = [f.task for f in next(iter(groups.values())) if f.task != "mean"]
+    rows = []
+    for (_, method), own in groups.items():
+        by_task = {f.task: f for f in own if f.derived_unk is not None}
+        if by_task:
+            rows.append([method, *(_hos_and_unk(by_task[task]) for task in tasks)])
+    return markdown(["method", *tasks], rows)
+
+
+def _hos_and_unk(figure: Figure) -> str:
+    unk = cell(figure.derived_unk, 0)
+    return f"{cell(figure.derived_hos, 0)} ({f'**{unk}**' if impossible([figure]) else unk})"
+
+
+def one_task(table: str, first: str = "method") -> Callable[[Sequence[Figure]], str]:
+    """Return what makes the table of a benchmark that has one task, with HOS derived."""
+
+    def build(figures: Sequence[Figure]) -> str:
+        own = of(figures, table, PAPER)
+        names = [n for n in ("all", "os", "os_star", "unk") if getattr(own[0], n) is not None]
+        titles = {"all": "ALL", "os": "OS", "os_star": "OS*", "unk": "UNK"}
+        header = [first, *(titles[name] for name in names)]
+        if "unk" not in names:
+            header.append("UNK, derived")
+        rows = []
+        for f in own:
+            derived = [] if "unk" in names else [cell(f.derived_unk)]
+            values = [cell(getattr(f, name)) for name in names]
+            rows.append([f.method, *values, *derived, cell(f.derived_hos)])
+        return markdown([*header, "HOS, derived"], rows)
+
+    return build
+
+
+def others(figures: Sequence[Figure]) -> str:
+    """Return the mean HOS of all sources; the paper's own method derived."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for table in TITLES:
+        for key, own in methods_of(of(figures, table)).items():
+            if key[0] == PAPER and key[1] != "PGL":
+                continue
+            tasks = [f.derived_hos for f in own if f.task != "mean"]
+            hos = own[-1].hos if own[-1].hos is not None else fmean(tasks)
+            found.setdefault(key, {})[table] = cell(hos)
+    header = ["method", "source", *TITLES.values()]
+    rows = [
+        [method, source, *(by_table.get(table, "-") for table in TITLES)]
+        for (source, method), by_table in sorted(
+            found.items(), key=lambda item: item[0][0] != PAPER
+        )
+    ]
+    return markdown(header, rows)
+
+
+def office_31(figures: Sequence[Figure]) -> str:
+    """Return the published HOS of every task of Office-31."""
+    rows = []
+    for (source, method), own in methods_of(of(figures, "office-31")).items():
+        by_task = {f.task: f.hos for f in own}
+        values = [cell(by_task.get(task)) for task in (*OFFICE_31_TASKS, "mean")]
+        rows.append([method, source, str(own[0].known), *values])
+    return markdown(["method", "source", "known classes", *OFFICE_31_TASKS, "mean"], rows)
+
+
+def disagreement_table(figures: Sequence[Figure]) -> str:
+    """Return what rounding does not explain."""
+    return markdown(["source", "where", "printed", "but it follows"], disagreements(figures))
+
+
+def protocols(figures: Sequence[Figure]) -> str:
+    """Return which classes, which backbone and which choice each source has."""
+    known = {(f.table, f.source): f.known for f in figures}
+    columns = ("table", "source", "backbone", "unknown", "classes", "selection")
+    rows = [
+        [
+            TITLES[row["table"]],
+            row["source"],
+            row["backbone"],
+            f"{known[row['table'], row['source']]} / {row['unknown']}",
+            row["classes"],
+            row["selection"],
+        ]
+        for row in read_rows(DATA / "protocols.csv", columns)
+    ]
+    header = ["benchmark", "source", "backbone", "known / unknown", "which classes", "which result"]
+    return markdown(header, rows)
+
+
+def sources(_: Sequence[Figure]) -> str:
+    """Return who published what, and where we read it."""
+    rows = read_rows(DATA / "sources.csv", ("source", "citation", "read_in"))
+    return markdown(
+        ["source", "citation", "read in"],
+        [[row["source"], row["citation"], row["read_in"]] for row in rows],
+    )
+
+
+TABLES: dict[str, Callable[[Sequence[Figure]], str]] = {
+    "office-home": office_home,
+    "office-home-tasks": office_home_tasks,
+    "visda17": one_task("visda17"),
+    "syn2real-o": one_task("syn2real-o"),
+    "ablation": one_task("ablation"),
+    "enlarging-syn2real-o": one_task("enlarging-syn2real-o", "alpha"),
+    "enlarging-office-home": one_task("enlarging-office-home", "alpha"),
+    "disagreements": disagreement_table,
+    "others": others,
+    "office-31": office_31,
+    "protocols": protocols,
+    "sources": sources,
+}
+
+
+# The page ----------------------------------------------------------------------------------
+
+
+def fill(page: str, tables: dict[str, str | None]) -> str:
+    """Put tables between their markers; one that is None leaves what is there."""
+    marked = [match[2] for match in _BLOCK.finditer(page)]
+    for name in sorted({*marked} ^ {*tables}):
+        place = "the page" if name in tables else "the program"
+        sys.exit(f"error: table {name!r} is missing in {place}; add it, or take out its other half")
+
+    def new_block(match: re.Match[str]) -> str:
+        table = tables[match[2]]
+        return match[0] if table is None else f"{match[1]}\n{table}\n{match[3]}"
+
+    return _BLOCK.sub(new_block, page)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables and write them into the page, or check that they are there."""
+    options = _options(arguments)
+    figures = read_figures()
+    tables: dict[str, str | None] = {name: build(figures) for name, build in TABLES.items()}
+    tables["ours-office31"] = ours_office_31(options.results, figures)
+    tables["ours-other-classes"] = ours_other_classes(options.results, figures)
+    page = options.page.read_text(encoding="utf-8")
+    filled = fill(page, tables)
+    if options.check:
+        if filled == page:
+            return 0
+        print(f"error: {options.page} is not up to date; run python benchmarks/published.py")
+        return 1
+    for name, table in tables.items():
+        print(f"{name}\n\n{table or 'not measured here'}\n")
+    options.page.write_text(filled, encoding="utf-8")
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if it differs")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--results", type=Path, default=FOLDER / "results")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

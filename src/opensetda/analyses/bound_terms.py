@@ -1,0 +1,241 @@
+r"""The terms of the target error's upper bound, measured (Theorems 1 and 2).
+
+Luo et al., "Progressive Graph Learning for Open-Set Domain Adaptation", ICML 2020; Theorem 1
+goes back to Fang et al., "Open Set Domain Adaptation: Theoretical Bound and Algorithm", 2019.
+With :math:`\pi = \pi_{C+1}^t` the share of unknowns in the target and the 0-1 loss, which is
+bounded, symmetric and satisfies the triangle inequality:
+
+Theorem 1, for one classifier h of C + 1 answers,
+
+.. math::
+    \frac{R_t(h)}{1 - \pi} \le R_s(h) + disc(Q^t_{X|Y \le C}, P^s_X) + \lambda
+        + \underbrace{\frac{\pi}{1 - \pi} R_{t,C+1}(h)}_{\Delta_o}, \qquad
+    \lambda = \min_h \frac{R_t^*(h)}{1 - \pi} + R_s(h)
+
+Theorem 2, for the shared classifier :math:`\tilde h` and the pseudo-labels
+:math:`h_b` of step m, which :math:`\pi_\alpha = m \alpha` of the targets have,
+
+.. math::
+    \frac{R_t(\tilde h, h_b)}{1 - \pi} \le
+        (1 - \pi_\alpha) (R_s(\tilde h) + disc(Q^t_{X|Y \le C}, P^s_X)) + \lambda
+        + \underbrace{\frac{\pi_\alpha \pi}{1 - \pi} R_{t,C+1}(h_b)}_{\tilde\Delta_o} + const
+
+where the second part of :math:`\lambda` is :math:`(1 - \pi_\alpha) R_s(\tilde h)`. At the last
+step :math:`\pi_\alpha = 1`: source risk and discrepancy have left the bound, and
+:math:`\tilde\Delta_o = \Delta_o`. The paper does not say what `const` is; it is left out.
+
+True target labels are wanted by everything but the source risk and `discrepancy_of_accepted`:
+this is the evaluator, nothing of it reaches a training.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.pgl.pseudo_labels import UNLABELLED
+from opensetda.rows import FloatArray, IntArray
+
+_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class BoundTerms:
+    r"""The terms after one step.
+
+    Attributes
+    ----------
+    share : float
+        :math:`\pi_{C+1}^t`, the true share of unknowns.
+    labelled : float
+        :math:`\pi_\alpha`, the share of targets that have a pseudo-label.
+    target_risk : float
+        :math:`R_t`, the error over all targets.
+    source_risk : float
+        :math:`R_s(\tilde h)`, the error over the source.
+    a_distance : float
+        Proxy A-distance of source and true known targets, in [0, 2].
+    a_distance_of_accepted : float
+        The same with those targets that the step takes for known: no label is needed.
+    unknown_risk : float
+        :math:`R_{t,C+1}(h)`, unknowns that are not rejected; NaN without an unknown.
+    pseudo_unknown_risk : float
+        :math:`R_{t,C+1}(h_b)`: of the unknowns that have a pseudo-label, those
+        who got a known class; NaN where none of them has one.
+    joint_source_risk, joint_target_risk : float
+        Errors of one classifier for both domains, on the source and on the true known
+        targets: the two parts of :math:`\lambda`.
+    """
+
+    share: float
+    labelled: float
+    target_risk: float
+    source_risk: float
+    a_distance: float
+    a_distance_of_accepted: float
+    unknown_risk: float
+    pseudo_unknown_risk: float
+    joint_source_risk: float
+    joint_target_risk: float
+
+    @property
+    def discrepancy(self) -> float:
+        """Half the proxy A-distance: the largest difference of two shares lies in [0, 1]."""
+        return self.a_distance / 2
+
+    @property
+    def open_set_risk(self) -> float:
+        r""":math:`\Delta_o = \pi / (1 - \pi) R_{t,C+1}(h)`."""
+        return _weighted(self._odds, self.unknown_risk)
+
+    @property
+    def progressive_open_set_risk(self) -> float:
+        r""":math:`\tilde\Delta_o = \pi_\alpha \pi / (1 - \pi) R_{t,C+1}(h_b)`."""
+        return _weighted(self.labelled * self._odds, self.pseudo_unknown_risk)
+
+    @property
+    def shared_error(self) -> float:
+        r""":math:`\lambda` of Theorem 1."""
+        return self.joint_target_risk + self.joint_source_risk
+
+    @property
+    def target_error(self) -> float:
+        r"""The left side: :math:`R_t / (1 - \pi)`."""
+        return _ratio(self.target_risk, 1 - self.share)
+
+    @property
+    def bound(self) -> float:
+        """The right side of Theorem 1."""
+        return self.source_risk + self.discrepancy + self.shared_error + self.open_set_risk
+
+    @property
+    def progressive_bound(self) -> float:
+        """The right side of Theorem 2, without its constant."""
+        rest = 1 - self.labelled
+        shared = self.joint_target_risk + rest * self.joint_source_risk
+        leaving = rest * (self.source_risk + self.discrepancy)
+        return leaving + shared + self.progressive_open_set_risk
+
+    @property
+    def _odds(self) -> float:
+        return _ratio(self.share, 1 - self.share)
+
+
+def bound_terms(
+    source: FloatArray,
+    source_labels: IntArray,
+    source_classes: IntArray,
+    target: FloatArray,
+    target_truth: IntArray,
+    labels: IntArray,
+    pseudo_labels: IntArray,
+    n_classes: int,
+) -> BoundTerms:
+    """Measure the terms on the features and labels of one step.
+
+    Parameters
+    ----------
+    source, target : arrays of shape (n_s, h) and (n_t, h)
+        Features.
+    source_labels, source_classes : arrays of shape (n_s,)
+        True classes, and what the classifier makes of them.
+    target_truth : array of shape (n_t,)
+        True classes, C for unknown.
+    labels : array of shape (n_t,)
+        What the targets are labelled as, C for unknown.
+    pseudo_labels : array of shape (n_t,)
+        h_b; -1 for those who have none.
+    n_classes : int
+        C.
+    """
+    known, accepted = target_truth < n_classes, labels < n_classes
+    joint_source, joint_target = joint_risks(
+        source, source_labels, target[known], target_truth[known]
+    )
+    return BoundTerms(
+        share=_mean(~known),
+        labelled=_mean(pseudo_labels != UNLABELLED),
+        target_risk=_mean(labels != target_truth),
+        source_risk=_mean(source_classes != source_labels),
+        a_distance=proxy_a_distance(source, target[known]),
+        a_distance_of_accepted=proxy_a_distance(source, target[accepted]),
+        unknown_risk=_mean(accepted[~known]),
+        pseudo_unknown_risk=unknown_risk_of(pseudo_labels, target_truth, n_classes),
+        joint_source_risk=joint_source,
+        joint_target_risk=joint_target,
+    )
+
+
+def unknown_risk_of(pseudo_labels: IntArray, target_truth: IntArray, n_classes: int) -> float:
+    """R_{t,C+1}(h_b): of the unknowns with a pseudo-label, the share that got a known class."""
+    concerned = (target_truth == n_classes) & (pseudo_labels != UNLABELLED)
+    return _mean(pseudo_labels[concerned] != n_classes)
+
+
+def proxy_a_distance(source: FloatArray, target: FloatArray) -> float:
+    r"""How well a classifier tells two domains apart: :math:`2 (1 - 2 \epsilon)`, in [0, 2].
+
+    Ben-David et al., "Analysis of representations for domain adaptation", 2007. The error
+    :math:`\epsilon` is the mean of the two domains' errors, so that a larger domain does
+    not look more different, of a logistic regression on rows it was not fitted to. Where it
+    does worse than a coin, the distance is 0. NaN if a domain has fewer than two rows.
+    """
+    if min(len(source), len(target)) < 2:
+        return math.nan
+    domain = np.repeat([0, 1], [len(source), len(target)])
+    predicted = _predicted_by_others(np.concatenate([source, target]), domain)
+    error = np.mean([_mean(predicted[domain == side] != side) for side in (0, 1)])
+    return max(0.0, 2 * (1 - 2 * float(error)))
+
+
+def joint_risks(
+    source: FloatArray, source_labels: IntArray, target: FloatArray, target_labels: IntArray
+) -> tuple[float, float]:
+    """Errors of one classifier for both domains, on the source and on the known targets.
+
+    The minimum over all classifiers is not to be had; a logistic regression fitted to both
+    domains with their true labels, asked of rows it was not fitted to, stands for it.
+    """
+    if not len(target):
+        return math.nan, math.nan
+    labels = np.concatenate([source_labels, target_labels])
+    predicted = _predicted_by_others(np.concatenate([source, target]), labels)
+    wrong = predicted != labels
+    return _mean(wrong[: len(source)]), _mean(wrong[len(source) :])
+
+
+def _predicted_by_others(rows: FloatArray, labels: IntArray) -> IntArray:
+    """Predict each row by a regression that was fitted to the other folds."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    folds = min(_FOLDS, int(np.bincount(labels)[np.unique(labels)].min()))
+    if folds < 2:
+        folds = 2
+    predicted = np.empty(len(labels), dtype=np.intp)
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
+    for fitted, asked in splitter.split(rows, labels):
+        model = make_pipeline(
+            StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000)
+        )
+        model.fit(rows[fitted], labels[fitted])
+        predicted[asked] = model.predict(rows[asked])
+    return predicted
+
+
+def _mean(values: npt.NDArray[np.bool_]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def _weighted(weight: float, risk: float) -> float:
+    """Weigh a risk; a risk on nobody is 0: without unknowns, or before one has a label."""
+    return 0.0 if weight == 0 or math.isnan(risk) else weight * risk

@@ -1,0 +1,191 @@
+"""Features of several methods in a plane, by t-SNE (the paper's Figure 5).
+
+Raw rows; the rows of progressive class means, each domain centred on its own mean; PGL's node
+embeddings at the kept step; and what any other method returns from ``transform``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.analyses.embedding_quality import EmbeddingQuality, embedding_quality
+from opensetda.analyses.observed import ObservedTraining, true_classes
+from opensetda.analyses.request import AnalysisRequest, AnalysisResult, PGLRun
+from opensetda.analyses.table import Column, ResultTable, written
+from opensetda.benchmark.cells import fit_task
+from opensetda.data.protocols import OpenSetTask
+from opensetda.errors import InputError
+from opensetda.pgl.alignment import Alignment, unit_rows
+from opensetda.pgl.settings import AlignmentSettings
+from opensetda.report.scatter import ScatterPanel, draw_scatter
+from opensetda.rows import FloatArray, Rows
+from opensetda.runs.methods import METHODS, build_method, method_class
+
+RAW = "raw rows"
+_OWN = (RAW, "pgl", "class-means")
+# Those of the paper's figure, as far as they are there and tell the domains apart.
+_PAPERS = ("class-means", "dann", "osbp", "sta", "pgl")
+# t-SNE's time grows faster than its samples, and a picture holds no more.
+MOST_SAMPLES = 1500
+_COMPONENTS = 50
+
+
+@dataclass(frozen=True)
+class EmbeddingRun:
+    """One method on one task."""
+
+    method: str
+    run: PGLRun
+    shown: npt.NDArray[np.intp]
+    """Rows of source and target together that are drawn."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The outcome: where the samples are in the plane, and how good the features are."""
+
+    places: npt.NDArray[np.floating[Any]]
+    quality: EmbeddingQuality
+
+
+def analyse(request: AnalysisRequest) -> AnalysisResult:
+    """Get the features of each method, measure them, and draw them."""
+    [run] = request.pgl_runs()
+    chosen = request.methods or tuple(name for name in _PAPERS if name in METHODS and _knows(name))
+    for method in chosen:
+        _check(method)
+    task = run.tasks.load(run.task)
+    names = sorted(task.split.known)
+    classes, is_target = _true(task)
+    shown = _sample(len(classes), request.seeds[0])
+    methods = (RAW, *(method for method in chosen if method != RAW))
+    found = request.run_each(embed, [EmbeddingRun(method, run, shown) for method in methods])
+    table = ResultTable(
+        f"Features by method on {request.what()}",
+        [
+            Column("method", "features of"),
+            Column("silhouette", "silhouette", "number"),
+            Column("purity", "purity", "percent"),
+            Column("auroc", "AUROC", "percent"),
+            Column("a_distance", "A-distance", "number"),
+        ],
+        notes=[
+            "By the cosine, in the features' own space. Silhouette of the known classes, both "
+            "domains together; purity: known targets, in %, whose nearest source sample is of "
+            "their class; AUROC, in %: known before unknown targets by the cosine to the nearest "
+            "class mean of the source; A-distance of source and known targets: 0 if nobody can "
+            "tell them apart, 2 if everybody can.",
+            *(
+                f"{method}: its transform knows no domains; the source is transformed as the "
+                "target is, which may set them apart."
+                for method in chosen
+                if not _knows(method)
+            ),
+        ],
+    )
+    panels = []
+    for method, embedding in zip(methods, found, strict=True):
+        quality: EmbeddingQuality = embedding.quality
+        table.add(method=method, **vars(quality))
+        remark = (
+            f"purity {written(quality.purity, 'percent')} %, "
+            f"AUROC {written(quality.auroc, 'percent')} %"
+        )
+        panels.append(ScatterPanel(method, embedding.places, remark))
+    title = f"t-SNE of features: {request.what()}"
+    figure = draw_scatter(panels, classes[shown], is_target[shown], names, title)
+    return AnalysisResult(table, figure)
+
+
+def embed(work: EmbeddingRun) -> Embedding:
+    """Return the plane and the quality of one method's features."""
+    task = work.run.tasks.load(work.run.task)
+    source, target = features_of(work.method, task, work.run)
+    classes, is_target = _true(task)
+    quality = embedding_quality(
+        source, classes[~is_target], target, classes[is_target], len(task.split.known)
+    )
+    rows = np.concatenate([source, target])[work.shown]
+    return Embedding(_plane(rows, work.run.seed), quality)
+
+
+def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray, FloatArray]:
+    """Return the features that a method has of source and target, in the order of the task."""
+    if method == RAW:
+        return task.source_features, task.target_features
+    if method == "class-means":
+        return centred_rows(task)
+    if method == "pgl":
+        training = ObservedTraining(task, run.told(task), run.preset, dict(run.changes), run.seed)
+        embedded = training.embed(training.step(training.kept_step))
+        source, target = np.empty_like(embedded.source), np.empty_like(embedded.target)
+        source[training.source_order] = embedded.source
+        target[training.target_order] = embedded.target
+        return source, target
+    classifier: Any = build_method(method, openness=run.told(task), seed=run.seed)
+    fit_task(classifier, task)
+    X = np.concatenate([task.source_features, task.target_features])
+    n_source = len(task.source_features)
+    # Domains that are centred on means of their own are transformed each in its own way.
+    domains = np.repeat([0, -1], [n_source, len(X) - n_source])
+    told = {"sample_domain": domains} if _knows(method) else {}
+    features = np.asarray(classifier.transform(X, **told))
+    return features[:n_source], features[n_source:]
+
+
+def centred_rows(task: OpenSetTask) -> tuple[FloatArray, FloatArray]:
+    """Return rows of unit length, each domain centred on its own mean."""
+    source = Rows(task.source_features, np.arange(len(task.source_features)))
+    target = Rows(task.target_features, np.arange(len(task.target_features)))
+    alignment = Alignment(AlignmentSettings(components=None)).fit(source, target)
+    return alignment.source(source), alignment.target(target)
+
+
+def _knows(method: str) -> bool:
+    """Whether a method can tell the features of both domains, each in its own way."""
+    if method in _OWN:
+        return True
+    transform = getattr(method_class(method), "transform", None)
+    return transform is not None and "sample_domain" in inspect.signature(transform).parameters
+
+
+def _check(method: str) -> None:
+    if method in _OWN:
+        return
+    if not hasattr(method_class(method), "transform"):
+        raise InputError(
+            f"--method {method}: it learns no features of its own (it has no transform); "
+            "leave it out"
+        )
+
+
+def _true(task: OpenSetTask) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Return the true class of all rows, source first, C for unknown, and their domain."""
+    names = np.array(sorted(task.split.known))
+    classes = np.concatenate(
+        [true_classes(task.source_labels, names), true_classes(task.target_truth, names)]
+    )
+    return classes, np.arange(len(classes)) >= len(task.source_labels)
+
+
+def _sample(n_rows: int, seed: int) -> npt.NDArray[np.intp]:
+    if n_rows <= MOST_SAMPLES:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(seed).choice(n_rows, MOST_SAMPLES, replace=False))
+
+
+def _plane(rows: FloatArray, seed: int) -> npt.NDArray[np.floating[Any]]:
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    unit = unit_rows(rows.astype(np.float64))
+    components = min(_COMPONENTS, *unit.shape)
+    reduced = PCA(components, random_state=seed).fit_transform(unit)
+    perplexity = min(30.0, (len(reduced) - 1) / 3)
+    plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(reduced)
+    return np.asarray(plane)

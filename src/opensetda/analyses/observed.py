@@ -1,0 +1,276 @@
+"""A training whose steps can be looked at afterwards: their networks, labels and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from opensetda.data.protocols import OpenSetTask
+from opensetda.errors import InputError
+from opensetda.pgl.checkpoints import LATEST, Arrays, Record, step_name
+from opensetda.pgl.episodes import queries_in_graph
+from opensetda.pgl.estimator import PGLClassifier
+from opensetda.pgl.inference import LabelledSamples, support_means
+from opensetda.pgl.inputs import FixedRows
+from opensetda.pgl.network import GraphOutput, PGLNetwork
+from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.pgl.settings import PGLSettings
+from opensetda.rows import IntArray, Rows
+
+if TYPE_CHECKING:
+    from opensetda.progress import ProgressListener
+
+Matrix = npt.NDArray[np.float64]
+
+_NETWORK = "network."
+
+
+class StepMemory:
+    """A `CheckpointStore` that keeps every step of one training in memory.
+
+    The weights at the end of a step are in the latest record that follows the step's own;
+    of that record nothing else is kept, so nothing can be resumed from here.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+        self.weights: list[Arrays] = []
+
+    def due(self) -> bool:
+        """Never within a step."""
+        return False
+
+    def write(self, name: str, record: Record) -> None:
+        """Keep a step's record, or the weights of the latest."""
+        if name == LATEST:
+            weights = {key: value for key, value in record.arrays.items() if _NETWORK in key}
+            self.weights.append({key.removeprefix(_NETWORK): w for key, w in weights.items()})
+        else:
+            self.records[name] = record
+
+    def read(self, name: str) -> Record | None:
+        """Return a step's record; there is no latest one to go on from."""
+        return self.records.get(name)
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One step of a training, as it was at its end.
+
+    Attributes
+    ----------
+    number, steps : int
+        m, from 1, and M.
+    network : PGLNetwork
+        The network after the training of step m.
+    samples : LabelledSamples
+        Both domains with the labels that step m was trained on.
+    labels : array of shape (n_t,)
+        The label of every target after step m; C is unknown.
+    pseudo_labels : array of shape (n_t,)
+        h_b^(m): those who have a pseudo-label after step m; the others `UNLABELLED`.
+    """
+
+    number: int
+    steps: int
+    network: PGLNetwork
+    samples: LabelledSamples
+    labels: IntArray
+    pseudo_labels: IntArray
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """All samples after the graph layers.
+
+    Attributes
+    ----------
+    source, target : arrays of shape (n_s, h) and (n_t, h)
+        Node embeddings v^(L).
+    source_classes : array of shape (n_s,)
+        What the shared classifier makes of the source: argmax_c p(c|x).
+    """
+
+    source: Matrix
+    target: Matrix
+    source_classes: IntArray
+
+
+class ObservedTraining:
+    """A fitted PGL classifier and its steps; rows are in the order the method has them in.
+
+    Parameters
+    ----------
+    task : OpenSetTask
+        Its truth is kept for evaluation and never reaches the training.
+    openness : float or "auto"
+        As for `PGLClassifier`; so are `preset`, `changes`, `seed` and `progress`.
+
+    Attributes
+    ----------
+    classifier : PGLClassifier
+        Fitted.
+    source_labels : array of shape (n_s,)
+        Class indices of the source rows.
+    target_truth : array of shape (n_t,)
+        True class indices of the target rows, C for unknown: for the evaluator alone.
+    target_names : array of shape (n_t,)
+        Their true classes by name, the unknown ones, too.
+    source_order, target_order : arrays of int
+        Which rows of the task they are.
+    """
+
+    def __init__(
+        self,
+        task: OpenSetTask,
+        openness: float | str,
+        preset: str = "default",
+        changes: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        progress: ProgressListener | None = None,
+    ) -> None:
+        self.memory = StepMemory()
+        self.classifier = PGLClassifier(
+            openness=openness,
+            preset=preset,
+            settings=dict(changes or {}) or None,
+            random_state=seed,
+            progress=progress,
+            checkpoints=self.memory,
+        )
+        X = np.concatenate([task.source_features, task.target_features])
+        n_source = len(task.source_features)
+        y = np.concatenate([task.source_labels, np.full(len(X) - n_source, task.source_labels[0])])
+        self.classifier.fit(X, y, np.repeat([0, -1], [n_source, len(X) - n_source]))
+        source = Rows(X, np.arange(n_source)).in_canonical_order()
+        target = Rows(X, np.arange(n_source, len(X))).in_canonical_order()
+        self.inputs = FixedRows(source, target, self.settings.alignment)
+        self.source_order, self.target_order = source.index, target.index - n_source
+        classes = self.classifier.classes_
+        self.source_labels = np.searchsorted(classes, task.source_labels[self.source_order])
+        self.target_names = task.target_truth[self.target_order]
+        self.target_truth = true_classes(self.target_names, classes)
+
+    @property
+    def settings(self) -> PGLSettings:
+        """The settings that were used."""
+        return self.classifier.settings_
+
+    @property
+    def n_classes(self) -> int:
+        """C."""
+        return len(self.classifier.classes_)
+
+    @property
+    def kept_step(self) -> int:
+        """The number of the step that was kept."""
+        return int(self.classifier.kept_step_.step)
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps there were."""
+        return len(self.memory.weights)
+
+    def steps(self) -> Iterator[StepView]:
+        """Yield the steps, the first one first."""
+        for number in range(1, self.n_steps + 1):
+            yield self.step(number)
+
+    def step(self, number: int) -> StepView:
+        """Return a step by its number, from 1."""
+        if not 1 <= number <= self.n_steps:
+            raise InputError(f"step {number}: there are the steps 1 to {self.n_steps}")
+        total = self.settings.steps
+        network = PGLNetwork(self.inputs.source.shape[1], self.n_classes, self.settings.graph)
+        weights = self.memory.weights[number - 1]
+        network.load_state_dict({k: torch.from_numpy(np.array(w)) for k, w in weights.items()})
+        before = np.full(len(self.target_order), UNLABELLED, dtype=np.intp)
+        if number > 1:
+            before = self._ranked(number - 1, (number - 1) / total)
+        samples = LabelledSamples(
+            self.inputs.source.cpu(),
+            torch.from_numpy(self.source_labels),
+            self.inputs.target.cpu(),
+            torch.from_numpy(before),
+            progress=(number - 1) / total,
+        )
+        return StepView(
+            number=number,
+            steps=total,
+            network=network.eval(),
+            samples=samples,
+            labels=self._ranked(number, 1.0),
+            pseudo_labels=self._ranked(number, number / total),
+        )
+
+    def _ranked(self, number: int, progress: float) -> IntArray:
+        """Eq. 6 once more, from the scores that the step left behind."""
+        record = self.memory.records[step_name(number - 1)]
+        return rank_pseudo_labels(
+            record.arrays["known"],
+            record.arrays["nearest"].astype(np.intp),
+            record.values["openness"],
+            progress,
+            self.n_classes,
+            self.settings.ranking.class_balance,
+        )
+
+    @torch.no_grad()
+    def embed(self, step: StepView, seed: int = 0) -> Embedded:
+        """Pass every sample of both domains through the network of a step, each once.
+
+        Graphs are no larger than where the method labels the targets, and hold both domains;
+        the source is dealt out class by class, so that every graph has all classes.
+        """
+        samples, rng = step.samples, np.random.default_rng(seed)
+        as_in_training = queries_in_graph(self.n_classes, self.settings.episodes)
+        ranking, n_targets = self.settings.ranking, len(samples.target)
+        n_graphs = max(
+            1,
+            -(-n_targets // (ranking.graph_targets or as_in_training)),
+            -(-len(samples.source) // (ranking.support_nodes or as_in_training)),
+        )
+        shuffled = rng.permutation(len(self.source_labels))
+        by_class = shuffled[np.argsort(self.source_labels[shuffled], kind="stable")]
+        targets = rng.permutation(n_targets)
+        parts: list[tuple[IntArray, IntArray, Matrix, IntArray]] = []
+        for graph in range(n_graphs):
+            source, target = by_class[graph::n_graphs], targets[graph::n_graphs]
+            x = torch.cat([samples.source[source], samples.target[target]])
+            labels = torch.cat([samples.source_labels[source], samples.pseudo_labels[target]])
+            output = step.network(x, labels)
+            logits = self._class_scores(step, output, labels, len(source))
+            nodes = output.nodes[-1].double().numpy()
+            parts.append((source, target, nodes, logits[: len(source)].argmax(dim=1).numpy()))
+        width = parts[0][2].shape[1]
+        embedded = Embedded(
+            np.empty((len(by_class), width)),
+            np.empty((n_targets, width)),
+            np.empty(len(by_class), dtype=np.intp),
+        )
+        for source, target, nodes, classes in parts:
+            embedded.source[source], embedded.target[target] = np.split(nodes, [len(source)])
+            embedded.source_classes[source] = classes
+        return embedded
+
+    def _class_scores(
+        self, step: StepView, output: GraphOutput, labels: torch.Tensor, n_source: int
+    ) -> torch.Tensor:
+        """Score all nodes of a graph by the classifier that labels the targets: (N, C)."""
+        if self.settings.graph.form == "paper":
+            return output.class_logits[-1]
+        v, samples = output.nodes[-1], step.samples
+        is_target = torch.arange(len(v)) >= n_source
+        means = support_means(v, labels, is_target, self.n_classes, samples.progress, self.settings)
+        return v @ means.t()
+
+
+def true_classes(truth: npt.NDArray[Any], classes: npt.NDArray[Any]) -> IntArray:
+    """Turn true labels into class indices; C stands for all that are no known class."""
+    place = np.minimum(np.searchsorted(classes, truth), len(classes) - 1)
+    return np.asarray(np.where(classes[place] == truth, place, len(classes)), dtype=np.intp)

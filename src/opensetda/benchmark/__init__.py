@@ -1,0 +1,1 @@
+"""Many methods on many tasks: one grid, one evaluator, one table."""

@@ -1,0 +1,271 @@
+"""Method x task x openness x seed, one small file a cell: what is finished is never lost.
+
+``out/benchmark.json`` says whose cells they are, ``out/cells/KEY.json`` holds one finished or
+failed cell. KEY is a hash of all that decides the result: data, method and its settings,
+openness, seed, and the release of this package. Whoever asks for the same cell again gets it
+from its file; a cell that failed is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opensetda import __version__
+from opensetda.benchmark.cells import FAILED, OK, failed_row, run_cell
+from opensetda.benchmark.tasks import TaskSet, digest
+from opensetda.benchmark.workers import LostWorkerError, run_all
+from opensetda.errors import InputError
+from opensetda.files import check_writable, new_file, plain, read_json, write_json
+
+CELLS = "cells"
+IDENTITY = "benchmark.json"
+TRUE, AUTO = "true", "auto"
+
+GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
+"""Called with how many cells are done, how many there are, and the row of the last one."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with its settings, as one row of a table.
+
+    Attributes
+    ----------
+    label : str
+        What it is called in the table.
+    method : str
+        A name that `opensetda.runs.methods.build_method` knows.
+    preset : str
+        A preset of the settings of PGL.
+    changes : tuple of (str, value)
+        Settings to change, as `build_method` takes them.
+    """
+
+    label: str
+    method: str
+    preset: str = "default"
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def draws_at_random(self) -> bool:
+        """Whether another seed may give another result."""
+        from opensetda.runs.methods import is_random
+
+        return is_random(self.method)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run.
+
+    Attributes
+    ----------
+    variant : Variant
+        Which method.
+    task : str
+        A task of the benchmark.
+    openness : {"true", "auto"}
+        Whether the method is told the true share of unknowns, or has to find it out.
+    seed : int
+        Of the method, and of the rows that `target_openness` drops.
+    target_openness : float, optional
+        Drop target rows until the share of unknowns is this one.
+    """
+
+    variant: Variant
+    task: str
+    openness: str
+    seed: int
+    target_openness: float | None = None
+
+    def key(self, tasks: TaskSet) -> str:
+        """Return the name of the cell's file."""
+        own = asdict(self)
+        # A label is for people: the same run under another name is the same run.
+        del own["variant"]["label"]
+        return digest([tasks.task_fingerprint(self.task), own, __version__])[:32]
+
+
+@dataclass
+class Results:
+    """What came out.
+
+    Attributes
+    ----------
+    rows : list of dict
+        One row a cell, in the order of the cells: what was run, the metrics, share of unknowns
+        used and true, step kept, seconds, memory, status and error.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The rows of the cells that failed."""
+        return [row for row in self.rows if row["status"] != OK]
+
+    def write_parquet(self, path: Path) -> None:
+        """Write one row a cell."""
+        from opensetda.benchmark.files import write_parquet
+
+        write_parquet(self.rows, path)
+
+
+def grid_cells(
+    variants: Sequence[Variant],
+    tasks: Iterable[str],
+    openness: Sequence[str] = (TRUE, AUTO),
+    seeds: Sequence[int] = (0, 1, 2),
+    target_openness: Sequence[float | None] = (None,),
+) -> list[Cell]:
+    """Return the cells of a grid; methods that draw nothing at random run for one seed only.
+
+    Seed by seed, task by task: every part of the grid takes about as long as any other, and
+    a worker reads the data of a task a few times only.
+    """
+    tasks = list(tasks)
+    at_random = {variant: variant.draws_at_random for variant in variants}
+    return [
+        Cell(variant, task, share, seed, thinned)
+        for seed in seeds
+        for task in tasks
+        for thinned in target_openness
+        for share in openness
+        for variant in variants
+        # Where rows are dropped, the seed says which: then every method differs by seed.
+        if seed == seeds[0] or at_random[variant] or thinned is not None
+    ]
+
+
+def run_grid(
+    tasks: TaskSet,
+    cells: Sequence[Cell],
+    out: str | Path,
+    jobs: int = 1,
+    progress: GridProgress | None = None,
+) -> Results:
+    """Run what is not there yet, and return one row a cell.
+
+    Parameters
+    ----------
+    tasks : TaskSet
+        The data, from `find_tasks`.
+    cells : sequence of Cell
+        What to run.
+    out : str or Path
+        Folder of the finished cells; made if need be.
+    jobs : int
+        How many at once. 1 works in this very process.
+    progress : callable, optional
+        Called once before the first cell, with None, and after each.
+
+    Raises
+    ------
+    InputError
+        If `out` belongs to another benchmark or to other data.
+    """
+    out = Path(out)
+    check_folder(tasks, cells, out)
+    keys = [cell.key(tasks) for cell in cells]
+    found = {key: _finished(out, key) for key in dict.fromkeys(keys)}
+    rows = {key: row for key, row in found.items() if row is not None}
+    # Two variants may differ by their labels only.
+    left = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in rows}
+    for name in dict.fromkeys(cell.task for cell in left.values()):
+        # What is wrong with the data is no failure of a method: found before the first cell.
+        tasks.load(name)
+    claim_folder(tasks, cells, out)
+    tell = progress or (lambda done, total, row: None)
+    tell(0, len(left), None)
+    order = list(left)
+    work = [(tasks, left[key]) for key in order]
+    for done, (place, outcome) in enumerate(run_all(run_cell, work, jobs), start=1):
+        key = order[place]
+        row = outcome
+        if isinstance(outcome, LostWorkerError):
+            row = failed_row(tasks.name, left[key], str(outcome))
+        row = plain(row)
+        with new_file(_cell_file(out, key)) as aside:
+            write_json(aside, {"key": key, "release": __version__, "row": row})
+        rows[key] = row
+        tell(done, len(left), row)
+    return Results(
+        [{**rows[key], "method": cell.variant.label} for key, cell in zip(keys, cells, strict=True)]
+    )
+
+
+def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
+    """Return how many of the cells are there already."""
+    return sum(_finished(out, cell.key(tasks)) is not None for cell in cells)
+
+
+def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, str]:
+    """Return the data of each task that the folder holds results of.
+
+    An `InputError` if it belongs to something else; nothing is made.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: a file is in the way; choose another --out")
+    path = out / IDENTITY
+    if not path.exists():
+        if out.is_dir() and any(out.iterdir()):
+            raise InputError(f"{out}: not empty, and no benchmark's; choose another --out")
+        check_writable(out)
+        return {}
+    identity = read_json(path)
+    name, known = str(identity.get("benchmark")), dict(identity.get("tasks", {}))
+    if name != tasks.name:
+        raise InputError(
+            f"{out}: holds results of {name}, not of {tasks.name}; choose another --out"
+        )
+    for task in dict.fromkeys(cell.task for cell in cells):
+        fingerprint = tasks.task_fingerprint(task)
+        if known.get(task, fingerprint) != fingerprint:
+            raise InputError(
+                f"{out}: holds results of other data for {task}; choose another --out, or "
+                "give the data and options of that time"
+            )
+    return known
+
+
+def claim_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> None:
+    """Make the folder, and write down whose it is."""
+    known = check_folder(tasks, cells, out)
+    needed = {cell.task: tasks.task_fingerprint(cell.task) for cell in cells}
+    (out / CELLS).mkdir(parents=True, exist_ok=True)
+    if not known or known | needed != known:
+        with new_file(out / IDENTITY) as aside:
+            write_json(aside, {"benchmark": tasks.name, "tasks": known | needed})
+
+
+def _cell_file(out: Path, key: str) -> Path:
+    return out / CELLS / f"{key}.json"
+
+
+def _finished(out: Path, key: str) -> dict[str, Any] | None:
+    """Return the row of a cell that went well; None if it is missing, failed or damaged."""
+    try:
+        record = read_json(_cell_file(out, key))
+        row = dict(record["row"])
+    except (InputError, KeyError, TypeError, ValueError):
+        return None
+    return row if row.get("status") == OK else None
+
+
+__all__ = [
+    "AUTO",
+    "FAILED",
+    "OK",
+    "TRUE",
+    "Cell",
+    "Results",
+    "Variant",
+    "check_folder",
+    "claim_folder",
+    "grid_cells",
+    "n_finished",
+    "run_grid",
+]

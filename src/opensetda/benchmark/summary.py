@@ -1,0 +1,188 @@
+"""From the rows of a grid to the figures of a table, all in plain arithmetic.
+
+A method's figure on a task is the mean over its seeds; its average is the mean over tasks of
+those; the deviation of the average is the one, over seeds, of the mean over tasks. Deviations
+are those of a sample (n - 1), and NaN where there is one run only. What failed is left out,
+counted, and makes the mean incomplete: such a mean is never called the best. What is not
+defined (no unknown, no UNK) makes the mean undefined, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from opensetda.benchmark.cells import OK
+from opensetda.benchmark.significance import paired_p_value
+
+Row = Mapping[str, Any]
+
+NAN = float("nan")
+AVERAGED = (
+    *("os", "os_star", "unk", "hos", "all", "auroc"),
+    *("share", "share_error", "seconds", "memory_mb"),
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean with what it is a mean of.
+
+    Attributes
+    ----------
+    mean, deviation : float
+        NaN where there is nothing to take it of.
+    n_runs, n_failed : int
+        Runs that went well, and that did not.
+    """
+
+    mean: float
+    deviation: float
+    n_runs: int
+    n_failed: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether no run is missing."""
+        return self.n_failed == 0 and not math.isnan(self.mean)
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """One row of the tables.
+
+    Attributes
+    ----------
+    method : str
+        Its label.
+    tasks : dict of str to Figure
+        HOS on each task.
+    averages : dict of str to Figure
+        The mean over tasks of each of `AVERAGED`.
+    p_value : float
+        Of the test that it and the reference are equally good; NaN for the reference itself.
+    n_better, n_compared : int
+        On how many tasks the reference is better, and of how many.
+    """
+
+    method: str
+    tasks: dict[str, Figure]
+    averages: dict[str, Figure]
+    p_value: float = NAN
+    n_better: int = 0
+    n_compared: int = 0
+
+    @property
+    def n_failed(self) -> int:
+        """How many of its runs failed."""
+        return self.averages["hos"].n_failed
+
+
+@dataclass(frozen=True)
+class Section:
+    """All methods under one kind of openness.
+
+    Attributes
+    ----------
+    openness : str
+        "true" or "auto".
+    tasks : tuple of str
+        The tasks, in their order.
+    methods : tuple of MethodSummary
+        The methods, in their order.
+    reference : str or None
+        The method that the others are tested against, if it is there.
+    true_share : float
+        Mean over tasks of the true share of unknowns.
+    """
+
+    openness: str
+    tasks: tuple[str, ...]
+    methods: tuple[MethodSummary, ...]
+    reference: str | None
+    true_share: float
+
+
+def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section]:
+    """Summarise a grid: a section for each openness, in the order in which they are met."""
+    return [
+        _section(openness, [row for row in rows if row["openness"] == openness], reference)
+        for openness in _distinct(row["openness"] for row in rows)
+    ]
+
+
+def _section(openness: str, rows: Sequence[Row], reference: str | None) -> Section:
+    tasks = tuple(_distinct(row["task"] for row in rows))
+    methods = {
+        name: _method(name, tasks, [row for row in rows if row["method"] == name])
+        for name in _distinct(row["method"] for row in rows)
+    }
+    first = methods.get(reference) if reference is not None else None
+    compared = tuple(
+        method if first is None or method is first else _compared(method, first)
+        for method in methods.values()
+    )
+    shares = {row["task"]: row["true_share"] for row in rows if row["status"] == OK}
+    true_share = fmean(shares.values()) if shares else NAN
+    return Section(openness, tasks, compared, None if first is None else first.method, true_share)
+
+
+def _method(name: str, tasks: Sequence[str], rows: Sequence[Row]) -> MethodSummary:
+    by_task = {task: [row for row in rows if row["task"] == task] for task in tasks}
+    return MethodSummary(
+        method=name,
+        tasks={task: _figure("hos", [own]) for task, own in by_task.items()},
+        averages={metric: _figure(metric, list(by_task.values())) for metric in AVERAGED},
+    )
+
+
+def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
+    """Return the mean over tasks of the mean over seeds."""
+    good = [[row for row in rows if row["status"] == OK] for rows in tasks]
+    means = [fmean(_value(row, metric) for row in rows) for rows in good if rows]
+    seeds = _distinct(row["seed"] for rows in tasks for row in rows)
+    of_seed = [
+        [_value(row, metric) for rows in good for row in rows if row["seed"] == seed]
+        for seed in seeds
+    ]
+    # A seed that lacks a task has another mean for that reason alone.
+    by_seed = [fmean(values) for values in of_seed if len(values) == len(tasks)]
+    n_runs = sum(map(len, good))
+    return Figure(
+        mean=fmean(means) if means else NAN,
+        deviation=stdev(by_seed) if len(by_seed) > 1 and not math.isnan(sum(by_seed)) else NAN,
+        n_runs=n_runs,
+        n_failed=sum(map(len, tasks)) - n_runs,
+    )
+
+
+def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
+    pairs = [
+        (reference.tasks[task].mean, figure.mean)
+        for task, figure in method.tasks.items()
+        if not math.isnan(figure.mean) and not math.isnan(reference.tasks[task].mean)
+    ]
+    ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return MethodSummary(
+        method.method,
+        method.tasks,
+        method.averages,
+        p_value=paired_p_value(ours, theirs),
+        n_better=sum(own > other for own, other in pairs),
+        n_compared=len(pairs),
+    )
+
+
+def _value(row: Row, metric: str) -> float:
+    """Return a figure of a run; NaN where it is not defined."""
+    if metric == "share_error":
+        return abs(_value(row, "share") - _value(row, "true_share"))
+    value = row[metric]
+    return NAN if value is None else float(value)
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))

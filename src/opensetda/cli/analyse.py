@@ -1,0 +1,309 @@
+"""`osda analyse`: the paper's analyses, each with a table and a figure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opensetda.analyses.registry import ANALYSES, Analysis, find_analysis, run_analysis
+from opensetda.cli import console
+from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
+from opensetda.cli.options import (
+    OUTPUT_PANEL,
+    TRAINING_PANEL,
+    Debug,
+    Drop,
+    FeaturesKey,
+    LabelColumn,
+    parse_changes,
+)
+from opensetda.errors import InputError, RunPausedError
+
+if TYPE_CHECKING:
+    from opensetda.analyses.request import AnalysisRequest, AnalysisResult
+    from opensetda.analyses.table import ResultTable
+    from opensetda.benchmark.tasks import TaskSet
+    from opensetda.data.tables import TableColumns
+    from opensetda.runs.request import ImageOptions
+
+_CHOICE_PANEL = "What is analysed"
+_DEFAULT_SEEDS = 3
+
+
+class ToldOpenness(StrEnum):
+    """Whether methods are told the share of unknowns."""
+
+    true = "true"
+    auto = "auto"
+
+
+def analyse(
+    context: typer.Context,
+    analysis: Annotated[
+        str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; see below.")
+    ],
+    protocol: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROTOCOL",
+            help="office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no "
+            "data.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder of tables and figures; finished runs are kept in it.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Folder of feature files, one a domain (amazon.npz, .parquet, .csv), or of image "
+            "folders.",
+        ),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            metavar="SOURCE-TARGET",
+            help="May be repeated; by default all (edges, embedding: the first).",
+            rich_help_panel=_CHOICE_PANEL,
+        ),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="openness, embedding: a method to compare; may be repeated.",
+            rich_help_panel=_CHOICE_PANEL,
+        ),
+    ] = None,
+    values: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--value",
+            metavar="NUMBER",
+            help="alpha, openness, losses: a value to try; may be repeated.",
+            rich_help_panel=_CHOICE_PANEL,
+        ),
+    ] = None,
+    openness: Annotated[
+        ToldOpenness,
+        typer.Option(
+            "--openness",
+            help="Whether the true share of unknowns is told, or to be estimated.",
+            rich_help_panel=_CHOICE_PANEL,
+        ),
+    ] = ToldOpenness.true,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            metavar="NUMBER",
+            min=1,
+            help=f"How many seeds, from 0; by default {_DEFAULT_SEEDS} (edges, embedding: 1).",
+            rich_help_panel=_CHOICE_PANEL,
+        ),
+    ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Settings of pgl, as in fit.", rich_help_panel=TRAINING_PANEL
+        ),
+    ] = "default",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a setting of pgl; may be repeated.",
+            rich_help_panel=TRAINING_PANEL,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs",
+            metavar="NUMBER",
+            min=1,
+            help="Runs at once, each on one thread.",
+            rich_help_panel=TRAINING_PANEL,
+        ),
+    ] = 2,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    image_size: ImageSize = None,
+    cache: Cache = None,
+    strict: Strict = False,
+    label_column: LabelColumn = "y",
+    drop: Drop = None,
+    features_key: FeaturesKey = "X",
+    debug: Debug = False,
+) -> None:
+    """Make one of the paper's analyses: a table (.csv, .md) and a figure (.png, .pdf).
+
+    [bold]Analyses[/bold]
+
+    {analyses}
+
+    [bold]Examples[/bold]
+
+      osda analyse steps demo --out analyses
+
+      osda analyse ablation office31 --data features/ --out analyses
+    """
+    chosen = find_analysis(analysis)
+    _check(analysis, chosen, tasks, methods, values, seeds)
+    from opensetda.analyses.request import AnalysisRequest
+    from opensetda.analyses.writing import write_analysis
+    from opensetda.data.tables import TableColumns
+    from opensetda.files import check_writable
+    from opensetda.pgl.settings import PGLSettings
+    from opensetda.runs.request import ImageOptions
+
+    settings = parse_changes(changes)
+    PGLSettings.preset(preset).with_changes(settings)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: a file is in the way; choose another folder")
+    check_writable(out)
+    found = _find(
+        protocol,
+        data,
+        tasks,
+        chosen.one_task,
+        TableColumns(label_column, None, features_key, tuple(drop or ())),
+        ImageOptions(
+            backbone=backbone,
+            weights=None if weights is None else str(weights.absolute()),
+            size=image_size,
+            cache=cache_folder(cache, no_cache=False),
+            strict=strict,
+        ),
+    )
+    request = AnalysisRequest(
+        tasks=found,
+        out=out,
+        seeds=tuple(range(seeds or (1 if chosen.one_seed else _DEFAULT_SEEDS))),
+        openness=openness.value,
+        preset=preset,
+        changes=tuple(settings.items()),
+        methods=tuple(methods or ()),
+        values=tuple(values or ()),
+        jobs=jobs,
+    )
+    result = _run(analysis, chosen, request)
+    command = shlex.join(["osda", *(context.obj or ())])
+    files = write_analysis(out, analysis, result, command)
+    show_table(result.table)
+    console.say(f"  table    {', '.join(str(file) for file in files[:2])}")
+    console.say(f"  figure   {', '.join(str(file) for file in files[2:4])}")
+    if files[4:]:
+        console.say(f"  runs     {files[4]}")
+    if result.runs is not None and result.runs.failed:
+        failed = result.runs.failed
+        console.warn(
+            f"{console.counted(len(failed), 'run')} failed, the first: {failed[0]['error']}; "
+            "the same command tries again"
+        )
+        if len(failed) == len(result.runs.rows):
+            raise typer.Exit(1)
+
+
+analyse.__doc__ = (analyse.__doc__ or "").format(
+    analyses="\n\n    ".join(f"  {name}: {kind.summary}" for name, kind in ANALYSES.items())
+)
+
+
+def _run(name: str, analysis: Analysis, request: AnalysisRequest) -> AnalysisResult:
+    from opensetda.cli.counting import counting_progress
+
+    try:
+        with counting_progress(f"{name}: runs") as tell:
+            told = replace(request, progress=lambda done, total, row: tell(done, total))
+            return run_analysis(name, told)
+    except KeyboardInterrupt:
+        if not analysis.keeps_runs:
+            raise
+        raise RunPausedError(
+            f"finished runs are kept in {request.out}; the same command goes on"
+        ) from None
+
+
+def show_table(table: ResultTable) -> None:
+    """Print a table and what it says below it; a narrow screen does without details."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    # Words of a heading below each other: numbers are short.
+    columns = [
+        [column.heading.replace(" ", "\n"), *(table.cells(row)[place] for row in table.rows)]
+        for place, column in enumerate(table.columns)
+    ]
+    widths = [2 + max(len(line) for text in own for line in text.split("\n")) for own in columns]
+    screen = Console(highlight=False)
+    narrow = screen.is_terminal and sum(widths) > screen.width
+    kept = [p for p, column in enumerate(table.columns) if not (narrow and column.detail)]
+    headings = {
+        columns[place][0]: "right" if table.columns[place].is_number else "left" for place in kept
+    }
+    shown = console.new_table(escape(table.title), headings)
+    for number in range(len(table.rows)):
+        cells = [escape(columns[place][number + 1]) for place in kept]
+        shown.add_row(*cells, style="bold" if number in table.marked else None)
+    # Better a long line than a cut number.
+    screen.width = max(screen.width, sum(widths[place] for place in kept) + 2)
+    screen.print(shown)
+    for note in table.notes:
+        console.say(note)
+
+
+def _check(
+    name: str,
+    analysis: Analysis,
+    tasks: list[str] | None,
+    methods: list[str] | None,
+    values: list[float] | None,
+    seeds: int | None,
+) -> None:
+    """Refuse options that the analysis has no use for."""
+    if analysis.one_task and tasks and len(tasks) > 1:
+        raise InputError(f"--task {tasks[1]}: {name} looks at one task only; name one")
+    if analysis.one_seed and seeds is not None and seeds > 1:
+        raise InputError(f"--seeds {seeds}: {name} looks at one run only; leave --seeds out")
+    if methods and not analysis.methods:
+        raise InputError(f"--method {methods[0]}: {name} is about pgl; leave --method out")
+    if values and not analysis.values:
+        raise InputError(f"--value {values[0]:g}: {name} varies no number; leave --value out")
+
+
+def _find(
+    protocol: str,
+    data: Path | None,
+    tasks: list[str] | None,
+    one_task: bool,
+    columns: TableColumns,
+    images: ImageOptions,
+) -> TaskSet:
+    from opensetda.benchmark.tasks import find_tasks
+    from opensetda.cli.counting import counting_progress
+
+    with counting_progress("features") as progress:
+        found = find_tasks(protocol, data, tasks, columns, images, progress)
+        if one_task:
+            found = find_tasks(protocol, data, found.tasks[:1], columns, images)
+    for warning in found.warnings:
+        console.warn(warning)
+    return found

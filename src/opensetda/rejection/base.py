@@ -1,0 +1,58 @@
+"""The contract of every rejector."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.base import Scores
+from opensetda.rows import FloatArray, IntArray
+
+Matrix = npt.NDArray[np.float64]
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class Rejector(ABC):
+    """Scores how likely samples are of a known class, and perhaps where to cut.
+
+    Attributes
+    ----------
+    needs_logits : bool
+        Whether `scores` looks at the logits of a classifier. Where not, an adapter need not
+        train one.
+    """
+
+    needs_logits: ClassVar[bool] = True
+
+    @abstractmethod
+    def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
+        """Learn from adapted source rows (n, d) and their classes, 0 to C - 1.
+
+        Rows come in canonical order (`Rows.in_canonical_order`): the first are a random sample.
+        """
+
+    @abstractmethod
+    def scores(self, features: FloatArray, logits: Matrix) -> Scores:
+        """Score adapted rows (m, d), each on its own, with a classifier's logits (m, C).
+
+        A rejector that is a classifier itself replaces the logits by its own class scores.
+        """
+
+    def own_cut(self, scores: Scores) -> float | None:
+        """Return the known score below which the rejector says unknown, asked with the targets'.
+
+        None: it has no boundary, the share of unknowns decides.
+        """
+        return None
+
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        """Return what `scores` needs: JSON-safe values, and arrays (none of objects)."""
+        return {}, {}
+
+    def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Set what `scores` needs from what `state` returned; a missing key is a `KeyError`."""
+        return

@@ -1,0 +1,126 @@
+"""OSNN: nearest neighbours, and how much nearer the nearest class is than the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.base import Scores
+from opensetda.rejection.base import Arrays, Matrix, Rejector
+from opensetda.rejection.distances import as_stored, first_of_every_class, squared_distances
+from opensetda.rejection.hiding import Round, best_threshold, hidings
+from opensetda.rows import FloatArray, IntArray
+
+DEFAULT_THRESHOLD = 0.8
+"""T where no class can be hidden: with two classes. Lowe's, for matching key points."""
+
+# Rows of the source that choose the threshold: all distances between them are computed.
+VALIDATION_ROWS = 4000
+# Distances are computed for so many rows at a time.
+BLOCK_ROWS = 512
+# Distances to neighbouring classes differ by little: as logits they need a scale.
+DISTANCE_SCALE = 16.0
+
+
+class DistanceRatioRejector(Rejector):
+    r"""Open-set nearest neighbours by the ratio of two distances.
+
+    Mendes Júnior et al., "Nearest neighbors distance ratio open-set classifier", Machine
+    Learning 106, 2017. With t the nearest neighbour of a sample s among the source, and u the
+    nearest one of another class than t's,
+
+    .. math:: R(s) = d(s, t) / d(s, u), \qquad
+        \text{s has the class of t if } R(s) \le T, \text{ else it is unknown.}
+
+    T is chosen on the source: in turn, half of the classes are hidden and play unknowns, and
+    T maximises the normalised accuracy (`best_threshold`). The paper splits the samples of
+    seen classes in two, one half to be neighbours of the other; here each sample has all
+    others as neighbours. T = `DEFAULT_THRESHOLD` with two classes, of which none can be
+    hidden.
+
+    The known score is -R. The class scores are minus the distances to the nearest row of each
+    class. Held out: the ratio of the next two classes, as if the nearest were not there.
+    """
+
+    needs_logits = False
+
+    def __init__(self) -> None:
+        self.rows: Matrix = np.zeros((0, 0))
+        """Rows of the source, class by class."""
+        self.starts: IntArray = np.zeros(0, dtype=np.intp)
+        """Where each class starts among them."""
+        self.typical = 1.0
+        """The mean distance of a row of the source to another class."""
+        self.threshold = DEFAULT_THRESHOLD
+
+    def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
+        """Keep the rows (n, d), and choose the threshold."""
+        order = np.argsort(y, kind="stable")
+        self.rows = as_stored(features)[order]
+        self.starts = np.searchsorted(y[order], np.arange(n_classes))
+        own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
+        places = np.empty(len(y), dtype=np.intp)
+        places[order] = np.arange(len(y))
+        distances = self._distances(self.rows[places[own]], without=places[own])
+        others = np.where(np.arange(n_classes) == y[own][:, None], np.inf, distances).min(axis=1)
+        self.typical = max(float(others.mean()), 1e-12)
+        # A class of one sample has no neighbour of its own class: it cannot be recognised.
+        alone = np.isinf(distances[np.arange(len(own)), y[own]])
+        rounds = [
+            _simulate(distances[~alone], y[own][~alone], hidden) for hidden in hidings(n_classes)
+        ]
+        self.threshold = -best_threshold(rounds, -DEFAULT_THRESHOLD)
+
+    def scores(self, features: FloatArray, logits: Matrix) -> Scores:
+        """Score rows (m, d) by their neighbours; the logits are not looked at."""
+        distances = self._distances(np.asarray(features, dtype=np.float64))
+        held_out = np.full(len(distances), np.nan)
+        if distances.shape[1] > 2:
+            held_out = -distance_ratio(np.sort(distances, axis=1)[:, 1:])
+        classes = -DISTANCE_SCALE / self.typical * distances
+        return Scores(classes, -distance_ratio(distances), held_out)
+
+    def own_cut(self, scores: Scores) -> float | None:
+        """Return -T: a ratio above T is unknown."""
+        return -self.threshold
+
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        """Return the rows, in single precision, class by class, and the threshold."""
+        values = {"threshold": self.threshold, "typical": self.typical}
+        return values, {"rows": self.rows.astype(np.float32), "starts": self.starts}
+
+    def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take the rows and the threshold back."""
+        self.threshold, self.typical = float(values["threshold"]), float(values["typical"])
+        self.rows = arrays["rows"].astype(np.float64)
+        self.starts = np.asarray(arrays["starts"], dtype=np.intp)
+
+    def _distances(self, features: Matrix, without: IntArray | None = None) -> Matrix:
+        """Distances to the nearest row of each class, perhaps without one row each: (m, C)."""
+        nearest = np.empty((len(features), len(self.starts)))
+        for start in range(0, len(features), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            squared = squared_distances(features[block], self.rows)
+            if without is not None:
+                squared[np.arange(len(squared)), without[block]] = np.inf
+            nearest[block] = np.minimum.reduceat(squared, self.starts, axis=1)
+        return np.sqrt(nearest)
+
+
+def distance_ratio(distances: Matrix) -> npt.NDArray[np.float64]:
+    """R, from distances to the nearest row of each class: (n, C) -> (n,).
+
+    A sample that lies on rows of two classes is as near to one as to the other: R = 1.
+    """
+    nearest = np.partition(distances, 1, axis=1)
+    same = nearest[:, 1] <= nearest[:, 0]
+    return np.asarray(np.divide(nearest[:, 0], nearest[:, 1], out=np.ones(len(same)), where=~same))
+
+
+def _simulate(distances: Matrix, y: IntArray, hidden: npt.NDArray[np.bool_]) -> Round:
+    """Hide classes from rows whose distances to all classes are known: (n, C)."""
+    seen = np.where(hidden, np.inf, distances)
+    return Round(-distance_ratio(seen), hidden[y], seen.argmin(axis=1) == y)

@@ -1,0 +1,41 @@
+"""What the tests of benchmarks share: three small domains of ten digits, as feature files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+
+import numpy as np
+
+from opensetda.benchmark.tasks import FeatureFileTasks
+
+DIGITS = np.array([str(digit) for digit in range(10)])
+DOMAINS = ("mnist", "usps", "svhn")
+
+
+def domain(seed, per_class=6, width=12):
+    """Rows of ten classes, the same centres in every domain, each moved its own way."""
+    centres = 3 * np.random.default_rng(99).normal(size=(10, width))
+    rng = np.random.default_rng(seed)
+    which = np.arange(10 * per_class) % 10
+    X = centres[which] + rng.normal(size=(len(which), width)) + rng.normal(size=width)
+    return X.astype(np.float32), which
+
+
+def write_domains(folder, domains=DOMAINS, per_class=6):
+    """Write ``mnist.npz``, ``usps.npz`` and ``svhn.npz`` of the benchmark "digits"."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, name in enumerate(domains):
+        X, y = domain(seed, per_class)
+        np.savez(folder / f"{name}.npz", X=X, y=y, classes=DIGITS)
+    return folder
+
+
+class DeadlyTasks(FeatureFileTasks):
+    """The task "usps-mnist" kills whichever worker reads it."""
+
+    def load(self, task):
+        if task == "usps-mnist" and multiprocessing.parent_process() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().load(task)

@@ -1,0 +1,78 @@
+"""What the tests of the contract share: the list of methods, and how small ones are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opensetda.errors import InputError
+
+METHODS = ["pgl", "class-means", "source-only"]
+SMALL_PAPER = {
+    "steps": 3,
+    "graph.edge_width": 6,
+    "graph.node_width": 8,
+    "optimiser.first_step_epochs": 1,
+    "optimiser.epochs_per_step": 1,
+    "optimiser.iterations_per_epoch": 3,
+    "ranking.draws": 1,
+}
+
+
+def make_classifier(method: str, **parameters: Any) -> Any:
+    """Make a classifier by its name; those that draw at random get seed 0."""
+    from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
+
+    if method == "pgl":
+        return PGLClassifier(**{"random_state": 0, **parameters})
+    return {"class-means": ProgressiveClassMeans, "source-only": SourceOnly}[method](**parameters)
+
+
+def for_scikit_learns_checks() -> list[Any]:
+    """One classifier a method, small enough for fifty checks."""
+    small = {"pgl": {"settings": {"steps": 2, "optimiser.iterations_per_epoch": 2}}}
+    return [make_classifier(method, **small.get(method, {})) for method in METHODS]
+
+
+class FittedClassifiers(dict):
+    """Classifiers by the name of their method, fitted to a task when they are first asked for."""
+
+    def __init__(self, task: Any, quick: dict[str, Any]) -> None:
+        self.task, self.quick = task, quick
+
+    def __missing__(self, method: str) -> Any:
+        own = {"settings": self.quick} if method == "pgl" else {}
+        classifier = make_classifier(method, openness=self.task.openness, **own)
+        self[method] = classifier.fit(self.task.X, self.task.y, sample_domain=self.task.domain)
+        return self[method]
+
+
+def numbers(task):
+    """The task with classes 0 to 3, and -1 for targets, as skada has it."""
+    _, y = np.unique(task.labels, return_inverse=True)
+    return np.concatenate([y, np.full(len(task.target), -1)])
+
+
+def same_answers(one, other, X):
+    np.testing.assert_array_equal(one.transduction_, other.transduction_)
+    np.testing.assert_array_equal(one.transduction_proba_, other.transduction_proba_)
+    np.testing.assert_array_equal(one.transduction_scores_, other.transduction_scores_)
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def alone_and_in_company(classifier, X):
+    together = classifier.predict_proba(X)
+    alone = np.concatenate([classifier.predict_proba(row[None]) for row in X])
+    in_sevens = np.concatenate(
+        [classifier.predict_proba(X[start : start + 7]) for start in range(0, len(X), 7)]
+    )
+    return together, alone, in_sevens
+
+
+def refused(classifier, *arguments):
+    with pytest.raises(InputError) as caught:
+        classifier.fit(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

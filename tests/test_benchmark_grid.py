@@ -1,0 +1,345 @@
+"""A grid: what is run, what is kept, what fails, and that no label gets in."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import broken_method
+from benchmark_helpers import DIGITS, DeadlyTasks, domain, write_domains
+from opensetda.benchmark.cells import run_cell
+from opensetda.benchmark.files import read_parquet
+from opensetda.benchmark.grid import (
+    FAILED,
+    OK,
+    Cell,
+    Variant,
+    grid_cells,
+    n_finished,
+    run_grid,
+)
+from opensetda.benchmark.memory import peak_megabytes, reset_peak
+from opensetda.benchmark.methods import benchmark_methods, make_variants
+from opensetda.benchmark.tasks import find_tasks
+from opensetda.benchmark.workers import run_all
+from opensetda.errors import InputError
+from opensetda.runs.methods import METHODS
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+MEANS = Variant("means", "class-means")
+SOURCE = Variant("source", "source-only")
+TIMES = ("seconds", "cpu_seconds", "memory_mb")
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    return find_tasks("digits", write_domains(tmp_path / "data"), ["usps-mnist", "mnist-usps"])
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    monkeypatch.setitem(METHODS, "broken", "broken_method")
+    monkeypatch.setattr(broken_method.Broken, "fits", [])
+    return broken_method.Broken
+
+
+def without_times(rows):
+    return [{name: row[name] for name in row if name not in TIMES} for row in rows]
+
+
+def cell_files(out):
+    return {path.name: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+
+
+# cells ----------------------------------------------------------------------------------------
+
+
+def test_methods_that_draw_nothing_run_for_one_seed():
+    cells = grid_cells([MEANS, Variant("pgl", "pgl")], ["a", "b"], ["true", "auto"], [4, 5, 6])
+    assert len(cells) == 2 * 2 * (1 + 3)
+    assert {cell.seed for cell in cells if cell.variant is MEANS} == {4}
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+
+
+def test_where_rows_are_dropped_every_seed_is_another_target():
+    cells = grid_cells([MEANS], ["a"], ["auto"], [0, 1], [0.25, 0.5])
+    assert {(cell.seed, cell.target_openness) for cell in cells} == {
+        *((0, 0.25), (0, 0.5), (1, 0.25), (1, 0.5))
+    }
+
+
+def test_a_key_is_of_all_that_decides_the_result_but_not_of_the_label(tasks):
+    cell = Cell(MEANS, "usps-mnist", "true", 0)
+    others = [
+        Cell(SOURCE, "usps-mnist", "true", 0),
+        Cell(Variant("means", "class-means", changes=(("steps", 3),)), "usps-mnist", "true", 0),
+        Cell(MEANS, "mnist-usps", "true", 0),
+        Cell(MEANS, "usps-mnist", "auto", 0),
+        Cell(MEANS, "usps-mnist", "true", 1),
+        Cell(MEANS, "usps-mnist", "true", 0, 0.5),
+        Cell(Variant("pgl", "pgl", "paper-visda"), "usps-mnist", "true", 0),
+        Cell(Variant("pgl", "pgl"), "usps-mnist", "true", 0),
+    ]
+    keys = {other.key(tasks) for other in (cell, *others)}
+    assert len(keys) == 1 + len(others)
+    renamed = Cell(Variant("another name", "class-means"), "usps-mnist", "true", 0)
+    assert renamed.key(tasks) == cell.key(tasks)
+
+
+def test_a_row_says_what_was_run_and_what_came_out(tasks):
+    from opensetda.runs.methods import build_method
+
+    row = run_cell((tasks, Cell(MEANS, "usps-mnist", "true", 0)))
+    task = tasks.load("usps-mnist")
+    classifier = build_method("class-means", openness=0.5)
+    X = np.concatenate([task.source_features, task.target_features])
+    y = np.concatenate([task.source_labels, np.full(60, "?")])
+    classifier.fit(X, y, np.repeat([0, -1], [30, 60]))
+    unknown = np.isin(task.target_truth, list("56789"))
+    right = classifier.transduction_ == np.where(unknown, "unknown", task.target_truth)
+    assert row["all"] == pytest.approx(right.mean())
+    assert row["unk"] == pytest.approx(right[unknown].mean())
+    assert row["share"] == (classifier.transduction_ == "unknown").mean() == 0.5
+    assert (row["true_share"], row["kept_step"], row["status"]) == (0.5, None, OK)
+    named = ("benchmark", "task", "method", "openness", "target_openness", "seed", "error")
+    assert [row[name] for name in named] == [
+        *("digits", "usps-mnist", "means", "true", None, 0, None)
+    ]
+    assert row["seconds"] > 0
+    assert 50 < row["memory_mb"] < 10_000
+
+
+def test_the_share_is_told_or_estimated_and_rows_are_dropped(tasks):
+    row = run_cell((tasks, Cell(MEANS, "usps-mnist", "true", 0, 0.25)))
+    assert row["true_share"] == pytest.approx(0.25)
+    assert row["share"] == pytest.approx(0.25)
+    row = run_cell((tasks, Cell(SOURCE, "usps-mnist", "auto", 3, 0.25)))
+    assert row["true_share"] == pytest.approx(0.25)
+    assert row["share"] != pytest.approx(0.25)
+
+
+def test_no_truth_reaches_the_method(tasks, tmp_path):
+    """Other labels of the target's unknowns are other truth, and the same answers."""
+    X, y = domain(0)
+    swapped = np.where(y >= 5, 14 - y, y)
+    folder = write_domains(tmp_path / "swapped")
+    np.savez(folder / "mnist.npz", X=X, y=swapped, classes=DIGITS)
+    other = find_tasks("digits", folder, ["usps-mnist"])
+    cell = Cell(SOURCE, "usps-mnist", "auto", 0)
+    assert cell.key(other) != cell.key(tasks)
+    rows = [run_cell((data, cell)) for data in (tasks, other)]
+    # The single unknown class is the one figure that may see the difference.
+    drop = "unk_per_class"
+    first, second = without_times([{**row, drop: None} for row in rows])
+    assert first == second
+
+
+# the folder -----------------------------------------------------------------------------------
+
+
+def test_what_is_finished_is_not_run_again(tasks, tmp_path):
+    out = tmp_path / "out"
+    cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
+    told = []
+    first = run_grid(tasks, cells, out, progress=lambda *event: told.append(event[:2]))
+    assert told == [(done, 4) for done in range(5)]
+    before = cell_files(out)
+    assert len(before) == 4
+    told.clear()
+    second = run_grid(tasks, cells, out, progress=lambda *event: told.append(event[:2]))
+    assert told == [(0, 0)]
+    assert second.rows == first.rows
+    assert cell_files(out) == before
+
+
+def test_a_grid_that_was_cut_goes_on(tasks, tmp_path):
+    out = tmp_path / "out"
+    cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
+    whole = run_grid(tasks, cells, out)
+    kept, lost, damaged, _ = sorted((out / "cells").iterdir())
+    lost.unlink()
+    damaged.write_text('{"key": ')
+    (out / "cells" / ".rest.12345678.partial.json").write_text("{")
+    before = kept.stat().st_mtime_ns
+    assert n_finished(tasks, cells, out) == 2
+    told = []
+    again = run_grid(tasks, cells, out, progress=lambda done, total, row: told.append(total))
+    assert told == [2, 2, 2]
+    assert kept.stat().st_mtime_ns == before
+    assert without_times(again.rows) == without_times(whole.rows)
+
+
+def test_a_larger_grid_takes_what_is_there(tasks, tmp_path):
+    out = tmp_path / "out"
+    run_grid(tasks, grid_cells([MEANS], tasks.tasks[:1], ["true"], [0]), out)
+    told = []
+    results = run_grid(
+        *(tasks, grid_cells([SOURCE, MEANS], tasks.tasks, ["true"], [0]), out),
+        progress=lambda done, total, row: told.append(total),
+    )
+    assert told[0] == 3
+    assert [(row["method"], row["task"]) for row in results.rows] == [
+        *(("source", "usps-mnist"), ("means", "usps-mnist")),
+        *(("source", "mnist-usps"), ("means", "mnist-usps")),
+    ]
+    assert set(json.loads((out / "benchmark.json").read_text())["tasks"]) == set(tasks.tasks)
+
+
+def test_the_same_run_under_two_names_is_run_once(tasks, tmp_path):
+    twins = [MEANS, Variant("twin", "class-means")]
+    cells = grid_cells(twins, tasks.tasks[:1], ["true"], [0])
+    results = run_grid(tasks, cells, tmp_path / "out")
+    assert [row["method"] for row in results.rows] == ["means", "twin"]
+    assert len(cell_files(tmp_path / "out")) == 1
+
+
+def test_a_folder_of_something_else_is_refused(tasks, tmp_path):
+    cells = grid_cells([MEANS], tasks.tasks[:1], ["true"], [0])
+    out = tmp_path / "out"
+    run_grid(tasks, cells, out)
+    other = find_tasks("digits", write_domains(tmp_path / "more", per_class=7), tasks.tasks)
+    with pytest.raises(InputError, match="other data for usps-mnist"):
+        run_grid(other, cells, out)
+    (out / "benchmark.json").write_text('{"benchmark": "office31", "tasks": {}}')
+    with pytest.raises(InputError, match="results of office31, not of digits"):
+        run_grid(tasks, cells, out)
+    with pytest.raises(InputError, match="not empty"):
+        run_grid(tasks, cells, tmp_path / "data")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="a file is in the way"):
+        run_grid(tasks, cells, tmp_path / "file")
+
+
+def test_data_that_cannot_be_read_is_found_before_anything_is_made(tasks, tmp_path):
+    np.savez(tmp_path / "data" / "mnist.npz", X=np.ones((3, 2)), y=np.arange(3))
+    with pytest.raises(InputError, match="2 features, but"):
+        run_grid(tasks, grid_cells([MEANS], tasks.tasks, ["true"], [0]), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# what fails -----------------------------------------------------------------------------------
+
+
+def test_a_failing_cell_is_recorded_and_tried_again(tasks, tmp_path, broken, monkeypatch):
+    monkeypatch.setattr(broken, "fails_at", range(1, 2))
+    out = tmp_path / "out"
+    cells = grid_cells([Variant("broken", "broken"), SOURCE], tasks.tasks, ["true"], [0])
+    results = run_grid(tasks, cells, out)
+    assert [row["status"] for row in results.rows] == [OK, OK, FAILED, OK]
+    (failed,) = results.failed
+    assert failed["error"] == "RuntimeError: out of order second line"
+    assert (failed["task"], failed["hos"], failed["seconds"]) == ("mnist-usps", None, None)
+    assert n_finished(tasks, cells, out) == 3
+    again = run_grid(tasks, cells, out)
+    assert broken.fits == [0, 1, 2]
+    assert again.failed == []
+
+
+def test_ctrl_c_is_no_failure(tasks, tmp_path, broken, monkeypatch):
+    monkeypatch.setattr(broken, "error", KeyboardInterrupt())
+    monkeypatch.setattr(broken, "fails_at", range(1, 2))
+    cells = grid_cells([Variant("broken", "broken")], tasks.tasks, ["true"], [0])
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(tasks, cells, tmp_path / "out")
+    assert len(cell_files(tmp_path / "out")) == 1
+
+
+def test_a_share_that_the_target_cannot_have_fails_alone(tasks, tmp_path):
+    cells = grid_cells([SOURCE], tasks.tasks[:1], ["auto"], [0], [0.5, 0.999])
+    rows = run_grid(tasks, cells, tmp_path / "out").rows
+    assert [row["status"] for row in rows] == [OK, FAILED]
+    assert "0.999" in rows[1]["error"]
+
+
+def test_the_peak_of_the_memory_is_that_of_the_work_in_between():
+    before = peak_megabytes()
+    big = np.ones(150_000_000, dtype=np.uint8)
+    with_it = peak_megabytes()
+    assert with_it > before + 50
+    del big
+    if not reset_peak():
+        pytest.skip("this system does not forget its peak")
+    assert peak_megabytes() < with_it - 50
+
+
+def test_what_libraries_warn_of_is_in_the_row(tasks, broken, monkeypatch):
+    import warnings
+
+    def fit(self, *arguments):
+        warnings.warn("this is odd\nindeed", stacklevel=1)
+        return super(broken, self)._fit_domains(*arguments)
+
+    monkeypatch.setattr(broken, "_fit_domains", fit)
+    row = run_cell((tasks, Cell(Variant("broken", "broken"), "usps-mnist", "true", 0)))
+    assert row["warnings"] == "this is odd indeed"
+    assert row["status"] == OK
+
+
+# processes ------------------------------------------------------------------------------------
+
+
+def test_work_is_shared_out_and_comes_back_with_its_place():
+    assert sorted(run_all(len, ["", "a", "bc", "def"], jobs=2)) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert list(run_all(len, ["", "a"], jobs=1)) == [(0, 0), (1, 1)]
+
+
+def test_processes_give_the_same_rows_and_a_killed_one_loses_its_cell_only(tasks, tmp_path):
+    cells = grid_cells([SOURCE], ["usps-mnist", "mnist-usps"], ["true"], [0])
+    alone = run_cell((tasks, cells[1]))
+    deadly = DeadlyTasks(tasks.name, tasks.tasks, tasks.pairs, tasks.files, tasks.columns)
+    results = run_grid(deadly, cells, tmp_path / "out", jobs=2)
+    assert [row["status"] for row in results.rows] == [FAILED, OK]
+    assert "killed" in results.rows[0]["error"]
+    assert without_times(results.rows[1:]) == without_times([alone])
+
+
+# rows as a file -------------------------------------------------------------------------------
+
+
+def test_rows_survive_the_parquet_file(tasks, tmp_path, broken):
+    cells = grid_cells([Variant("broken", "broken"), MEANS], tasks.tasks[:1], ["auto"], [0])
+    results = run_grid(tasks, cells, tmp_path / "out")
+    results.write_parquet(tmp_path / "rows.parquet")
+    assert read_parquet(tmp_path / "rows.parquet") == [
+        {name: row.get(name) for name in read_parquet(tmp_path / "rows.parquet")[0]}
+        for row in results.rows
+    ]
+    assert not any(
+        isinstance(value, float) and math.isnan(value)
+        for row in results.rows
+        for value in row.values()
+    )
+
+
+# methods --------------------------------------------------------------------------------------
+
+
+def test_the_comparison_ends_with_our_own_and_has_every_method():
+    names = benchmark_methods()
+    assert names[0] == "source-only"
+    assert names[-1] == "pgl"
+    assert {name.partition("+")[0] for name in names} == set(METHODS)
+    assert len(set(names)) == len(names)
+
+
+def test_a_method_that_was_added_is_compared_too(monkeypatch):
+    monkeypatch.setitem(METHODS, "brand-new", "broken_method")
+    assert benchmark_methods()[-2:] == ("brand-new", "pgl")
+
+
+def test_settings_are_those_of_pgl():
+    source, pgl = make_variants(["source-only", "pgl"], "paper-visda", {"steps": "3"})
+    assert source == Variant("source-only", "source-only")
+    assert pgl == Variant("pgl", "pgl", "paper-visda", (("steps", "3"),))
+    with pytest.raises(InputError, match="are for pgl"):
+        make_variants(["source-only"], changes={"C": "1"})
+    with pytest.raises(InputError, match="stepps"):
+        make_variants(["pgl"], changes={"stepps": "1"})
+    with pytest.raises(InputError, match=r"pgl\+osvm"):
+        make_variants(["pgl+osvm"])
+    with pytest.raises(InputError, match="choose one of"):
+        make_variants(["xyz"])

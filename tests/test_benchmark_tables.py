@@ -1,0 +1,286 @@
+"""The table: its numbers by hand, the best, the test, and text that means itself."""
+
+from __future__ import annotations
+
+import csv
+import math
+from itertools import product
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from opensetda.benchmark.cells import FAILED, MEASURED, OK
+from opensetda.benchmark.report import failures, notes, write_report
+from opensetda.benchmark.significance import paired_p_value, smallest_p_value
+from opensetda.benchmark.summary import summarise
+from opensetda.benchmark.tables import (
+    average_table,
+    latex,
+    latex_text,
+    markdown,
+    markdown_text,
+    number,
+    task_table,
+)
+
+
+def a_row(method, task, hos, seed=0, openness="auto", **more):
+    return {
+        **{"benchmark": "toy", "task": task, "method": method, "openness": openness},
+        **{"target_openness": None, "seed": seed, "status": OK, "error": None, "warnings": None},
+        **dict.fromkeys(MEASURED, 0.5),
+        "hos": hos,
+        "kept_step": None,
+        **more,
+    }
+
+
+def a_failure(method, task, seed=0, openness="auto", error="RuntimeError: no"):
+    nothing = dict.fromkeys(MEASURED)
+    return a_row(method, task, None, seed, openness) | nothing | {"status": FAILED, "error": error}
+
+
+ROWS = [
+    *(a_row("ours", "a-b", hos, seed) for seed, hos in enumerate([0.80, 0.82, 0.90])),
+    *(a_row("ours", "b-a", hos, seed) for seed, hos in enumerate([0.70, 0.72, 0.62])),
+    a_row("theirs", "a-b", 0.81, seconds=3.0, memory_mb=99.6, share=0.35, true_share=0.5),
+    a_row("theirs", "b-a", 0.60, seconds=2.0, memory_mb=98.0, share=0.65, true_share=0.5),
+]
+
+
+def texts(table):
+    return [[entry.text for entry in row] for row in table.rows]
+
+
+def best(table):
+    return [[entry.best for entry in row] for row in table.rows]
+
+
+# numbers --------------------------------------------------------------------------------------
+
+
+def test_means_and_deviations_are_those_of_a_hand_computation():
+    (section,) = summarise(ROWS, "ours")
+    ours, theirs = section.methods
+    assert ours.tasks["a-b"].mean == pytest.approx(0.84)
+    assert ours.tasks["a-b"].deviation == pytest.approx(np.std([0.80, 0.82, 0.90], ddof=1))
+    assert ours.averages["hos"].mean == pytest.approx((0.84 + 0.68) / 2)
+    # Seed by seed the means over the tasks are 0.75, 0.77 and 0.76.
+    assert ours.averages["hos"].deviation == pytest.approx(0.01)
+    assert theirs.averages["hos"].mean == pytest.approx(0.705)
+    assert math.isnan(theirs.averages["hos"].deviation)
+    assert theirs.averages["share_error"].mean == pytest.approx(0.15)
+    assert theirs.averages["share"].mean == pytest.approx(0.5)
+    assert theirs.averages["seconds"].mean == pytest.approx(2.5)
+    assert (theirs.n_better, theirs.n_compared, theirs.p_value) == (2, 2, 0.5)
+
+
+def test_the_text_of_the_tables():
+    (section,) = summarise(ROWS, "ours")
+    table = task_table(section)
+    assert table.title == "Share of unknowns estimated: HOS in %"
+    assert table.headings == ("method", "a-b", "b-a", "average", "p", "ours better")
+    assert texts(table) == [
+        ["ours", "84.0 ± 5.3", "68.0 ± 5.3", "76.0 ± 1.0", "-", "-"],
+        ["theirs", "81.0 ± -", "60.0 ± -", "70.5 ± -", "0.500", "2 of 2"],
+    ]
+    assert best(table) == [[False, True, True, True, False, False], [False] * 6]
+    table = average_table(section)
+    assert table.headings == (
+        *("method", "OS", "OS*", "UNK", "HOS", "ALL", "AUROC"),
+        *("share %", "share off by", "seconds", "MB"),
+    )
+    assert texts(table)[1][7:] == ["50.0", "15.0", "2.5", "99"]
+
+
+def test_best_is_most_for_accuracies_and_least_for_costs():
+    table = average_table(summarise(ROWS)[0])
+    ours, theirs = best(table)
+    # Equal figures (OS and others) are equally good; a share has no best.
+    assert ours == [False, True, True, True, True, True, True, False, True, True, True]
+    assert theirs == [False, True, True, True, False, True, True, *[False] * 4]
+
+
+def test_equal_digits_are_equally_good():
+    rows = [a_row("x", "a-b", 0.80001), a_row("y", "a-b", 0.80002), a_row("z", "a-b", 0.79)]
+    assert [row[1] for row in best(task_table(summarise(rows)[0]))] == [True, True, False]
+
+
+def test_a_section_for_each_openness_and_no_share_where_it_is_told():
+    rows = [a_row("x", "a-b", 0.8, openness=kind) for kind in ("true", "auto")]
+    true, auto = summarise(rows)
+    assert (true.openness, auto.openness) == ("true", "auto")
+    assert "share %" not in average_table(true).headings
+    assert "share %" in average_table(auto).headings
+    assert "p" not in task_table(true).headings
+
+
+# failures -------------------------------------------------------------------------------------
+
+
+def test_what_failed_is_left_out_marked_and_never_best():
+    rows = [
+        *(a_row("x", task, 0.5) for task in ("a-b", "b-a")),
+        *(a_row("y", "a-b", 0.9, seed) for seed in (0, 1)),
+        *(a_row("y", "b-a", 0.4, 0), a_failure("y", "b-a", 1)),
+        *(a_row("z", "a-b", 0.9), a_failure("z", "b-a")),
+    ]
+    (section,) = summarise(rows, "x")
+    table = task_table(section)
+    assert texts(table)[1:] == [
+        ["y", "90.0 ± 0.0", "40.0 ± - †", "65.0 ± - †", "1.000", "1 of 2"],
+        ["z", "90.0 ± -", "- †", "90.0 ± - †", "1.000", "0 of 1"],
+    ]
+    assert best(table)[0] == [False, False, True, True, False, False]
+    assert section.methods[1].n_failed == 1
+    assert failures(rows)[0] == "y, b-a, openness auto, seed 1: RuntimeError: no"
+    assert "2 of 8 runs failed" in notes(rows, [section])[-1]
+
+
+def test_a_grid_of_failures_only_has_a_table_too(tmp_path):
+    rows = [a_failure("x", "a-b"), a_failure("pgl", "a-b")]
+    (section,) = write_report(rows, tmp_path, "Toy", "pgl")
+    assert texts(task_table(section)) == [
+        ["x", "- †", "- †", "-", "-"],
+        ["pgl", "- †", "- †", "-", "-"],
+    ]
+    assert math.isnan(section.true_share)
+
+
+def test_what_is_not_defined_is_a_dash_and_not_a_zero():
+    rows = [a_row("x", "a-b", 0.5, auroc=None), a_row("x", "b-a", 0.5), a_row("y", "a-b", 0.4)]
+    x, y = texts(average_table(summarise(rows)[0]))
+    assert x[6] == "-"
+    assert y[6] == "50.0 ± -"
+
+
+# the test -------------------------------------------------------------------------------------
+
+FINITE = st.floats(-1, 1)
+
+
+@given(st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=7))
+def test_the_p_value_is_that_of_all_signs(pairs):
+    """Against the definition: try every assignment of signs to the ranks."""
+    from scipy.stats import rankdata
+
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    differences = [a - b for a, b in pairs if a != b]
+    ranks = rankdata(np.abs(differences)) if differences else np.zeros(0)
+    observed = sum(rank for rank, d in zip(ranks, differences, strict=True) if d > 0)
+    sums = [np.dot(ranks, signs) for signs in product([0, 1], repeat=len(ranks))]
+    low = np.mean([total <= observed for total in sums])
+    high = np.mean([total >= observed for total in sums])
+    expected = min(1.0, 2 * min(low, high))
+    assert paired_p_value(first, second) == pytest.approx(expected)
+    assert paired_p_value(second, first) == pytest.approx(expected)
+
+
+def test_the_p_value_agrees_with_scipy():
+    from scipy.stats import wilcoxon
+
+    rng = np.random.default_rng(0)
+    for size in (2, 6, 12, 20):
+        first, second = rng.normal(size=(2, size))
+        expected = wilcoxon(first, second + 0.4, method="exact").pvalue
+        assert paired_p_value(first, second + 0.4) == pytest.approx(expected)
+
+
+def test_six_tasks_cannot_give_less_than_one_in_thirty_two():
+    assert paired_p_value(range(1, 7), [0] * 6) == smallest_p_value(6) == 0.03125
+    assert smallest_p_value(1) == 1
+    assert paired_p_value([1, math.nan], [1, 3]) == 1
+    assert math.isnan(paired_p_value([math.nan], [3]))
+    assert math.isnan(paired_p_value([], []))
+
+
+# text -----------------------------------------------------------------------------------------
+
+
+def test_latex_means_what_it_says():
+    assert latex_text("a_b & 50 % {x} #1 $ ~ ^ \\") == (
+        r"a\_b \& 50 \% \{x\} \#1 \$ \textasciitilde{} \textasciicircum{} \textbackslash{}"
+    )
+    assert latex_text("84.0 ± 5.3 †") == r"84.0 $\pm$ 5.3 $\dagger$"
+    (section,) = summarise([a_row("my_method & co", "a_b-c", 0.5)])
+    text = latex(task_table(section))
+    assert r"my\_method \& co & \textbf{50.0 $\pm$ -} & \textbf{50.0 $\pm$ -} \\" in text
+    assert r"method & a\_b-c & average \\" in text
+    assert r"\begin{tabular}{lrr}" in text
+
+
+def test_markdown_means_what_it_says():
+    (section,) = summarise([a_row("a|b*c_d", "x-y", 0.5)])
+    lines = markdown(task_table(section)).splitlines()
+    assert lines[2:] == [
+        "| method | x-y | average |",
+        "| --- | ---: | ---: |",
+        r"| a\|b\*c\_d | **50.0 ± -** | **50.0 ± -** |",
+    ]
+
+
+@given(st.text())
+def test_any_name_stays_on_its_line_and_in_its_column(name):
+    for text in (markdown_text(name), latex_text(name)):
+        assert len(text.splitlines()) <= 1
+    assert markdown_text(name).replace("\\\\", "").replace(r"\|", "").count("|") == 0
+    unescaped = latex_text(name).replace("\\&", "").replace("\\%", "")
+    assert not {"&", "%"} & set(unescaped)
+
+
+ODD = st.one_of(st.none(), st.floats(0, 1), st.sampled_from([0.0, 1.0, 1e-300]))
+ROW = st.tuples(st.sampled_from(["x", "y", "pgl"]), st.sampled_from(["a-b", "b-a"]), ODD)
+
+
+@given(st.lists(ROW, min_size=1, max_size=9), st.booleans())
+def test_odd_values_make_a_table_all_the_same(cells, failing):
+    rows = [
+        a_failure(method, task, seed)
+        if failing and value is None
+        else a_row(method, task, value, seed, auroc=value, seconds=value, memory_mb=value)
+        for seed, (method, task, value) in enumerate(cells)
+    ]
+    for section in summarise(rows, "pgl"):
+        for table in (task_table(section), average_table(section)):
+            for row in table.rows:
+                assert len(row) == len(table.headings)
+                assert not any("nan" in entry.text or "None" in entry.text for entry in row)
+                assert not any(entry.best and entry.text.startswith("-") for entry in row)
+            width = len(table.headings)
+            lines = markdown(table).splitlines()[2:]
+            assert all(line.count("|") == width + 1 for line in lines)
+            body = [line for line in latex(table).splitlines() if line.endswith(r"\\")]
+            assert all(line.count(" & ") == width - 1 for line in body)
+
+
+@given(st.floats(), st.integers(0, 4))
+def test_a_number_is_a_number_or_a_dash(value, digits):
+    text = number(value, digits)
+    assert text == "-" or math.isfinite(float(text))
+    assert (text == "-") == (not math.isfinite(value))
+
+
+# files ----------------------------------------------------------------------------------------
+
+
+def test_the_files_of_a_report(tmp_path):
+    rows = [*ROWS, a_failure("late|r", "a-b", error="ValueError: 5 % of\nall_things")]
+    write_report(rows, tmp_path, "Toy", "ours", "osda benchmark toy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("results.parquet", "table.csv", "table.md", "table.tex")
+    ]
+    text = (tmp_path / "table.md").read_text()
+    assert "osda benchmark toy" in text
+    assert "| theirs | 81.0 ± - | 60.0 ± - | 70.5 ± - | 0.500 | 2 of 2 |" in text
+    assert r"late\|r, a-b, openness auto, seed 0: ValueError: 5 % of all\_things" in text
+    assert "p: exact two-sided Wilcoxon signed-rank test against ours over 2 tasks; no" in text
+    for line in (tmp_path / "table.tex").read_text().splitlines():
+        assert not line or line.startswith(("%", "\\", "method", "ours", "theirs", "late"))
+    with (tmp_path / "table.csv").open(newline="") as stream:
+        ours, theirs, late = csv.DictReader(stream)
+    assert float(ours["hos a-b"]) == pytest.approx(0.84)
+    assert float(ours["hos deviation"]) == pytest.approx(0.01)
+    assert (theirs["hos deviation"], theirs["p"], theirs["reference better"]) == ("", "0.5", "2")
+    assert (late["hos"], late["runs"], late["failed"]) == ("", "0", "1")

@@ -1,0 +1,241 @@
+"""Tasks of a benchmark: which files are taken, what they become, what is wrong with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmark_helpers import DIGITS, domain, write_domains
+from cli_helpers import write_csv
+from opensetda.benchmark.tasks import benchmark_names, find_tasks
+from opensetda.data.tables import TableColumns
+from opensetda.errors import InputError
+from opensetda.runs.request import ImageOptions
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_domains(tmp_path / "data")
+
+
+def test_the_published_directions_are_the_tasks(folder):
+    found = find_tasks("digits", folder)
+    assert found.name == "digits"
+    assert found.tasks == ("svhn-mnist", "usps-mnist", "mnist-usps")
+
+
+def test_any_pair_of_domains_may_be_asked_for_in_any_spelling(folder):
+    assert find_tasks("Digits", folder, ["MNIST_SVHN", "mnist-svhn"]).tasks == ("mnist-svhn",)
+
+
+def test_of_office31_every_ordered_pair_is_a_task(tmp_path):
+    classes = np.array([f"{number:02d}" for number in range(31)])
+    for name in ("amazon", "dslr", "webcam"):
+        np.savez(tmp_path / f"{name}.npz", X=np.ones((31, 2)), y=classes)
+    found = find_tasks("office31", tmp_path)
+    assert found.tasks == (
+        *("amazon-dslr", "amazon-webcam", "dslr-amazon"),
+        *("dslr-webcam", "webcam-amazon", "webcam-dslr"),
+    )
+
+
+def test_the_protocol_is_applied(folder):
+    task = find_tasks("digits", folder).load("svhn-mnist")
+    X, y = domain(2)
+    assert (task.source_features == X[y < 5]).all()
+    assert task.source_labels.tolist() == DIGITS[y[y < 5]].tolist()
+    X, y = domain(0)
+    assert (task.target_features == X).all()
+    assert task.target_truth.tolist() == DIGITS[y].tolist()
+    assert task.openness == 0.5
+
+
+def test_files_of_all_formats_give_the_same_task(folder, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    other = tmp_path / "other"
+    other.mkdir()
+    X, y = domain(0)
+    write_csv(other / "MNIST.csv", X, label=DIGITS[y])
+    X, y = domain(1)
+    columns = {f"f{place}": column for place, column in enumerate(X.T)}
+    pyarrow.parquet.write_table(
+        pa.table({"label": DIGITS[y].tolist(), **columns}), other / "usps.parquet"
+    )
+    columns = TableColumns(label="label")
+    task = find_tasks("digits", other, ["usps-mnist"], columns).load("usps-mnist")
+    expected = find_tasks("digits", folder).load("usps-mnist")
+    assert (task.source_features == expected.source_features).all()
+    assert (task.target_features == expected.target_features).all()
+    assert task.target_truth.tolist() == expected.target_truth.tolist()
+
+
+def test_classes_may_be_spelt_in_other_ways(tmp_path):
+    from opensetda.data.datasets import BENCHMARKS
+
+    spec = BENCHMARKS["office-home"]
+    spelt = np.array([name.replace("_", " ").upper() for name in spec.classes])
+    for name in ("art", "real_world"):
+        np.savez(tmp_path / f"{name}.npz", X=np.ones((65, 2)), y=spelt)
+    task = find_tasks("office-home", tmp_path, ["art-real-world"]).load("art-real-world")
+    assert set(task.source_labels) == set(spec.known)
+    assert set(task.target_truth) == set(spec.classes)
+
+
+def test_every_other_class_is_unknown_where_the_protocol_says_so(tmp_path):
+    from opensetda.data.datasets import BENCHMARKS
+
+    known = np.array(BENCHMARKS["syn2real-o"].known)
+    np.savez(tmp_path / "train.npz", X=np.ones((12, 2)), y=known)
+    np.savez(tmp_path / "validation.npz", X=np.ones((14, 2)), y=np.array([*known, "cup", "sky"]))
+    found = find_tasks("syn2real-o", tmp_path)
+    assert found.tasks == ("train-validation",)
+    assert found.load("train-validation").split.unknown == ("cup", "sky")
+
+
+# what tells data apart ------------------------------------------------------------------------
+
+
+def test_a_fingerprint_is_of_the_content_of_the_tasks_own_domains(folder, tmp_path):
+    tasks = find_tasks("digits", folder)
+    copy = find_tasks("digits", write_domains(tmp_path / "copy"))
+    assert copy.fingerprint() == tasks.fingerprint()
+    X, y = domain(7)
+    np.savez(tmp_path / "copy" / "svhn.npz", X=X, y=y, classes=DIGITS)
+    assert copy.task_fingerprint("svhn-mnist") != tasks.task_fingerprint("svhn-mnist")
+    assert copy.task_fingerprint("usps-mnist") == tasks.task_fingerprint("usps-mnist")
+    assert tasks.task_fingerprint("usps-mnist") != tasks.task_fingerprint("mnist-usps")
+    few = find_tasks("digits", folder, ["usps-mnist"])
+    assert few.task_fingerprint("usps-mnist") == tasks.task_fingerprint("usps-mnist")
+
+
+def test_the_demo_needs_no_data():
+    found = find_tasks("demo", tasks=["mnist-digits"])
+    task = found.load("mnist-digits")
+    assert (len(task.source_features), len(task.target_features)) == (2500, 1797)
+    assert found.fingerprint() == find_tasks("demo", tasks=["mnist-digits"]).fingerprint()
+    assert len(find_tasks("demo").tasks) == 4
+
+
+# what is wrong --------------------------------------------------------------------------------
+
+
+def wrong(*arguments, **options):
+    with pytest.raises(InputError) as caught:
+        find_tasks(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_protocol_that_does_not_exist(folder):
+    message = wrong("office32", folder)
+    assert "office31" in message
+    assert "demo" in message
+    assert set(benchmark_names()) >= {"office31", "demo"}
+
+
+def test_data_has_to_be_there(tmp_path):
+    assert "amazon.npz" in wrong("office31")
+    assert "no such folder" in wrong("office31", tmp_path / "nowhere")
+    assert "neither a feature file" in wrong("office31", tmp_path)
+    assert "leave --data out" in wrong("demo", tmp_path)
+
+
+def test_a_missing_domain_is_named_unless_no_task_wants_it(folder):
+    (folder / "svhn.npz").unlink()
+    assert str(folder / "svhn.npz") in wrong("digits", folder)
+    assert find_tasks("digits", folder, ["usps-mnist"]).load("usps-mnist").openness == 0.5
+
+
+def test_a_task_that_does_not_exist(folder):
+    assert "svhn-mnist" in wrong("digits", folder, ["svhn-svhn"])
+    assert "mnist-rotated" in wrong("demo", None, ["mnist-upside-down"])
+
+
+def test_two_files_of_one_domain(folder):
+    write_csv(folder / "mnist.csv", np.ones((2, 2)), y=["0", "1"])
+    assert "mnist.csv and mnist.npz are both mnist" in wrong("digits", folder)
+
+
+def test_options_that_mean_nothing_here(folder):
+    assert "--backbone" in wrong("digits", folder, images=ImageOptions(backbone="resnet50"))
+    assert "--label-column" in wrong("demo", columns=TableColumns(label="class"))
+    (folder / "mnist.npz").unlink()
+    (folder / "usps.npz").unlink()
+    (folder / "svhn.npz").unlink()
+    (folder / "mnist" / "0").mkdir(parents=True)
+    assert "--drop" in wrong("digits", folder, columns=TableColumns(drop=("id",)))
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (np.arange(60) % 4, "no row of the class '4'"),
+        (np.arange(60) % 10 + 20, "its labels are such as '20'"),
+    ],
+)
+def test_a_source_without_a_known_class(folder, y, words):
+    np.savez(folder / "svhn.npz", X=domain(0)[0], y=y)
+    with pytest.raises(InputError, match=r"svhn\.npz") as caught:
+        find_tasks("digits", folder).load("svhn-mnist")
+    assert words in str(caught.value)
+
+
+def test_a_target_without_unknowns_or_with_too_few_labels(folder):
+    X, _ = domain(0)
+    np.savez(folder / "mnist.npz", X=X, y=np.arange(60) % 5)
+    with pytest.raises(InputError, match=r"mnist.npz: no row of an unknown class"):
+        find_tasks("digits", folder).load("usps-mnist")
+    np.savez(folder / "mnist.npz", X=X, y=np.arange(59))
+    with pytest.raises(InputError, match="59 labels for 60 rows"):
+        find_tasks("digits", folder).load("usps-mnist")
+
+
+# images ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def image_folder(tmp_path_factory):
+    from opensetda.data.digits import write_image_folders
+
+    folder = tmp_path_factory.mktemp("digits") / "images"
+    _, target = write_image_folders(folder, every=60)
+    target.rename(folder / "usps")
+    return folder
+
+
+def test_images_become_features_once(image_folder):
+    options = ImageOptions(size=32, cache=str(image_folder.parent / "cache"))
+    told = []
+    tasks = find_tasks(
+        *("digits", image_folder, ["mnist-usps"]),
+        images=options,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    task = tasks.load("mnist-usps")
+    n_images = len(task.source_features) + len(task.target_features)
+    assert told[-1] == (n_images, n_images)
+    assert set(task.source_labels) == set("01234")
+    assert set(task.target_truth) == set("0123456789")
+    assert task.source_features.shape[1] == 1280
+    assert (
+        tasks.fingerprint()
+        == find_tasks("digits", image_folder, ["mnist-usps"], images=options).fingerprint()
+    )
+    assert "svhn: missing" in wrong("digits", image_folder, ["svhn-mnist"], images=options)
+
+
+def test_a_broken_image_is_left_out_and_told_of(image_folder):
+    options = ImageOptions(size=32, cache=str(image_folder.parent / "cache"))
+    whole = find_tasks("digits", image_folder, ["mnist-usps"], images=options).load("mnist-usps")
+    broken = image_folder / "usps" / "7" / "broken.png"
+    broken.write_bytes(b"no picture")
+    try:
+        tasks = find_tasks("digits", image_folder, ["mnist-usps"], images=options)
+        assert len(tasks.load("mnist-usps").target_features) == len(whole.target_features)
+        assert any("broken.png" in line for line in tasks.warnings)
+        strict = ImageOptions(size=32, cache=options.cache, strict=True)
+        assert "--strict" in wrong("digits", image_folder, ["mnist-usps"], images=strict)
+    finally:
+        broken.unlink()

@@ -1,0 +1,66 @@
+"""DANN: the domain loss by hand, and what the reversed gradient does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from network_helpers import closed_set_accuracy, random_batch, shifted_task
+from opensetda.baselines.dann import DANN, DANNNetwork
+from opensetda.pgl.adversary import reversal_strength
+from opensetda.rejection import REJECTORS
+
+SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return DANNNetwork(6, 3, adapts=True, weight=2.0)
+
+
+def test_a_discriminator_that_knows_nothing_costs_log_two(network):
+    last = network.discriminator.layers[-1]
+    torch.nn.init.zeros_(last.weight)
+    torch.nn.init.zeros_(last.bias)
+    losses = network.target_losses(random_batch(6, 3))
+    assert losses["domain"].item() == pytest.approx(2.0 * math.log(2))
+
+
+def test_features_climb_where_the_discriminator_descends(network):
+    """The same loss, once with the gradient reversed and once without: opposite signs."""
+    batch = random_batch(6, 3, progress=0.5)
+    loss = network.target_losses(batch)["domain"]
+    (reversed_gradient,) = torch.autograd.grad(
+        loss, network.bottleneck[0].weight, retain_graph=True
+    )
+    (discriminators,) = torch.autograd.grad(loss, network.discriminator.layers[0].weight)
+    plain = 0.0
+    for rows, sign in ((batch.source, 1.0), (batch.target, -1.0)):
+        logits = network.discriminator.layers(network.features(rows)).squeeze(-1)
+        plain = plain + torch.nn.functional.softplus(sign * logits).mean()
+    (straight,) = torch.autograd.grad(plain, network.bottleneck[0].weight, retain_graph=True)
+    (same,) = torch.autograd.grad(plain, network.discriminator.layers[0].weight)
+    # The weight 2 and the two halves cancel.
+    torch.testing.assert_close(reversed_gradient, -reversal_strength(0.5) * straight)
+    torch.testing.assert_close(discriminators, same)
+
+
+@pytest.mark.parametrize("rejector", REJECTORS)
+def test_it_works_with_every_rejector(rejector):
+    task = shifted_task()
+    fitted = DANN(openness=task.openness, rejector=rejector, **SMALL).fit(
+        task.X, task.y, task.domain
+    )
+    assert np.mean(fitted.transduction_ == task.truth) > 0.85
+    again = DANN.from_state(*fitted.get_state())
+    np.testing.assert_array_equal(
+        again.predict_proba(task.target), fitted.predict_proba(task.target)
+    )
+
+
+def test_without_a_target_it_is_a_classifier():
+    assert closed_set_accuracy(DANN(**SMALL)) > 0.95

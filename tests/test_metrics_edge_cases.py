@@ -1,0 +1,262 @@
+"""The metrics where something is missing, odd or wrong, and what they look like as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrics_helpers import (
+    ALIENS,
+    GAINS,
+    KNOWN,
+    SCALARS,
+    column,
+    evaluate_samples,
+    samples_of_any_kind,
+)
+from opensetda.errors import InputError
+from opensetda.metrics import ClassRow, evaluate
+
+
+class TestEdgeCases:
+    def test_known_class_without_sample_is_left_out(self) -> None:
+        metrics = evaluate(["a", "b", "x"], ["a", "a", "unknown"], KNOWN)
+        assert (metrics.os_star, metrics.os) == (1 / 2, 2 / 3)
+
+    def test_no_unknown_sample(self) -> None:
+        metrics = evaluate(
+            ["a", "b"], ["a", "unknown"], KNOWN, known_score=[1, 0], nearest_class=["a", "b"]
+        )
+        for name in ("unk", "unk_per_class", "hos", "auroc", "oscr"):
+            assert math.isnan(getattr(metrics, name)), name
+        assert metrics.os == metrics.os_star == metrics.all == 1 / 2
+
+    def test_no_known_sample(self) -> None:
+        metrics = evaluate(
+            ["x", "y", "y"],
+            ["unknown", "a", "a"],
+            KNOWN,
+            known_score=[1, 0, 0],
+            nearest_class=["a", "a", "a"],
+        )
+        for name in ("os_star", "hos", "auroc", "oscr"):
+            assert math.isnan(getattr(metrics, name)), name
+        assert metrics.os == metrics.unk == metrics.all == 1 / 3
+        assert metrics.unk_per_class == 1 / 2
+
+    def test_hos_of_two_zeros_is_zero(self) -> None:
+        assert evaluate(["a", "x"], ["b", "b"], KNOWN).hos == 0
+
+    def test_without_score_or_nearest_class(self) -> None:
+        truth, predicted = ["a", "x"], ["a", "unknown"]
+        neither = evaluate(truth, predicted, KNOWN)
+        assert (neither.auroc, neither.oscr) == (None, None)
+        only_score = evaluate(truth, predicted, KNOWN, known_score=[1, 0])
+        assert (only_score.auroc, only_score.oscr) == (1, None)
+        only_nearest = evaluate(truth, predicted, KNOWN, nearest_class=["a", "a"])
+        assert (only_nearest.auroc, only_nearest.oscr) == (None, None)
+
+    def test_calibration_errors_need_probabilities_only(self) -> None:
+        truth, predicted = ["a", "x"], ["a", "unknown"]
+        without = evaluate(truth, predicted, KNOWN, known_score=[1, 0])
+        assert (without.ece, without.unknown_ece) == (None, None)
+        rows = [[0.5, 0, 0, 0.5], [0.25, 0, 0, 0.75]]
+        given = evaluate(truth, predicted, KNOWN, probabilities=rows)
+        assert (given.ece, given.unknown_ece) == (0.375, 0.375)
+        assert (given.auroc, given.oscr) == (None, None)
+
+    def test_unknown_label_in_the_truth_is_an_unknown_class(self) -> None:
+        metrics = evaluate(["a", "unknown"], ["a", "unknown"], ["a"])
+        assert metrics.unk == 1
+        assert metrics.per_class[1].label == "unknown"
+
+    def test_numbers_beside_text(self) -> None:
+        metrics = evaluate([3, "moon", 7, 4], [3, "unknown", "unknown", 4], [4, 3])
+        assert metrics.all == 1
+        assert [row.label for row in metrics.per_class] == [4, 3, 7, "moon"]
+
+    @pytest.mark.parametrize("container", [list, tuple, np.array, lambda v: np.array(v, object)])
+    @pytest.mark.parametrize(
+        ("labels", "unknown"), [(["b", "a", "z"], "?"), ([2, 1, 9], 0), ([2.5, 1.0, 9.0], 0)]
+    )
+    def test_containers_and_label_types(
+        self, container: Any, labels: list[Any], unknown: Any
+    ) -> None:
+        metrics = evaluate(
+            container(labels),
+            container([*labels[:2], unknown]),
+            container(labels[:2]),
+            unknown_label=unknown,
+            known_score=container([1, 2, 0]),
+            nearest_class=container([*labels[:2], labels[0]]),
+            probabilities=container([[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
+        )
+        assert [getattr(metrics, name) for name in GAINS] == [1.0] * len(GAINS)
+        assert (metrics.ece, metrics.unknown_ece) == (0, 0)
+        assert [row.label for row in metrics.per_class] == labels
+        assert type(metrics.per_class[0].label) is type(labels[0])
+
+    def test_pandas_columns(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        truth = pandas.Series(["a", "x"], index=[5, 3], dtype="category")
+        predicted = pandas.Series(["a", "unknown"], dtype="string")
+        score = pandas.Series([1.0, 0.0], index=[9, 8])
+        metrics = evaluate(truth, predicted, pandas.Index(["a"]), known_score=score)
+        assert (metrics.all, metrics.auroc) == (1, 1)
+        with pytest.raises(InputError, match=r"y_true: row 1 has no label \(<NA>\)"):
+            evaluate(pandas.Series(["a", None], dtype="string"), predicted, ["a"])
+
+    def test_labels_inside_a_list_may_be_numpy_scalars(self) -> None:
+        metrics = evaluate([np.int64(3), np.array(8)], [np.array(3), "unknown"], [np.int32(3)])
+        assert metrics.all == 1
+        assert [type(row.label) for row in metrics.per_class] == [int, int]
+
+    def test_order_of_the_classes_does_not_change_the_last_bit(self) -> None:
+        truth = [label for label in KNOWN for _ in range(10)]
+        predicted = [*"a", *"b" * 9, *"bb", *"a" * 8, *"ccc", *"a" * 7]
+        assert (0.1 + 0.2 + 0.3) / 3 != (0.3 + 0.2 + 0.1) / 3
+        forward, backward = (evaluate(truth, predicted, order) for order in (KNOWN, KNOWN[::-1]))
+        assert [row.accuracy for row in forward.per_class] == [0.1, 0.2, 0.3]
+        assert forward.os_star == backward.os_star
+
+    def test_result_is_frozen(self) -> None:
+        metrics = evaluate(["a"], ["a"], ["a"])
+        with pytest.raises(FrozenInstanceError):
+            metrics.all = 0.0  # type: ignore[misc]
+
+    def test_inputs_are_only_read(self) -> None:
+        truth = np.array(["b", "x", "a"], dtype=object)
+        predicted = np.array(["b", "unknown", "b"])
+        known, nearest = np.array(["b", "a"]), np.array(["b", "a", "b"])
+        score = np.array([0.3, 0.9, 0.1])
+        rows = np.array([[1.0005, 0, 0], [0, 0, 1], [0.2, 0.4, 0.4]])
+        arrays = [truth, predicted, known, nearest, score, rows]
+        copies = [array.copy() for array in arrays]
+        for array in arrays:
+            array.setflags(write=False)
+        evaluate(
+            truth,
+            predicted,
+            known,
+            known_score=score,
+            nearest_class=nearest,
+            probabilities=rows,
+        )
+        assert all((a == b).all() for a, b in zip(arrays, copies, strict=True))
+
+    def test_import_does_not_wait_for_torch(self) -> None:
+        code = "import sys, opensetda.metrics; sys.exit('torch' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class TestToDict:
+    @given(samples_of_any_kind)
+    def test_is_strict_json(self, samples: list[tuple[Any, ...]]) -> None:
+        metrics = evaluate_samples(samples)
+        as_dict = metrics.to_dict()
+        assert json.loads(json.dumps(as_dict, allow_nan=False)) == as_dict
+        for name in SCALARS:
+            value = getattr(metrics, name)
+            assert as_dict[name] == (None if math.isnan(value) else value)
+
+    def test_every_field_is_there(self) -> None:
+        as_dict = evaluate(["a", "x"], ["a", "a"], ["a"]).to_dict()
+        assert list(as_dict) == [*SCALARS, "per_class"]
+        assert as_dict["auroc"] is None
+        assert as_dict["per_class"][1] == {
+            "label": "x",
+            "kind": "unknown",
+            "n": 1,
+            "correct": 0,
+            "accuracy": 0.0,
+            "confused_with": "a",
+            "confused_count": 1,
+        }
+
+    def test_numpy_scalars_and_other_labels(self) -> None:
+        row = ClassRow(("left", 1), "known", np.int64(2), 2, np.float32("nan"), np.str_("b"), 0)
+        as_dict = row.to_dict()
+        assert as_dict["label"] == "('left', 1)"
+        assert [type(as_dict[name]) for name in ("n", "confused_with")] == [int, str]
+        assert as_dict["accuracy"] is None
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"y_true": []}, "y_true: there is no sample"),
+            ({"y_true": None}, "y_true: expected a list of labels, got NoneType"),
+            ({"y_true": ["a", ["b"], "x"]}, r"y_true: row 1 is \['b'\]; .* flat list"),
+            ({"y_true": np.array([["a"], ["b"], ["x"]])}, r"y_true: row 0 is \['a'\]"),
+            ({"y_true": ["a", None, "x"]}, r"y_true: row 1 has no label \(None\)"),
+            ({"y_true": ["a", "b", math.nan]}, r"y_true: row 2 has no label \(nan\)"),
+            ({"y_pred": ["a", "b"]}, "y_pred: 2 rows, but y_true has 3"),
+            ({"y_pred": ["a", "b", "x"]}, "y_pred: row 2 is 'x', neither .* label 'unknown'"),
+            ({"y_pred": ["a", math.nan, "b"]}, "y_pred: row 1 is nan, neither"),
+            ({"known_classes": []}, "known_classes: there is none"),
+            ({"known_classes": ["a", "b", "a"]}, "known_classes: 'a' is there twice"),
+            ({"known_classes": ["a", "b", None]}, "known_classes: row 2 is None"),
+            ({"unknown_label": "b"}, "unknown_label='b' is a known class"),
+            ({"unknown_label": ["?"]}, r"unknown_label: row 0 is \['\?'\]"),
+            ({"known_score": [0, 1]}, r"known_score: expected 3 numbers.*shape \(2,\)"),
+            ({"known_score": [[0], [1], [2]]}, r"known_score: .*shape \(3, 1\)"),
+            ({"known_score": ["sure", 1, 2]}, "known_score: not all are numbers"),
+            ({"known_score": [0, None, math.nan]}, "known_score: row 1 is nan; give finite"),
+            ({"known_score": [0, 1, -math.inf]}, "known_score: row 2 is -inf; give finite"),
+            ({"probabilities": [[1, 0]] * 3}, r"expected shape \(3, 3\), .*shape \(3, 2\)"),
+            ({"probabilities": [1, 0, 0]}, r"probabilities: .* got shape \(3,\)"),
+            ({"probabilities": [[1, 0, "no"]] * 3}, "probabilities: not all are numbers"),
+            ({"probabilities": [[1, 0, 0], [1]]}, "probabilities: not all are numbers"),
+            (
+                {"probabilities": [[1, 0, 0], [0.5, math.nan, 0.5], [1, 0, 0]]},
+                "probabilities: row 1 has nan; give finite",
+            ),
+            (
+                {"probabilities": [[1, 0, 0], [1, 0, 0], [math.inf, 0, 0]]},
+                "probabilities: row 2 has inf; give finite",
+            ),
+            (
+                {"probabilities": [[1, 0.5, -0.5], [1, 0, 0], [1, 0, 0]]},
+                r"probabilities: row 0 has -0\.5; give finite numbers in \[0, 1\]",
+            ),
+            (
+                {"probabilities": [[1, 0, 0], [0.5, 0.4, 0.098], [1, 0, 0]]},
+                r"probabilities: row 1 sums to 0\.998; give rows that sum to 1",
+            ),
+            ({"nearest_class": ["a"]}, "nearest_class: 1 rows, but y_true has 3"),
+            ({"nearest_class": ["a", "b", "unknown"]}, "nearest_class: row 2 is 'unknown', not"),
+        ],
+    )
+    def test_one_line_that_names_the_place(self, changes: dict[str, Any], message: str) -> None:
+        arguments = {
+            "y_true": ["a", "b", "x"],
+            "y_pred": ["a", "b", "unknown"],
+            "known_classes": ["a", "b"],
+        }
+        with pytest.raises(InputError, match=message) as caught:
+            evaluate(**(arguments | changes))
+        assert "\n" not in str(caught.value)
+
+    def test_numbers_read_as_text_are_not_taken_for_unknowns(self) -> None:
+        with pytest.raises(InputError, match=r"y_true: row 0 is '3' \(str\).* 3 \(int\)"):
+            evaluate(["3", "8"], [3, "unknown"], [3, 4])
+
+    @given(samples_of_any_kind, st.data())
+    def test_the_first_impossible_prediction_is_named(
+        self, samples: list[tuple[Any, ...]], data: st.DataObject
+    ) -> None:
+        truth, predicted = column(samples, 0), column(samples, 1)
+        row = data.draw(st.integers(0, len(samples) - 1))
+        predicted[row] = data.draw(st.sampled_from([*ALIENS, "", "A", "a\n", 0, None]))
+        with pytest.raises(InputError, match=rf"^y_pred: row {row} is "):
+            evaluate(truth, predicted, KNOWN)

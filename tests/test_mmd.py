@@ -1,0 +1,68 @@
+"""MMD: the discrepancy by hand, and features that meet where the domains are apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from network_helpers import closed_set_accuracy, shifted_task
+from opensetda.baselines.mmd import BANDWIDTHS, MMD, mean_discrepancy
+from opensetda.rejection import REJECTORS
+
+SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}
+
+
+def test_the_discrepancy_of_single_points_by_hand():
+    """Of one point each, the mean squared distance is theirs: d^2 drops out of the kernels."""
+    one, other = torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]])
+    # Both pairs (a, b) and (b, a) have 25, and there are no others: the scale is 25.
+    expected = sum(1 + 1 - 2 * np.exp(-1 / width) for width in BANDWIDTHS)
+    assert mean_discrepancy(one, other).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_equal_samples_have_none_and_it_grows_with_the_shift():
+    rows = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    assert mean_discrepancy(rows, rows).item() == pytest.approx(0, abs=1e-6)
+    shifted = [mean_discrepancy(rows, rows + step).item() for step in (0.2, 0.5, 1.0)]
+    assert 0 < shifted[0] < shifted[1] < shifted[2]
+
+
+def test_its_gradient_brings_the_domains_together():
+    generator = torch.Generator().manual_seed(0)
+    source, target = torch.randn(30, 3, generator=generator), torch.randn(30, 3) + 2
+    target.requires_grad_()
+    mean_discrepancy(source, target).backward()
+    assert target.grad is not None
+    towards = source.mean(dim=0) - target.mean(dim=0)
+    assert (-target.grad.mean(dim=0) @ towards) > 0
+
+
+def test_the_weight_makes_the_domains_more_alike():
+    task = shifted_task()
+    distance = {}
+    for weight in (1e-6, 10.0):
+        fitted = MMD(openness=task.openness, weight=weight, **SMALL).fit(
+            task.X, task.y, task.domain
+        )
+        rows = torch.from_numpy(fitted.transform(task.X, task.domain))
+        is_source = torch.from_numpy(task.domain >= 0)
+        distance[weight] = mean_discrepancy(rows[is_source], rows[~is_source]).item()
+    assert distance[10.0] < 0.9 * distance[1e-6]
+
+
+@pytest.mark.parametrize("rejector", REJECTORS)
+def test_it_works_with_every_rejector(rejector):
+    task = shifted_task()
+    fitted = MMD(openness=task.openness, rejector=rejector, **SMALL).fit(
+        task.X, task.y, task.domain
+    )
+    assert np.mean(fitted.transduction_ == task.truth) > 0.85
+    again = MMD.from_state(*fitted.get_state())
+    np.testing.assert_array_equal(
+        again.predict_proba(task.target), fitted.predict_proba(task.target)
+    )
+
+
+def test_without_a_target_it_is_a_classifier():
+    assert closed_set_accuracy(MMD(**SMALL)) > 0.95

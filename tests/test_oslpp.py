@@ -1,0 +1,370 @@
+"""OSLPP: the projection, who is selected and rejected, and the contract of every method."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from conftest import fit_task, make_task
+from opensetda import InputError
+from opensetda.baselines.oslpp import (
+    OSLPP,
+    locality_matrices,
+    locality_projection,
+    principal_components,
+    select_and_reject,
+)
+from opensetda.rows import Rows
+
+# Intervals of the share are not looked at here, and cost more than the method.
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+@parametrize_with_checks([OSLPP(steps=3)])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def fitted(task, few_resamples):
+    return OSLPP(openness=task.openness).fit(task.X, task.y, task.domain)
+
+
+# The projection ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def samples():
+    """Known rows of three classes, their labels, and rejected rows, in six dimensions."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [5, 9, 14])
+    return rng.normal(size=(28, 6)) + 2 * labels[:, None], labels, rng.normal(size=(7, 6)) - 3
+
+
+def pairwise_matrices(known, labels, rejected):
+    """X D X' and X L X' as the paper writes them, with a matrix M of all pairs."""
+    X = np.concatenate([known, rejected]).T
+    # A rejected sample has a label of its own: it is like itself alone.
+    own = np.concatenate([labels, 100 + np.arange(len(rejected))])
+    M = (own[:, None] == own).astype(float)
+    D = np.diag(M.sum(axis=1))
+    return X @ D @ X.T, X @ (D - M) @ X.T
+
+
+def test_the_matrices_are_those_of_all_pairs(samples):
+    for mine, papers in zip(locality_matrices(*samples), pairwise_matrices(*samples), strict=True):
+        np.testing.assert_allclose(mine, papers, rtol=1e-9, atol=1e-9)
+
+
+def test_the_projection_solves_the_generalised_eigenproblem(samples):
+    spread, scatter = pairwise_matrices(*samples)
+    metric = scatter + np.eye(6)
+    P = locality_projection(*samples, dimensions=4)
+    np.testing.assert_allclose(P.T @ metric @ P, np.eye(4), atol=1e-8)
+    values = np.diag(P.T @ spread @ P)
+    np.testing.assert_allclose(spread @ P, metric @ P * values, rtol=1e-6, atol=1e-6)
+    every = np.sort(np.linalg.eigvals(np.linalg.solve(metric, spread)).real)[::-1]
+    np.testing.assert_allclose(values, every[:4], rtol=1e-8)
+
+
+def test_directions_that_no_sample_has_are_left_out():
+    rng = np.random.default_rng(0)
+    known = np.zeros((10, 30))
+    known[:, :3] = rng.normal(size=(10, 3))
+    P = locality_projection(known, np.repeat([0, 1], 5), np.zeros((0, 30)), dimensions=20)
+    assert P.shape == (30, 3)
+    np.testing.assert_allclose(P[3:], 0, atol=1e-8)
+
+
+def test_rejected_samples_are_spread_and_not_gathered(samples):
+    known, labels, rejected = samples
+    without = locality_matrices(known, labels, rejected[:0])
+    with_them = locality_matrices(known, labels, rejected)
+    np.testing.assert_allclose(with_them[0] - without[0], rejected.T @ rejected, atol=1e-9)
+    np.testing.assert_array_equal(with_them[1], without[1])
+
+
+def test_the_projection_brings_the_domains_of_a_class_together():
+    """The domains differ along the first axis most, the classes along the second."""
+    rng = np.random.default_rng(0)
+    labels, domain = np.tile([0, 1], 40), np.repeat([-1, 1], 40)
+    X = 0.1 * rng.normal(size=(80, 5))
+    X[:, 0] += 3 * domain
+    X[:, 1] += np.where(labels == 1, 1, -1)
+
+    def domains_over_classes(Z):
+        means = {
+            (k, d): Z[(labels == k) & (domain == d)].mean(axis=0) for k in (0, 1) for d in (-1, 1)
+        }
+        apart = np.linalg.norm(means[0, -1] - means[0, 1])
+        return apart / np.linalg.norm(means[0, 1] - means[1, 1])
+
+    assert domains_over_classes(X) > 2.5
+    P = locality_projection(X, labels, np.zeros((0, 5)), dimensions=1)
+    assert domains_over_classes(X @ P) < 0.1
+    # The direction of the classes, not that of the domains.
+    assert np.abs(P[1]) > 10 * np.abs(P[0])
+
+
+@pytest.mark.parametrize("n_rows", [9, 40], ids=["fewer-rows-than-features", "more-rows"])
+def test_principal_components_are_those_of_unit_rows(n_rows):
+    X = np.random.default_rng(0).normal(size=(n_rows, 20)).astype(np.float32)
+    domains = (Rows(X, np.arange(4)), Rows(X, np.arange(4, n_rows)))
+    mean, directions = principal_components(domains, 5)
+    unit = X.astype(float) / np.linalg.norm(X.astype(float), axis=1, keepdims=True)
+    np.testing.assert_allclose(mean, unit.mean(axis=0))
+    _, _, expected = np.linalg.svd(unit - unit.mean(axis=0))
+    np.testing.assert_allclose(np.abs(expected[:5] @ directions), np.eye(5), atol=1e-8)
+
+
+# Select and reject ------------------------------------------------------------------------
+
+
+def test_counts_of_selected_and_rejected_grow_step_by_step():
+    n, share = 100, 0.4
+    known = np.random.default_rng(0).permutation(n).astype(float)
+    nearest = np.where(np.arange(n) % 4 == 0, 0, 1)
+    sizes = np.bincount(nearest[known >= 40])
+    for step in range(1, 11):
+        labels = select_and_reject(known, nearest, share, step / 10, 2)
+        assert (labels == 2).sum() == 4 * step
+        for label in (0, 1):
+            assert (labels == label).sum() == -(-step * sizes[label] // 10)
+    assert (labels >= 0).all()
+
+
+def test_the_surest_of_each_class_are_selected_and_the_least_sure_rejected():
+    known = np.array([0.9, 0.1, 0.8, 0.3, 0.7, 0.2, 0.6, 0.5])
+    nearest = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    # Four are to be unknown in the end: 1, 5, 3 and 7. Half way, 1 and 5 are.
+    half = select_and_reject(known, nearest, 0.5, 0.5, 2)
+    assert half.tolist() == [0, 2, -1, -1, 1, 2, -1, -1]
+    whole = select_and_reject(known, nearest, 0.5, 1.0, 2)
+    assert whole.tolist() == [0, 2, 0, 2, 1, 2, 1, 2]
+
+
+def test_a_class_of_low_scores_is_selected_too():
+    known = np.concatenate([np.linspace(0.8, 0.9, 20), np.linspace(0.5, 0.6, 10)])
+    nearest = np.repeat([0, 1], [20, 10])
+    labels = select_and_reject(known, nearest, 0.0, 0.1, 2)
+    assert [(labels == label).sum() for label in (0, 1, 2)] == [2, 1, 0]
+    assert labels[29] == 1
+
+
+def test_history_tells_how_many_were_selected_and_rejected(fitted, task):
+    n_targets = len(task.target)
+    assert [entry["step"] for entry in fitted.history_] == list(range(1, 11))
+    rejected = [entry["rejected"] for entry in fitted.history_]
+    assert rejected == [round(step / 10 * round(n_targets / 3)) for step in range(1, 11)]
+    selected = [entry["selected"] for entry in fitted.history_]
+    assert selected == sorted(selected)
+    assert selected[-1] + rejected[-1] == n_targets
+
+
+# A problem with a known answer ------------------------------------------------------------
+
+
+def test_classes_and_unknowns_are_found(fitted, task):
+    assert (fitted.transduction_ == task.truth).mean() > 0.9
+    assert (fitted.predict(task.target) == task.truth).mean() > 0.9
+    assert (fitted.transduction_ == "unknown").sum() == round(len(task.target) / 3)
+
+
+def shifted_task(seed=0):
+    """Classes along axes, a turn of the target that takes class 0 half way to class 1.
+
+    The unknowns lie along axes of their own.
+    """
+    rng = np.random.default_rng(seed)
+    centres = 4 * np.eye(8)
+    turned = centres.copy()
+    turned[:4] += 2.2 * np.eye(8)[[1, 2, 3, 0]] + np.r_[np.zeros(7), 3.0]
+    source_class, target_class = np.repeat(np.arange(4), 15), np.repeat(np.arange(7), 15)
+    source = centres[source_class] + 0.7 * rng.normal(size=(60, 8))
+    target = turned[target_class] + 0.7 * rng.normal(size=(105, 8))
+    X = np.concatenate([source, target])
+    y = np.concatenate([source_class, np.full(105, -1)])
+    return X, y, np.repeat([1, -1], [60, 105]), np.where(target_class < 4, target_class, 99)
+
+
+def test_steps_follow_a_shift_that_one_step_does_not():
+    X, y, domain, truth = shifted_task()
+    accuracy = {
+        steps: (
+            OSLPP(openness=45 / 105, steps=steps, unknown_label=99).fit(X, y, domain).transduction_
+            == truth
+        ).mean()
+        for steps in (1, 10)
+    }
+    assert accuracy[10] > 0.95
+    assert accuracy[10] > accuracy[1]
+
+
+def test_the_share_is_estimated(task):
+    classifier = OSLPP().fit(task.X, task.y, task.domain)
+    assert classifier.openness_ == pytest.approx(1 / 3, abs=0.15)
+    assert (classifier.transduction_ == task.truth).mean() > 0.8
+    assert all(np.isfinite(entry["openness_estimate"]) for entry in classifier.history_)
+
+
+def test_the_labels_of_every_step_are_kept(fitted, task):
+    assert fitted.step_labels_.shape == (10, len(task.target))
+    names = np.array([*fitted.classes_, "unknown"])
+    np.testing.assert_array_equal(names[fitted.step_labels_[-1]], fitted.transduction_)
+
+
+def test_the_known_score_has_the_order_of_the_largest_probability(fitted, task):
+    scores = fitted._score_rows(task.target[:64])
+    p = np.exp(scores.classes) / np.exp(scores.classes).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(scores.known, np.log(4 * p.max(axis=1)))
+    others = np.sort(p, axis=1)[:, :-1]
+    held_out = np.log(3 * others.max(axis=1) / others.sum(axis=1))
+    np.testing.assert_allclose(scores.held_out, held_out)
+    assert (scores.held_out >= -1e-12).all()
+
+
+def unit(X):
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def test_scores_are_distances_to_class_means_around_the_mean_of_both_domains(fitted, task):
+    reduced = unit((unit(task.X.astype(float)) - fitted.mean_) @ fitted.components_)
+    projected = reduced @ fitted.projection_
+    z = unit(projected - projected.mean(axis=0))
+    distance = np.linalg.norm(z[:64, None] - fitted.means_, axis=2)
+    np.testing.assert_allclose(fitted._score_rows(task.X[:64]).classes, -distance, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(fitted.means_, axis=1), 1)
+
+
+def test_class_means_are_of_source_and_selected_targets():
+    rng = np.random.default_rng(0)
+    source, y = rng.normal(size=(10, 4)), np.repeat([0, 1], 5)
+    target, labels = rng.normal(size=(8, 4)), np.array([0, 1, 1, 2, 2, -1, -1, 0])
+    classifier = OSLPP()
+    classifier.classes_ = np.arange(2)
+    classifier._learn(source, y, target, labels)
+    z = classifier._embed(np.concatenate([source, target]))
+    of_class = np.concatenate([y, labels])
+    expected = unit(np.stack([z[of_class == label].mean(axis=0) for label in (0, 1)]))
+    np.testing.assert_allclose(classifier.means_, expected, atol=1e-12)
+
+
+def test_later_samples_are_scored_as_the_targets_were(fitted, task):
+    scores = fitted._score_later(task.target)
+    np.testing.assert_allclose(scores.known, fitted.transduction_scores_, rtol=1e-6, atol=1e-8)
+
+
+# The contract -----------------------------------------------------------------------------
+
+
+def test_a_saved_classifier_predicts_the_same_bits(fitted, task):
+    state, arrays = fitted.get_state()
+    state = json.loads(json.dumps(state, allow_nan=False))
+    assert not any(array.dtype == object for array in arrays.values())
+    copies = {name: array.copy() for name, array in arrays.items()}
+    restored = OSLPP.from_state(state, copies)
+    for answer in ("predict", "predict_proba", "decision_function"):
+        np.testing.assert_array_equal(
+            getattr(restored, answer)(task.X), getattr(fitted, answer)(task.X)
+        )
+    with pytest.raises(InputError, match="projection"):
+        OSLPP.from_state(state, {k: v for k, v in arrays.items() if k != "projection"})
+
+
+def test_permuting_the_rows_permutes_the_answer(fitted, task):
+    order = np.random.default_rng(3).permutation(len(task.X))
+    shuffled = OSLPP(openness=task.openness).fit(task.X[order], task.y[order], task.domain[order])
+    place = np.full(len(task.X), -1)
+    place[task.domain < 0] = np.arange(len(task.target))
+    mine = place[order][task.domain[order] < 0]
+    np.testing.assert_array_equal(shuffled.transduction_proba_, fitted.transduction_proba_[mine])
+    np.testing.assert_array_equal(shuffled.step_labels_, fitted.step_labels_[:, mine])
+    np.testing.assert_array_equal(shuffled.predict_proba(task.X), fitted.predict_proba(task.X))
+
+
+def test_labels_of_targets_are_never_looked_at(fitted, task):
+    y = task.y.astype(object)
+    y[task.domain < 0] = task.truth
+    told = OSLPP(openness=task.openness).fit(task.X, y, task.domain)
+    np.testing.assert_array_equal(told.transduction_proba_, fitted.transduction_proba_)
+
+
+def test_a_sample_alone_gets_the_answer_it_gets_in_company(fitted, task):
+    X = task.X[30:110]
+    alone = np.concatenate([fitted.predict_proba(row[None]) for row in X])
+    np.testing.assert_array_equal(fitted.predict_proba(X), alone)
+
+
+@pytest.mark.parametrize("openness", [0.3, "auto"])
+def test_two_classes(task, openness):
+    rows = np.isin(task.y, ["ant", "bee"]) | (task.domain < 0)
+    classifier = OSLPP(openness=openness).fit(task.X[rows], task.y[rows], task.domain[rows])
+    found = classifier.transduction_nearest_ == task.truth
+    assert found[np.isin(task.truth, ["ant", "bee"])].all()
+    assert np.isfinite(classifier.predict_proba(task.X)).all()
+
+
+def test_one_feature():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(-2, 0.3, (20, 1)), rng.normal(2, 0.3, (20, 1))] * 2)
+    y = np.tile(np.repeat(["low", "high"], 20), 2)
+    domain = np.repeat([1, -1], 40)
+    classifier = OSLPP(openness=0.0).fit(X, y, domain)
+    np.testing.assert_array_equal(classifier.transduction_, y[40:])
+
+
+def test_fewer_samples_than_dimensions():
+    task = make_task(per_class=3, width=300, seed=1)
+    classifier = OSLPP(openness=task.openness).fit(task.X, task.y, task.domain)
+    # Centred, 30 rows span 29 directions.
+    assert classifier.components_.shape == (300, 29)
+    assert classifier.projection_.shape[1] <= 29
+    assert (classifier.transduction_ == task.truth).mean() > 0.9
+
+
+def test_rows_that_are_all_the_same():
+    X, y = np.ones((12, 3)), np.repeat([0, 1, -1], 4)
+    classifier = OSLPP(openness=0.25, unknown_label=9).fit(X, y, np.repeat([1, -1], [8, 4]))
+    assert np.isfinite(classifier.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("n_targets", [1, 2, 3])
+def test_few_targets(task, n_targets):
+    rows = np.arange(len(task.source) + n_targets)
+    classifier = OSLPP(openness=1 / 3).fit(task.X[rows], task.y[rows], task.domain[rows])
+    assert (classifier.transduction_ == "unknown").sum() == round(n_targets / 3)
+
+
+def test_without_targets_it_is_a_closed_set_classifier(task):
+    classifier = OSLPP().fit(task.source, task.labels)
+    assert (classifier.predict(task.source) == task.labels).mean() > 0.95
+    assert classifier.predict_proba(task.source).shape[1] == 4
+
+
+@pytest.mark.parametrize("name", ["steps", "principal_components", "dimensions"])
+def test_a_setting_of_zero_is_refused(task, name):
+    with pytest.raises(InputError, match=f"{name}=0: give a whole number above 0"):
+        OSLPP(**{name: 0}).fit(task.X, task.y, task.domain)
+
+
+# Real features ----------------------------------------------------------------------------
+
+
+def test_dslr_to_webcam(request):
+    folder = request.config.rootpath.parent / "shared" / "data" / "office31-features" / "resnet50"
+    if not folder.is_dir():
+        pytest.skip(f"the Office-31 features are not in {folder}")
+    from opensetda.data.protocols import open_set_split, open_set_task
+    from opensetda.runs.evaluation import evaluate_targets
+
+    domains = []
+    for name in ("dslr", "webcam"):
+        with np.load(folder / f"{name}.npz") as file:
+            classes = file["classes"]
+            domains.append((file["X"].astype(np.float32), classes[file["y"]]))
+    real = open_set_task(*domains, open_set_split(classes, 10, 11))
+    classifier = fit_task(OSLPP(openness=real.openness, steps=3), real)
+    assert evaluate_targets(classifier, real.target_truth).hos > 0.95

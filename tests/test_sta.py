@@ -1,0 +1,250 @@
+"""STA: who teaches the separator, what the soft weights do, the stages, the contract."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from network_helpers import closed_set_accuracy, random_batch, shifted_task
+from opensetda import InputError
+from opensetda.baselines.sta import (
+    ALIGNED_FROM,
+    RANKED_FROM,
+    STA,
+    STANetwork,
+    one_against_rest_loss,
+    separation_loss,
+    unknown_loss,
+    weighted_domain_loss,
+    weighted_entropy,
+)
+from opensetda.pgl.adversary import reversal_strength
+
+# Intervals of the share are not looked at here, and cost more than the method.
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+SMALL = {"iterations": 100, "batch_size": 32, "random_state": 0}
+
+
+@parametrize_with_checks([STA(iterations=40, batch_size=32, random_state=0)])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def shifted():
+    return shifted_task()
+
+
+@pytest.fixture(scope="module")
+def fitted(shifted, few_resamples):
+    return STA(**SMALL).fit(shifted.X, shifted.y, shifted.domain)
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return STANetwork(6, 3, adapts=True, extremes=0.25, adversary=0.3, entropy=0.1)
+
+
+# Step 1: who seems known ------------------------------------------------------------------
+
+
+def test_one_against_rest_by_hand():
+    logits = torch.tensor([[2.0, -1.0], [0.0, 0.0]])
+    loss = one_against_rest_loss(logits, torch.tensor([0, 1]))
+    first = math.log1p(math.exp(-2)) + math.log1p(math.exp(-1))
+    assert loss.item() == pytest.approx((first + 2 * math.log(2)) / 2)
+
+
+def test_the_ends_of_the_ranking_teach_the_separator():
+    similarity = torch.tensor([0.5, 0.9, 0.1, 0.4, 0.6, 0.2, 0.8, 0.3])
+    separation = torch.arange(1.0, 9.0, requires_grad=True)
+    loss = separation_loss(separation, similarity, 0.25)
+    # Known: 1 and 6 (logits 2 and 7). Unknown: 2 and 5 (logits 3 and 6).
+    expected = [math.log1p(math.exp(-2)), math.log1p(math.exp(-7))]
+    expected += [math.log1p(math.exp(3)), math.log1p(math.exp(6))]
+    assert loss.item() == pytest.approx(sum(expected) / 4)
+    loss.backward()
+    assert torch.sign(separation.grad).tolist() == [0, -1, 1, 0, 0, 1, -1, 0]
+
+
+def test_a_batch_of_few_has_one_at_either_end():
+    separation = torch.zeros(3, requires_grad=True)
+    separation_loss(separation, torch.tensor([0.2, 0.1, 0.3]), 0.1).backward()
+    assert torch.sign(separation.grad).tolist() == [0, 1, -1]
+
+
+# Step 2: soft weights ---------------------------------------------------------------------
+
+
+def test_targets_are_aligned_as_much_as_they_seem_known():
+    source, target = torch.tensor([0.0, 0.0]), torch.tensor([1.0, -2.0])
+    weights = torch.tensor([0.75, 0.25])
+    loss = weighted_domain_loss(source, target, weights)
+    costs = [math.log1p(math.exp(-1)), math.log1p(math.exp(2))]
+    assert loss.item() == pytest.approx(math.log(2) + 0.75 * costs[0] + 0.25 * costs[1])
+    # The weights are relative: half of them is the same.
+    assert weighted_domain_loss(source, target, weights / 2).item() == pytest.approx(loss.item())
+
+
+def test_a_target_without_weight_has_no_part_in_the_alignment():
+    target = torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
+    weighted_domain_loss(torch.zeros(2), target, torch.tensor([1.0, 0.0, 0.5])).backward()
+    assert target.grad[1] == 0
+    assert (target.grad[[0, 2]] != 0).all()
+
+
+def test_unknowns_are_learned_from_targets_that_seem_unknown():
+    logits = torch.tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]], requires_grad=True)
+    second = math.log(sum(math.exp(z) for z in (1, 2, 3))) - 3
+    loss = unknown_loss(logits, torch.tensor([0.8, 0.4]))
+    # Two classes: a half of the mean with weights 0.2 and 0.6.
+    assert loss.item() == pytest.approx((0.2 * math.log(3) + 0.6 * second) / 0.8 / 2)
+    unknown_loss(logits, torch.tensor([1.0, 0.4])).backward()
+    assert not logits.grad[0].any()
+    assert logits.grad[1, 2] < 0
+
+
+def test_the_entropy_is_that_of_the_known_classes():
+    logits = torch.tensor([[0.0, 0.0, 50.0], [0.0, math.log(3), 0.0]])
+    uneven = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    loss = weighted_entropy(logits, torch.tensor([0.3, 0.1]))
+    assert loss.item() == pytest.approx((0.3 * math.log(2) + 0.1 * uneven) / 0.4)
+
+
+def test_without_any_weight_nothing_is_learned():
+    logits = torch.randn(4, 3, requires_grad=True)
+    for loss in (unknown_loss(logits, torch.ones(4)), weighted_entropy(logits, torch.zeros(4))):
+        assert loss.item() == 0
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert not gradient.any()
+
+
+def test_no_gradient_reaches_the_separator_through_the_weights(network):
+    losses = network.target_losses(random_batch(6, 3, progress=0.9))
+    step_two = losses["domain"] + losses["unknown"] + losses["entropy"]
+    parameters = [*network.separator.parameters(), *network.one_against_rest.parameters()]
+    gradients = torch.autograd.grad(step_two, parameters, allow_unused=True, retain_graph=True)
+    assert all(gradient is None for gradient in gradients)
+    (gradient,) = torch.autograd.grad(losses["separation"], network.separator[0].weight)
+    assert gradient.any()
+
+
+def test_features_climb_where_the_discriminator_descends(network):
+    progress = 0.9
+    batch = random_batch(6, 3, progress=progress)
+    loss = network.target_losses(batch)["domain"]
+    weight = network.bottleneck[0].weight
+    (reversed_gradient,) = torch.autograd.grad(loss, weight, retain_graph=True)
+    features = network.features(batch.target)
+    weights = torch.sigmoid(network.separator(features).squeeze(1)).detach()
+    logits = [
+        network.discriminator.layers(rows).squeeze(-1)
+        for rows in (network.features(batch.source), features)
+    ]
+    (straight,) = torch.autograd.grad(weighted_domain_loss(*logits, weights), weight)
+    strength = reversal_strength((progress - ALIGNED_FROM) / (1 - ALIGNED_FROM))
+    torch.testing.assert_close(reversed_gradient, -0.3 * strength * straight)
+
+
+# Stages -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("progress", "names"),
+    [
+        (0.0, set()),
+        (RANKED_FROM - 0.01, set()),
+        (RANKED_FROM, {"separation"}),
+        (ALIGNED_FROM - 0.01, {"separation"}),
+        (ALIGNED_FROM, {"separation", "domain", "unknown", "entropy"}),
+        (0.99, {"separation", "domain", "unknown", "entropy"}),
+    ],
+)
+def test_losses_of_each_stage(network, progress, names):
+    batch = random_batch(6, 3, progress=progress)
+    assert {*network.target_losses(batch)} == names
+    assert {*network.source_losses(batch)} == {"class", "one_against_rest"}
+
+
+def test_history_has_the_losses_of_the_last_stage(fitted):
+    (entry,) = fitted.history_
+    assert {*entry["loss"]} == {
+        *("class", "one_against_rest", "separation", "domain", "unknown", "entropy")
+    }
+    assert all(np.isfinite(value) for value in entry["loss"].values())
+
+
+# A problem with a known answer ------------------------------------------------------------
+
+
+def test_classes_and_unknowns_are_found(fitted, shifted):
+    """One class of four is unknown; the classifier of C + 1 says so itself."""
+    assert (fitted.transduction_ == shifted.truth).mean() > 0.9
+    assert fitted.rejection_threshold_ == 0
+
+
+def test_the_soft_weights_separate_known_from_unknown(fitted, shifted):
+    network = fitted._network
+    with torch.no_grad():
+        weights = torch.sigmoid(
+            network.separator(network.features(fitted._aligned(shifted.target))).squeeze(1)
+        ).numpy()
+    unknown = shifted.truth == "unknown"
+    assert weights[~unknown].mean() > 0.6 > 0.4 > weights[unknown].mean()
+    assert np.mean(weights[~unknown][:, None] > weights[unknown]) > 0.95
+
+
+def test_the_label_is_the_largest_output(fitted, shifted):
+    network = fitted._network
+    with torch.no_grad():
+        logits = network.classifier(network.features(fitted._aligned(shifted.target))).numpy()
+    names = np.array([*fitted.classes_, "unknown"])
+    np.testing.assert_array_equal(names[logits.argmax(axis=1)], fitted.transduction_)
+
+
+def test_a_share_that_is_told_is_kept(shifted):
+    told = STA(openness=0.5, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
+    assert (told.transduction_ == "unknown").mean() == 0.5
+
+
+# The contract -----------------------------------------------------------------------------
+
+
+def test_without_a_target_it_is_a_classifier():
+    assert closed_set_accuracy(STA(**SMALL)) > 0.95
+
+
+def test_state_comes_back_to_the_bit(fitted, shifted):
+    values, arrays = fitted.get_state()
+    again = STA.from_state(json.loads(json.dumps(values)), arrays)
+    np.testing.assert_array_equal(again.predict_proba(shifted.X), fitted.predict_proba(shifted.X))
+
+
+def test_permuted_rows_get_permuted_answers(fitted, shifted):
+    order = np.random.default_rng(0).permutation(len(shifted.X))
+    other = STA(**SMALL).fit(shifted.X[order], shifted.y[order], shifted.domain[order])
+    places = np.cumsum(shifted.domain < 0)[order][shifted.domain[order] < 0] - 1
+    np.testing.assert_array_equal(other.transduction_scores_, fitted.transduction_scores_[places])
+    np.testing.assert_array_equal(other.transduction_, fitted.transduction_[places])
+
+
+def test_another_seed_is_another_training(fitted, shifted):
+    other = STA(**{**SMALL, "random_state": 1}).fit(shifted.X, shifted.y, shifted.domain)
+    assert (other.transduction_scores_ != fitted.transduction_scores_).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("extremes", 0.0), ("extremes", 0.6), ("adversary", -1.0), ("entropy", float("inf"))],
+)
+def test_what_makes_no_sense_is_refused(shifted, name, value):
+    with pytest.raises(InputError, match=name) as caught:
+        STA(**{name: value}).fit(shifted.X, shifted.y, shifted.domain)
+    assert "\n" not in str(caught.value)
