@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from opensetda.errors import InputError
+from opensetda.runs import methods
 
-METHODS = ["pgl", "class-means", "source-only"]
+METHODS = [*methods.METHODS]
+"""All of them: a new file in `opensetda.baselines` is in every test of the contract."""
 SMALL_PAPER = {
     "steps": 3,
     "graph.edge_width": 6,
@@ -22,12 +24,13 @@ SMALL_PAPER = {
 
 
 def make_classifier(method: str, **parameters: Any) -> Any:
-    """Make a classifier by its name; those that draw at random get seed 0."""
-    from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
+    """Make a classifier by its name; those that draw at random get seed 0, networks few batches."""
+    from opensetda.baselines._network import NetworkBaseline
 
-    if method == "pgl":
-        return PGLClassifier(**{"random_state": 0, **parameters})
-    return {"class-means": ProgressiveClassMeans, "source-only": SourceOnly}[method](**parameters)
+    cls = methods.method_class(method)
+    small = {"iterations": 60, "batch_size": 32} if issubclass(cls, NetworkBaseline) else {}
+    seeded = {"random_state": 0} if methods.is_random(method) else {}
+    return cls(**{**seeded, **small, **parameters})
 
 
 def for_scikit_learns_checks() -> list[Any]:

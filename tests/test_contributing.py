@@ -33,9 +33,7 @@ assert main(["predict", "run", "target.npz", "--out", "labels.csv"]) == 0
 def package(tmp_path: Path) -> Path:
     """A copy of the package with the page's method in it."""
     copy = tmp_path / "package" / "opensetda"
-    shutil.copytree(
-        ROOT / "src" / "opensetda", copy, ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(ROOT / "src" / "opensetda", copy, ignore=shutil.ignore_patterns("__pycache__"))
     written = [block for block in blocks(ROOT / "CONTRIBUTING.md") if block.language == "python"]
     assert len(written) == 1, "the page has one method"
     (copy / "baselines" / "nearest_row.py").write_text(written[0].text)

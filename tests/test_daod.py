@@ -195,7 +195,7 @@ def test_a_share_that_is_told_is_kept(task):
 
 
 def test_a_share_that_is_told_sets_the_weight_of_the_targets():
-    assert DAOD(gamma=0.3)._weights(0.25).alpha == pytest.approx(0.4)
+    assert DAOD(gamma=0.3)._weights(0.5).alpha == pytest.approx(0.6)
     assert DAOD(alpha=0.7, gamma=0.3)._weights(None).alpha == 0.7
 
 

@@ -6,9 +6,12 @@ targets and with the rows in other orders, and it catches classifiers that cheat
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from estimator_helpers import make_classifier
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
 from opensetda.data.shifts import feature_task
 
@@ -26,17 +29,15 @@ def rows():
     return task.source_features, task.source_labels, target, truth, later
 
 
-@pytest.fixture(scope="module")
-def methods(quick):
-    def pgl(base=PGLClassifier):
-        return base(settings=quick, random_state=0)
+@pytest.fixture
+def make(method, quick):
+    """Every method, as often as it is asked for."""
+    own = {"settings": quick} if method == "pgl" else {}
+    # One a method: what it says without a label is kept by it, see `traces`.
+    return MAKERS.setdefault(method, partial(make_classifier, method, **own))
 
-    return {"pgl": pgl, "class-means": ProgressiveClassMeans, "source-only": SourceOnly}
 
-
-@pytest.fixture(params=["pgl", "class-means", "source-only"])
-def make(request, methods):
-    return methods[request.param]
+MAKERS: dict[str, partial] = {}
 
 
 # Labels that targets may come with ------------------------------------------------------------
@@ -250,9 +251,9 @@ def test_a_peek_at_the_share_is_caught(base, rows):
     assert traces(leaking, rows, labels="constant") == []
 
 
-def test_a_peek_of_pgl_is_caught(methods, rows):
-    leaking = peeking_at_the_share(PGLClassifier)
-    assert "transduction_proba_" in traces(lambda: methods["pgl"](leaking), rows, labels="truth")
+def test_a_peek_of_pgl_is_caught(quick, rows):
+    leaking = partial(peeking_at_the_share(PGLClassifier), settings=quick, random_state=0)
+    assert "transduction_proba_" in traces(leaking, rows, labels="truth")
 
 
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES)

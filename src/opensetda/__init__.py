@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from opensetda.baselines.ati import ATI
     from opensetda.baselines.class_means import ProgressiveClassMeans
+    from opensetda.baselines.dann import DANN
+    from opensetda.baselines.daod import DAOD
+    from opensetda.baselines.mmd import MMD
+    from opensetda.baselines.osbp import OSBP
+    from opensetda.baselines.oslpp import OSLPP
+    from opensetda.baselines.ovanet import OVANet
     from opensetda.baselines.source_only import SourceOnly
+    from opensetda.baselines.sta import STA
+    from opensetda.baselines.uniot import UniOT
     from opensetda.errors import InputError
     from opensetda.metrics import evaluate
     from opensetda.pgl.estimator import PGLClassifier
@@ -21,6 +30,15 @@ if TYPE_CHECKING:
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
 _HOMES = {
+    "ATI": "baselines.ati",
+    "DANN": "baselines.dann",
+    "DAOD": "baselines.daod",
+    "MMD": "baselines.mmd",
+    "OSBP": "baselines.osbp",
+    "OSLPP": "baselines.oslpp",
+    "OVANet": "baselines.ovanet",
+    "STA": "baselines.sta",
+    "UniOT": "baselines.uniot",
     "InputError": "errors",
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",
@@ -30,11 +48,20 @@ _HOMES = {
 }
 
 __all__ = [
+    "ATI",
+    "DANN",
+    "DAOD",
+    "MMD",
+    "OSBP",
+    "OSLPP",
+    "STA",
     "InputError",
+    "OVANet",
     "PGLClassifier",
     "PGLSettings",
     "ProgressiveClassMeans",
     "SourceOnly",
+    "UniOT",
     "__version__",
     "evaluate",
 ]

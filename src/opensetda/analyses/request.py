@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opensetda.analyses.table import ResultTable
+from opensetda.benchmark.cells import one_thread
 from opensetda.benchmark.grid import AUTO, TRUE, Cell, GridProgress, Results, Variant, run_grid
 from opensetda.benchmark.tasks import TaskSet
 from opensetda.benchmark.workers import LostWorkerError, run_all
@@ -128,13 +129,5 @@ class AnalysisResult:
 
 
 def _on_one_thread(function: Callable[[Work], Any], piece: Work) -> Any:
-    import torch
-    from threadpoolctl import threadpool_limits
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(limits=1):
-            return function(piece)
-    finally:
-        torch.set_num_threads(before)
+    with one_thread():
+        return function(piece)

@@ -151,6 +151,12 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
     def _network_scores(self, network: Any, x: Tensor) -> Scores:
         """Score aligned rows (N, d), each on its own; network and rows are in double precision."""
 
+    def _make_optimiser(
+        self, network: RivalNetwork, rates: OptimiserSettings, backbone: list[nn.Parameter]
+    ) -> torch.optim.Optimizer:
+        """Return the optimiser, with a group called "backbone"; Adam, as PGL has it."""
+        return make_optimiser(network, rates, backbone)
+
     def _after_training(self, inputs: TrainingInputs, y: IntArray) -> None:
         """Learn what else it takes to score; a method that needs nothing more leaves it."""
 
@@ -197,7 +203,7 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
         rates = OptimiserSettings(
             graph_rate=self.rate, backbone_rate=self.rate / 10, weight_decay=5e-4
         )
-        optimiser = accelerator.prepare(make_optimiser(network, rates, inputs.parameters()))
+        optimiser = accelerator.prepare(self._make_optimiser(network, rates, inputs.parameters()))
         rng = np.random.default_rng(seed)
         source_batches = _batches(len(inputs.source), self.batch_size, rng)
         target_batches = _batches(len(inputs.target), self.batch_size, rng)

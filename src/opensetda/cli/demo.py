@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.fitting import fit_domains
 from opensetda.cli.options import OUTPUT_PANEL, TRAINING_PANEL, Debug, Overwrite, Seed
 
 if TYPE_CHECKING:
@@ -110,6 +109,7 @@ def demo(
 def _train(
     method: str, task: OpenSetTask, changes: dict[str, Any], seed: int
 ) -> tuple[OpenSetClassifier, float]:
+    from opensetda.runs.fitting import fit_domains
     from opensetda.runs.methods import build_method
 
     with console.progress_listener(method) as listener:

@@ -11,9 +11,6 @@ from opensetda.cli import console
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from opensetda.base import OpenSetClassifier
     from opensetda.runs.fit_data import FitData
     from opensetda.runs.request import FitRequest
@@ -61,6 +58,7 @@ def carry_out(run: UnfinishedRun) -> None:
 def _carry_out(run: UnfinishedRun) -> None:
     from opensetda import __version__
     from opensetda.files import new_folder
+    from opensetda.runs.fitting import fit_domains
     from opensetda.runs.methods import full_settings
     from opensetda.runs.writing import write_run
 
@@ -129,23 +127,6 @@ def _build(
     keep_freed_memory()
     backbone = load_backbone(data.recipe)
     return build(images=FineTunedImages(backbone, data.image_paths)), backbone
-
-
-def fit_domains(
-    classifier: OpenSetClassifier,
-    source: npt.NDArray[np.float32],
-    labels: Any,
-    target: npt.NDArray[np.float32],
-) -> float:
-    """Fit on source and target rows, and return the seconds it took."""
-    import numpy as np
-
-    start = time.perf_counter()
-    # The targets' places in y hold the first source label: any value would do, none is read.
-    y = np.concatenate([labels, np.repeat(labels[:1], len(target))])
-    domain = np.repeat([0, -1], [len(source), len(target)])
-    classifier.fit(np.concatenate([source, target]), y, sample_domain=domain)
-    return time.perf_counter() - start
 
 
 def _record(

@@ -1,10 +1,11 @@
-"""Squared distances between rows, and which rows of the source a rejector keeps."""
+"""Products and distances of rows, and which rows of the source a rejector keeps."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.base import SCORED_ROWS
 from opensetda.rows import FloatArray, IntArray
 
 Matrix = npt.NDArray[np.float64]
@@ -14,11 +15,22 @@ Matrix = npt.NDArray[np.float64]
 SAME = 1e-13
 
 
+def products(rows: FloatArray, others: FloatArray) -> Matrix:
+    """Products of rows with rows, (n, d), (m, d) -> (n, m); of few rows, each by itself.
+
+    How BLAS rounds a row's products depends on the row's place among the others, and on the
+    threads. Later samples come `SCORED_ROWS` at a time, and get the same bits anywhere.
+    """
+    if len(rows) > SCORED_ROWS:
+        return np.asarray(rows @ others.T)
+    return np.array([others @ row for row in rows]).reshape(len(rows), len(others))
+
+
 def squared_distances(rows: Matrix, others: Matrix) -> Matrix:
     """Squared Euclidean distances, exactly zero between equal rows: (n, d), (m, d) -> (n, m)."""
     lengths, others_lengths = (rows**2).sum(axis=1), (others**2).sum(axis=1)
     both = lengths[:, None] + others_lengths
-    squared = np.asarray(both - 2 * (rows @ others.T))
+    squared = np.asarray(both - 2 * products(rows, others))
     squared[squared < SAME * both] = 0.0
     return squared
 

@@ -65,6 +65,13 @@ class SharedShapeWeibull:
         """Return (f - tau) / lambda: (n, C) -> (n, C)."""
         return np.asarray((scores - self.location) / self.scales)
 
+    def log_hazard(self, standardised: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return kappa log((f - tau) / lambda), of which the probability is 1 - exp(-exp(.)).
+
+        It tells probabilities apart that round to 0 or 1.
+        """
+        return np.asarray(self.shape * np.log(np.maximum(standardised, SMALLEST)))
+
     def probability(self, standardised: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the distribution function at standardised scores, of any shape."""
         return np.asarray(-np.expm1(-(np.maximum(standardised, 0.0) ** self.shape)))

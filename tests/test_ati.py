@@ -1,0 +1,209 @@
+"""ATI-lambda: the assignment, the map, and both in turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, milp
+
+from opensetda import InputError, SourceOnly
+from opensetda.baselines.ati import ATI, OUTLIER, assign, fit_map, outlier_cost
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+# The assignment ---------------------------------------------------------------------------
+
+
+def cost_of(labels, distances, cost):
+    rows = np.arange(len(labels))
+    return np.where(labels == OUTLIER, cost, distances[rows, labels]).sum()
+
+
+def solve_as_printed(distances, cost):
+    """The paper's binary linear program, given to a solver: the smallest sum."""
+    n, n_classes = distances.shape
+    x = np.arange(n * n_classes).reshape(n, n_classes)
+    one_each = np.zeros((n, n * n_classes + n))
+    every_class = np.zeros((n_classes, n * n_classes + n))
+    for t in range(n):
+        one_each[t, x[t]] = 1
+        one_each[t, n * n_classes + t] = 1
+    for c in range(n_classes):
+        every_class[c, x[:, c]] = 1
+    objective = np.r_[distances.ravel(), np.full(n, cost)]
+    found = milp(
+        objective,
+        constraints=[LinearConstraint(one_each, 1, 1), LinearConstraint(every_class, 1, np.inf)],
+        integrality=np.ones(len(objective)),
+        bounds=(0, 1),
+    )
+    return found.fun
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_assignment_is_the_optimum_of_the_program(seed):
+    rng = np.random.default_rng(seed)
+    n_classes = int(rng.integers(2, 6))
+    distances = rng.random((n_classes + int(rng.integers(0, 8)), n_classes))
+    # One class is far from everybody, another nearest to all: the constraint binds.
+    distances[:, 0] += 1.0
+    distances[:, -1] *= 0.2
+    cost = float(rng.choice([0.05, 0.2, 0.5, 2.0]))
+    labels = assign(distances, cost)
+    assert set(range(n_classes)) <= set(labels)
+    assert cost_of(labels, distances, cost) == pytest.approx(solve_as_printed(distances, cost))
+
+
+def test_beyond_lambda_is_an_outlier():
+    distances = np.array([[0.1, 0.9], [0.8, 0.2], [0.4, 0.45], [0.7, 0.6], [0.9, 0.95]])
+    np.testing.assert_array_equal(assign(distances, 0.5), [0, 1, 0, OUTLIER, OUTLIER])
+    np.testing.assert_array_equal(assign(distances, np.inf), [0, 1, 0, 1, 0])
+
+
+def test_a_class_that_is_far_away_gets_the_target_that_loses_least():
+    distances = np.array([[0.1, 3.0], [0.2, 2.0], [0.4, 2.1]])
+    # For class 1: the losses are 2.9, 1.8, 1.7.
+    np.testing.assert_array_equal(assign(distances, 1.0), [0, 0, 1])
+    # As outliers the last two would cost 0.15: now the losses are 2.9, 1.85 and 1.95.
+    np.testing.assert_array_equal(assign(distances, 0.15), [0, 1, OUTLIER])
+
+
+def test_fewer_targets_than_classes():
+    distances = np.array([[0.1, 0.5, 0.9], [0.2, 0.7, 0.6]])
+    np.testing.assert_array_equal(assign(distances, 0.15), [0, OUTLIER])
+
+
+def test_the_rules_for_lambda():
+    distances = np.array([[1.0, 9.0], [2.0, 7.0], [6.0, 3.0], [8.0, 4.0]])
+    assert outlier_cost(distances, "none", 0.5) == np.inf
+    assert outlier_cost(distances, "range", 0.5) == 5.0
+    cost = outlier_cost(distances, "share", 0.5)
+    assert 2 < cost < 3
+    assert outlier_cost(distances, "share", 0.0) == 4.0
+
+
+# The map ----------------------------------------------------------------------------------
+
+
+def test_a_known_map_is_recovered():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(8), 10)
+    rows = 3 * rng.normal(size=(8, 5))[y]
+    true_map = rng.normal(size=(5, 5))
+    labels = np.tile(np.arange(8), 4)
+    targets = (rows[::10] @ true_map)[labels]
+    outliers = np.append(labels, [OUTLIER] * 5)
+    targets = np.vstack([targets, 100 * rng.normal(size=(5, 5))])
+    found = fit_map(rows, y, targets, outliers, ridge=1e-9)
+    np.testing.assert_allclose(found, true_map, atol=1e-5)
+
+
+def test_the_map_minimises_the_sum_over_all_pairs():
+    rng = np.random.default_rng(1)
+    y = np.r_[0, 0, 0, 1, 1, 2]
+    rows, targets = rng.normal(size=(6, 3)), rng.normal(size=(9, 3))
+    labels = np.r_[0, 0, 1, 1, 1, 2, OUTLIER, OUTLIER, 0]
+    ridge = 0.3
+    hold = ridge * (rows**2).mean()
+
+    def loss(W):
+        total = hold * ((W - np.eye(3)) ** 2).sum()
+        assigned = (labels != OUTLIER).sum()
+        for t, label in zip(targets, labels, strict=True):
+            if label != OUTLIER:
+                members = rows[y == label] @ W
+                total += ((members - t) ** 2).sum(axis=1).mean() / assigned
+        return total
+
+    found = fit_map(rows, y, targets, labels, ridge)
+    for step in rng.normal(size=(50, 3, 3)) * 1e-3:
+        assert loss(found + step) > loss(found)
+
+
+def test_a_strong_ridge_leaves_the_source_where_it_is():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 5)
+    found = fit_map(rng.normal(size=(10, 4)), y, rng.normal(size=(6, 4)), y[2:8], 1e9)
+    np.testing.assert_allclose(found, np.eye(4), atol=1e-6)
+
+
+# Both in turn -----------------------------------------------------------------------------
+
+
+def turned_task(seed=0, per_class=25, width=12):
+    """Classes on a sphere; the target is turned by a good part of the way to the next class."""
+    rng = np.random.default_rng(seed)
+    centres = np.linalg.qr(rng.normal(size=(width, width)))[0][:9] * 6
+    skew = rng.normal(size=(width, width))
+    skew = 0.6 * (skew - skew.T) / np.sqrt(width)
+    turn = np.linalg.inv(np.eye(width) - skew / 2) @ (np.eye(width) + skew / 2)
+    y = np.repeat(np.arange(6), per_class)
+    z = np.repeat(np.arange(9), per_class)
+    source = centres[y] + rng.normal(size=(len(y), width))
+    target = (centres[z] + rng.normal(size=(len(z), width))) @ turn
+    X = np.concatenate([source, target])
+    truth = np.where(z < 6, z, 9)
+    return X, np.r_[y, np.zeros(len(z), int)], np.repeat([0, -1], [len(y), len(z)]), truth
+
+
+def accuracy(classifier, task):
+    X, y, domain, truth = task
+    classifier.fit(X, y, domain)
+    return (classifier.transduction_ == truth).mean()
+
+
+def test_a_linear_shift_is_undone():
+    task = turned_task()
+    shared = {"openness": 1 / 3, "unknown_label": 9}
+    adapted = ATI(ridge=0.3, **shared)
+    assert accuracy(adapted, task) > 0.95
+    assert accuracy(SourceOnly(rejector="osvm", **shared), task) < 0.85
+
+
+def test_outliers_are_the_unknowns_and_repeated_turns_come_to_rest():
+    X, y, domain, truth = turned_task()
+    classifier = ATI(openness=1 / 3, ridge=0.3, unknown_label=9).fit(X, y, domain)
+    outliers = [entry["outliers"] for entry in classifier.history_]
+    assert outliers == pytest.approx([1 / 3] * len(outliers), abs=0.02)
+    assert len(classifier.history_) < 10
+    assert classifier.step_labels_.shape == (len(classifier.history_), len(truth))
+    right = [
+        (labels == np.where(truth == 9, 6, truth)).mean() for labels in classifier.step_labels_
+    ]
+    assert right[-1] > right[0]
+
+
+@pytest.mark.parametrize(("rule", "at_most"), [("range", 0.2), ("none", 0.0)])
+def test_other_rules_find_fewer_outliers(rule, at_most):
+    X, y, domain, _ = turned_task()
+    classifier = ATI(openness=1 / 3, outliers=rule, unknown_label=9).fit(X, y, domain)
+    assert classifier.history_[-1]["outliers"] <= at_most
+
+
+def test_the_share_is_estimated_if_it_is_not_told():
+    X, y, domain, truth = turned_task(seed=2)
+    classifier = ATI(rejector="quantile", ridge=0.3, unknown_label=9).fit(X, y, domain)
+    assert classifier.openness_ == pytest.approx(1 / 3, abs=0.05)
+    assert (classifier.transduction_ == truth).mean() > 0.95
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"outliers": "some"}, "outliers='some' does not exist; choose one of share"),
+        ({"iterations": 0}, "iterations=0: give a whole number above 0"),
+        ({"components": -1}, "components=-1"),
+        ({"ridge": 0.0}, "ridge=0.0: give a number above 0"),
+    ],
+)
+def test_wrong_settings(task, settings, words):
+    with pytest.raises(InputError, match=words):
+        ATI(**settings).fit(task.X, task.y, task.domain)
+
+
+def test_fewer_targets_than_classes_and_one(task):
+    few = np.flatnonzero(task.domain < 0)[:2]
+    for n in (1, 2):
+        keep = np.r_[np.flatnonzero(task.domain > 0), few[:n]]
+        classifier = ATI().fit(task.X[keep], task.y[keep], task.domain[keep])
+        assert len(classifier.transduction_) == n

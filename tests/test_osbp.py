@@ -1,0 +1,168 @@
+"""OSBP: the boundary at one half, who descends and who climbs.
+
+What it has in common with all methods is tested in test_estimator*.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from network_helpers import closed_set_accuracy, random_batch, shifted_task
+from opensetda import InputError
+from opensetda.baselines.osbp import OSBP, OSBPNetwork, boundary_loss
+from opensetda.pgl.adversary import reversal_strength
+
+# Intervals of the share are not looked at here, and cost more than the method.
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+# The features only come to move targets late: with the usual rate, not in so few iterations.
+SMALL = {"iterations": 150, "rate": 5e-3, "batch_size": 32, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def shifted():
+    return shifted_task()
+
+
+@pytest.fixture(scope="module")
+def fitted(shifted, few_resamples):
+    return OSBP(**SMALL).fit(shifted.X, shifted.y, shifted.domain)
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return OSBPNetwork(6, 3, adapts=True, boundary=0.5, reversal=0.8)
+
+
+def logits_of(fitted, rows):
+    network = fitted._network
+    with torch.no_grad():
+        return network.classifier(network.features(fitted._aligned(rows))).numpy()
+
+
+# The boundary -----------------------------------------------------------------------------
+
+
+def test_the_loss_by_hand():
+    # Probabilities of unknown: 2 / 4, and 6 / 8.
+    logits = torch.log(torch.tensor([[1.0, 1.0, 2.0], [1.0, 1.0, 6.0]]))
+    first = math.log(2)
+    second = -0.5 * math.log(0.75) - 0.5 * math.log(0.25)
+    assert boundary_loss(logits, 0.5).item() == pytest.approx((first + second) / 2)
+    second = -0.2 * math.log(0.75) - 0.8 * math.log(0.25)
+    assert boundary_loss(logits[1:], 0.2).item() == pytest.approx(second)
+
+
+def test_the_classifier_wants_one_half_for_every_target():
+    """The loss pulls the unknown output to where its probability is t, from either side."""
+    classes = torch.zeros(3, 2)
+    unknown = torch.log(torch.tensor([[1.0], [2.0], [6.0]])).requires_grad_()
+    boundary_loss(torch.cat([classes, unknown], dim=1), 0.5).backward()
+    # Probabilities 1/3, 1/2 and 3/4: the gradient of the mean is (p - t) / 3.
+    torch.testing.assert_close(3 * unknown.grad[:, 0], torch.tensor([-1 / 6, 0.0, 1 / 4]))
+
+
+def test_logits_far_apart_cost_no_infinity():
+    logits = torch.tensor([[0.0, 0.0, 200.0], [200.0, 0.0, -200.0]])
+    assert boundary_loss(logits, 0.5).item() == pytest.approx((100 + 200) / 2, rel=0.01)
+
+
+def test_the_features_climb_where_the_classifier_descends(network):
+    batch = random_batch(6, 3, progress=0.5)
+    loss = network.target_losses(batch)["boundary"]
+    plain = boundary_loss(network.classifier(network.features(batch.target)), 0.5)
+    assert loss.item() == plain.item()
+    weights = [network.bottleneck[0].weight, network.classifier.weight]
+    reversed_gradient, classifiers = torch.autograd.grad(loss, weights)
+    straight, same = torch.autograd.grad(plain, weights)
+    torch.testing.assert_close(reversed_gradient, -0.8 * reversal_strength(0.5) * straight)
+    torch.testing.assert_close(classifiers, same)
+
+
+def test_the_source_is_not_told_of_unknowns(network):
+    """The cross-entropy of the source lowers the unknown output, whatever the class."""
+    loss = network.source_losses(random_batch(6, 3))["class"]
+    (gradient,) = torch.autograd.grad(loss, network.classifier.bias)
+    assert gradient[-1] > 0
+
+
+def test_the_reversed_gradient_moves_unknowns_off_the_boundary(fitted, shifted):
+    """Without it the classifier has its way, and nothing draws unknowns away from one half."""
+    still = OSBP(reversal=0.0, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
+    unknown = shifted.truth == "unknown"
+    off, correct = [], []
+    for classifier in (still, fitted):
+        logits = logits_of(classifier, shifted.target)
+        probability = np.exp(logits[:, -1] - np.logaddexp.reduce(logits, axis=1))
+        off.append(np.abs(probability[unknown] - 0.5).mean())
+        correct.append(np.mean(classifier.transduction_ == shifted.truth))
+    assert off[1] > 1.5 * off[0]
+    assert correct[1] > correct[0]
+
+
+# A problem with a known answer ------------------------------------------------------------
+
+
+def test_classes_and_unknowns_are_found(fitted, shifted):
+    """One class of four is unknown, and nobody told how many."""
+    assert (fitted.transduction_ == shifted.truth).mean() > 0.87
+    assert fitted.rejection_threshold_ == 0
+    assert fitted.openness_ == np.mean(fitted.transduction_ == "unknown")
+
+
+def test_the_label_is_the_largest_output(fitted, shifted):
+    logits = logits_of(fitted, shifted.target)
+    names = np.array([*fitted.classes_, "unknown"])
+    np.testing.assert_array_equal(names[logits.argmax(axis=1)], fitted.transduction_)
+    np.testing.assert_array_equal(names[logits.argmax(axis=1)], fitted.predict(shifted.target))
+
+
+def test_a_share_that_is_told_is_kept(shifted):
+    told = OSBP(openness=0.5, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
+    assert (told.transduction_ == "unknown").mean() == 0.5
+
+
+def test_a_higher_boundary_rejects_more(fitted, shifted):
+    """The classifier wants t for all targets: with a small one it has no reason to reject."""
+    rejected = [np.mean(fitted.transduction_ == "unknown")]
+    for boundary in (0.1, 0.9):
+        other = OSBP(boundary=boundary, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
+        rejected.append(np.mean(other.transduction_ == "unknown"))
+    assert rejected[1] < 0.1 < rejected[0] < rejected[2]
+
+
+# Alone, saved, again, wrong ----------------------------------------------------------------
+
+
+def test_without_a_target_it_is_a_classifier():
+    assert closed_set_accuracy(OSBP(**SMALL)) > 0.95
+
+
+def test_state_comes_back_to_the_bit(fitted, shifted):
+    values, arrays = fitted.get_state()
+    again = OSBP.from_state(json.loads(json.dumps(values)), arrays)
+    np.testing.assert_array_equal(again.predict_proba(shifted.X), fitted.predict_proba(shifted.X))
+    np.testing.assert_array_equal(again.predict(shifted.X), fitted.predict(shifted.X))
+
+
+def test_another_seed_is_another_training(fitted, shifted):
+    same = OSBP(**SMALL).fit(shifted.X, shifted.y, shifted.domain)
+    np.testing.assert_array_equal(same.transduction_scores_, fitted.transduction_scores_)
+    other = OSBP(**{**SMALL, "random_state": 1}).fit(shifted.X, shifted.y, shifted.domain)
+    assert (other.transduction_scores_ != fitted.transduction_scores_).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("boundary", 0.0), ("boundary", 1.0), ("reversal", -1.0), ("iterations", 0)],
+)
+def test_what_makes_no_sense_is_refused(shifted, name, value):
+    with pytest.raises(InputError, match=name) as caught:
+        OSBP(**{name: value}).fit(shifted.X, shifted.y, shifted.domain)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,161 @@
+"""OSVM: tails, the probability of inclusion, and machines without pickle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import weibull_min
+from sklearn.svm import SVC
+
+from opensetda.rejection import osvm
+from opensetda.rejection.osvm import DEFAULT_THRESHOLD, InclusionRejector
+from opensetda.rejection.weibull import SHAPES, SharedShapeWeibull
+from test_osnn import NO_LOGITS, blobs
+
+
+def fitted(rows, y):
+    rejector = InclusionRejector()
+    rejector.fit(rows, y, int(y.max()) + 1)
+    return rejector
+
+
+# The tails --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_class_is_fitted_as_scipy_does(seed):
+    tail = weibull_min.rvs(3.0, loc=-1.0, scale=2.0, size=40, random_state=seed)
+    shape, _, scale = weibull_min.fit(tail, floc=-1.0)
+    found = SharedShapeWeibull.fit([tail], -1.0)
+    assert found.shape == pytest.approx(shape, rel=1e-3)
+    assert found.scales[0] == pytest.approx(scale, rel=1e-3)
+
+
+def test_one_shape_and_many_scales_are_recovered():
+    scales = np.array([0.5, 1.0, 2.0])
+    tails = [
+        weibull_min.rvs(5.0, loc=1.0, scale=scale, size=4000, random_state=number)
+        for number, scale in enumerate(scales)
+    ]
+    found = SharedShapeWeibull.fit(tails, 1.0)
+    assert found.shape == pytest.approx(5.0, rel=0.03)
+    np.testing.assert_allclose(found.scales, scales, rtol=0.02)
+
+
+def test_equal_scores_have_the_largest_shape():
+    found = SharedShapeWeibull.fit([np.ones(5), np.ones(1)], 0.0)
+    assert found.shape == pytest.approx(SHAPES[1], rel=0.01)
+    np.testing.assert_allclose(found.scales, 1)
+
+
+def test_the_probability_is_the_formula():
+    weibull = SharedShapeWeibull(-1.0, np.array([2.0, 1.5]), 3.0)
+    f = np.random.default_rng(0).normal(size=(200, 2)) * 2
+    expected = 1 - np.exp(-(np.maximum((f + 1) / weibull.scales, 0) ** 3))
+    found = weibull.probability(weibull.standardise(f))
+    np.testing.assert_allclose(found, expected, atol=1e-15)
+    for column in range(2):
+        cdf = weibull_min.cdf(f[:, column], 3.0, loc=-1.0, scale=weibull.scales[column])
+        np.testing.assert_allclose(found[:, column], cdf, atol=1e-15)
+    assert (np.diff(weibull.probability(np.linspace(0, 2, 50))) > 0).all()
+    np.testing.assert_array_equal(weibull.probability(np.array([-1.0, 0.0])), 0)
+
+
+def test_quantile_and_log_hazard_undo_the_probability():
+    weibull = SharedShapeWeibull(0.0, np.ones(1), 7.0)
+    for probability in (1e-12, 1e-3, 0.5, 0.99):
+        z = weibull.quantile(probability)
+        assert weibull.probability(np.array(z)) == pytest.approx(probability)
+        assert -np.expm1(-np.exp(weibull.log_hazard(np.array(z)))) == pytest.approx(probability)
+
+
+# The machines -----------------------------------------------------------------------------
+
+
+def test_the_machines_are_support_vector_machines():
+    rows, y, _ = blobs(4)
+    rejector = fitted(rows, y)
+    targets, _, _ = blobs(4, seed=1, spread=2.0)
+    scores = rejector.scores(targets, NO_LOGITS)
+    squared = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    assert rejector.gamma == pytest.approx(1 / squared.mean(), rel=1e-5)
+    weibull = rejector.weibull
+    decisions, tails = [], []
+    for label in range(4):
+        machine = SVC(C=1.0, gamma=rejector.gamma).fit(rows, y == label)
+        decisions.append(machine.decision_function(targets))
+        tails.append(np.sort(machine.decision_function(rows[y == label]))[:7])
+    # Both machines are trained to a tolerance of 0.001.
+    standardised = (np.array(decisions).T - weibull.location) / weibull.scales
+    np.testing.assert_allclose(scores.known, standardised.max(axis=1), atol=2e-3)
+    np.testing.assert_array_equal(scores.nearest, standardised.argmax(axis=1))
+    np.testing.assert_allclose(scores.held_out, np.sort(standardised, axis=1)[:, -2], atol=2e-3)
+    # The lower half of 15 scores a class, and the location one margin below them all.
+    assert weibull.location == pytest.approx(min(tail[0] for tail in tails) - 1, abs=2e-3)
+    refitted = SharedShapeWeibull.fit(tails, weibull.location)
+    assert weibull.shape == pytest.approx(refitted.shape, rel=0.02)
+
+
+def test_only_support_vectors_are_saved():
+    rows, y, _ = blobs(4, per_class=60, spread=0.5)
+    rejector = fitted(rows, y)
+    values, arrays = rejector.state()
+    assert len(arrays["rows"]) < len(rows)
+    assert arrays["weights"].any(axis=0).all()
+    restored = InclusionRejector()
+    restored.restore(values, arrays)
+    for one, other in zip(
+        restored.scores(rows, NO_LOGITS), rejector.scores(rows, NO_LOGITS), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    assert restored.own_cut(None) == rejector.own_cut(None)
+
+
+def test_unknown_is_whose_probability_of_inclusion_is_below_delta():
+    rows, y, centres = blobs(spread=0.7)
+    rejector = fitted(rows, y)
+    far = np.random.default_rng(5).normal(size=(100, 10)) * 6
+    X = np.concatenate([centres, (centres[:-1] + centres[1:]) / 2, far])
+    scores = rejector.scores(X, NO_LOGITS)
+    inclusion = rejector.weibull.probability(scores.known)
+    cut = rejector.own_cut(scores)
+    np.testing.assert_array_equal(scores.known < cut, inclusion < rejector.threshold)
+    assert (scores.known[:6] >= cut).all()
+    assert (scores.known[6:11] < cut).all()
+    assert (scores.known[11:] < cut).mean() > 0.9
+
+
+def test_delta_serves_classes_that_were_hidden():
+    """Learn eight of twelve classes: new samples of them are known, all others are not."""
+    rows, y, _ = blobs(12, per_class=30, spread=0.7)
+    seen = y < 8
+    new = np.arange(len(y)) >= len(y) // 2
+    rejector = fitted(rows[seen & ~new], y[seen & ~new])
+    known = rejector.scores(rows, NO_LOGITS).known
+    cut = rejector.own_cut(None)
+    assert (known[~seen] < cut).mean() > 0.9
+    assert (known[seen & new] >= cut).mean() > 0.9
+
+
+def test_two_classes_have_the_default_delta_and_no_held_out_scores():
+    rows, y, _ = blobs(2)
+    rejector = fitted(rows, y)
+    assert rejector.threshold == pytest.approx(DEFAULT_THRESHOLD)
+    assert np.isnan(rejector.scores(rows, NO_LOGITS).held_out).all()
+
+
+def test_the_scale_of_the_features_does_not_matter():
+    rows, y, _ = blobs()
+    one, other = fitted(rows, y), fitted(rows * 1000, y)
+    assert one.threshold == pytest.approx(other.threshold, rel=1e-3)
+    np.testing.assert_allclose(
+        one.scores(rows, NO_LOGITS).known, other.scores(rows * 1000, NO_LOGITS).known, rtol=1e-3
+    )
+
+
+def test_a_large_source_is_thinned_out(monkeypatch):
+    rows, y, _ = blobs(per_class=60)
+    monkeypatch.setattr(osvm, "TRAINING_ROWS", 120)
+    rejector = fitted(rows, y)
+    assert len(rejector.rows) <= 120
+    assert (rejector.scores(rows, NO_LOGITS).nearest == y).mean() > 0.95

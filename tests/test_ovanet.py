@@ -1,0 +1,163 @@
+"""OVANet: the hardest negative, the entropy of the open classifiers, the boundary at one half.
+
+What it has in common with all methods is tested in test_estimator*.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from network_helpers import closed_set_accuracy, random_batch, shifted_task
+from opensetda import InputError
+from opensetda.baselines.ovanet import OVANet, OVANetNetwork, one_vs_all_loss, open_set_entropy
+
+# Intervals of the share are not looked at here, and cost more than the method.
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+SMALL = {"iterations": 120, "batch_size": 32, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def shifted():
+    return shifted_task()
+
+
+@pytest.fixture(scope="module")
+def fitted(shifted, few_resamples):
+    return OVANet(**SMALL).fit(shifted.X, shifted.y, shifted.domain)
+
+
+def logits(probabilities):
+    """One-vs-all logits with these probabilities."""
+    p = torch.tensor(probabilities, dtype=torch.float64)
+    return torch.log(p / (1 - p))
+
+
+# The losses -------------------------------------------------------------------------------
+
+
+def test_the_one_vs_all_loss_by_hand():
+    """Of the wrong classifiers only the one that is nearest to yes counts."""
+    outputs = logits([[0.8, 0.1, 0.4], [0.3, 0.5, 0.2]])
+    first = -math.log(0.8) - math.log(1 - 0.4)
+    second = -math.log(0.5) - math.log(1 - 0.3)
+    loss = one_vs_all_loss(outputs, torch.tensor([0, 1]))
+    assert loss.item() == pytest.approx((first + second) / 2)
+
+
+def test_easy_negatives_are_not_trained():
+    outputs = logits([[0.8, 0.1, 0.4]]).requires_grad_()
+    one_vs_all_loss(outputs, torch.tensor([0])).backward()
+    # The gradient of -log p is p - 1, that of -log(1 - p) is p.
+    torch.testing.assert_close(outputs.grad[0], torch.tensor([-0.2, 0.0, 0.4]).double())
+
+
+def test_the_entropy_by_hand():
+    """Averaged over all classifiers, the right one or not."""
+
+    def entropy(p):
+        return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+    loss = open_set_entropy(logits([[0.8, 0.1], [0.5, 0.3]]))
+    expected = (entropy(0.8) + entropy(0.1) + entropy(0.5) + entropy(0.3)) / 4
+    assert loss.item() == pytest.approx(expected)
+
+
+def test_the_entropy_moves_outputs_away_from_one_half():
+    outputs = logits([[0.6, 0.4]]).requires_grad_()
+    open_set_entropy(outputs).backward()
+    inside, outside = outputs.grad[0]
+    assert inside < 0 < outside
+
+
+def test_logits_far_apart_cost_no_infinity():
+    outputs = torch.tensor([[-200.0, 200.0]])
+    assert one_vs_all_loss(outputs, torch.tensor([0])).item() == pytest.approx(400)
+    assert open_set_entropy(outputs).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_the_losses_of_a_batch_and_their_weights():
+    torch.manual_seed(0)
+    network = OVANetNetwork(6, 3, adapts=True, entropy_weight=0.1)
+    torch.nn.init.normal_(network.closed.weight)
+    torch.nn.init.normal_(network.one_vs_all.weight)
+    batch = random_batch(6, 3)
+    closed, open_outputs = network(batch.source)
+    source = network.source_losses(batch)
+    expected = torch.nn.functional.cross_entropy(closed, batch.labels)
+    assert source["class"].item() == pytest.approx(expected.item())
+    assert source["one_vs_all"].item() == one_vs_all_loss(open_outputs, batch.labels).item()
+    target = network.target_losses(batch)["open_set_entropy"].item()
+    assert target == pytest.approx(0.1 * open_set_entropy(network(batch.target)[1]).item())
+
+
+# A problem with a known answer ------------------------------------------------------------
+
+
+def test_classes_and_unknowns_are_found(fitted, shifted):
+    """One class of four is unknown, and nobody told how many."""
+    assert (fitted.transduction_ == shifted.truth).mean() > 0.87
+    assert fitted.rejection_threshold_ == 0
+    assert fitted.openness_ == np.mean(fitted.transduction_ == "unknown")
+
+
+def test_the_nearest_classs_own_classifier_decides(fitted, shifted):
+    with torch.no_grad():
+        closed, open_outputs = fitted._network(fitted._aligned(shifted.target))
+    nearest = closed.argmax(dim=1).numpy()
+    known = open_outputs.numpy()[np.arange(len(nearest)), nearest]
+    expected = np.where(known < 0, "unknown", fitted.classes_[nearest])
+    np.testing.assert_array_equal(fitted.predict(shifted.target), expected)
+    # Not the largest of the open outputs: the closed-set classifier names the class.
+    np.testing.assert_allclose(fitted.transduction_scores_, known, atol=1e-9)
+
+
+def test_a_share_that_is_told_replaces_the_boundary(shifted):
+    told = OVANet(openness=0.5, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
+    assert (told.transduction_ == "unknown").sum() == len(shifted.target) / 2
+    assert told.rejection_threshold_ != 0
+
+
+def test_the_entropy_makes_the_open_classifiers_surer_of_targets(fitted, shifted):
+    without = OVANet(entropy_weight=0.0, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
+    entropies = []
+    for classifier in (fitted, without):
+        with torch.no_grad():
+            outputs = classifier._network(classifier._aligned(shifted.target))[1]
+        entropies.append(open_set_entropy(outputs).item())
+    assert entropies[0] < entropies[1]
+
+
+# The contract -----------------------------------------------------------------------------
+
+
+def test_without_a_target_it_is_a_closed_set_classifier():
+    assert closed_set_accuracy(OVANet(**SMALL)) > 0.95
+
+
+def test_a_saved_one_says_the_same_to_the_bit(fitted, shifted):
+    values, arrays = fitted.get_state()
+    restored = OVANet.from_state(json.loads(json.dumps(values)), arrays)
+    np.testing.assert_array_equal(
+        restored.predict_proba(shifted.target), fitted.predict_proba(shifted.target)
+    )
+
+
+def test_rows_in_another_order_get_the_same_answers(fitted, shifted):
+    order = np.random.default_rng(3).permutation(len(shifted.X))
+    moved = OVANet(**SMALL).fit(shifted.X[order], shifted.y[order], shifted.domain[order])
+    place = np.flatnonzero(shifted.domain < 0)
+    back = {row: number for number, row in enumerate(order[shifted.domain[order] < 0])}
+    same = moved.transduction_scores_[[back[row] for row in place]]
+    np.testing.assert_array_equal(same, fitted.transduction_scores_)
+
+
+@pytest.mark.parametrize("setting", ["iterations", "batch_size", "rate"])
+def test_impossible_settings_are_named(shifted, setting):
+    with pytest.raises(InputError, match=setting):
+        OVANet(**{setting: 0}).fit(shifted.X, shifted.y, shifted.domain)

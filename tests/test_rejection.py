@@ -1,0 +1,296 @@
+"""Rejectors: what they have in common, and with the methods they are combined with."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from estimator_helpers import alone_and_in_company, same_answers
+from opensetda import InputError, SourceOnly
+from opensetda.base import Scores
+from opensetda.baselines.ati import ATI
+from opensetda.mixtures import ScoreHistogram, fit_mixture
+from opensetda.rejection import REJECTORS, make_rejector
+from opensetda.rejection.distances import first_of_every_class, products, squared_distances
+from opensetda.rejection.hiding import Round, best_threshold, hidings
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+COMBINATIONS = [(method, name) for method in (SourceOnly, ATI) for name in REJECTORS]
+
+
+@pytest.fixture(
+    params=COMBINATIONS, ids=[f"{method.__name__}+{name}" for method, name in COMBINATIONS]
+)
+def combination(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def fitted_combinations(task, few_resamples):
+    """Every combination, fitted without being told a share."""
+    return {
+        (method, name): method(rejector=name).fit(task.X, task.y, task.domain)
+        for method, name in COMBINATIONS
+    }
+
+
+@pytest.fixture
+def fitted_one(fitted_combinations, combination):
+    return fitted_combinations[combination]
+
+
+# The defaults are in tests/test_estimator.py.
+@parametrize_with_checks(
+    [
+        SourceOnly(rejector="mixture"),
+        SourceOnly(rejector="osnn"),
+        SourceOnly(rejector="osvm"),
+        ATI(rejector="quantile"),
+        ATI(rejector="osnn"),
+    ]
+)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+def test_a_rejector_that_does_not_exist(task):
+    with pytest.raises(InputError, match="rejector='osmv' does not exist; choose one of quantile"):
+        SourceOnly(rejector="osmv").fit(task.X, task.y, task.domain)
+    with pytest.raises(InputError, match="mixture, osnn, osvm"):
+        make_rejector("")
+
+
+# With a method ----------------------------------------------------------------------------
+
+
+def test_a_share_that_is_told_is_rejected(combination, task):
+    method, name = combination
+    classifier = method(openness=0.25, rejector=name).fit(task.X, task.y, task.domain)
+    assert (classifier.transduction_ == "unknown").sum() == 18
+    assert classifier.openness_ == 0.25
+
+
+def test_not_told_the_rejectors_boundary_is_used(fitted_one, combination):
+    scores, unknown = fitted_one.transduction_scores_, fitted_one.transduction_ == "unknown"
+    cut = fitted_one.rejector_.own_cut(
+        Scores(np.zeros((len(scores), 4)), scores, np.full(len(scores), np.nan))
+    )
+    if combination[1] == "quantile":
+        assert cut is None
+    elif combination[1] != "mixture":  # whose boundary needs held-out scores
+        assert fitted_one.rejection_threshold_ == cut
+    np.testing.assert_array_equal(scores < fitted_one.rejection_threshold_, unknown)
+    assert fitted_one.openness_ == pytest.approx(unknown.mean(), abs=0.01)
+
+
+def test_a_saved_combination_predicts_the_same_bits(fitted_one, task):
+    state, arrays = fitted_one.get_state()
+    state = json.loads(json.dumps(state, allow_nan=False))
+    assert not any(array.dtype == object for array in arrays.values())
+    restored = type(fitted_one).from_state(state, {k: a.copy() for k, a in arrays.items()})
+    np.testing.assert_array_equal(restored.predict(task.X), fitted_one.predict(task.X))
+    np.testing.assert_array_equal(restored.predict_proba(task.X), fitted_one.predict_proba(task.X))
+
+
+def test_a_state_that_lacks_something_is_refused(fitted_one):
+    state, arrays = fitted_one.get_state()
+    for missing in arrays:
+        if missing == "map":  # of interest to people only
+            continue
+        rest = {name: array for name, array in arrays.items() if name != missing}
+        with pytest.raises(InputError, match="is missing; fit again"):
+            type(fitted_one).from_state(state, rest)
+
+
+def test_a_sample_alone_gets_the_answer_it_gets_in_company_to_the_bit(fitted_one, task):
+    together, alone, in_sevens = alone_and_in_company(fitted_one, task.X[30:110])
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(together, in_sevens)
+
+
+def test_permuting_the_rows_permutes_the_answer(fitted_one, combination, task):
+    method, name = combination
+    order = np.random.default_rng(3).permutation(len(task.X))
+    shuffled = method(rejector=name).fit(task.X[order], task.y[order], task.domain[order])
+    place = np.full(len(task.X), -1)
+    place[task.domain < 0] = np.arange(len(task.target))
+    mine = place[order][task.domain[order] < 0]
+    np.testing.assert_array_equal(shuffled.transduction_, fitted_one.transduction_[mine])
+    np.testing.assert_array_equal(
+        shuffled.transduction_proba_, fitted_one.transduction_proba_[mine]
+    )
+    np.testing.assert_array_equal(shuffled.predict_proba(task.X), fitted_one.predict_proba(task.X))
+
+
+def test_labels_of_targets_are_never_looked_at(fitted_one, combination, task):
+    method, name = combination
+    y = task.y.astype(object)
+    y[task.domain < 0] = task.truth
+    same_answers(
+        method(rejector=name).fit(task.X, y, task.domain),
+        fitted_one,
+        task.X,
+    )
+
+
+def test_fitting_again_without_targets_is_closed_set(combination, task):
+    method, name = combination
+    classifier = method(rejector=name).fit(task.X, task.y, task.domain)
+    classifier.fit(task.source, task.labels)
+    assert not hasattr(classifier, "transduction_")
+    assert (classifier.predict(task.source) == task.labels).mean() > 0.95
+    assert classifier.predict_proba(task.source).shape[1] == 4
+
+
+@pytest.mark.parametrize(
+    "case", ["two-classes", "one-sample-a-class", "same-rows", "constant", "one-feature"]
+)
+def test_corners(combination, task, case):
+    """Nothing breaks, whatever the answer is worth."""
+    method, name = combination
+    X, y, domain = task.X.astype(np.float64), task.y.copy(), task.domain
+    if case == "two-classes":
+        keep = ~np.isin(y, ["cat", "dog"])
+        X, y, domain = X[keep], y[keep], domain[keep]
+    elif case == "one-sample-a-class":
+        _, first = np.unique(y, return_index=True)
+        keep = np.isin(np.arange(len(y)), first) | (domain < 0) | (y == "ant")
+        X, y, domain = X[keep], y[keep], domain[keep]
+    elif case == "same-rows":
+        X[:] = X[np.unique(y, return_inverse=True)[1]]
+    elif case == "constant":
+        X[:] = 1.0
+    else:
+        X = X[:, :1]
+    classifier = method(rejector=name).fit(X, y, domain)
+    assert np.isfinite(classifier.transduction_proba_).all()
+    np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1)
+    restored = method.from_state(*classifier.get_state())
+    np.testing.assert_array_equal(restored.predict(X), classifier.predict(X))
+
+
+# Quantile and mixture ---------------------------------------------------------------------
+
+
+def test_quantile_is_the_largest_softmax():
+    logits = np.random.default_rng(0).normal(size=(50, 5)) * 3
+    scores = make_rejector("quantile").scores(np.zeros((50, 2)), logits)
+    np.testing.assert_allclose(scores.known, softmax(logits, axis=1).max(axis=1), rtol=1e-14)
+    np.testing.assert_array_equal(scores.nearest, logits.argmax(axis=1))
+    without = np.sort(logits, axis=1)[:, :-1]
+    np.testing.assert_allclose(scores.held_out, softmax(without, axis=1).max(axis=1), rtol=1e-12)
+
+
+def mixture_scores(n_unknown, n_known, seed=0):
+    rng = np.random.default_rng(seed)
+    known = np.r_[rng.normal(0.3, 0.06, n_unknown), rng.normal(0.8, 0.06, n_known)]
+    held_out = rng.normal(0.3, 0.06, len(known))
+    return Scores(rng.normal(size=(len(known), 3)), known, held_out)
+
+
+@pytest.mark.parametrize(("n_unknown", "n_known"), [(300, 300), (100, 500)])
+def test_the_mixture_cuts_where_both_are_equally_likely(n_unknown, n_known):
+    scores = mixture_scores(n_unknown, n_known)
+    cut = make_rejector("mixture").own_cut(scores)
+    assert ((scores.known < cut) == (np.arange(len(scores.known)) < n_unknown)).mean() > 0.99
+    mixture = fit_mixture(ScoreHistogram.of(scores.known, scores.held_out, scores.nearest))
+    unknown = mixture.falling_posterior(scores.known)
+    assert (unknown[scores.known < cut] > 0.5).all()
+    assert (unknown[scores.known >= cut] <= 0.5).all()
+
+
+def test_the_mixture_rejects_nobody_where_nobody_is_unknown():
+    assert make_rejector("mixture").own_cut(mixture_scores(0, 500)) == -np.inf
+
+
+# A threshold from hidden classes ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [3, 4, 5, 10, 25, 65])
+def test_every_class_is_hidden_and_seen(n_classes):
+    rounds = np.array(hidings(n_classes))
+    assert ((~rounds).sum(axis=1) >= 2).all()
+    assert (rounds.sum(axis=1) == min(n_classes // 2, n_classes - 2)).all()
+    assert (rounds.sum(axis=0) >= 1).all()
+    assert ((~rounds).sum(axis=0) >= 1).all()
+    assert len(rounds) <= 10
+
+
+def test_of_two_classes_none_is_hidden():
+    assert hidings(2) == []
+    assert best_threshold([], 0.7) == 0.7
+
+
+def test_the_threshold_by_hand():
+    known = np.array([0.1, 0.2, 0.5, 0.55, 0.6, 0.9, 1.0])
+    hidden = np.array([True, True, False, False, True, False, False])
+    # At 0.35: all knowns kept, two of three rejected. At 0.75: half of them kept, all rejected.
+    assert best_threshold([Round(known, hidden, ~hidden)], 9.0) == pytest.approx(0.35)
+    # The knowns at 0.5 and 0.55 get a wrong class anyway: nothing is lost by rejecting them.
+    correct = ~hidden & (known > 0.55)
+    assert best_threshold([Round(known, hidden, correct)], 9.0) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_threshold_is_the_best_of_all(seed):
+    rng = np.random.default_rng(seed)
+    rounds = [
+        Round(rng.normal(size=n).round(1), rng.random(n) < 0.4, rng.random(n) < 0.8)
+        for n in (20, 35)
+    ]
+
+    def normalised_accuracy(threshold):
+        values = []
+        for known, hidden, correct in rounds:
+            accepted = known >= threshold
+            values.append((accepted & correct)[~hidden].mean() / 2 + (~accepted)[hidden].mean() / 2)
+        return np.mean(values)
+
+    chosen = best_threshold(rounds, 0.0)
+    inner = [
+        t for t in np.arange(-3, 3, 0.05) if len({True, False} & set(rounds[0].known >= t)) > 1
+    ]
+    assert normalised_accuracy(chosen) >= max(map(normalised_accuracy, inner)) - 1e-12
+
+
+def test_rounds_with_one_kind_of_sample_say_nothing():
+    known, nobody = np.array([0.1, 0.2]), np.zeros(2, dtype=bool)
+    assert best_threshold([Round(known, nobody, ~nobody)], 0.7) == 0.7
+    assert best_threshold([Round(known, ~nobody, nobody)], 0.7) == 0.7
+
+
+# Distances --------------------------------------------------------------------------------
+
+
+def test_distances_are_those_of_the_definition_and_zero_between_twins():
+    rng = np.random.default_rng(0)
+    rows, others = rng.normal(size=(7, 300)), rng.normal(size=(9, 300))
+    others[3] = rows[2]
+    squared = squared_distances(rows, others)
+    np.testing.assert_allclose(squared, ((rows[:, None] - others) ** 2).sum(axis=2), atol=1e-10)
+    assert squared[2, 3] == 0
+
+
+def test_few_products_are_the_same_bits_at_any_place():
+    """Of BLAS they are not: on some machines the last four of 64 rows are rounded otherwise."""
+    rng = np.random.default_rng(0)
+    rows, others = rng.normal(size=(64, 64)), rng.normal(size=(347, 64))
+    together = products(rows, others)
+    np.testing.assert_allclose(together, rows @ others.T, atol=1e-12)
+    for place in range(64):
+        alone = np.zeros_like(rows)
+        alone[0] = rows[place]
+        np.testing.assert_array_equal(products(alone, others)[0], together[place])
+    assert products(np.zeros((0, 64)), others).shape == (0, 347)
+
+
+def test_the_first_rows_of_every_class():
+    y = np.array([0, 1, 0, 0, 2, 0, 1, 0])
+    np.testing.assert_array_equal(first_of_every_class(y, 3, 8), np.arange(8))
+    np.testing.assert_array_equal(first_of_every_class(y, 3, 6), [0, 1, 2, 4, 6])
+    np.testing.assert_array_equal(first_of_every_class(y, 3, 1), [0, 1, 4])

@@ -1,0 +1,143 @@
+"""UniOT: marginals of its plans, filling, and later samples by the plan of the targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+
+from network_helpers import closed_set_accuracy, shifted_task
+from opensetda import UniOT
+from opensetda.baselines._transport import balanced_transport, plan_rows, unbalanced_transport
+from opensetda.baselines.uniot import ENTROPY, MARGINALS, UniOTNetwork, plan_statistics
+
+SMALL = {"iterations": 40, "batch_size": 32, "random_state": 0}
+
+
+@pytest.fixture
+def similarity():
+    return np.random.default_rng(0).uniform(-1, 1, size=(30, 4))
+
+
+def test_the_balanced_plan_has_both_marginals(similarity):
+    plan = balanced_transport(similarity, entropy=0.05, iterations=200)
+    np.testing.assert_allclose(plan.sum(axis=1), 1 / 30, rtol=1e-9)
+    np.testing.assert_allclose(plan.sum(axis=0), 1 / 4, rtol=1e-6)
+
+
+def test_with_little_entropy_it_is_the_best_of_all_plans(similarity):
+    """The linear program of transport, solved by scipy."""
+    small = similarity[:8]
+    rows = np.kron(np.eye(8), np.ones(4))
+    columns = np.kron(np.ones(8), np.eye(4))
+    best = linprog(
+        -small.ravel(),
+        A_eq=np.concatenate([rows, columns]),
+        b_eq=np.concatenate([np.full(8, 1 / 8), np.full(4, 1 / 4)]),
+    )
+    plan = balanced_transport(small, entropy=0.002, iterations=3000)
+    assert (plan * small).sum() == pytest.approx(-best.fun, abs=2e-3)
+
+
+def test_the_unbalanced_plan_is_a_maximum(similarity):
+    """No small change of the plan raises what it maximises."""
+    mass = np.array([0.4, 0.3, 0.2, 0.1])
+
+    def objective(plan):
+        rows, columns = plan.sum(axis=1), plan.sum(axis=0)
+
+        def kl(p, q):
+            return (p * np.log(p / q) - p + q).sum()
+
+        entropy = -(plan * (np.log(plan) - 1)).sum()
+        value = (similarity * plan).sum() + ENTROPY * entropy
+        return value - MARGINALS * (kl(rows, 1 / len(plan)) + kl(columns, mass))
+
+    solution = unbalanced_transport(similarity, mass, ENTROPY, MARGINALS, tolerance=1e-12)
+    best = objective(solution.plan)
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        changed = solution.plan * np.exp(rng.normal(0, 0.01, solution.plan.shape))
+        assert objective(changed) < best
+
+
+def test_its_marginals_are_relaxed_and_follow_what_is_near():
+    """Half of the rows are at the first class, half are far from all: those get less mass."""
+    similarity = np.repeat([[0.9, 0.0], [0.1, 0.1]], 10, axis=0)
+    plan = unbalanced_transport(similarity, np.array([0.5, 0.5]), ENTROPY, MARGINALS).plan
+    shares = plan.sum(axis=1) / plan.sum()
+    assert shares[0] > 1 / 20 > shares[-1]
+    assert plan.sum() != pytest.approx(1, abs=0.01)
+    weights, mass, labels = plan_statistics(plan)
+    assert (weights[:10] > 1).all()
+    assert (weights[10:] < 1).all()
+    assert labels[0] == 0
+    assert mass.sum() == pytest.approx(1)
+
+
+def test_a_row_of_the_plan_needs_the_potential_only(similarity):
+    mass = np.full(4, 0.25)
+    solution = unbalanced_transport(similarity, mass, ENTROPY, MARGINALS)
+    alone = plan_rows(similarity[7:8], solution.potential, 30, ENTROPY, MARGINALS)
+    np.testing.assert_allclose(alone, solution.plan[7:8], rtol=1e-12)
+
+
+def test_a_good_start_ends_at_the_same_plan(similarity):
+    mass = np.full(4, 0.25)
+    cold = unbalanced_transport(similarity, mass, ENTROPY, MARGINALS, tolerance=1e-12)
+    warm = unbalanced_transport(
+        similarity, mass, ENTROPY, MARGINALS, cold.potential, tolerance=1e-12
+    )
+    np.testing.assert_allclose(warm.plan, cold.plan, rtol=1e-9)
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    network = UniOTNetwork(4, 2, True, weight=0.1, groups=3, memory=8, filling=0.5)
+    with torch.no_grad():
+        network.classes.copy_(torch.eye(2, 4))
+    return network
+
+
+def test_filling_makes_near_and_far_equally_many(network):
+    """The first class has what is near; what is far points elsewhere."""
+    near, far = np.eye(1, 4), np.eye(4)[3:]
+    for n_near, n_far in ((6, 2), (2, 6), (4, 4)):
+        z = np.repeat([near[0], far[0]], [n_near, n_far], axis=0)
+        classes = np.eye(2, 4)
+        similarity = z @ classes.T
+        filled = network.fill(z, similarity)
+        assert len(filled) == abs(n_near - n_far)
+        if n_near > n_far:
+            # Half way to the class that it is farthest from: the cosine is below that of near ones.
+            assert (filled.max(axis=1) < 0.99).all()
+        elif n_far > n_near:
+            np.testing.assert_allclose(filled, np.repeat([[1.0, 0.0]], len(filled), axis=0))
+
+
+def test_unknowns_far_from_all_classes_are_found():
+    task = shifted_task()
+    fitted = UniOT(**SMALL).fit(task.X, task.y, task.domain)
+    assert np.mean(fitted.transduction_ == task.truth) > 0.9
+    np.testing.assert_array_equal(fitted.predict(task.target), fitted.transduction_)
+
+
+def test_it_comes_back_to_the_bit():
+    task = shifted_task()
+    fitted = UniOT(**SMALL).fit(task.X, task.y, task.domain)
+    again = UniOT.from_state(*fitted.get_state())
+    np.testing.assert_array_equal(
+        again.predict_proba(task.target), fitted.predict_proba(task.target)
+    )
+
+
+def test_a_memory_of_few_targets_and_more_groups_than_targets():
+    task = shifted_task(per_class=4)
+    fitted = UniOT(openness=0.25, groups=40, **SMALL).fit(task.X, task.y, task.domain)
+    assert len(fitted.transduction_) == 16
+
+
+def test_without_a_target_it_is_a_classifier():
+    assert closed_set_accuracy(UniOT(**SMALL)) > 0.95
