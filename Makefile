@@ -23,8 +23,12 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n logical --cov --cov-report=term
 
 bench: $(STAMP)
+	$(BIN)/python benchmarks/rivals.py --write
+	$(BIN)/python benchmarks/published_ours.py
+	$(BIN)/python benchmarks/published.py
 	$(BIN)/python benchmarks/office31.py --ablations
 	$(BIN)/python benchmarks/openness.py
+	$(BIN)/python benchmarks/analyses.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/images.py

@@ -209,7 +209,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if it differs")
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--results", type=Path, default=FOLDER / "results")
+    parser.add_argument("--results", type=Path, default=FOLDER / "figures")
     return parser.parse_args(arguments)
 
 

@@ -33,7 +33,7 @@ from published_figures import (
     read_rows,
 )
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parent / "figures"
 METRICS = ("hos", "os_star", "unk")
 COLUMNS = ("backbone", "openness", "method", "task", *METRICS)
 CALTECH = (

@@ -27,7 +27,8 @@ from published import fill
 FOLDER = Path(__file__).resolve().parent
 FIGURES = FOLDER / "figures"
 RESULTS = FOLDER / "results"
-PAGES = {FOLDER.parent / "README.md": "rivals", FOLDER.parent / "docs" / "rivals.md": None}
+README = FOLDER.parent / "README.md"
+PAGE = FOLDER.parent / "docs" / "rivals.md"
 METRICS = ("hos", "os", "os_star", "unk", "all", "auroc", "seconds", "memory_mb")
 COLUMNS = ("backbone", "openness", "method", "task", *METRICS, "deviation")
 TITLES = {"efficientnet-lite0": "EfficientNet-Lite0", "resnet50": "ResNet-50"}
@@ -50,7 +51,8 @@ def main() -> None:
     for line in bars(rows):
         print(line)
     if options.write:
-        write_pages(rows)
+        for page, text in filled_pages(rows).items():
+            page.write_text(text, encoding="utf-8")
 
 
 def _run(backbone: str, options: argparse.Namespace) -> None:
@@ -163,19 +165,18 @@ def bars(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def write_pages(rows: Sequence[Row]) -> None:
-    """Put the tables between their markers."""
-    readme, page = PAGES
-    _rewrite(readme, {"rivals": overview(rows)})
+def filled_pages(rows: Sequence[Row]) -> dict[Path, str]:
+    """Return the pages with the tables between their markers."""
     tables: dict[str, str | None] = {"rivals": overview(rows)}
-    for backbone in BACKBONES:
-        for openness in TOLD:
-            tables[f"{backbone}-{openness}"] = task_table(rows, backbone, openness)
-    _rewrite(page, tables)
-
-
-def _rewrite(page: Path, tables: dict[str, str | None]) -> None:
-    page.write_text(fill(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    of_tasks = {
+        f"{backbone}-{openness}": task_table(rows, backbone, openness)
+        for backbone in BACKBONES
+        for openness in TOLD
+    }
+    return {
+        README: fill(README.read_text(encoding="utf-8"), tables),
+        PAGE: fill(PAGE.read_text(encoding="utf-8"), {**tables, **of_tasks}),
+    }
 
 
 def overview(rows: Sequence[Row]) -> str:

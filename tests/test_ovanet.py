@@ -99,11 +99,40 @@ def test_the_losses_of_a_batch_and_their_weights():
 # A problem with a known answer ------------------------------------------------------------
 
 
-def test_classes_and_unknowns_are_found(fitted, shifted):
-    """One class of four is unknown, and nobody told how many."""
-    assert (fitted.transduction_ == shifted.truth).mean() > 0.87
-    assert fitted.rejection_threshold_ == 0
-    assert fitted.openness_ == np.mean(fitted.transduction_ == "unknown")
+def task_of_many_classes(known=8, classes=12, per_class=10, width=20):
+    """Eight known classes and four unknown, all equally far from each other."""
+    rng = np.random.default_rng(0)
+    centres = 6 * np.eye(classes, width)
+    source_class = np.repeat(np.arange(known), per_class)
+    target_class = rng.permutation(np.repeat(np.arange(classes), per_class))
+    rows = centres[np.concatenate([source_class, target_class])]
+    X = (rows + rng.normal(size=rows.shape)).astype(np.float32)
+    domain = np.repeat([0, -1], [len(source_class), len(target_class)])
+    X[domain < 0, -1] += 2
+    y = np.concatenate([source_class, np.full(len(target_class), -1)])
+    return X, y, domain, np.where(target_class < known, target_class, 99)
+
+
+def test_classes_and_unknowns_are_found():
+    """A class's nearest other class is as far as an unknown one: the boundary lies between."""
+    X, y, domain, truth = task_of_many_classes()
+    found = OVANet(unknown_label=99, **SMALL).fit(X, y, domain)
+    assert (found.transduction_ == truth).mean() > 0.9
+    assert found.rejection_threshold_ == 0
+    assert found.openness_ == np.mean(found.transduction_ == 99)
+
+
+def test_three_classes_far_apart_have_no_boundary_near_them(fitted, shifted):
+    """What the method cannot do: no source sample says how near an unknown one may come.
+
+    The order is right all the same, and with the share told so is the answer.
+    """
+    assert (fitted.transduction_ == "unknown").mean() < 0.1
+    unknown = shifted.truth == "unknown"
+    scores = fitted.transduction_scores_
+    assert np.median(scores[unknown]) < scores[~unknown].min()
+    told = OVANet(openness=0.25, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
+    assert (told.transduction_ == shifted.truth).mean() > 0.9
 
 
 def test_the_nearest_classs_own_classifier_decides(fitted, shifted):

@@ -9,11 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from opensetda.base import Scores
-from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
+from opensetda.baselines._network import (
+    Batch,
+    NetworkBaseline,
+    RivalNetwork,
+    momentum_optimiser,
+    numpy_scores,
+)
 from opensetda.pgl.graph import zero_linear
 from opensetda.pgl.inputs import TrainableImages
 from opensetda.pgl.settings import OptimiserSettings
-from opensetda.pgl.trainer import make_optimiser
 from opensetda.progress import ProgressListener
 
 
@@ -154,13 +159,7 @@ class OVANet(NetworkBaseline):
     def _make_optimiser(
         self, network: RivalNetwork, rates: OptimiserSettings, backbone: list[nn.Parameter]
     ) -> torch.optim.Optimizer:
-        groups = make_optimiser(network, rates, backbone).param_groups
-        return torch.optim.SGD(
-            [{key: group[key] for key in ("params", "lr", "name")} for group in groups],
-            momentum=0.9,
-            nesterov=True,
-            weight_decay=rates.weight_decay,
-        )
+        return momentum_optimiser(network, rates, backbone)
 
     def _network_scores(self, network: OVANetNetwork, x: Tensor) -> Scores:
         closed, one_vs_all = network(x)
