@@ -219,8 +219,9 @@ class UniOT(NetworkBaseline):
 
     with both marginals relaxed: what is near no class gets little mass. With Q scaled to sum
     one, target i is near a class if :math:`n \max_c Q_{ic} > 1`, more than its share. Near targets
-    are trained with their class (common class detection, :math:`L_{CCD}`). All targets are grouped by a balanced transport to K prototypes of their own
-    (private class discovery, :math:`L_{PCD}`, `UniOTNetwork.group_loss`). The loss is
+    are trained with their class (common class detection, :math:`L_{CCD}`). All targets are grouped
+    by a balanced transport to K prototypes of their own (private class discovery,
+    :math:`L_{PCD}`, `UniOTNetwork.group_loss`). The loss is
 
     .. math:: L = L_{cls} + \lambda (L_{CCD} + L_{PCD}).
 
