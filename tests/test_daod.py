@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from network_helpers import closed_set_accuracy, shifted_task
 from opensetda import InputError
@@ -22,11 +21,6 @@ from opensetda.baselines.daod import (
 
 # Intervals of the share are not looked at here, and cost more than the method.
 pytestmark = pytest.mark.usefixtures("few_resamples")
-
-
-@parametrize_with_checks([DAOD(iterations=3)])
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from conftest import fit_task, make_task
 from opensetda import InputError
@@ -21,11 +20,6 @@ from opensetda.rows import Rows
 
 # Intervals of the share are not looked at here, and cost more than the method.
 pytestmark = pytest.mark.usefixtures("few_resamples")
-
-
-@parametrize_with_checks([OSLPP(steps=3)])
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

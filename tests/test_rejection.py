@@ -50,8 +50,6 @@ def fitted_one(fitted_combinations, combination):
         SourceOnly(rejector="mixture"),
         SourceOnly(rejector="osnn"),
         SourceOnly(rejector="osvm"),
-        ATI(rejector="quantile"),
-        ATI(rejector="osnn"),
     ]
 )
 def test_scikit_learns_checks(estimator, check):

@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from network_helpers import closed_set_accuracy, random_batch, shifted_task
 from opensetda import InputError
@@ -29,11 +28,6 @@ from opensetda.pgl.adversary import reversal_strength
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 SMALL = {"iterations": 100, "batch_size": 32, "random_state": 0}
-
-
-@parametrize_with_checks([STA(iterations=40, batch_size=32, random_state=0)])
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")
