@@ -259,7 +259,7 @@ WRONG = {
     "mixed": (["shop", "target.npz"], "shop holds images, but target.npz is a feature table"),
     "mixed-other": (["source.npz", "shop"], "shop holds images, but source.npz is a feature"),
     "finetune-table": (["source.npz", "target.npz", "--finetune"], "--finetune: source.npz is a"),
-    "finetune-method": (["shop", "shop", "--finetune", *MEANS], "only the method pgl trains"),
+    "finetune-method": (["shop", "shop", "--finetune", *MEANS], "has no network; leave it out"),
     "backbone-table": (["source.npz", "target.npz", "--backbone", "resnet50"], "--backbone: "),
     "weights-table": (["source.npz", "target.npz", "--weights", "w.pth"], "--weights: "),
     "size-table": (["source.npz", "target.npz", "--image-size", "64"], "--image-size: "),
