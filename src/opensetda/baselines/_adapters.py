@@ -50,7 +50,7 @@ class AdapterBaseline(NetworkBaseline, RejectingClassifier):
         openness: float | str = "auto",
         rejector: str = "osvm",
         weight: float = 1.0,
-        iterations: int = 500,
+        iterations: int = 200,
         batch_size: int = 64,
         rate: float = 1e-3,
         random_state: Any = None,

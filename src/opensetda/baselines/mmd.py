@@ -36,7 +36,8 @@ class MMD(AdapterBaseline):
     a method for closed sets, here as in the tables of the open-set papers.
 
     Ours: one layer is aligned, as there is one; the kernels weigh the same; :math:`\lambda` grows
-    from 0 as DANN's does.
+    from 0 as DANN's does. The number of iterations was chosen with a look at target labels (Office-31),
+    in the rival's favour: with 500, OSVM's own boundary is 8 points worse.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class MMD(AdapterBaseline):
         Who says what is unknown: "quantile", "mixture", "osnn" or "osvm".
     weight : float, default=1.0
         lambda, at the end of the training.
-    iterations : int, default=500
+    iterations : int, default=200
         Batches of both domains to train on.
     batch_size : int, default=64
         Samples of each domain in a batch.
