@@ -36,8 +36,8 @@ class MMD(AdapterBaseline):
     a method for closed sets, here as in the tables of the open-set papers.
 
     Ours: one layer is aligned, as there is one; the kernels weigh the same; :math:`\lambda` grows
-    from 0 as DANN's does. The number of iterations was chosen with a look at target labels (Office-31),
-    in the rival's favour: with 500, OSVM's own boundary is 8 points worse.
+    from 0 as DANN's does. The number of iterations was chosen with a look at target labels
+    (Office-31), in the rival's favour: with 500, OSVM's own boundary is 8 points worse.
 
     Parameters
     ----------
