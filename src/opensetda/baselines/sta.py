@@ -69,10 +69,9 @@ class STANetwork(RivalNetwork):
 
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of the stage: none, those of step 1, then those of step 2, too."""
-        features = self.features(batch.target)
         if batch.progress < RANKED_FROM:
-            # The targets were looked at for the statistics of the batch normalisation alone.
             return {}
+        features = self.features(batch.target)
         similarity = self.one_against_rest(features).detach().max(dim=1).values
         separation = self.separator(features).squeeze(1)
         losses = {"separation": separation_loss(separation, similarity, self.extremes)}
