@@ -16,6 +16,7 @@ from sklearn.utils.validation import (
     check_array,
     check_consistent_length,
     check_is_fitted,
+    column_or_1d,
     validate_data,
 )
 
@@ -159,7 +160,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         check_finite(X)
         y = np.asarray(y) if not hasattr(y, "iloc") else y.to_numpy()
         if y.ndim == 2 and y.shape[1] == 1:
-            y = _check_column(y)
+            y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
         source_rows, target_rows = split_domains(sample_domain, len(X))
         self.classes_, y_source = self._encode_labels(y[source_rows])
@@ -387,12 +388,6 @@ def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
     if not len(source):
         raise InputError("sample_domain: no source row; mark labelled rows with 0 or more")
     return source, target
-
-
-def _check_column(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    from sklearn.utils.validation import column_or_1d
-
-    return np.asarray(column_or_1d(y, warn=True))
 
 
 def _canonical_source(source: Rows, y: IntArray) -> tuple[Rows, IntArray]:

@@ -15,11 +15,14 @@ from opensetda.cli import console
 from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
 from opensetda.cli.options import (
     OUTPUT_PANEL,
-    TRAINING_PANEL,
+    BenchmarkData,
     Debug,
     Drop,
     FeaturesKey,
+    Jobs,
     LabelColumn,
+    PGLChanges,
+    PGLPreset,
     parse_changes,
 )
 from opensetda.errors import InputError, RunPausedError
@@ -64,15 +67,7 @@ def analyse(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="PATH",
-            help="Folder of feature files, one a domain (amazon.npz, .parquet, .csv), or of image "
-            "folders.",
-        ),
-    ] = None,
+    data: BenchmarkData = None,
     tasks: Annotated[
         list[str] | None,
         typer.Option(
@@ -118,31 +113,9 @@ def analyse(
             rich_help_panel=_CHOICE_PANEL,
         ),
     ] = None,
-    preset: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Settings of pgl, as in fit.", rich_help_panel=TRAINING_PANEL
-        ),
-    ] = "default",
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change a setting of pgl; may be repeated.",
-            rich_help_panel=TRAINING_PANEL,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            metavar="NUMBER",
-            min=1,
-            help="Runs at once, each on one thread.",
-            rich_help_panel=TRAINING_PANEL,
-        ),
-    ] = 2,
+    preset: PGLPreset = "default",
+    changes: PGLChanges = None,
+    jobs: Jobs = 2,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,

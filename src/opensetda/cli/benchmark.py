@@ -22,11 +22,14 @@ from opensetda.cli.image_options import (
 )
 from opensetda.cli.options import (
     OUTPUT_PANEL,
-    TRAINING_PANEL,
+    BenchmarkData,
     Debug,
     Drop,
     FeaturesKey,
+    Jobs,
     LabelColumn,
+    PGLChanges,
+    PGLPreset,
     parse_changes,
 )
 from opensetda.errors import InputError, RunPausedError
@@ -55,15 +58,7 @@ def benchmark(
             "data.",
         ),
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="PATH",
-            help="Folder of feature files, one a domain (amazon.npz, .parquet, .csv), or of image "
-            "folders.",
-        ),
-    ] = None,
+    data: BenchmarkData = None,
     methods: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,31 +104,9 @@ def benchmark(
             rich_help_panel=_GRID_PANEL,
         ),
     ] = None,
-    preset: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Settings of pgl, as in fit.", rich_help_panel=TRAINING_PANEL
-        ),
-    ] = "default",
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change a setting of pgl; may be repeated.",
-            rich_help_panel=TRAINING_PANEL,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            metavar="NUMBER",
-            min=1,
-            help="Runs at once, each on one thread.",
-            rich_help_panel=TRAINING_PANEL,
-        ),
-    ] = 2,
+    preset: PGLPreset = "default",
+    changes: PGLChanges = None,
+    jobs: Jobs = 2,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,

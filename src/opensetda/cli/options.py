@@ -111,3 +111,42 @@ def parse_changes(changes: list[str] | None) -> dict[str, str]:
             raise InputError(f"--set {change}: write NAME=VALUE, for example --set steps=5")
         parsed[name.strip()] = value.strip()
     return parsed
+
+
+BenchmarkData = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="PATH",
+        help="Folder of feature files, one a domain (amazon.npz, .parquet, .csv), or of image "
+        "folders.",
+    ),
+]
+PGLPreset = Annotated[
+    str,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help="Settings of pgl, as in fit.",
+        rich_help_panel=TRAINING_PANEL,
+    ),
+]
+PGLChanges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Change a setting of pgl; may be repeated.",
+        rich_help_panel=TRAINING_PANEL,
+    ),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        metavar="NUMBER",
+        min=1,
+        help="Runs at once, each on one thread.",
+        rich_help_panel=TRAINING_PANEL,
+    ),
+]
