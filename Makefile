@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test bench docs clean
+.PHONY: demo test bench docs screenshots clean
 .DELETE_ON_ERROR:
 
 # torch is pinned by constraints.txt: a newer one would pull gigabytes of CUDA packages.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,skada,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,skada,tensorboard,docs]'
 	touch $@
 
 demo: $(STAMP)
@@ -35,6 +35,10 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
+
+# Wants Chromium (apt install chromium).
+screenshots: $(STAMP)
+	$(BIN)/python docs/make_screenshots.py
 
 clean:
 	rm -rf $(VENV) site osda-demo

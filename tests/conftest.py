@@ -135,6 +135,15 @@ def few_resamples() -> Any:
 
 
 @pytest.fixture
+def quick_maps(monkeypatch):
+    """Maps after a few rounds, for tests that do not look at where the samples are."""
+    from opensetda.report import plane
+
+    for name, rounds in {"_EARLY": 10, "_LATE": 10, "_NEXT": 3}.items():
+        monkeypatch.setattr(plane, name, rounds)
+
+
+@pytest.fixture
 def workplace(tmp_path, monkeypatch):
     """A folder with source.npz, target.npz (both as CSV too) and truth.csv, made current."""
     from cli_helpers import blobs, write_csv

@@ -21,11 +21,11 @@ from opensetda.benchmark.grid import (
     n_finished,
     run_grid,
 )
-from opensetda.benchmark.memory import peak_megabytes, reset_peak
 from opensetda.benchmark.methods import benchmark_methods, make_variants
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.workers import run_all
 from opensetda.errors import InputError
+from opensetda.memory import peak_megabytes, reset_peak
 from opensetda.runs.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

@@ -11,7 +11,7 @@ from cli_helpers import names_in
 from opensetda import ProgressiveClassMeans
 from opensetda.cli.main import main
 from opensetda.progress import ProgressEvent
-from opensetda.runs.folder import BACKBONE, BROKEN, FILES
+from opensetda.runs.folder import BACKBONE, BROKEN, FILES, IMAGES
 
 
 class StandIn(ProgressiveClassMeans):
@@ -27,6 +27,7 @@ class StandIn(ProgressiveClassMeans):
         progress=None,
         images=None,
         checkpoints=None,
+        view=False,
     ):
         super().__init__(openness, 3, unknown_label)
         self.preset = preset
@@ -35,6 +36,7 @@ class StandIn(ProgressiveClassMeans):
         self.progress = progress
         self.images = images
         self.checkpoints = checkpoints
+        self.view = view
 
     def fit(self, X, y, sample_domain=None):
         super().fit(X, y, sample_domain)
@@ -54,7 +56,7 @@ def stand_in(monkeypatch):
     monkeypatch.setitem(methods.METHODS, "pgl", __name__)
 
 
-def test_the_demo_compares_three_methods_and_leaves_a_run(workplace, capsys, stand_in):
+def test_the_demo_compares_three_methods_and_leaves_a_run(workplace, capsys, stand_in, quick_maps):
     assert main(["demo", "--out", "d", "--seed", "3"]) == 0
     out, err = capsys.readouterr()
     assert "2,500 MNIST digits 0-4" in err
@@ -62,7 +64,7 @@ def test_the_demo_compares_three_methods_and_leaves_a_run(workplace, capsys, sta
     for words in ("source only, least sure rejected", "progressive class means", "PGL", "AUROC"):
         assert words in out
     assert str(workplace / "d") in out
-    assert names_in(workplace / "d") == sorted({*FILES} - {BACKBONE, BROKEN})
+    assert names_in(workplace / "d") == sorted({*FILES} - {BACKBONE, BROKEN, IMAGES})
     comparison = json.loads((workplace / "d" / "comparison.json").read_text())
     assert list(comparison) == ["source-only", "class-means", "pgl"]
     metrics = json.loads((workplace / "d" / "metrics.json").read_text())
@@ -89,7 +91,7 @@ def test_the_demo_refuses_a_folder_that_exists_before_it_trains(workplace, capsy
     assert "osda-demo: exists already" in capsys.readouterr().err
 
 
-def test_the_quick_demo_runs(workplace, capsys):
+def test_the_quick_demo_runs(workplace, capsys, quick_maps):
     assert main(["demo", "--quick"]) == 0
     metrics = json.loads((workplace / "osda-demo" / "metrics.json").read_text())
     assert len(metrics["steps"]) == 3

@@ -10,7 +10,6 @@ import pyarrow.parquet
 import pytest
 
 from extraction_helpers import TINY, make_images, make_recipe
-from opensetda.cli.counting import counting_progress
 from opensetda.cli.main import main
 from opensetda.cli.options import check_new_file
 from opensetda.errors import InputError
@@ -186,23 +185,3 @@ def test_names_of_new_files(tmp_path, suffixes, endings):
     check_new_file("--out", path, suffixes, overwrite=True)
     with pytest.raises(InputError, match="exists already"):
         check_new_file("--out", path, suffixes, overwrite=False)
-
-
-def test_progress_without_a_terminal_is_sparse(capsys, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("opensetda.cli.counting.time.monotonic", lambda: clock[0])
-    with counting_progress("features") as tell:
-        for done in range(1, 3601):
-            clock[0] = float(done)
-            tell(done, 3600)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "features: 10/3,600  10 s, about 3590 s left"
-    assert 5 < len(lines) < 25
-
-
-def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    with counting_progress("features") as tell:
-        tell(3, 10)
-    assert "3/10" in capsys.readouterr().err

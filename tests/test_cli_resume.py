@@ -17,7 +17,10 @@ FIT_PGL = (
     *(*FIT[:-2], *OPENNESS),
     *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--checkpoint-every", "0"),
 )
-SAME = ("predictions.parquet", "model.safetensors", "steps.parquet", "estimates.json")
+SAME = (
+    *("predictions.parquet", "model.safetensors", "steps.parquet", "estimates.json"),
+    "view.safetensors",
+)
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,9 @@ def run(tmp_path, classifier, picture):
 def test_a_run_folder_holds_what_the_docs_say(run, classifier):
     there = set(names_in(run.path))
     assert there == set(folder.FILES) - {
-        folder.METRICS, folder.COMPARISON, folder.BACKBONE, folder.BROKEN,
+        # Others write these: demo, evaluate, report; nothing of samples was to be shown.
+        folder.METRICS, folder.COMPARISON, folder.BACKBONE, folder.BROKEN, folder.TRUTH,
+        folder.VIEW, folder.IMAGES, folder.THUMBNAILS, folder.MAP, folder.REPORT,
     }  # fmt: skip
     assert run.history() == classifier.history_
     assert run.settings["classes"] == ["cat", "dog"]
@@ -251,9 +253,11 @@ def test_truth_that_cannot_fit_is_refused(run):
 
 
 def test_an_evaluation_replaces_an_earlier_one(run):
+    assert run.truth() is None
     for value in (1, 2):
-        run.write_metrics({"value": value}, b"png")
+        run.write_metrics({"value": value}, b"png", np.array(["cat", f"mouse {value}"]))
         assert json.loads((run.path / folder.METRICS).read_text()) == {"value": value}
+        assert run.truth().tolist() == ["cat", f"mouse {value}"]
     assert (run.path / folder.CURVES).read_bytes() == b"png"
 
 

@@ -115,6 +115,7 @@ def test_history_has_one_entry_a_step(run):
             "openness_estimate",
             "loss",
             "mean_score",
+            "threshold",
             "changed",
             "seconds",
         }

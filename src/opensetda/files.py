@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from opensetda.errors import InputError
 
 _PARTIAL = ".partial"
+_HASHED_BYTES = 1 << 22
 
 
 @contextmanager
@@ -106,11 +107,19 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def file_record(path: Path) -> dict[str, Any]:
-    """Return what tells one file from another: where it is, its size and its SHA-256."""
+def file_record(path: Path, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
+    """Return what tells one file from another: where it is, its size and its SHA-256.
+
+    `progress` is told of every lot of bytes that has been read.
+    """
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"path": str(path.resolve()), "bytes": path.stat().st_size, "sha256": digest}
+        while chunk := stream.read(_HASHED_BYTES):
+            digest.update(chunk)
+            if progress is not None:
+                progress(len(chunk))
+    size = path.stat().st_size
+    return {"path": str(path.resolve()), "bytes": size, "sha256": digest.hexdigest()}
 
 
 def is_partial(name: str) -> bool:

@@ -61,6 +61,8 @@ class OpennessReport:
         The share that was used at each step.
     warnings : tuple of str
         In words, what a person should look at.
+    own_boundary : bool
+        Whether the share is what the method's own boundary rejects.
     """
 
     share: float
@@ -71,6 +73,21 @@ class OpennessReport:
     estimates: dict[str, ShareEstimate]
     by_step: tuple[float, ...]
     warnings: tuple[str, ...]
+    own_boundary: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Where the share comes from, in words."""
+        each = ", ".join(f"{name} {estimate}" for name, estimate in self.estimates.items())
+        if self.told:
+            main = next(iter(self.estimates.values()))
+            looks = f"look like {main}" if self.found_unknowns else "show no evidence of unknowns"
+            return f"as told; the data {looks}: {each}"
+        if self.own_boundary:
+            return f"what the method's own boundary rejects; estimates: {each}"
+        if not self.found_unknowns:
+            return f"no evidence of unknowns, so nothing is rejected: {each}"
+        return f"estimated: {each}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
@@ -84,6 +101,8 @@ class OpennessReport:
             "estimates": {name: e.to_dict() for name, e in self.estimates.items()},
             "by_step": list(self.by_step),
             "warnings": list(self.warnings),
+            "own_boundary": self.own_boundary,
+            "origin": self.origin,
         }
 
 
@@ -186,6 +205,7 @@ class OpennessTracker:
             estimates=estimates,
             by_step=tuple(self.shares),
             warnings=tuple(self._warnings(share, low, high, found, estimates)),
+            own_boundary=follows,
         )
 
     def _warnings(

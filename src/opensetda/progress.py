@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class ProgressEvent:
         The training loss, if there is one.
     message : str
         What is being done, in a few words, for example "labelling the targets".
+    updates : int or None
+        Training iterations of all steps so far, if one of them has just been done; also those
+        that were done before the training was interrupted.
+    entry : mapping or None
+        What `history_` holds of the step, if it has just been finished; not to be changed.
     """
 
     step: int
@@ -32,12 +38,38 @@ class ProgressEvent:
     iterations: int = 0
     loss: float | None = None
     message: str = ""
+    updates: int | None = None
+    entry: Mapping[str, Any] | None = None
 
     @property
     def fraction(self) -> float:
         """Share of the whole training that is done, in [0, 1]."""
-        within = self.iteration / self.iterations if self.iterations else 1.0
+        return self._share(self.iteration)
+
+    @property
+    def fraction_before(self) -> float:
+        """Share of the whole training that was done before what this event tells of."""
+        return self._share(self.iteration - 1, whole_step=0.0)
+
+    def _share(self, iteration: int, whole_step: float = 1.0) -> float:
+        within = iteration / self.iterations if self.iterations else whole_step
         return min(max((self.step - 1 + within) / max(self.steps, 1), 0.0), 1.0)
 
 
 ProgressListener = Callable[[ProgressEvent], None]
+
+
+def finish_step(
+    history: list[dict[str, Any]],
+    listener: ProgressListener | None,
+    entry: dict[str, Any],
+    steps: int = 1,
+    iterations: int = 0,
+) -> None:
+    """Add what is said of a step to the history, and tell who listens.
+
+    `steps` is how many there are at most, `iterations` how many a step has.
+    """
+    history.append(entry)
+    if listener is not None:
+        listener(ProgressEvent(entry["step"], steps, iterations, iterations, entry=entry))

@@ -13,13 +13,13 @@ import torch
 from opensetda.data.protocols import OpenSetTask
 from opensetda.errors import InputError
 from opensetda.pgl.checkpoints import LATEST, Arrays, Record, step_name
-from opensetda.pgl.episodes import queries_in_graph
 from opensetda.pgl.estimator import PGLClassifier
 from opensetda.pgl.inference import LabelledSamples, support_means
 from opensetda.pgl.inputs import FixedRows
 from opensetda.pgl.network import GraphOutput, PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.view import graphs_of_both
 from opensetda.rows import IntArray, Rows
 
 if TYPE_CHECKING:
@@ -224,34 +224,22 @@ class ObservedTraining:
     def embed(self, step: StepView, seed: int = 0) -> Embedded:
         """Pass every sample of both domains through the network of a step, each once.
 
-        Graphs are no larger than where the method labels the targets, and hold both domains;
-        the source is dealt out class by class, so that every graph has all classes.
+        How they are dealt out to graphs: see `graphs_of_both`.
         """
-        samples, rng = step.samples, np.random.default_rng(seed)
-        as_in_training = queries_in_graph(self.n_classes, self.settings.episodes)
-        ranking, n_targets = self.settings.ranking, len(samples.target)
-        n_graphs = max(
-            1,
-            -(-n_targets // (ranking.graph_targets or as_in_training)),
-            -(-len(samples.source) // (ranking.support_nodes or as_in_training)),
-        )
-        shuffled = rng.permutation(len(self.source_labels))
-        by_class = shuffled[np.argsort(self.source_labels[shuffled], kind="stable")]
-        targets = rng.permutation(n_targets)
+        n_source, n_targets = len(self.source_labels), len(self.target_order)
+        everyone = np.arange(n_source), np.arange(n_targets)
         parts: list[tuple[IntArray, IntArray, Matrix, IntArray]] = []
-        for graph in range(n_graphs):
-            source, target = by_class[graph::n_graphs], targets[graph::n_graphs]
-            x = torch.cat([samples.source[source], samples.target[target]])
-            labels = torch.cat([samples.source_labels[source], samples.pseudo_labels[target]])
+        graphs = graphs_of_both(step.network, step.samples, self.settings, *everyone, seed)
+        for source, target, x, labels in graphs:
             output = step.network(x, labels)
             logits = self._class_scores(step, output, labels, len(source))
             nodes = output.nodes[-1].double().numpy()
             parts.append((source, target, nodes, logits[: len(source)].argmax(dim=1).numpy()))
         width = parts[0][2].shape[1]
         embedded = Embedded(
-            np.empty((len(by_class), width)),
+            np.empty((n_source, width)),
             np.empty((n_targets, width)),
-            np.empty(len(by_class), dtype=np.intp),
+            np.empty(n_source, dtype=np.intp),
         )
         for source, target, nodes, classes in parts:
             embedded.source[source], embedded.target[target] = np.split(nodes, [len(source)])

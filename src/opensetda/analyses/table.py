@@ -110,9 +110,12 @@ class ResultTable:
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
-        for row in self.rows:
-            writer.writerow(_flat(row))
+        writer.writerows(self.plain_rows())
         return text.getvalue()
+
+    def plain_rows(self) -> list[dict[str, Any]]:
+        """Return the rows as in CSV: a `Spread` is mean, `_deviation` and `_runs`."""
+        return [_flat(row) for row in self.rows]
 
     def to_markdown(self) -> str:
         """Return a table of GitHub's kind, below its title."""

@@ -259,6 +259,4 @@ class _Run:
                 self._cache.add(outcome.digest, outcome.features)
 
     def _tell(self) -> None:
-        n_done = int(self.done.sum()) + len(self.reasons)
-        if n_done:
-            self._progress(n_done, len(self._paths))
+        self._progress(int(self.done.sum()) + len(self.reasons), len(self._paths))

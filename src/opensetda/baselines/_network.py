@@ -27,7 +27,7 @@ from opensetda.pgl.inputs import FixedRows, TrainableImages, TrainingInputs, Tun
 from opensetda.pgl.network import Adapter
 from opensetda.pgl.settings import AlignmentSettings, FineTuneSettings, OptimiserSettings
 from opensetda.pgl.trainer import make_accelerator, make_optimiser
-from opensetda.progress import ProgressEvent, ProgressListener
+from opensetda.progress import ProgressEvent, ProgressListener, finish_step
 from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows
 
 ALIGNMENT = AlignmentSettings(normalise=True, centring="own", components=256, whitening=0.0)
@@ -181,7 +181,8 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
         parts = [self._score_later(chunk) for chunk in _raw_targets(inputs, target)]
         scores = Scores(*(np.concatenate(part) for part in zip(*parts, strict=True)))
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
-        self.history_.append({"step": 1, "mean_score": float(scores.known.mean()), "loss": losses})
+        entry = {"step": 1, "mean_score": float(scores.known.mean()), "loss": losses}
+        finish_step(self.history_, self.progress, entry, iterations=self.iterations)
         return scores
 
     def _inputs(self, source: Rows, target: Rows) -> TrainingInputs:
@@ -229,9 +230,8 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
                 for name, value in losses.items():
                     sums[name] = sums.get(name, 0.0) + float(value.detach())
             if self.progress is not None:
-                self.progress(
-                    ProgressEvent(1, 1, iteration + 1, self.iterations, float(total.detach()))
-                )
+                done, loss = iteration + 1, float(total.detach())
+                self.progress(ProgressEvent(1, 1, done, self.iterations, loss, updates=done))
         inputs.refresh()
         return {name: value / counted for name, value in sums.items()}
 

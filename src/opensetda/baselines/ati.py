@@ -16,6 +16,7 @@ from opensetda.held_out import cosine_without_nearest
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import Alignment, unit_rows
 from opensetda.pgl.settings import AlignmentSettings
+from opensetda.progress import ProgressListener, finish_step
 from opensetda.rejection.classifier import RejectingClassifier
 from opensetda.rejection.distances import products, squared_distances
 from opensetda.rows import FloatArray, IntArray, Rows
@@ -86,6 +87,8 @@ class ATI(RejectingClassifier):
         "quantile" and "mixture" need.
     unknown_label : default="unknown"
         What unknowns are called.
+    progress : callable, optional
+        Called with a `ProgressEvent` after every step.
 
     Attributes
     ----------
@@ -106,6 +109,7 @@ class ATI(RejectingClassifier):
         ridge: float = 3.0,
         C: float = 10.0,
         unknown_label: Any = "unknown",
+        progress: ProgressListener | None = None,
     ) -> None:
         self.openness = openness
         self.rejector = rejector
@@ -115,6 +119,7 @@ class ATI(RejectingClassifier):
         self.ridge = ridge
         self.C = C
         self.unknown_label = unknown_label
+        self.progress = progress
 
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
@@ -162,14 +167,17 @@ class ATI(RejectingClassifier):
             known, held_out, nearest = _cosines(rows @ self.map_, y, unit_rows(targets))
             share = openness.update(known, held_out, nearest)
             labels = assign(distances, outlier_cost(distances, self.outliers, share))
-            self.history_.append(
+            finish_step(
+                self.history_,
+                self.progress,
                 {
                     "step": iteration + 1,
                     "mean_score": float(known.mean()),
                     "openness": share,
                     "openness_estimate": openness.estimates[-1],
                     "outliers": float((labels == OUTLIER).mean()),
-                }
+                },
+                self.iterations,
             )
             same = bool(assigned) and np.array_equal(labels, assigned[-1])
             assigned.append(labels)

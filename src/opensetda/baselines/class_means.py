@@ -14,6 +14,7 @@ from opensetda.held_out import cosine_without_nearest
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import unit_rows
 from opensetda.pgl.pseudo_labels import rank_pseudo_labels
+from opensetda.progress import ProgressListener, finish_step
 from opensetda.rows import FloatArray, IntArray, Rows
 
 Matrix = npt.NDArray[np.float32]
@@ -40,6 +41,8 @@ class ProgressiveClassMeans(OpenSetClassifier):
         M, the number of steps.
     unknown_label : default="unknown"
         What unknowns are called.
+    progress : callable, optional
+        Called with a `ProgressEvent` after every step.
 
     Attributes
     ----------
@@ -48,11 +51,16 @@ class ProgressiveClassMeans(OpenSetClassifier):
     """
 
     def __init__(
-        self, openness: float | str = "auto", steps: int = 10, unknown_label: Any = "unknown"
+        self,
+        openness: float | str = "auto",
+        steps: int = 10,
+        unknown_label: Any = "unknown",
+        progress: ProgressListener | None = None,
     ) -> None:
         self.openness = openness
         self.steps = steps
         self.unknown_label = unknown_label
+        self.progress = progress
 
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
@@ -85,13 +93,16 @@ class ProgressiveClassMeans(OpenSetClassifier):
             share = openness.update(scores.known, scores.held_out, scores.nearest)
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
-            self.history_.append(
+            finish_step(
+                self.history_,
+                self.progress,
                 {
                     "step": step + 1,
                     "mean_score": float(scores.known.mean()),
                     "openness": share,
                     "openness_estimate": openness.estimates[-1],
-                }
+                },
+                self.steps,
             )
             if step + 1 < self.steps:
                 moved = (step + 1) / self.steps

@@ -16,6 +16,7 @@ from opensetda.baselines._network import ALIGNMENT
 from opensetda.errors import InputError
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import Alignment
+from opensetda.progress import ProgressListener, finish_step
 from opensetda.rejection.distances import first_of_every_class
 from opensetda.rejection.osnn import DistanceRatioRejector
 from opensetda.rows import FloatArray, IntArray, Rows
@@ -84,6 +85,8 @@ class DAOD(OpenSetClassifier):
         are scored.
     unknown_label : default="unknown"
         What unknowns are called.
+    progress : callable, optional
+        Called with a `ProgressEvent` after every step.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class DAOD(OpenSetClassifier):
         iterations: int = 10,
         most_rows: int = 2000,
         unknown_label: Any = "unknown",
+        progress: ProgressListener | None = None,
     ) -> None:
         self.openness = openness
         self.alpha = alpha
@@ -111,6 +115,7 @@ class DAOD(OpenSetClassifier):
         self.iterations = iterations
         self.most_rows = most_rows
         self.unknown_label = unknown_label
+        self.progress = progress
 
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
@@ -145,7 +150,9 @@ class DAOD(OpenSetClassifier):
             cut = 0.0 if openness.told is None else rejection_cut(scores.known, openness.told)
             before, labels = labels, np.where(scores.known < cut, n_classes, scores.nearest)
             share = float((labels == n_classes).mean())
-            self.history_.append(
+            finish_step(
+                self.history_,
+                self.progress,
                 {
                     "step": step + 1,
                     "mean_score": float(scores.known.mean()),
@@ -154,7 +161,8 @@ class DAOD(OpenSetClassifier):
                     "open_set_difference": open_set_difference(
                         values[:n_sources], values[n_sources:], min(share, 0.99)
                     ),
-                }
+                },
+                self.iterations,
             )
             if (labels == before).all():
                 break

@@ -15,6 +15,7 @@ from opensetda.errors import InputError
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import unit_rows
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.progress import ProgressListener, finish_step
 from opensetda.rows import FloatArray, IntArray, Rows
 
 Matrix = npt.NDArray[np.float64]
@@ -79,6 +80,8 @@ class OSLPP(OpenSetClassifier):
         Dimensions of the learned subspace, at most.
     unknown_label : default="unknown"
         What unknowns are called.
+    progress : callable, optional
+        Called with a `ProgressEvent` after every step.
 
     Attributes
     ----------
@@ -93,12 +96,14 @@ class OSLPP(OpenSetClassifier):
         principal_components: int = 512,
         dimensions: int = 128,
         unknown_label: Any = "unknown",
+        progress: ProgressListener | None = None,
     ) -> None:
         self.openness = openness
         self.steps = steps
         self.principal_components = principal_components
         self.dimensions = dimensions
         self.unknown_label = unknown_label
+        self.progress = progress
 
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
@@ -124,7 +129,9 @@ class OSLPP(OpenSetClassifier):
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             labels = select_and_reject(*ranked, (step + 1) / self.steps, n_classes)
-            self.history_.append(
+            finish_step(
+                self.history_,
+                self.progress,
                 {
                     "step": step + 1,
                     "mean_score": float(scores.known.mean()),
@@ -132,7 +139,8 @@ class OSLPP(OpenSetClassifier):
                     "openness_estimate": openness.estimates[-1],
                     "selected": int(((labels >= 0) & (labels < n_classes)).sum()),
                     "rejected": int((labels == n_classes).sum()),
-                }
+                },
+                self.steps,
             )
         self.step_labels_ = np.stack(step_labels)[:, np.argsort(target.index)]
         return scores

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opensetda.benchmark.memory import peak_megabytes, reset_peak
 from opensetda.benchmark.tasks import TaskSet
 from opensetda.data.protocols import OpenSetTask, with_openness
+from opensetda.memory import peak_megabytes, reset_peak
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier

@@ -174,12 +174,12 @@ def run_grid(
     rows = {key: row for key, row in found.items() if row is not None}
     # Two variants may differ by their labels only.
     left = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in rows}
+    tell = progress or (lambda done, total, row: None)
+    tell(0, len(left), None)
     for name in dict.fromkeys(cell.task for cell in left.values()):
         # What is wrong with the data is no failure of a method: found before the first cell.
         tasks.load(name)
     claim_folder(tasks, cells, out)
-    tell = progress or (lambda done, total, row: None)
-    tell(0, len(left), None)
     order = list(left)
     work = [(tasks, left[key]) for key in order]
     for done, (place, outcome) in enumerate(run_all(run_cell, work, jobs), start=1):

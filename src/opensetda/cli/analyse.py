@@ -20,9 +20,11 @@ from opensetda.cli.options import (
     Drop,
     FeaturesKey,
     Jobs,
+    Json,
     LabelColumn,
     PGLChanges,
     PGLPreset,
+    Quiet,
     parse_changes,
 )
 from opensetda.errors import InputError, RunPausedError
@@ -124,6 +126,8 @@ def analyse(
     label_column: LabelColumn = "y",
     drop: Drop = None,
     features_key: FeaturesKey = "X",
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Make one of the paper's analyses: a table (.csv, .md) and a figure (.png, .pdf).
@@ -185,14 +189,28 @@ def analyse(
     console.say(f"  figure   {', '.join(str(file) for file in files[2:4])}")
     if files[4:]:
         console.say(f"  runs     {files[4]}")
-    if result.runs is not None and result.runs.failed:
-        failed = result.runs.failed
+    failed = [] if result.runs is None else result.runs.failed
+    if failed:
         console.warn(
             f"{console.counted(len(failed), 'run')} failed, the first: {failed[0]['error']}; "
             "the same command tries again"
         )
-        if len(failed) == len(result.runs.rows):
-            raise typer.Exit(1)
+    console.result(
+        {
+            "analysis": analysis,
+            "title": result.table.title,
+            "rows": result.table.plain_rows(),
+            "notes": result.table.notes,
+            "failed": len(failed),
+            "files": {
+                "table": files[:2],
+                "figure": files[2:4],
+                "runs": files[4] if files[4:] else None,
+            },
+        }
+    )
+    if result.runs is not None and failed and len(failed) == len(result.runs.rows):
+        raise typer.Exit(1)
 
 
 analyse.__doc__ = (analyse.__doc__ or "").format(
@@ -204,7 +222,7 @@ def _run(name: str, analysis: Analysis, request: AnalysisRequest) -> AnalysisRes
     from opensetda.cli.counting import counting_progress
 
     try:
-        with counting_progress(f"{name}: runs") as tell:
+        with counting_progress(name, "run") as tell:
             told = replace(request, progress=lambda done, total, row: tell(done, total))
             return run_analysis(name, told)
     except KeyboardInterrupt:
@@ -226,7 +244,7 @@ def show_table(table: ResultTable) -> None:
         for place, column in enumerate(table.columns)
     ]
     widths = [2 + max(len(line) for text in own for line in text.split("\n")) for own in columns]
-    screen = Console(highlight=False)
+    screen = Console()
     narrow = screen.is_terminal and sum(widths) > screen.width
     kept = [p for p, column in enumerate(table.columns) if not (narrow and column.detail)]
     headings = {
@@ -237,8 +255,7 @@ def show_table(table: ResultTable) -> None:
         cells = [escape(columns[place][number + 1]) for place in kept]
         shown.add_row(*cells, style="bold" if number in table.marked else None)
     # Better a long line than a cut number.
-    screen.width = max(screen.width, sum(widths[place] for place in kept) + 2)
-    screen.print(shown)
+    console.show(shown, at_least=sum(widths[place] for place in kept) + 2)
     for note in table.notes:
         console.say(note)
 

@@ -27,9 +27,11 @@ from opensetda.cli.options import (
     Drop,
     FeaturesKey,
     Jobs,
+    Json,
     LabelColumn,
     PGLChanges,
     PGLPreset,
+    Quiet,
     parse_changes,
 )
 from opensetda.errors import InputError, RunPausedError
@@ -124,12 +126,8 @@ def benchmark(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet", help="No progress, no table: files only.", rich_help_panel=OUTPUT_PANEL
-        ),
-    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Compare methods on a benchmark: every task, told and estimated openness, several seeds.
@@ -167,7 +165,6 @@ def benchmark(
             cache=cache_folder(cache, no_cache=False),
             strict=strict,
         ),
-        quiet,
     )
     folder = out or Path(f"benchmark-{found.name}")
     told = [value.value for value in dict.fromkeys(openness or list(Openness))]
@@ -177,15 +174,14 @@ def benchmark(
     check_folder(found, cells, folder)
     command = shlex.join(["osda", *(context.obj or ())])
     kept = n_finished(found, cells, folder)
-    if not quiet:
-        console.note(
-            f"{found.name}: {console.counted(len(names), 'method')}, "
-            f"{console.counted(len(found.tasks), 'task')}, {console.counted(len(cells), 'run')}"
-            + (f", of which {kept:,} are finished already" if kept else "")
-        )
-    results = _run(found, cells, folder, jobs, quiet, command)
+    console.note(
+        f"{found.name}: {console.counted(len(names), 'method')}, "
+        f"{console.counted(len(found.tasks), 'task')}, {console.counted(len(cells), 'run')}"
+        + (f", of which {kept:,} are finished already" if kept else "")
+    )
+    results = _run(found, cells, folder, jobs, command)
     sections = write_report(results.rows, folder, _title(found.name), against, command)
-    show_results(results, sections, folder, quiet)
+    show_results(results, sections, folder)
     if len(failures(results.rows)) == len(cells):
         raise typer.Exit(1)
 
@@ -206,16 +202,12 @@ def _find(
     tasks: list[str] | None,
     columns: Any,
     images: Any,
-    quiet: bool,
 ) -> TaskSet:
     from opensetda.benchmark.tasks import find_tasks
     from opensetda.cli.counting import counting_progress
 
-    if quiet:
-        found = find_tasks(protocol, data, tasks, columns, images)
-    else:
-        with counting_progress("features") as progress:
-            found = find_tasks(protocol, data, tasks, columns, images, progress)
+    with counting_progress("features") as progress:
+        found = find_tasks(protocol, data, tasks, columns, images, progress)
     for warning in found.warnings:
         console.warn(warning)
     return found
@@ -227,14 +219,12 @@ def _title(name: str) -> str:
     return BENCHMARKS[name].title if name in BENCHMARKS else "Embedded digits (demo)"
 
 
-def _run(
-    tasks: TaskSet, cells: Sequence[Cell], out: Path, jobs: int, quiet: bool, command: str
-) -> Results:
+def _run(tasks: TaskSet, cells: Sequence[Cell], out: Path, jobs: int, command: str) -> Results:
     from opensetda.benchmark.grid import n_finished, run_grid
     from opensetda.cli.benchmark_display import grid_progress
 
     try:
-        with grid_progress(quiet) as progress:
+        with grid_progress() as progress:
             return run_grid(tasks, cells, out, jobs, progress)
     except KeyboardInterrupt:
         raise RunPausedError(

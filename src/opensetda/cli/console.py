@@ -1,24 +1,23 @@
-"""What a person sees: progress on stderr, results on stdout.
+"""What a person sees: results on stdout, notes and warnings on stderr.
 
-On a terminal progress is a bar; elsewhere it is one plain line a step, so that logs stay
-readable.
+With `--quiet` only warnings and errors are left on stderr; with `--json` stdout holds one JSON
+object and nothing else.
 """
 
 from __future__ import annotations
 
-import time
+import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from opensetda.progress import ProgressEvent, ProgressListener
-
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, ProgressColumn
     from rich.table import Table
 
     from opensetda.base import OpenSetClassifier
@@ -28,20 +27,88 @@ if TYPE_CHECKING:
 DASH = "-"
 
 
+@dataclass
+class _Mode:
+    """How the command line at work wants to be answered, and what it was warned of."""
+
+    quiet: bool = False
+    json: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+_mode = _Mode()
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Answer one command line: what it asks for holds for no other."""
+    global _mode
+    before, _mode = _mode, _Mode()
+    try:
+        yield
+    finally:
+        _mode = before
+
+
+def be_quiet(wanted: bool) -> bool:
+    """Take in `--quiet`."""
+    _mode.quiet = wanted
+    if wanted:
+        # The hub's own bar, where weights are fetched.
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    return wanted
+
+
+def speak_json(wanted: bool) -> bool:
+    """Take in `--json`."""
+    _mode.json = wanted
+    return wanted
+
+
+def is_quiet() -> bool:
+    """Whether nobody wants to see what is being done."""
+    return _mode.quiet
+
+
 def say(line: str = "") -> None:
-    """Print a line of results, never wrapped: paths stay whole."""
-    typer.echo(line)
+    """Print a line of results for people, never wrapped: paths stay whole."""
+    if not _mode.json:
+        typer.echo(line)
+
+
+def result(values: Mapping[str, Any]) -> None:
+    """Print the result for programs, if they asked for it: one JSON object, on one line.
+
+    Paths become absolute, NaN and infinity null; "warnings" is added: all that were printed.
+    """
+    if _mode.json:
+        from opensetda.files import plain
+
+        whole = plain(_with_paths({**values, "warnings": _mode.warnings}))
+        # In ASCII: a file's name may have bytes that are no text.
+        typer.echo(json.dumps(whole, allow_nan=False))
+
+
+def _with_paths(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _with_paths(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_paths(entry) for entry in value]
+    return str(value.absolute()) if isinstance(value, Path) else value
 
 
 def note(line: str) -> None:
     """Print a line about what is being done."""
-    typer.echo(line, err=True)
+    if not _mode.quiet:
+        typer.echo(line, err=True)
 
 
 def warn(message: str) -> None:
     """Print the one line of a warning: what a person should look at."""
     label = typer.style("warning:", fg=typer.colors.YELLOW, bold=True)
-    typer.echo(f"{label} {' '.join(message.split())}", err=True)
+    line = " ".join(message.split())
+    _mode.warnings.append(line)
+    typer.echo(f"{label} {line}", err=True)
 
 
 def fail(message: str, exit_code: int) -> int:
@@ -51,99 +118,15 @@ def fail(message: str, exit_code: int) -> int:
     return exit_code
 
 
-@contextmanager
-def progress_listener(title: str) -> Iterator[ProgressListener]:
-    """Yield a listener for a training: a bar on a terminal, lines elsewhere."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    listening = _bar(console, title) if console.is_terminal else _lines(title)
-    with listening as listener:
-        yield listener
-
-
-def progress_bar(console: Console, how_far: ProgressColumn) -> Progress:
-    """Return a bar that is gone at the end: what is done, how far it is, time so far and left."""
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=None),
-        how_far,
-        TimeElapsedColumn(),
-        TextColumn("[dim]left"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        expand=True,
-    )
-
-
-@contextmanager
-def _bar(console: Console, title: str) -> Iterator[ProgressListener]:
-    from rich.progress import TextColumn
-
-    bar = progress_bar(console, TextColumn("[cyan]{task.fields[state]}"))
-    with bar:
-        task = bar.add_task(title, total=1.0, state="")
-
-        def listen(event: ProgressEvent) -> None:
-            bar.update(task, completed=event.fraction, state=_state(event))
-
-        yield listen
-
-
-def _state(event: ProgressEvent) -> str:
-    parts = [f"step {event.step}/{event.steps}"]
-    if event.iterations:
-        parts.append(f"iteration {event.iteration}/{event.iterations}")
-    if event.loss is not None:
-        parts.append(f"loss {event.loss:.3f}")
-    if event.message:
-        parts.append(event.message)
-    return ", ".join(parts)
-
-
-@contextmanager
-def _lines(title: str) -> Iterator[ProgressListener]:
-    start = time.monotonic()
-    latest: ProgressEvent | None = None
-
-    def finish(event: ProgressEvent) -> None:
-        seconds = time.monotonic() - start
-        loss = "" if event.loss is None else f"  loss {event.loss:.3f}"
-        left = seconds / event.step * (event.steps - event.step)
-        note(
-            f"{title}: step {event.step}/{event.steps}{loss}  "
-            f"{seconds:.0f} s, about {left:.0f} s left"
-        )
-
-    def listen(event: ProgressEvent) -> None:
-        nonlocal latest
-        # A step is over when the next one begins: after its last iteration it still ranks.
-        if latest is not None and event.step > latest.step:
-            finish(latest)
-        latest = event
-
-    yield listen
-    if latest is not None:
-        finish(latest)
-
-
-def show(table: Table) -> None:
-    """Print a table."""
+def show(table: Table, at_least: int = 0) -> None:
+    """Print a table for people, `at_least` so many characters wide."""
+    if _mode.json:
+        return
     from rich.console import Console
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        # A log or a pipe has no width: better a long line than a cut number.
-        console.width = max(console.width, 160)
+    # A log or a pipe has no width: better a long line than a cut number.
+    console.width = max(console.width, at_least, 0 if console.is_terminal else 160)
     console.print(table)
 
 
@@ -193,16 +176,8 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
 
 
 def _openness(report: OpennessReport) -> str:
-    each = ", ".join(f"{name} {estimate}" for name, estimate in report.estimates.items())
-    interval = f"({report.low:.2f} to {report.high:.2f})"
-    if report.told:
-        main = next(iter(report.estimates.values()))
-        looks = f"look like {main}" if report.found_unknowns else "show no evidence of unknowns"
-        return f"{report.share:.2f}, as told; the data {looks}: {each}"
-    found = "estimated"
-    if not report.found_unknowns:
-        found = "no evidence of unknowns, so nothing is rejected"
-    return f"{report.share:.2f} {interval}, {found}: {each}"
+    interval = "" if report.told else f" ({report.low:.2f} to {report.high:.2f})"
+    return f"{report.share:.2f}{interval}, {report.origin}"
 
 
 def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:
@@ -224,6 +199,18 @@ def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> T
     table.add_section()
     table.add_row(unknown_label, str(n_unknown), percent(n_unknown / total), style="bold")
     return table
+
+
+def label_summary(labels: Iterable[str], unknown_label: str) -> dict[str, Any]:
+    """Return for programs what `label_counts` tells people."""
+    counts = Counter(labels)
+    unknown = counts.pop(unknown_label, 0)
+    return {"labels": dict(sorted(counts.items())), "unknown": unknown}
+
+
+def files_in(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder by their names, for programs."""
+    return {path.name: path for path in sorted(folder.iterdir())}
 
 
 def step_table(

@@ -1,63 +1,291 @@
-"""Progress of work that is counted: a bar on a terminal, a few lines elsewhere."""
+"""Progress of long work: how far it is, how fast it goes, and how long it will take.
+
+On a terminal that is a bar, elsewhere a plain line now and then, so that logs stay readable,
+and with `--quiet` nothing at all.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from opensetda.cli.console import note, progress_bar
+from opensetda.cli import console
+from opensetda.progress import ProgressEvent, ProgressListener
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
-CountingProgress = Callable[[int, int], None]
-
+# Then ever more seldom: a day's work makes a page, a quick one nothing.
 _FIRST_LINE_SECONDS = 10.0
+_LINES_GROW = 1.5
+
+_SAME_FOR_MANY = ("it", "MB")
+
+
+class CountingProgress(Protocol):
+    """To be called with how many are done, how many there are, and what else there is to say."""
+
+    def __call__(self, done: int, total: int, more: str = "") -> None:
+        """Tell how far the work is."""
 
 
 @contextmanager
-def counting_progress(title: str) -> Iterator[CountingProgress]:
-    """Yield a function to be called with how many are done, and how many there are.
+def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgress]:
+    """Yield a function that tells a person how far work is that can be counted.
 
-    On a terminal it moves a bar that is gone at the end; elsewhere it prints a line after
-    ten seconds, then ever more seldom: a day's work makes a page, a quick one nothing.
+    Parameters
+    ----------
+    title : str
+        What is being done, in a word or two.
+    noun : str
+        What is counted: "image", "run"; rates are so many of them a second.
+    """
+    with _meter(title) as show:
+        pace = Pace()
+        latest: int | None = None
+
+        def tell(done: int, total: int, more: str = "") -> None:
+            nonlocal latest, pace
+            if latest is not None and done < latest:
+                # The next lot of the same kind: counted from its own beginning.
+                pace, latest = Pace(), None
+            pace.at(done)
+            parts = [f"{done:,}/{total:,} {plural(noun)}", more]
+            state = ", ".join(part for part in parts if part)
+            share = done / total if total else 1.0
+            show(_Sign(share, state, rate_text(pace.rate, noun), lambda: pace.left(total)))
+            if latest is None:
+                # What is done at once was found, not made: it says nothing of what is left.
+                pace.mark()
+            latest = done
+
+        yield tell
+
+
+@contextmanager
+def training_progress(title: str) -> Iterator[ProgressListener]:
+    """Yield a listener for a training.
+
+    Where there are lines, each step of iterations has one; steps without are mostly quick, and
+    tell, as long steps do in between, when it is time.
+    """
+    with _meter(title, at_once=True) as show:
+        pace, updates = Pace(), Pace()
+        n_events = 0
+        latest: ProgressEvent | None = None
+
+        def left() -> float | None:
+            # After the last step the targets are labelled with more care: nobody knows how long.
+            return None if latest is None or latest.fraction >= 1 else pace.left(1.0)
+
+        def sign(event: ProgressEvent, due: bool = False) -> _Sign:
+            rate = rate_text(updates.rate, "it" if event.iterations else "step")
+            return _Sign(event.fraction, _state(event, is_over=due), rate, left, due)
+
+        def listen(event: ProgressEvent) -> None:
+            nonlocal latest, n_events
+            if latest is None:
+                # A run that goes on has done the steps before in another life.
+                pace.begin_with(event.fraction_before)
+            n_events += 1
+            updates.at(n_events)
+            pace.at(event.fraction)
+            # A step is over when the next one begins: after its last iteration it still ranks.
+            if latest is not None and event.step > latest.step and latest.iterations:
+                show(sign(latest, due=True))
+            latest = event
+            show(sign(event))
+
+        yield listen
+        if latest is not None:
+            show(sign(latest, due=True))
+
+
+class Pace:
+    """How fast work goes: what was done since a mark, over the time since then."""
+
+    def __init__(self) -> None:
+        self._mark = self._latest = (time.monotonic(), 0.0)
+
+    def begin_with(self, before: float) -> None:
+        """Say how much was done when it began."""
+        self._mark = (self._mark[0], before)
+
+    def at(self, done: float) -> None:
+        """Take note of how much is done by now."""
+        self._latest = (time.monotonic(), done)
+
+    def mark(self) -> None:
+        """Measure from here on."""
+        self._mark = self._latest
+
+    @property
+    def rate(self) -> float | None:
+        """How much is done in a second; None while nobody can say."""
+        (since, before), (now, done) = self._mark, self._latest
+        return (done - before) / (now - since) if now > since and done > before else None
+
+    def left(self, total: float) -> float | None:
+        """Return the seconds that are left of `total`; None while nobody can say."""
+        rate, (then, done) = self.rate, self._latest
+        if rate is None:
+            return None
+        return max((total - done) / rate - (time.monotonic() - then), 0.0)
+
+
+def rate_text(rate: float | None, noun: str) -> str:
+    """Return "85 images/s", or "4.1 s/step" of slow work; "" while nobody can say."""
+    if rate is None:
+        return ""
+    if rate >= 1:
+        return f"{rate:,.{0 if rate >= 100 else 1}f} {plural(noun)}/s"
+    seconds = 1 / rate
+    return f"{seconds:.1f} s/{noun}" if seconds < 100 else f"{seconds / 60:.1f} min/{noun}"
+
+
+def duration(seconds: float) -> str:
+    """Return "42 s", "12 min" or "3 h 20 min"."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def plural(noun: str) -> str:
+    """Return "images"; what stands for a unit stays as it is."""
+    return noun if noun in _SAME_FOR_MANY else f"{noun}s"
+
+
+def on_terminal() -> bool:
+    """Whether a person looks at a screen on which a bar can move."""
+    from rich.console import Console
+
+    return Console(stderr=True).is_terminal
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """One sign of life: the share that is done, and what is said of it."""
+
+    share: float
+    state: str
+    rate: str
+    left: Callable[[], float | None]
+    """Seconds that are left; a bar asks time and again."""
+    due: bool = False
+    """Whether a line is due now; otherwise if it is time for one."""
+
+
+_Show = Callable[[_Sign], None]
+
+
+@contextmanager
+def _meter(title: str, at_once: bool = False) -> Iterator[_Show]:
+    """Yield what shows a sign of life: on a bar, as a line, or not at all.
+
+    A bar comes with the first sign, unless `at_once`: weights that have to be fetched before
+    have a bar of their own.
     """
     from rich.console import Console
 
-    console = Console(stderr=True)
-    listening = _bar(console, title) if console.is_terminal else _lines(title)
-    with listening as tell:
-        yield tell
+    if console.is_quiet():
+        yield lambda sign: None
+        return
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        yield _lines(title)
+        return
+    with _bars(screen) as bars:
+        # Without a total it only moves: nobody knows yet how much there is.
+        texts: dict[str, Any] = {"state": "", "rate": "", "left": lambda: None}
+        task = bars.add_task(title, total=None, visible=at_once, **texts)
+
+        def show(sign: _Sign) -> None:
+            if not sign.due:
+                bars.update(task, total=1.0, completed=sign.share, visible=True)
+                bars.update(task, state=sign.state, rate=sign.rate, left=sign.left)
+                bars.start()
+
+        if at_once:
+            bars.start()
+        try:
+            yield show
+        finally:
+            bars.remove_task(task)
+
+
+_under_way: Progress | None = None
 
 
 @contextmanager
-def _bar(console: Console, title: str) -> Iterator[CountingProgress]:
-    from rich.progress import MofNCompleteColumn
+def _bars(screen: Console) -> Iterator[Progress]:
+    """Yield what holds the bars: work within work has its bar below, as a screen has one place."""
+    global _under_way
+    if _under_way is not None:
+        yield _under_way
+        return
+    bars = _under_way = _new_bars(screen)
+    try:
+        yield bars
+    finally:
+        _under_way = None
+        bars.stop()
 
-    bar = progress_bar(console, MofNCompleteColumn())
-    with bar:
-        task = bar.add_task(title, total=None)
 
-        def tell(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+def _new_bars(screen: Console) -> Progress:
+    """Return what holds bars that are gone at the end."""
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.text import Text
 
-        yield tell
+    class TimeLeft(ProgressColumn):
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            left = task.fields["left"]()
+            return Text("" if left is None else f"{duration(left)} left", style="cyan")
+
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("[cyan]{task.fields[state]}"),
+        TextColumn("{task.fields[rate]}"),
+        Elapsed(),
+        TimeLeft(),
+        console=screen,
+        transient=True,
+        expand=True,
+    )
 
 
-@contextmanager
-def _lines(title: str) -> Iterator[CountingProgress]:
+def _lines(title: str) -> _Show:
     started = time.monotonic()
     next_line = _FIRST_LINE_SECONDS
 
-    def tell(done: int, total: int) -> None:
+    def show(sign: _Sign) -> None:
         nonlocal next_line
         seconds = time.monotonic() - started
-        if seconds < next_line or done >= total:
+        if not sign.due and (seconds < next_line or sign.share >= 1):
             return
-        next_line = max(seconds + _FIRST_LINE_SECONDS, 1.5 * seconds)
-        left = seconds / max(done, 1) * (total - done)
-        note(f"{title}: {done:,}/{total:,}  {seconds:.0f} s, about {left:.0f} s left")
+        next_line = max(seconds + _FIRST_LINE_SECONDS, _LINES_GROW * seconds)
+        left = sign.left()
+        parts = [sign.state, sign.rate, duration(seconds)]
+        parts += [] if left is None else [f"about {duration(left)} left"]
+        console.note(f"{title}: {', '.join(part for part in parts if part)}")
 
-    yield tell
+    return show
+
+
+def _state(event: ProgressEvent, is_over: bool) -> str:
+    parts = [f"step {event.step}/{event.steps}"]
+    if event.iterations and not is_over:
+        parts.append(f"iteration {event.iteration}/{event.iterations}")
+    if event.loss is not None:
+        parts.append(f"loss {event.loss:.3f}")
+    if not is_over:
+        parts.append("finishing" if event.fraction >= 1 else event.message)
+    return ", ".join(part for part in parts if part)

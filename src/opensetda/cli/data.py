@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import OUTPUT_PANEL, Debug, Overwrite, check_new_file
+from opensetda.cli.options import OUTPUT_PANEL, Debug, Json, Overwrite, Quiet, check_new_file
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from opensetda.data.dataset_checks import BenchmarkCheck, DomainCheck
+    from opensetda.data.datasets import Benchmark
 
 _SHOWN = 10
 
@@ -29,7 +30,7 @@ data_app = typer.Typer(
 
 
 @data_app.command("list")
-def list_benchmarks(debug: Debug = False) -> None:
+def list_benchmarks(quiet: Quiet = False, as_json: Json = False, debug: Debug = False) -> None:
     """Show the benchmarks: domains, classes, open-set protocol, where they are published.
 
     [bold]Example[/bold]
@@ -60,6 +61,7 @@ def list_benchmarks(debug: Debug = False) -> None:
             "\n".join(spec.urls),
         )
     console.show(table)
+    console.result({"benchmarks": [_published(spec) for spec in BENCHMARKS.values()]})
 
 
 @data_app.command("check")
@@ -91,6 +93,8 @@ def check(
         ),
     ] = None,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Compare a download with what was published: counts, class folders, unreadable images.
@@ -119,6 +123,9 @@ def check(
     if found.extra:
         console.note(f"other folders, not looked at: {', '.join(found.extra)}")
     _verdict(found, decoded=not no_decode)
+    console.result(_found(found, decoded=not no_decode, listed=unreadable))
+    if found.problems:
+        raise typer.Exit(code=1)
 
 
 @data_app.command("digits")
@@ -127,6 +134,8 @@ def digits(
     every: Annotated[
         int, typer.Option("--every", metavar="NUMBER", min=1, help="Take every so many only.")
     ] = 1,
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Write the embedded digits as two folders of images, to try things with.
@@ -137,47 +146,75 @@ def digits(
 
       osda fit digits/mnist digits/scikit-learn --out run --image-size 64
     """
+    from opensetda.cli.counting import counting_progress
     from opensetda.data.digits import write_image_folders
     from opensetda.files import check_writable, new_folder
 
     if folder.exists():
         raise InputError(f"{folder}: exists already; choose another name")
     check_writable(folder)
-    with new_folder(folder) as aside:
-        names = [path.name for path in write_image_folders(aside, every)]
-    console.say(f"  source   {folder / names[0]}")
-    console.say(f"  target   {folder / names[1]}")
+    with counting_progress("digits") as progress, new_folder(folder) as aside:
+        names = [path.name for path in write_image_folders(aside, every, progress)]
+    source, target = (folder / name for name in names)
+    console.say(f"  source   {source}")
+    console.say(f"  target   {target}")
+    console.result({"source": source, "target": target})
 
 
 @contextmanager
 def _reading() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a listener: a bar on a terminal, a line for each domain elsewhere."""
-    from rich.console import Console
+    """Yield a listener: a bar for each domain, or lines and one at the end of each."""
+    from opensetda.cli.counting import CountingProgress, counting_progress, on_terminal
 
-    screen = Console(stderr=True)
-    if not screen.is_terminal:
-        yield _say_when_read
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=None))
-    with Progress(
-        *columns, MofNCompleteColumn(), TimeLeft(), console=screen, transient=True, expand=True
-    ) as bar:
-        tasks = {}
+    with ExitStack() as stack:
+        under_way: dict[str, CountingProgress] = {}
 
         def listen(domain: str, done: int, total: int) -> None:
-            if domain not in tasks:
-                tasks[domain] = bar.add_task(f"reading {domain}", total=total)
-            bar.update(tasks[domain], completed=done)
+            if domain not in under_way:
+                # One domain after the other: so are their bars.
+                stack.close()
+                progress = counting_progress(f"reading {domain}")
+                under_way[domain] = stack.enter_context(progress)
+            under_way[domain](done, total)
+            if done == total and not on_terminal():
+                console.note(f"{domain}: {total:,} images read")
 
         yield listen
 
 
-def _say_when_read(domain: str, done: int, total: int) -> None:
-    if done == total:
-        console.note(f"{domain}: {total:,} images read")
+def _published(spec: Benchmark) -> dict[str, Any]:
+    """Return for programs what was published."""
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "domains": {domain.name: domain.images for domain in spec.domains},
+        "known": spec.known,
+        "unknown": spec.unknown,
+        "others_unknown": spec.others_unknown,
+        "urls": spec.urls,
+    }
+
+
+def _found(found: BenchmarkCheck, decoded: bool, listed: Path | None) -> dict[str, Any]:
+    """Return for programs what was found; an image that cannot be read is as people read it."""
+    from opensetda.data.image_lists import printable
+
+    return {
+        "benchmark": found.benchmark.name,
+        "as_published": not found.problems,
+        "problems": found.problems,
+        "read": decoded,
+        "domains": {
+            row.domain.name: {
+                "folder": row.folder,
+                "images": row.images,
+                "published": row.domain.images,
+                "unreadable": [[printable(path), reason] for path, reason in row.unreadable],
+            }
+            for row in found.domains
+        },
+        "files": {"unreadable": listed},
+    }
 
 
 def _domain_table(found: BenchmarkCheck, decoded: bool) -> Table:
@@ -248,4 +285,3 @@ def _verdict(found: BenchmarkCheck, decoded: bool) -> None:
     first = problems[0] if len(problems) == 1 else f"{len(problems)} problems, first {problems[0]}"
     console.say(f"{title}: not as published: {first}")
     console.say(f"originals: {' '.join(found.benchmark.urls)}")
-    raise typer.Exit(code=1)

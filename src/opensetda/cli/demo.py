@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import OUTPUT_PANEL, TRAINING_PANEL, Debug, Overwrite, Seed
+from opensetda.cli.options import OUTPUT_PANEL, TRAINING_PANEL, Debug, Json, Overwrite, Quiet, Seed
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
     from opensetda.data.protocols import OpenSetTask
     from opensetda.metrics import OpenSetMetrics
     from opensetda.openness import OpennessReport
+    from opensetda.runs.view import RunView
     from opensetda.runs.writing import RunRecord
 
 METHODS = {
@@ -51,6 +52,8 @@ def demo(
         ),
     ] = False,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Train on MNIST digits, label scikit-learn's digits: 0 to 4 are known, 5 to 9 unknown.
@@ -61,10 +64,11 @@ def demo(
 
     Nothing is downloaded. Compares three methods and leaves the run folder of PGL.
     """
+    from opensetda.cli.reporting import report_at_end
     from opensetda.data.digits import load_digits_task
     from opensetda.files import new_folder, plain, write_json
     from opensetda.runs.evaluation import evaluate_targets
-    from opensetda.runs.folder import COMPARISON, CURVES, METRICS
+    from opensetda.runs.folder import COMPARISON, METRICS
     from opensetda.runs.writing import check_destination
 
     check_destination(out, overwrite)
@@ -96,6 +100,7 @@ def demo(
         }
         write_json(aside / COMPARISON, rows)
 
+    report = report_at_end(out.resolve())
     kept = console.kept_step(classifier)
     console.show(console.step_table(classifier.history_, metrics, kept))
     _show_comparison(outcomes, openness, seconds, task.openness)
@@ -103,18 +108,27 @@ def demo(
     folder = out.resolve()
     console.say(f"  labels   {folder / 'predictions.csv'}")
     console.say(f"  metrics  {folder / METRICS}")
-    console.say(f"  report   {folder / CURVES}")
+    console.say(f"  report   {report}")
+    console.result(
+        {
+            "run": folder,
+            "true_openness": task.openness,
+            "methods": rows,
+            "files": console.files_in(folder),
+        }
+    )
 
 
 def _train(
     method: str, task: OpenSetTask, changes: dict[str, Any], seed: int
 ) -> tuple[OpenSetClassifier, float]:
+    from opensetda.cli.counting import training_progress
     from opensetda.runs.fitting import fit_domains
     from opensetda.runs.methods import build_method
 
-    with console.progress_listener(method) as listener:
+    with training_progress(method) as listener:
         classifier = build_method(
-            method, openness="auto", changes=changes, seed=seed, progress=listener
+            method, openness="auto", changes=changes, seed=seed, progress=listener, view=True
         )
         seconds = fit_domains(
             classifier, task.source_features, task.source_labels, task.target_features
@@ -150,9 +164,13 @@ def _write(
     """Write the run of PGL with its evaluation; return the metrics of its steps."""
     from opensetda.report.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_labels
-    from opensetda.runs.writing import write_run
+    from opensetda.runs.view import view_of
+    from opensetda.runs.writing import ShownSamples, write_run
 
-    run = write_run(folder, classifier, record, None, draw_curves(classifier.history_))
+    view = view_of(classifier, task.source_features, task.source_labels, task.target_features)
+    curves = draw_curves(classifier.history_)
+    run = write_run(folder, classifier, record, None, curves, shown=ShownSamples(view))
+    _write_thumbnails(folder, view)
     evaluation = evaluate_labels(
         run.predictions(), run.steps(), task.target_truth, run.unknown_label
     )
@@ -165,8 +183,26 @@ def _write(
         true_share=evaluation.true_openness,
     )
     truth = {"embedded": "scikit-learn digits", "rows": len(task.target_truth)}
-    run.write_metrics({"truth": truth, **evaluation.to_dict()}, curves)
+    run.write_metrics({"truth": truth, **evaluation.to_dict()}, curves, evaluation.truth)
     return evaluation.steps
+
+
+def _write_thumbnails(folder: Path, view: RunView) -> None:
+    """Draw the digits: there are no files that they could be read from."""
+    from opensetda.data.digits import digit_pictures
+    from opensetda.runs.folder import THUMBNAILS
+    from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, write_thumbnails
+
+    source, target = digit_pictures()
+    chosen = {SOURCE: (source, view.source.tolist()), TARGET: (target, range(len(target)))}
+    write_thumbnails(
+        folder / THUMBNAILS,
+        {
+            Shown(domain, row): thumbnail(pictures[row], smooth=False)
+            for domain, (pictures, rows) in chosen.items()
+            for row in rows
+        },
+    )
 
 
 def _show_comparison(

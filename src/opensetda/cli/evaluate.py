@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import TABLE_PANEL, Debug, RunArgument
+from opensetda.cli.options import TABLE_PANEL, Debug, Json, Quiet, RunArgument
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def evaluate(
             rich_help_panel=TABLE_PANEL,
         ),
     ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Say how good a run is. The only command that reads labels of the target.
@@ -54,12 +56,13 @@ def evaluate(
 
     Labels are matched by id if the run has ids, by row otherwise. A label that
     is no class of the source counts as unknown. Writes metrics.json and
-    curves.png into the run folder.
+    curves.png into the run folder, and its report anew, if there is one.
     """
+    from opensetda.cli.reporting import make_report
     from opensetda.files import file_record
     from opensetda.report.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_run
-    from opensetda.runs.folder import CURVES, METRICS, RunFolder
+    from opensetda.runs.folder import CURVES, METRICS, REPORT, RunFolder
 
     folder = RunFolder.open(run)
     if id_column is not None and not folder.has_ids:
@@ -80,7 +83,9 @@ def evaluate(
         kept_step=kept,
         true_share=evaluation.true_openness,
     )
-    folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves)
+    folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves, evaluation.truth)
+    # One that is there would go on to say that nothing is known of the truth.
+    report = make_report(folder) if (folder.path / REPORT).exists() else None
 
     console.show(console.class_table(evaluation.final))
     if len(history) > 1:
@@ -94,6 +99,17 @@ def evaluate(
         console.say(f"{evaluation.n_ignored:,} labels of samples that are not in the run: ignored.")
     console.say(f"  metrics  {run / METRICS}")
     console.say(f"  curves   {run / CURVES}")
+    if report is not None:
+        console.say(f"  report   {report}")
+    console.result(
+        {
+            **evaluation.to_dict(),
+            "openness": openness,
+            "kept_step": estimates["kept_step"],
+            "ignored": evaluation.n_ignored,
+            "files": {"metrics": run / METRICS, "curves": run / CURVES, "report": report},
+        }
+    )
 
 
 def _read_truth(

@@ -19,7 +19,16 @@ from opensetda.cli.image_options import (
     Weights,
     cache_folder,
 )
-from opensetda.cli.options import OUTPUT_PANEL, TABLE_PANEL, Debug, Overwrite, check_new_file
+from opensetda.cli.options import (
+    OUTPUT_PANEL,
+    TABLE_PANEL,
+    Debug,
+    Json,
+    Overwrite,
+    Quiet,
+    broken_list,
+    check_new_file,
+)
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,6 +72,8 @@ def features(
     path_column: PathColumn = None,
     images_root: ImagesRoot = None,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Turn images into features, one row an image.
@@ -169,14 +180,14 @@ def _show_result(extraction: Extraction, images: ImageList, out: Path) -> None:
     from opensetda.files import new_file
     from opensetda.runs.writing import write_broken
 
-    broken_list = out.with_name(f"{out.name}.broken.csv")
-    broken_list.unlink(missing_ok=True)
+    listed = broken_list(out)
+    listed.unlink(missing_ok=True)
     if extraction.broken:
-        with new_file(broken_list) as aside:
+        with new_file(listed) as aside:
             write_broken(aside, extraction.broken)
         console.warn(
             f"{len(extraction.broken):,} of {len(images):,} images cannot be read and are left "
-            f"out; they are listed in {broken_list}"
+            f"out; they are listed in {listed}"
         )
     n_rows, width = extraction.X.shape
     console.say(
@@ -184,3 +195,13 @@ def _show_result(extraction: Extraction, images: ImageList, out: Path) -> None:
         f"({extraction.n_cached:,} from the cache)."
     )
     console.say(f"  features {out}")
+    console.result(
+        {
+            "images": n_rows,
+            "features": width,
+            "broken": len(extraction.broken),
+            "cached": extraction.n_cached,
+            "seconds": extraction.seconds,
+            "files": {"features": out, "broken": listed if extraction.broken else None},
+        }
+    )

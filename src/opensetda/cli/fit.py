@@ -27,7 +27,9 @@ from opensetda.cli.options import (
     Drop,
     FeaturesKey,
     IdColumn,
+    Json,
     Overwrite,
+    Quiet,
     Seed,
     parse_changes,
 )
@@ -109,6 +111,15 @@ def fit(
             rich_help_panel=TRAINING_PANEL,
         ),
     ] = 60.0,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            "--tensorboard",
+            metavar="DIR",
+            help="Write curves for TensorBoard while it trains: the loss, and every step.",
+            rich_help_panel=TRAINING_PANEL,
+        ),
+    ] = None,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,
@@ -136,7 +147,27 @@ def fit(
             metavar="TEXT", help="What unknowns are called.", rich_help_panel=OUTPUT_PANEL
         ),
     ] = "unknown",
+    corrections: Annotated[
+        Path | None,
+        typer.Option(
+            "--corrections",
+            metavar="FILE",
+            help="Labels of targets that a person told: the CSV file of 'osda review'. "
+            "New classes are learned, too.",
+            rich_help_panel=TRAINING_PANEL,
+        ),
+    ] = None,
+    no_report: Annotated[
+        bool,
+        typer.Option(
+            "--no-report",
+            help="Make no report; 'osda report' does it later.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Learn from a labelled source and an unlabelled target, and label the target.
@@ -159,6 +190,7 @@ def fit(
     settings = parse_changes(changes)
     from opensetda.cli.fitting import carry_out, check_request
     from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
+    from opensetda.runs.tensorboard import check_new_log
     from opensetda.runs.unfinished import UnfinishedRun, check_unfinished
     from opensetda.runs.writing import check_destination
 
@@ -191,10 +223,15 @@ def fit(
             finetune=finetune,
         ),
         checkpoint_seconds=checkpoint_every,
+        corrections=None if corrections is None else str(corrections.absolute()),
+        report=not no_report,
+        tensorboard=None if tensorboard is None else str(tensorboard.absolute()),
         overwrite=overwrite,
         command=("osda", *(context.obj or ())),
     )
     check_request(request)
+    if tensorboard is not None:
+        check_new_log(tensorboard, overwrite)
     carry_out(UnfinishedRun.begin(out, request, overwrite))
 
 

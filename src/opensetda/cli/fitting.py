@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opensetda.cli import console
 from opensetda.errors import InputError, RunPausedError
+from opensetda.files import near
+from opensetda.progress import ProgressEvent, ProgressListener
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
+    from opensetda.runs.corrections import Corrections
     from opensetda.runs.fit_data import FitData
     from opensetda.runs.request import FitRequest
     from opensetda.runs.unfinished import UnfinishedRun
+    from opensetda.runs.writing import ShownSamples
 
 
 def check_request(request: FitRequest) -> None:
     """Find wrong settings before big files are read."""
     from opensetda.runs.methods import build_method, trains_backbone
+    from opensetda.runs.tensorboard import check_log
 
+    if request.tensorboard is not None:
+        check_log(Path(request.tensorboard))
+    if request.corrections is not None:
+        from opensetda.runs.corrections import check_corrections
+
+        check_corrections(near(request.corrections))
     if request.images.finetune and not trains_backbone(request.method):
         raise InputError(f"--finetune: the method {request.method} has no network; leave it out")
     build_method(
@@ -40,7 +54,7 @@ def carry_out(run: UnfinishedRun) -> None:
     there before: who resumes with a disk missing must not lose what was learned.
     """
     try:
-        _carry_out(run)
+        outcome = _carry_out(run)
     except BaseException as error:
         if not run.is_worth_keeping:
             run.undo()
@@ -53,18 +67,24 @@ def carry_out(run: UnfinishedRun) -> None:
             console.note(f"{advice[0].upper()}{advice[1:]}")
         raise
     run.remove()
+    if run.request.report:
+        from opensetda.cli.reporting import report_at_end
+
+        outcome.report = report_at_end(run.out)
+    outcome.show()
 
 
-def _carry_out(run: UnfinishedRun) -> None:
+def _carry_out(run: UnfinishedRun) -> _Outcome:
     from opensetda import __version__
     from opensetda.files import new_folder
     from opensetda.runs.fitting import fit_domains
+    from opensetda.runs.folder import RunFolder
     from opensetda.runs.methods import full_settings
     from opensetda.runs.writing import write_run
 
     request = run.request
     started = time.perf_counter()
-    data = _load(request)
+    data, corrections = _correct(request, _load(request))
     settings = full_settings(request.method, request.preset, request.changes)
     run.check_inputs({**data.inputs, "settings": {"release": __version__, **settings}})
     data_seconds = time.perf_counter() - started
@@ -75,7 +95,7 @@ def _carry_out(run: UnfinishedRun) -> None:
     if data.broken:
         console.warn(f"{console.counted(len(data.broken), 'image')} cannot be read: left out")
     console.note(data.summary)
-    with console.progress_listener(request.method) as listener:
+    with _listener(request, goes_on=run.was_left_behind) as listener:
         classifier, own = _build(request, data, run, listener)
         seconds = fit_domains(classifier, data.source, data.labels, data.target)
 
@@ -85,20 +105,91 @@ def _carry_out(run: UnfinishedRun) -> None:
     kept = console.kept_step(classifier)
     curves = draw_curves(classifier.history_, title=title, kept_step=kept)
     record = _record(request, data, settings, seconds, data_seconds)
+    shown = _shown(classifier, data)
     with new_folder(run.out) as aside:
-        write_run(aside, classifier, record, data.ids, curves, data.broken, own)
-    _show_result(classifier, run.out, data, seconds)
+        write_run(aside, classifier, record, data.ids, curves, data.broken, own, shown, corrections)
+    labels = RunFolder.open(run.out).predictions().labels.tolist()
+    return _Outcome(run, classifier, data, labels, data_seconds, seconds)
+
+
+@dataclass
+class _Outcome:
+    """A complete run, to be shown."""
+
+    run: UnfinishedRun
+    classifier: OpenSetClassifier
+    data: FitData
+    labels: list[str]
+    data_seconds: float
+    seconds: float
+    report: Path | None = None
+
+    def show(self) -> None:
+        """Tell what came out, to people or to programs."""
+        _show_result(self)
+        console.result(
+            {
+                **_summary(self),
+                "broken": len(self.data.broken),
+                "resumed": self.run.was_left_behind,
+                "data_seconds": self.data_seconds,
+                "seconds": self.seconds,
+            }
+        )
+
+
+def _correct(request: FitRequest, data: FitData) -> tuple[FitData, Corrections | None]:
+    """Let what a person said count, if anybody was asked."""
+    if request.corrections is None:
+        return data, None
+    from opensetda.runs.corrections import read_corrections
+
+    corrections = read_corrections(near(request.corrections), data, request.unknown_label)
+    return corrections.joined_to(data), corrections
+
+
+def _shown(classifier: OpenSetClassifier, data: FitData) -> ShownSamples:
+    """Return what the report shows of the samples."""
+    from opensetda.runs.view import view_of
+    from opensetda.runs.writing import ShownSamples
+
+    view = view_of(classifier, data.source, data.labels, data.target, data.source_ids)
+    paths, n_source = data.image_paths, len(data.source)
+    if not paths:
+        return ShownSamples(view)
+    # From anywhere, as long as the files stay where they are.
+    places = [str(Path(path).absolute()) for path in paths]
+    return ShownSamples(view, {row: places[row] for row in view.source.tolist()}, places[n_source:])
 
 
 def _load(request: FitRequest) -> FitData:
+    from opensetda.cli.counting import counting_progress
     from opensetda.runs.fit_data import is_image_request, load_images, load_tables
 
     if not is_image_request(request):
-        return load_tables(request)
-    from opensetda.cli.counting import counting_progress
-
+        with counting_progress("reading", "MB") as progress:
+            return load_tables(request, progress)
     with counting_progress("features") as progress:
         return load_images(request, progress)
+
+
+@contextmanager
+def _listener(request: FitRequest, goes_on: bool) -> Iterator[ProgressListener]:
+    """Yield who listens to the training: a person, and TensorBoard if that is wanted."""
+    from opensetda.cli.counting import training_progress
+
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(training_progress(request.method))]
+        if request.tensorboard is not None:
+            from opensetda.runs.tensorboard import EventLog
+
+            listeners.append(stack.enter_context(EventLog(Path(request.tensorboard), goes_on)))
+
+        def listen(event: ProgressEvent) -> None:
+            for listener in listeners:
+                listener(event)
+
+        yield listen
 
 
 def _build(
@@ -117,6 +208,7 @@ def _build(
         unknown_label=request.unknown_label,
         progress=listener,
         checkpoints=run.checkpoints(),
+        view=True,
     )
     if not request.images.finetune or data.recipe is None:
         return build(), None
@@ -160,13 +252,31 @@ def _record(
     )
 
 
-def _show_result(classifier: OpenSetClassifier, out: Path, data: FitData, seconds: float) -> None:
+def _summary(outcome: _Outcome) -> dict[str, Any]:
+    """Return the result for programs."""
+    classifier, labels, run = outcome.classifier, outcome.labels, outcome.run
+    out, request = run.out, run.request
+    kept = getattr(classifier, "kept_step_", None)
+    return {
+        "run": out,
+        "method": request.method,
+        "targets": len(labels),
+        **console.label_summary(labels, classifier.unknown_label),
+        "openness": classifier.openness_report_.to_dict(),
+        "kept_step": None if kept is None else kept.to_dict(),
+        "files": console.files_in(out),
+        "tensorboard": None if request.tensorboard is None else Path(request.tensorboard),
+    }
+
+
+def _show_result(outcome: _Outcome) -> None:
     from opensetda.runs.folder import BROKEN
 
+    classifier, data, out = outcome.classifier, outcome.data, outcome.run.out
+    labels, seconds = outcome.labels, outcome.seconds
     if len(classifier.history_) > 1:
         kept = console.kept_step(classifier)
         console.show(console.step_table(classifier.history_, kept=kept))
-    labels = classifier.transduction_.tolist()
     console.show(console.label_counts(labels, classifier.unknown_label))
     console.show_estimates(classifier)
     target = Path(data.inputs["target"]["path"]).name
@@ -177,6 +287,7 @@ def _show_result(classifier: OpenSetClassifier, out: Path, data: FitData, second
         console.say(f"Left out {many}: {out / BROKEN}")
     later = "FILE" if data.recipe is None else "PATHS"
     console.say(f"  labels   {out / 'predictions.csv'}")
-    console.say(f"  curves   {out / 'curves.png'}")
+    console.say(f"  report   {outcome.report or f'osda report {out}'}")
+    console.say(f"  check    osda review {out}")
     console.say(f"  later    osda predict {out} {later} --out labels.csv")
     console.say(f"  how good osda evaluate {out} --labels TRUTH")

@@ -26,7 +26,9 @@ from opensetda.cli.evaluate import evaluate
 from opensetda.cli.features import features
 from opensetda.cli.fit import fit
 from opensetda.cli.predict import predict
+from opensetda.cli.report import report
 from opensetda.cli.resume import resume
+from opensetda.cli.review import review
 from opensetda.errors import InputError, RunPausedError
 
 app = typer.Typer(
@@ -48,6 +50,8 @@ app.command()(fit)
 app.command()(resume)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(report)
+app.command()(review)
 app.command()(features)
 app.command()(benchmark)
 app.command()(analyse)
@@ -79,6 +83,11 @@ def _options(
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
+    with console.command_line():
+        return _answer(arguments)
+
+
+def _answer(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), prog_name="osda", standalone_mode=False, obj=arguments)
     except RunPausedError as pause:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from opensetda.cli import console
 from opensetda.errors import InputError
 
 TABLE_PANEL = "What is where in the tables"
@@ -74,6 +75,25 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT_PANEL),
 ]
+# The console knows of these two: a command only has to have them.
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        callback=console.be_quiet,
+        help="No progress, no notes: only warnings and errors on stderr.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        callback=console.speak_json,
+        help="The result as one JSON object on stdout, instead of tables and lines.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
 
 
 def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: bool) -> None:
@@ -100,6 +120,11 @@ def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: 
         raise InputError(f"{option} {path}: exists already; choose another name or add --overwrite")
     if not path.resolve().parent.is_dir():
         raise InputError(f"{option} {path}: there is no folder {path.parent}; make it first")
+
+
+def broken_list(out: Path) -> Path:
+    """Return the file beside `out` that lists the images that cannot be read."""
+    return out.with_name(f"{out.name}.broken.csv")
 
 
 def parse_changes(changes: list[str] | None) -> dict[str, str]:

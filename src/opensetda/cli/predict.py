@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,11 @@ from opensetda.cli.options import (
     Debug,
     Drop,
     IdColumn,
+    Json,
     Overwrite,
+    Quiet,
     RunArgument,
+    broken_list,
     check_new_file,
 )
 from opensetda.errors import InputError
@@ -72,6 +76,8 @@ def predict(
     path_column: PathColumn = None,
     images_root: ImagesRoot = None,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Label later samples with the model of a run. Each is judged on its own.
@@ -144,6 +150,7 @@ def _predict_images(
         new_file(out) as aside,
         PredictionWriter(aside, top_k) as writer,
     ):
+        progress(0, total)
         names = (path for _, path in iterate_images(paths, columns))
         counts, broken, warnings = label_images(
             folder, names, writer, strict, lambda done: progress(done, total)
@@ -155,15 +162,13 @@ def _predict_images(
             )
     for warning in warnings:
         console.warn(warning)
-    broken_list = out.with_name(f"{out.name}.broken.csv")
-    broken_list.unlink(missing_ok=True)
+    listed = broken_list(out)
+    listed.unlink(missing_ok=True)
     if broken:
-        with new_file(broken_list) as aside:
+        with new_file(listed) as aside:
             write_broken(aside, broken)
-        console.warn(f"{console.counted(len(broken), 'image')} cannot be read: {broken_list}")
-    console.show(console.label_counts(counts, folder.unknown_label))
-    console.say(f"Labelled {console.counted(counts.total(), 'image')}.")
-    console.say(f"  labels   {out}")
+        console.warn(f"{console.counted(len(broken), 'image')} cannot be read: {listed}")
+    _show_result(folder, counts, console.counted(counts.total(), "image"), out, len(broken))
 
 
 def _predict_table(
@@ -175,9 +180,10 @@ def _predict_table(
     features_key: str | None,
     drop: list[str] | None,
 ) -> None:
+    from opensetda.cli.counting import counting_progress
     from opensetda.data.tables import TableColumns, read_samples
     from opensetda.files import new_file
-    from opensetda.runs.predictions import PredictionTable, PredictionWriter
+    from opensetda.runs.predictions import PredictionWriter, label_rows
 
     model = folder.model()
     columns = TableColumns(
@@ -189,9 +195,29 @@ def _predict_table(
     samples = read_samples(
         path, model.n_features_in_, folder.feature_names(), columns, usual_id=folder.column("id")
     )
-    table = PredictionTable.of_samples(model, samples.X, samples.ids)
-    with new_file(out) as aside, PredictionWriter(aside, top_k) as writer:
-        writer.write(table)
-    console.show(console.label_counts(table.labels.tolist(), folder.unknown_label))
-    console.say(f"Labelled {len(table):,} rows of {path.name}.")
+    with (
+        counting_progress("predict", "row") as progress,
+        new_file(out) as aside,
+        PredictionWriter(aside, top_k) as writer,
+    ):
+        progress(0, len(samples.X))
+        counts = label_rows(
+            model, samples.X, samples.ids, writer, lambda done: progress(done, len(samples.X))
+        )
+    _show_result(folder, counts, f"{counts.total():,} rows of {path.name}", out)
+
+
+def _show_result(
+    folder: RunFolder, counts: Counter[str], what: str, out: Path, n_broken: int = 0
+) -> None:
+    console.show(console.label_counts(counts, folder.unknown_label))
+    console.say(f"Labelled {what}.")
     console.say(f"  labels   {out}")
+    console.result(
+        {
+            "samples": counts.total(),
+            **console.label_summary(counts, folder.unknown_label),
+            "broken": n_broken,
+            "files": {"labels": out, "broken": broken_list(out) if n_broken else None},
+        }
+    )

@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import Debug
+from opensetda.cli.options import Debug, Json, Quiet
 from opensetda.errors import InputError
 
 
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The --out of 'osda fit'.")],
+    quiet: Quiet = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was interrupted, as if nothing had happened.
@@ -43,6 +45,7 @@ def resume(
         if unfinished is not None:
             unfinished.remove()
         console.say(f"{run} is complete: nothing to resume.")
+        console.result({"run": run, "resumed": False})
         return
     check_request(unfinished.request)
     if run.exists() and not unfinished.request.overwrite:

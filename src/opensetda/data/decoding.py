@@ -64,7 +64,7 @@ class BrokenImageError(Exception):
     """An image that cannot be used; the text is the reason in a few words, without the path."""
 
 
-def decode_image(path: str | Path) -> npt.NDArray[np.uint8]:
+def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[np.uint8]:
     """Read an image.
 
     The rotation that EXIF asks for is applied, transparency is laid on white, grey,
@@ -75,6 +75,9 @@ def decode_image(path: str | Path) -> npt.NDArray[np.uint8]:
     ----------
     path : str or Path
         The file.
+    at_least : int, optional
+        A side of so many pixels is enough: a large JPEG is then unpacked at a fraction of its
+        size, in a fraction of the time.
 
     Returns
     -------
@@ -90,7 +93,7 @@ def decode_image(path: str | Path) -> npt.NDArray[np.uint8]:
         with open(path, "rb") as stream:  # noqa: PTH123 - paths are text here, 100,000 of them
             if os.fstat(stream.fileno()).st_size == 0:
                 raise BrokenImageError("empty file")
-            return _decode(stream)
+            return _decode(stream, at_least)
     except OSError as error:
         raise BrokenImageError(_REASONS.get(error.errno or 0) or _words(error)) from error
     except ValueError as error:  # a NUL in the path
@@ -104,13 +107,15 @@ def decode_bytes(content: bytes) -> npt.NDArray[np.uint8]:
     return _decode(io.BytesIO(content))
 
 
-def _decode(stream: IO[bytes]) -> npt.NDArray[np.uint8]:
+def _decode(stream: IO[bytes], at_least: int | None = None) -> npt.NDArray[np.uint8]:
     _quiet_pillow()
     try:
         with Image.open(stream, formats=_FORMATS) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise _bomb(f"{width} x {height}")
+            if at_least is not None:
+                image.draft(None, (at_least, at_least))
             image.load()
             return _rgb(_upright(image))
     except (BrokenImageError, MemoryError):

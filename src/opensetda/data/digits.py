@@ -31,6 +31,7 @@ the table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,9 @@ def load_digits_task() -> OpenSetTask:
     return task
 
 
-def write_image_folders(folder: Path, every: int = 1) -> tuple[Path, Path]:
+def write_image_folders(
+    folder: Path, every: int = 1, progress: Callable[[int, int], None] | None = None
+) -> tuple[Path, Path]:
     """Write the digits as grey PNG files of 8 x 8 pixels, to try what is made for images.
 
     Parameters
@@ -75,6 +78,8 @@ def write_image_folders(folder: Path, every: int = 1) -> tuple[Path, Path]:
         ``scikit-learn/9``, the target; the target's folders are for evaluation only.
     every : int
         Take every so many digits only.
+    progress : callable, optional
+        Called with the number of images that are written, and of all.
 
     Returns
     -------
@@ -91,18 +96,30 @@ def write_image_folders(folder: Path, every: int = 1) -> tuple[Path, Path]:
         "mnist": (count_blocks(mnist[known]), mnist_labels[known], known),
         "scikit-learn": (small[some], small_labels[some], some),
     }
+    done, total = 0, len(known) + len(some)
     for name, (images, labels, numbers) in domains.items():
         for image, label, number in zip(images, labels.tolist(), numbers.tolist(), strict=True):
             place = folder / name / str(label)
             place.mkdir(parents=True, exist_ok=True)
             pixels = np.round(255 * image).astype(np.uint8)
             Image.fromarray(pixels).save(place / f"{number:04d}.png")
+            done += 1
+            if progress is not None:
+                progress(done, total)
     return folder / "mnist", folder / "scikit-learn"
 
 
 def target_images() -> Images:
     """Return the target's images before `stroke_features`, one for each row of the task."""
     return _scikit_learn_digits()[0]
+
+
+def digit_pictures() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Return grey pictures of source and target, dark on white, one for each row of the task."""
+    mnist, labels = _mnist()
+    source, target = mnist[labels < 5], target_images()
+    ink, small = (np.round(255 * (1 - images)).astype(np.uint8) for images in (source, target))
+    return ink, small
 
 
 def count_blocks(images: Images) -> Images:

@@ -9,7 +9,7 @@ them, whatever the file holds. Only `read_truth`, for evaluation, reads them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,12 +100,16 @@ class TruthTable:
 
 
 def read_domains(
-    source: str | Path, target: str | Path, columns: TableColumns | None = None
+    source: str | Path,
+    target: str | Path,
+    columns: TableColumns | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[FeatureTable, FeatureTable]:
     """Read labelled rows of at least two classes, and rows to be labelled.
 
     The target has the features of the source, in the order of the source. A label
-    column in the target is neither a feature nor returned.
+    column in the target is neither a feature nor returned. `progress` is told the bytes of
+    each file that has been read.
     """
     columns = columns or TableColumns()
     tables = [_open(source, columns), _open(target, columns)]
@@ -113,8 +117,12 @@ def read_domains(
         if not any(table.has_columns and name in table.names for table in tables):
             find_name(tables[0], name, "--drop")
             raise InputError(f"--drop {name}: an .npz file has arrays, not columns to drop")
+    tell = progress or (lambda n_bytes: None)
     labelled = _source(tables[0], columns)
-    return labelled, _target(tables[1], labelled, columns)
+    tell(labelled.path.stat().st_size)
+    unlabelled = _target(tables[1], labelled, columns)
+    tell(unlabelled.path.stat().st_size)
+    return labelled, unlabelled
 
 
 def _source(table: TableFile, columns: TableColumns) -> FeatureTable:

@@ -51,6 +51,8 @@ class PGLClassifier(OpenSetClassifier):
     checkpoints : CheckpointStore, optional
         Where to keep what it takes to go on after a crash. If there is something in it
         already, `fit` goes on from there, and wants the same data and settings.
+    view : bool, default=False
+        Keep how the network sees some samples after each step, for a map; changes no result.
 
     Attributes
     ----------
@@ -60,6 +62,8 @@ class PGLClassifier(OpenSetClassifier):
         The step whose network and labels were kept, and why.
     step_labels_ : array of int of shape (steps, n_targets)
         The label of every target at every step, as an index into `classes_`; C is unknown.
+    view_ : TrainingView
+        With `view`, and targets in `fit`.
 
     Examples
     --------
@@ -85,6 +89,7 @@ class PGLClassifier(OpenSetClassifier):
         progress: ProgressListener | None = None,
         images: TrainableImages | None = None,
         checkpoints: CheckpointStore | None = None,
+        view: bool = False,
     ) -> None:
         self.openness = openness
         self.preset = preset
@@ -94,6 +99,7 @@ class PGLClassifier(OpenSetClassifier):
         self.progress = progress
         self.images = images
         self.checkpoints = checkpoints
+        self.view = view
 
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
@@ -112,6 +118,7 @@ class PGLClassifier(OpenSetClassifier):
             seed,
             self.progress,
             self.checkpoints,
+            self.view,
         )
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         self._alignment = inputs.alignment
@@ -123,6 +130,8 @@ class PGLClassifier(OpenSetClassifier):
         if len(target):
             in_callers_order = np.argsort(target.index)
             self.step_labels_ = np.stack(result.step_labels)[:, in_callers_order]
+            if result.view is not None:
+                self.view_ = result.view.of_callers_rows(source, target)
             # In canonical order the first rows are a random sample.
             sample = inputs.raw_targets(THRESHOLD_ROWS)
             self._sample_as_later = self._score_later(sample).known

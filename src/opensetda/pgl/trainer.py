@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,6 +112,9 @@ class Trainer:
         if not any_loss(self.settings):
             total = 0
         report.iterations = total
+        # Of the same length every time: what is left of a run that was cut counts on.
+        earlier = schedule.first_step_epochs + (step - 1) * schedule.epochs_per_step if step else 0
+        report.earlier = per_epoch * earlier if total else 0
         accumulate = self.settings.finetune.accumulate if self.inputs.learned else 1
         for iteration in range(position.iteration, total):
             epoch = epochs_before(step, schedule) + iteration // per_epoch
@@ -160,24 +164,30 @@ class Reporter:
     def __init__(self, listener: ProgressListener | None, step: int, steps: int) -> None:
         self.listener, self.step, self.steps = listener, step, steps
         self.iterations = 0
+        self.earlier = 0
+        """Training iterations of the steps before."""
         self.loss: float | None = None
 
     def trained(self, iteration: int, loss: float) -> None:
         """Tell that a training iteration is done."""
         self.loss = loss
-        self._tell(iteration, "labelling" if iteration == self.iterations else "")
+        message = "labelling" if iteration == self.iterations else ""
+        self._tell(iteration, message, updates=self.earlier + iteration)
 
-    def labelled(self) -> None:
-        """Tell that all targets have been scored."""
-        self._tell(self.iterations + 1, "")
+    def finished(self, entry: Mapping[str, Any]) -> None:
+        """Tell that all targets have been scored and ranked, and what is said of the step."""
+        self._tell(self.iterations + 1, "", entry=entry)
 
-    def _tell(self, iteration: int, message: str) -> None:
+    def _tell(
+        self,
+        iteration: int,
+        message: str,
+        updates: int | None = None,
+        entry: Mapping[str, Any] | None = None,
+    ) -> None:
         if self.listener is not None:
-            self.listener(
-                ProgressEvent(
-                    self.step, self.steps, iteration, self.iterations + 1, self.loss, message
-                )
-            )
+            place = self.step, self.steps, iteration, self.iterations + 1
+            self.listener(ProgressEvent(*place, self.loss, message, updates, entry))
 
 
 def make_accelerator(precision: str) -> Accelerator:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from opensetda.base import Scores
+from opensetda.base import Scores, rejection_cut
 from opensetda.errors import InputError
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.checkpoints import (
@@ -32,9 +32,13 @@ from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import Position, Reporter, Trainer
+from opensetda.pgl.view import Embeddings, TrainingView, Viewer
 from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
 from opensetda.stopping import KeptStep, StableStepRule
+
+# In a step's record.
+_VIEW = "view"
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class TrainingResult:
     """The label of every target at every step; C is unknown."""
     kept: KeptStep
     """The step that is kept."""
+    view: TrainingView | None = None
+    """How the network saw the samples, if that was asked for; rows in the order they have here."""
 
 
 def train(
@@ -64,6 +70,7 @@ def train(
     seed: int,
     progress: ProgressListener | None = None,
     checkpoints: CheckpointStore | None = None,
+    view: bool = False,
 ) -> TrainingResult:
     """Run the steps and go back to the one that is kept.
 
@@ -72,17 +79,24 @@ def train(
     of them are unknown, and gives the surest and the least sure m alpha n_t their
     pseudo-labels for step m + 1 (Eq. 6). At m = M all targets have theirs.
 
-    With `checkpoints` it goes on from the latest of them.
+    With `checkpoints` it goes on from the latest of them; with `view` it looks at some samples
+    after each step, for a map.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(seed))
-        steps = _Steps(trainer, source_labels, openness, checkpoints, seed)
+        steps = _Steps(trainer, source_labels, openness, checkpoints, seed, view)
         step = steps.go_on()
         while step < steps.total and not steps.rule.should_stop:
             steps.run(step, Reporter(progress, step + 1, steps.total))
             step += 1
         return steps.finish()
+
+
+def _threshold(known: npt.NDArray[np.float64], share: float) -> float | None:
+    """Return the score below which a target was unknown at a step; None if none was."""
+    cut = rejection_cut(known, share) if len(known) else -np.inf
+    return float(cut) if np.isfinite(cut) else None
 
 
 class _Steps:
@@ -95,6 +109,7 @@ class _Steps:
         openness: OpennessTracker,
         store: CheckpointStore | None,
         seed: int,
+        view: bool,
     ) -> None:
         self.trainer, self.openness, self.store = trainer, openness, store
         self.settings, self.n_classes = trainer.settings, trainer.n_classes
@@ -107,6 +122,10 @@ class _Steps:
         self.labels: list[IntArray] = []
         self.history: list[dict[str, Any]] = []
         self.weights: list[Arrays] = []
+        self.viewer: Viewer | None = None
+        if view and self.n_targets:
+            self.viewer = Viewer(self.settings, len(source_labels), self.n_targets)
+        self.views: list[Embeddings] = []
         self.position = Position()
         self.fingerprint = fingerprint(trainer, source_labels, seed)
 
@@ -126,6 +145,8 @@ class _Steps:
             known, held_out = record.arrays["known"], record.arrays["held_out"]
             self._rank(step, known, held_out, record.arrays["nearest"].astype(np.intp))
             self.history.append(record.values)
+            if self.viewer is not None:
+                self.views.append(record.arrays[_VIEW])
         trained = any(entry["loss"] is not None for entry in self.history)
         if self.position.iteration == 0 and trained:
             # Within a step nobody asks for the rows of all samples; at its end they are refreshed.
@@ -144,7 +165,6 @@ class _Steps:
         scores = transduce(
             trainer.network, self._samples(step), self.settings, trainer.rng, draws=1
         )
-        report.labelled()
         share = self._rank(step, scores.known, scores.held_out, scores.nearest)
         pseudo_labels = self.pseudo_labels[-1]
         known = (pseudo_labels >= 0) & (pseudo_labels < self.n_classes)
@@ -158,12 +178,17 @@ class _Steps:
                 "n_unknown": int((pseudo_labels == self.n_classes).sum()),
                 "openness": share,
                 "openness_estimate": self.openness.estimates[-1],
+                "threshold": _threshold(scores.known, share),
                 "loss": losses,
                 "mean_score": float(scores.known.mean()) if self.n_targets else None,
                 "changed": changed,
                 "seconds": time.perf_counter() - started,
             }
         )
+        if self.viewer is not None:
+            self.views.append(self.viewer.look(trainer.network, self._samples(step)))
+        # Before it is kept: who dies in between does the step again, and nobody misses it.
+        report.finished(self.history[-1])
         self.position = Position(step + 1)
         self._keep(step, scores)
 
@@ -207,11 +232,13 @@ class _Steps:
         if self.store is None:
             self.weights.append(weights)
             return
-        arrays = {
+        arrays: Arrays = {
             "known": scores.known,
             "held_out": scores.held_out,
             "nearest": scores.nearest.astype(np.int64),
         }
+        if self.viewer is not None:
+            arrays[_VIEW] = self.views[-1]
         self.store.write(step_name(step), Record(self.history[-1], arrays | weights))
         self.store.write(LATEST, latest_record(self.trainer, self.position, self.fingerprint))
 
@@ -225,7 +252,16 @@ class _Steps:
         samples = self._samples(kept.step - 1)
         network, settings = self.trainer.network, self.settings
         scores = transduce(network, samples, settings, self.trainer.rng, settings.ranking.draws)
-        return TrainingResult(network, scores, samples, self.history, self.labels, kept)
+        view = self._view(samples, kept.step)
+        return TrainingResult(network, scores, samples, self.history, self.labels, kept, view)
+
+    def _view(self, samples: LabelledSamples, kept: int) -> TrainingView | None:
+        if self.viewer is None:
+            return None
+        labels = self.labels[kept - 1]
+        nodes, affinity = self.viewer.look_at_pairs(self.trainer.network, samples, labels)
+        rows = self.viewer.source, self.viewer.target
+        return TrainingView(*rows, tuple(self.views), nodes, affinity)
 
     def _weights(self, step: int) -> Arrays:
         if self.store is None:

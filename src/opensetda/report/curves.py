@@ -28,6 +28,7 @@ from opensetda.report.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,41 @@ def draw_curves(
     bytes
         A PNG file. The same curves give the same bytes.
     """
-    panels = [
-        *_truth_panels(step_metrics or {}),
-        *_openness_panels(history, true_share),
-        *_label_free_panels(history),
-    ]
+    panels = curve_panels(history, step_metrics, true_share)
     n_steps = max([len(history), *(step_metrics or {})], default=1)
     columns = 2 if len(panels) == 4 else min(max(len(panels), 1), 3)
+    width = 5.2 if columns < 3 else 4.4
+    return figure_bytes(curve_figure(panels, n_steps, title, kept_step, columns, (width, 3.4)))
+
+
+def curve_figure(
+    panels: Sequence[Panel],
+    n_steps: int,
+    title: str = "",
+    kept_step: int | None = None,
+    columns: int = 2,
+    size: tuple[float, float] = (4.2, 2.6),
+) -> Figure:
+    """Draw panels of curves beside and below each other.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        What to draw.
+    n_steps : int
+        The axes go from the first step to this one.
+    title : str
+        Above the picture.
+    kept_step : int, optional
+        The step that was kept, which gets a mark.
+    columns : int
+        How many panels stand beside each other.
+    size : tuple of float
+        Width and height of a panel in inches.
+    """
     rows = math.ceil(max(len(panels), 1) / columns)
-    figure = new_figure((5.2 if columns < 3 else 4.4) * columns, 3.4 * rows + 0.5, title)
+    width, height = size
+    figure = new_figure(width * columns, height * rows + 0.5, title)
     grid = figure.add_gridspec(rows, columns)
     # What the last row has free, the first panel gets: it is the one people look at.
     free = rows * columns - len(panels)
@@ -98,7 +125,20 @@ def draw_curves(
         row, column = divmod(place + free if place else 0, columns)
         cell = grid[row, column : column + 1 + (free if place == 0 else 0)]
         _draw_panel(figure.add_subplot(cell), panel, n_steps, kept_step)
-    return figure_bytes(figure)
+    return figure
+
+
+def curve_panels(
+    history: Sequence[Mapping[str, Any]],
+    step_metrics: Mapping[int, OpenSetMetrics] | None = None,
+    true_share: float | None = None,
+) -> list[Panel]:
+    """Return the panels that the numbers of a run can fill; parameters as for `draw_curves`."""
+    return [
+        *_truth_panels(step_metrics or {}),
+        *_openness_panels(history, true_share),
+        *_label_free_panels(history),
+    ]
 
 
 def _truth_panels(metrics: Mapping[int, OpenSetMetrics]) -> list[Panel]:
@@ -106,7 +146,7 @@ def _truth_panels(metrics: Mapping[int, OpenSetMetrics]) -> list[Panel]:
         return _curve({step: getattr(values, name) for step, values in metrics.items()}, 100)
 
     lines = []
-    for metric in ("hos", "os_star", "unk"):
+    for metric in METRIC_STYLE:
         heading, color, marker, width = METRIC_STYLE[metric]
         lines.append(Line(heading, percent(metric), color, marker, width))
     return _panel("How good: against the true labels", "%", tuple(lines), percent=True)
@@ -129,7 +169,10 @@ def _openness_panels(history: Sequence[Mapping[str, Any]], true_share: float | N
 def _label_free_panels(history: Sequence[Mapping[str, Any]]) -> list[Panel]:
     by_step = dict(enumerate(history, start=1))
     changed = _curve({step: entry.get("changed") for step, entry in by_step.items()}, 100)
-    scores = _curve({step: entry.get("mean_score") for step, entry in by_step.items()})
+    scores, threshold, n_known, n_unknown = (
+        _curve({step: entry.get(name) for step, entry in by_step.items()})
+        for name in ("mean_score", "threshold", "n_known", "n_unknown")
+    )
     losses: dict[str, dict[int, Any]] = {}
     for step, entry in by_step.items():
         for name, value in (entry.get("loss") or {}).items():
@@ -146,9 +189,14 @@ def _label_free_panels(history: Sequence[Mapping[str, Any]]) -> list[Panel]:
             percent=True,
         ),
         *_panel(
+            "How far: pseudo-labels",
+            "targets",
+            (Line("known", n_known, BLUE, "o"), Line("unknown", n_unknown, ORANGE, "s")),
+        ),
+        *_panel(
             "How sure: known score",
-            "mean over all targets",
-            (Line("mean known score", scores, GREEN, "o"),),
+            "score",
+            (Line("mean", scores, GREEN, "o"), Line("threshold", threshold, ORANGE, "s")),
         ),
         *_panel("What it learns: training losses", "mean over the step", lines),
     ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.report.names import figure_name
 from opensetda.report.style import GREY, new_figure
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LONGEST_NAME = 14
+# Of a map's side so much is the map; the rest are its title and its scale.
+_DRAWN = 0.8
+_SIZE, _SMALLEST = 8.0, 5.0
+_FEW_GROUPS = 30
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ def draw_maps(
     sizes: Sequence[int],
     names: Sequence[str],
     title: str,
+    side: float = 4.1,
 ) -> Figure:
     """Draw rows of maps, and one at their left that they are to be compared with.
 
@@ -59,15 +65,17 @@ def draw_maps(
         The groups' names, beside the first map.
     title : str
         Above the picture.
+    side : float
+        Inches that a map takes.
     """
     columns = max(len(row) for row in rows) + 1
-    figure = new_figure(4.1 * columns + 1.2, 4.25 * len(rows) + 0.6, title)
+    figure = new_figure(side * columns + 1.2, (side + 0.15) * len(rows) + 0.6, title)
     # Half rows: the first map stands in the middle of all.
     grid = figure.add_gridspec(2 * len(rows), columns)
     middle = slice(len(rows) - 1, len(rows) + 1)
     axes = figure.add_subplot(grid[middle, 0])
     _draw_map(figure, axes, first, sizes)
-    _name_groups(axes, sizes, names)
+    _name_groups(axes, sizes, names, 72 * side * _DRAWN)
     for number, row in enumerate(rows):
         for place, drawn in enumerate(row, start=1):
             axes = figure.add_subplot(grid[2 * number : 2 * number + 2, place])
@@ -82,9 +90,11 @@ def _draw_map(figure: Figure, axes: Axes, drawn: PairMap, sizes: Sequence[int]) 
     image = axes.imshow(
         drawn.values, cmap=colors, vmin=0, vmax=drawn.highest, interpolation="nearest"
     )
+    # Many groups are narrow: their borders must not hide them.
+    width = 0.35 * min(1.0, _FEW_GROUPS / len(sizes))
     for border in np.cumsum(sizes)[:-1]:
-        axes.axhline(border - 0.5, color="white", linewidth=0.35)
-        axes.axvline(border - 0.5, color="white", linewidth=0.35)
+        axes.axhline(border - 0.5, color="white", linewidth=width)
+        axes.axvline(border - 0.5, color="white", linewidth=width)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title(drawn.title, fontsize=10.5, loc="left")
@@ -94,12 +104,19 @@ def _draw_map(figure: Figure, axes: Axes, drawn: PairMap, sizes: Sequence[int]) 
     bar.outline.set_visible(False)
 
 
-def _name_groups(axes: Axes, sizes: Sequence[int], names: Sequence[str]) -> None:
+def _name_groups(axes: Axes, sizes: Sequence[int], names: Sequence[str], height: float) -> None:
+    """Write the names beside the map, which is `height` points high."""
     ends = np.cumsum(sizes)
     middles = ends - np.asarray(sizes) / 2 - 0.5
-    shown = [
-        text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
-        for text in (str(name).replace("_", " ") for name in names)
-    ]
-    axes.set_yticks(middles.tolist(), shown, fontsize=8)
+    points = height / ends[-1]
+    gap = points * float(np.diff(middles).min(initial=ends[-1]))
+    size = min(_SIZE, max(gap, _SMALLEST))
+    places: list[float] = []
+    shown = []
+    for middle, name in zip(middles.tolist(), names, strict=True):
+        # A group of few nodes has no room for its name beside a neighbour's.
+        if not places or points * (middle - places[-1]) >= size:
+            places.append(middle)
+            shown.append(figure_name(str(name), _LONGEST_NAME))
+    axes.set_yticks(places, shown, fontsize=size)
     axes.tick_params(axis="y", length=0)

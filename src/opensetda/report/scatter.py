@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.report.names import figure_name
 from opensetda.report.style import BLACK, new_figure
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ _CLASSES = (
     *("#56B4E9", "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442"),
 )
 _NAMED = 12
+_LONGEST_NAME = 18
+_TARGET = "#E69F00"
+# As many samples are drawn at full size.
+_FEW = 1500
 
 
 @dataclass(frozen=True)
@@ -35,12 +40,18 @@ class ScatterPanel:
     places : array of shape (n, 2)
         Where each sample is.
     remark : str
-        A line below the title.
+        A line below the panel.
+    classes : array of shape (n,), optional
+        What the colours are here, if that differs from panel to panel.
+    by_domain : bool
+        Colour is the domain.
     """
 
     title: str
     places: npt.NDArray[np.floating[Any]]
     remark: str = ""
+    classes: npt.NDArray[np.intp] | None = None
+    by_domain: bool = False
 
 
 def draw_scatter(
@@ -49,6 +60,7 @@ def draw_scatter(
     is_target: npt.NDArray[np.bool_],
     names: Sequence[str],
     title: str,
+    side: float = 4.0,
 ) -> Figure:
     """Draw the same samples in every panel.
 
@@ -64,25 +76,35 @@ def draw_scatter(
         The known classes.
     title : str
         Above the picture.
+    side : float
+        Inches that a panel takes.
     """
     columns = len(panels) if len(panels) <= 3 else math.ceil(len(panels) / 2)
     columns = min(columns, 4)
     rows = math.ceil(len(panels) / columns)
-    figure = new_figure(max(4.0 * columns, 6.4), 4.15 * rows + 1.15, title)
+    around = 1.15 if title else 0.6
+    figure = new_figure(max(side * columns, 6.4), (side + 0.15) * rows + around, title)
+    # Markers shrink with the panel, and where there are many.
+    size = (side / 4.0) ** 2 * 16 * min(1.0, (_FEW / max(len(classes), 1)) ** 0.5)
     for number, panel in enumerate(panels, start=1):
-        _draw_panel(
-            figure.add_subplot(rows, columns, number), panel, classes, is_target, len(names)
-        )
+        axes = figure.add_subplot(rows, columns, number)
+        if panel.by_domain:
+            _draw_domains(axes, panel, is_target, size)
+        else:
+            own = classes if panel.classes is None else panel.classes
+            _draw_classes(axes, panel, own, is_target, len(names), size)
+        _dress(axes, panel)
     _legend(figure, names)
     return figure
 
 
-def _draw_panel(
+def _draw_classes(
     axes: Axes,
     panel: ScatterPanel,
     classes: npt.NDArray[np.intp],
     is_target: npt.NDArray[np.bool_],
     n_classes: int,
+    size: float,
 ) -> None:
     unknown = classes >= n_classes
     colors = [_UNKNOWN if label >= n_classes else color_of(label) for label in classes.tolist()]
@@ -91,11 +113,46 @@ def _draw_panel(
         x, y = panel.places[which].T
         own = [color for color, chosen in zip(colors, which.tolist(), strict=True) if chosen]
         face, edge = (own, "none") if filled else ("none", own)
-        axes.scatter(x, y, s=16, marker=marker, facecolors=face, edgecolors=edge, **more)
+        axes.scatter(x, y, s=size, marker=marker, facecolors=face, edgecolors=edge, **more)
 
     scatter(unknown, "^", True, alpha=0.6)
     scatter(~is_target, "o", False, alpha=0.8, linewidths=0.9)
     scatter(is_target & ~unknown, "^", True)
+
+
+def _draw_domains(
+    axes: Axes, panel: ScatterPanel, is_target: npt.NDArray[np.bool_], size: float
+) -> None:
+    for name, which, marker, face, edge in (
+        ("target", is_target, "^", _TARGET, "none"),
+        ("source", ~is_target, "o", "none", BLACK),
+    ):
+        x, y = panel.places[which].T
+        axes.scatter(
+            x,
+            y,
+            s=size,
+            marker=marker,
+            facecolors=face,
+            edgecolors=edge,
+            linewidths=0.7,
+            alpha=0.7,
+            label=name,
+        )
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(0.0, -0.01),
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+        handletextpad=0.1,
+        columnspacing=1.0,
+        borderpad=0,
+        markerscale=max(1.0, (36 / size) ** 0.5),
+    )
+
+
+def _dress(axes: Axes, panel: ScatterPanel) -> None:
     axes.set_title(panel.title, fontsize=10.5, loc="left", fontweight="bold")
     axes.set_xlabel(panel.remark, fontsize=9)
     axes.set_xticks([])
@@ -132,16 +189,26 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
     ]
     if len(names) <= _NAMED:
         entries += [
-            entry(str(name).replace("_", " "), "s", color_of(label))
+            entry(figure_name(str(name), _LONGEST_NAME), "s", color_of(label))
             for label, name in enumerate(names)
         ]
-    width = figure.get_figwidth()
+    columns = _columns([str(line.get_label()) for line in entries], figure.get_figwidth())
     figure.legend(
-        handles=entries,
+        # matplotlib fills columns, people read rows.
+        handles=[line for start in range(columns) for line in entries[start::columns]],
         loc="outside lower left",
-        ncols=max(3, int(width / 1.55)),
+        ncols=columns,
         frameon=False,
         fontsize=9,
         handletextpad=0.2,
         columnspacing=1.0,
     )
+
+
+def _columns(labels: Sequence[str], width: float) -> int:
+    """Return how many columns of a legend fit into so many inches."""
+    inches = [0.42 + 0.075 * len(label) for label in labels]
+    for columns in range(len(labels), 3, -1):
+        if sum(max(inches[start::columns]) for start in range(columns)) <= width:
+            return columns
+    return 3

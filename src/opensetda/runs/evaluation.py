@@ -28,12 +28,15 @@ class Evaluation:
         Metrics of the predictions.
     steps : dict of OpenSetMetrics
         Metrics of the labels after each step, by its number.
+    truth : array of str of shape (n,)
+        The true label of each prediction.
     n_ignored : int
         True labels of samples that the run does not have.
     """
 
     final: OpenSetMetrics
     steps: dict[int, OpenSetMetrics]
+    truth: npt.NDArray[Any]
     n_ignored: int = 0
 
     @property
@@ -101,7 +104,7 @@ def evaluate_labels(
         step: evaluate(truth, labels, classes, unknown_label=unknown_label)
         for step, labels in steps.items()
     }
-    return Evaluation(final, by_step, n_ignored)
+    return Evaluation(final, by_step, truth, n_ignored)
 
 
 def _align(

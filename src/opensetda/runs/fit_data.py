@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CountingProgress = Callable[[int, int], None]
 
+_MEGABYTE = 10**6
+
 
 @dataclass(frozen=True)
 class FitData:
@@ -35,8 +37,8 @@ class FitData:
     ----------
     source, target : arrays of float32 of shape (n_s, d) and (n_t, d)
     labels : array of str of shape (n_s,)
-    ids : array of str of shape (n_t,) or None
-        Names of the targets.
+    ids, source_ids : arrays of str of shape (n_t,) and (n_s,) or None
+        Names of the targets, and of the sources.
     inputs : dict
         Source and target for the record; with what tells them from any other.
     columns : dict
@@ -71,6 +73,7 @@ class FitData:
     broken: list[Broken] = field(default_factory=list)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    source_ids: npt.NDArray[Any] | None = None
 
 
 def is_image_request(request: FitRequest) -> bool:
@@ -124,17 +127,28 @@ def table_columns(options: TableOptions) -> TableColumns:
     return TableColumns(options.label or "y", options.id, options.features, options.drop)
 
 
-def load_tables(request: FitRequest) -> FitData:
-    """Read two feature tables."""
+def load_tables(request: FitRequest, progress: CountingProgress | None = None) -> FitData:
+    """Read two feature tables; `progress` is told the megabytes, each twice: read and hashed."""
     columns = table_columns(request.tables)
-    source, target = read_domains(near(request.source), near(request.target), columns)
+    domains = near(request.source), near(request.target)
+    total = 2 * sum(path.stat().st_size for path in domains if path.exists())
+    done = 0
+
+    def tell(n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        if progress is not None:
+            progress(done // _MEGABYTE, total // _MEGABYTE)
+
+    tell(0)
+    source, target = read_domains(*domains, columns, tell)
     assert source.labels is not None, "read_domains returns a labelled source"
     return FitData(
         source=source.X,
         labels=source.labels,
         target=target.X,
         ids=target.ids,
-        inputs={"source": _table_record(source), "target": _table_record(target)},
+        inputs={"source": _table_record(source, tell), "target": _table_record(target, tell)},
         columns={
             "label": columns.label,
             "id": columns.id,
@@ -146,6 +160,7 @@ def load_tables(request: FitRequest) -> FitData:
             f"source: {len(source):,} rows of {len(source.class_counts())} classes, "
             f"target: {len(target):,} rows, {source.X.shape[1]:,} features"
         ),
+        source_ids=source.ids,
     )
 
 
@@ -203,6 +218,7 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
         broken=[replace(image, path=str(Path(image.path).absolute())) for image in broken],
         notes=(*kept[0].notes, *kept[1].notes),
         warnings=tuple(extraction.warnings),
+        source_ids=kept[0].ids,
     )
 
 
@@ -229,8 +245,9 @@ def _kept(
     return kept, left
 
 
-def _table_record(table: FeatureTable) -> dict[str, Any]:
-    record = {**file_record(table.path), "rows": len(table), "features": table.X.shape[1]}
+def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[str, Any]:
+    file = file_record(table.path, progress)
+    record = {**file, "rows": len(table), "features": table.X.shape[1]}
     if table.labels is not None:
         record["classes"] = table.class_counts()
     return record

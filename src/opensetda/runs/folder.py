@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opensetda.backbones.recipe import Recipe
     from opensetda.base import OpenSetClassifier
     from opensetda.runs.predictions import PredictionTable
+    from opensetda.runs.view import RunView
 
 FORMAT = "opensetda-run"
 VERSION = 2
@@ -41,6 +42,16 @@ BROKEN = "broken.csv"
 METRICS = "metrics.json"
 COMPARISON = "comparison.json"
 CURVES = "curves.png"
+VIEW = "view.safetensors"
+IMAGES = "images.parquet"
+THUMBNAILS = "thumbnails.parquet"
+MAP = "map.parquet"
+TRUTH = "truth.parquet"
+REPORT = "report.html"
+
+# A person's work, and so none of the files below, which a new run may replace.
+REVIEW = "review.jsonl"
+CORRECTIONS = "corrections.csv"
 
 FILES = (
     SETTINGS,
@@ -57,6 +68,12 @@ FILES = (
     METRICS,
     COMPARISON,
     CURVES,
+    VIEW,
+    IMAGES,
+    THUMBNAILS,
+    MAP,
+    TRUTH,
+    REPORT,
 )
 
 StepLabels = dict[int, npt.NDArray[Any]]
@@ -183,6 +200,20 @@ class RunFolder:
             if name.startswith(STEP_PREFIX)
         }
 
+    def view(self) -> RunView:
+        """Return what was kept of the samples, to be looked at."""
+        from opensetda.runs.view import RunView
+
+        return RunView.read(self.path / VIEW)
+
+    def truth(self) -> npt.NDArray[Any] | None:
+        """Return the true labels of the targets, if `osda evaluate` was told them."""
+        from opensetda.runs.predictions import read_parquet
+
+        if not (self.path / TRUTH).exists():
+            return None
+        return np.array(read_parquet(self.path / TRUTH)["label"].to_pylist(), dtype=np.str_)
+
     def model(self) -> OpenSetClassifier:
         """Return the fitted classifier, for later samples."""
         from safetensors.numpy import load
@@ -204,11 +235,25 @@ class RunFolder:
         names = read_json(self.path / MODEL).get("feature_names")
         return None if names is None else tuple(names)
 
-    def write_metrics(self, metrics: Mapping[str, Any], curves: bytes) -> None:
-        """Put the outcome of an evaluation into the folder, in place of an earlier one."""
-        with new_file(self.path / METRICS) as json_path, new_file(self.path / CURVES) as png_path:
+    def write_metrics(
+        self, metrics: Mapping[str, Any], curves: bytes, truth: npt.NDArray[Any]
+    ) -> None:
+        """Put the outcome of an evaluation into the folder, in place of an earlier one.
+
+        The true labels, in the order of the predictions, are kept for the report alone.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        with (
+            new_file(self.path / METRICS) as json_path,
+            new_file(self.path / CURVES) as png_path,
+            new_file(self.path / TRUTH) as truth_path,
+        ):
             write_json(json_path, metrics)
             png_path.write_bytes(curves)
+            column = pa.array(truth.tolist(), pa.string()).dictionary_encode()
+            pyarrow.parquet.write_table(pa.table({"label": column}), truth_path)
 
 
 def _read_weights(path: Path, load: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def build_method(
     progress: ProgressListener | None = None,
     images: TrainableImages | None = None,
     checkpoints: CheckpointStore | None = None,
+    view: bool = False,
 ) -> OpenSetClassifier:
     """Return an unfitted classifier, its settings checked.
 
@@ -107,6 +108,8 @@ def build_method(
         Images with a backbone that is to learn, for the methods that train a network.
     checkpoints : CheckpointStore, optional
         Where a training writes down how far it is; the other methods take seconds.
+    view : bool
+        Keep what a map of the steps needs, for a method that can show its steps.
     """
     cls = method_class(method)
     changes = dict(changes or {})
@@ -123,6 +126,7 @@ def build_method(
             progress=progress,
             images=images,
             checkpoints=checkpoints,
+            view=view,
         )
     if preset != "default":
         raise InputError(f"preset {preset!r}: only the method pgl has presets")

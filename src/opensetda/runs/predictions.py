@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -47,6 +49,8 @@ class PredictionTable:
         What unknowns are called.
     id_name : str
         What the column of the ids is called: "id", of images "path".
+    corrected : bool array of shape (n,) or None
+        Whose label is a person's word; None if nobody was asked.
     """
 
     ids: npt.NDArray[Any]
@@ -57,6 +61,7 @@ class PredictionTable:
     classes: tuple[str, ...]
     unknown_label: str = "unknown"
     id_name: str = "id"
+    corrected: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -136,6 +141,8 @@ class PredictionTable:
             "known_score": self.known_scores,
             "nearest_class": pa.array(self.nearest.tolist(), pa.string()),
         }
+        if self.corrected is not None:
+            columns["corrected"] = self.corrected
         if top_k is None:
             for place, name in enumerate(self.classes):
                 columns[_CLASS_PREFIX + name] = self.proba[:, place]
@@ -171,6 +178,11 @@ class PredictionTable:
                 proba=np.column_stack([*proba, table["p_unknown"].to_numpy()]),
                 classes=classes,
                 id_name=table.column_names[0],
+                corrected=(
+                    np.array(table["corrected"].to_pylist(), dtype=bool)
+                    if "corrected" in table.column_names
+                    else None
+                ),
             )
         except KeyError as error:
             raise InputError(f"{path}: damaged (no column {error}); fit again") from None
@@ -217,6 +229,28 @@ class PredictionWriter:
         if self.path.suffix.lower() == ".json":
             return _JsonRows(self.path)
         return pyarrow.csv.CSVWriter(self.path, schema)
+
+
+def label_rows(
+    model: OpenSetClassifier,
+    X: npt.NDArray[np.float32],
+    ids: npt.NDArray[Any] | None,
+    writer: PredictionWriter,
+    progress: Callable[[int], None],
+) -> Counter[str]:
+    """Write the labels of rows of features, and return how often each label was given.
+
+    `progress` is told how many rows are done.
+    """
+    counts: Counter[str] = Counter()
+    names = row_numbers(len(X)) if ids is None else ids
+    for start in range(0, len(X), _PREDICTED_ROWS):
+        part = slice(start, start + _PREDICTED_ROWS)
+        table = PredictionTable.of_samples(model, X[part], names[part])
+        counts.update(table.labels.tolist())
+        writer.write(table)
+        progress(start + len(table))
+    return counts
 
 
 class _JsonRows:

@@ -63,6 +63,12 @@ class FitRequest:
         The command line, for the record.
     checkpoint_seconds : float
         How often to write down how far the training is, beside the end of each step.
+    tensorboard : str or None
+        Folder of event files to write while it trains.
+    corrections : str or None
+        CSV file with labels of targets, told by a person.
+    report : bool
+        Whether to make the report at the end.
     overwrite : bool
         Whether a run that is there already may be replaced.
     """
@@ -79,6 +85,9 @@ class FitRequest:
     tables: TableOptions = TableOptions()
     images: ImageOptions = ImageOptions()
     checkpoint_seconds: float = 60.0
+    tensorboard: str | None = None
+    corrections: str | None = None
+    report: bool = True
     overwrite: bool = False
     command: tuple[str, ...] = ()
 

@@ -18,22 +18,27 @@ import numpy.typing as npt
 from opensetda.data.image_lists import printable
 from opensetda.errors import InputError
 from opensetda.files import check_writable, plain, write_json
+from opensetda.memory import peak_megabytes
 from opensetda.runs.folder import (
     BACKBONE,
     BROKEN,
+    CORRECTIONS,
     CURVES,
     ENVIRONMENT,
     ESTIMATES,
     FILES,
     FORMAT,
     HISTORY,
+    IMAGES,
     MODEL,
     PREDICTIONS,
     PREDICTIONS_FOR_PEOPLE,
+    REVIEW,
     SETTINGS,
     STEP_PREFIX,
     STEPS,
     VERSION,
+    VIEW,
     WEIGHTS,
     RunFolder,
     StepLabels,
@@ -45,7 +50,9 @@ if TYPE_CHECKING:
 
     from opensetda.backbones.extraction import Broken
     from opensetda.base import OpenSetClassifier
+    from opensetda.runs.corrections import Corrections
     from opensetda.runs.predictions import PredictionTable
+    from opensetda.runs.view import RunView
 
 _PACKAGES = (
     "opensetda",
@@ -116,6 +123,25 @@ class RunRecord:
     identity: str | None = None
 
 
+@dataclass(frozen=True)
+class ShownSamples:
+    """What the report shows: the view, and of images, where they are.
+
+    Attributes
+    ----------
+    view : RunView
+        A sample of both domains.
+    source_images : mapping of int to str
+        Image files of the view's sources, by row.
+    target_images : sequence of str
+        Image files of all targets.
+    """
+
+    view: RunView
+    source_images: Mapping[int, str] = field(default_factory=dict)
+    target_images: Sequence[str] = ()
+
+
 def check_destination(path: Path, overwrite: bool) -> None:
     """Raise an `InputError` if a run must not or cannot be written to `path`."""
     if path.exists():
@@ -123,6 +149,12 @@ def check_destination(path: Path, overwrite: bool) -> None:
             raise InputError(f"{path}: a file is in the way; choose another --out")
         if not overwrite:
             raise InputError(f"{path}: exists already; choose another --out or add --overwrite")
+        for name in (REVIEW, CORRECTIONS):
+            if (path / name).exists():
+                raise InputError(
+                    f"{path}: holds {name!r}, decisions of a review, which are not overwritten; "
+                    "move them away or choose another --out"
+                )
         strangers = sorted({entry.name for entry in path.iterdir()} - set(FILES))
         if strangers:
             raise InputError(
@@ -153,13 +185,25 @@ def write_run(
     curves: bytes,
     broken: Sequence[Broken] = (),
     backbone: nn.Module | None = None,
+    shown: ShownSamples | None = None,
+    corrections: Corrections | None = None,
 ) -> RunFolder:
     """Write every file of a run into an empty folder, one that `new_folder` gave.
 
-    `broken` are images that were left out, `backbone` is one that was fine-tuned.
+    Parameters
+    ----------
+    broken : sequence of Broken
+        Images that were left out.
+    backbone : nn.Module, optional
+        One that was fine-tuned.
+    shown : ShownSamples, optional
+        What the report shows of the samples; without it there is no map.
+    corrections : Corrections, optional
+        What a person said about targets, which counts.
     """
     from safetensors.numpy import save
 
+    from opensetda.runs.pictures import write_images
     from opensetda.runs.predictions import IMAGE_ID, PredictionTable
 
     state, arrays = classifier.get_state()
@@ -180,6 +224,12 @@ def write_run(
     write_json(folder / ESTIMATES, _estimates(classifier, state))
     id_name = "id" if record.backbone is None else IMAGE_ID
     predictions = PredictionTable.of_targets(classifier, ids, id_name)
+    if corrections is not None:
+        predictions = corrections.applied_to(predictions)
+    if shown is not None:
+        shown.view.write(folder / VIEW)
+        if shown.target_images:
+            write_images(folder / IMAGES, shown.source_images, shown.target_images)
     predictions.write(folder / PREDICTIONS)
     predictions.write(folder / PREDICTIONS_FOR_PEOPLE)
     _write_steps(folder / STEPS, predictions, step_labels(classifier))
@@ -253,6 +303,7 @@ def environment(record: RunRecord) -> dict[str, Any]:
         "seed": record.seed,
         "data_seconds": round(record.data_seconds, 3),
         "fit_seconds": round(record.seconds, 3),
+        "peak_megabytes": round(peak_megabytes(), 1),
     }
 
 

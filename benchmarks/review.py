@@ -1,0 +1,100 @@
+"""What a review brings: a person looks at some targets, and `fit` learns from what was said.
+
+    python benchmarks/review.py                          # six tasks, two backbones
+    python benchmarks/review.py --backbones resnet50 --each 4 --border 0
+
+The person is played by the true labels: of each group of unknowns the most typical members are
+named, and the targets nearest to the threshold are corrected. Accuracy is that of the targets
+that nobody looked at, over all classes, those that were named among them. Nothing else
+sees a true label; the share of unknowns is estimated. Wants Office-31's features (see
+benchmarks/office31.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from office31 import BACKBONES, DATA, TASKS, load_task
+from opensetda.data.protocols import OpenSetTask
+from opensetda.pgl.estimator import PGLClassifier
+from opensetda.runs.fitting import fit_domains
+from opensetda.runs.groups import group_rows
+
+Labels = npt.NDArray[Any]
+
+
+def main() -> None:
+    """Print a line a task and the means, and write them as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--backbones", nargs="*", default=list(BACKBONES))
+    parser.add_argument("--each", type=int, default=8, help="members named of each group")
+    parser.add_argument("--border", type=int, default=20, help="targets at the threshold")
+    arguments = parser.parse_args()
+    if not arguments.data.is_dir():
+        sys.exit(f"error: {arguments.data} does not exist; name the features' folder with --data")
+    records = []
+    for backbone in arguments.backbones:
+        for name, domains in TASKS.items():
+            task = load_task(arguments.data / backbone, *domains)
+            record = review(task, arguments.each, arguments.border)
+            records.append({"backbone": backbone, "task": name, **record})
+            print(_line(f"{backbone} {name}", record), flush=True)
+    mean = {key: float(np.mean([r[key] for r in records])) for key in record}
+    print(_line("mean", mean))
+    results = Path(__file__).parent / "results"
+    results.mkdir(exist_ok=True)
+    (results / "review.json").write_text(json.dumps([*records, {"mean": mean}], indent=1) + "\n")
+
+
+def review(task: OpenSetTask, each: int, border: int) -> dict[str, float]:
+    """Fit, name groups and borders, fit again; accuracy of the others before and after."""
+    first = PGLClassifier(random_state=0, view=True)
+    fit_domains(first, task.source_features, task.source_labels, task.target_features)
+    view, step = first.view_, first.kept_step_.step - 1
+    embedded = np.empty((len(task.target_truth), view.steps[step].shape[1]))
+    embedded[view.target] = view.steps[step][len(view.source) :]
+    unknown = np.flatnonzero(first.transduction_ == first.unknown_label)
+    groups = [unknown[members] for members in group_rows(embedded[unknown].astype(np.float64))]
+    cut = first.transduction_scores_[unknown].max() if len(unknown) else 0.0
+    near = np.argsort(np.abs(first.transduction_scores_ - cut), kind="stable")[:border]
+    told = np.unique(np.concatenate([near, *(rows[:each] for rows in groups)]))
+    labels = np.concatenate([task.source_labels, task.target_truth[told]])
+    rows = np.concatenate([task.source_features, task.target_features[told]])
+    second = PGLClassifier(random_state=0)
+    fit_domains(second, rows, labels, task.target_features)
+    others = np.setdiff1d(np.arange(len(task.target_truth)), told)
+    named = set(labels.tolist())
+    return {
+        "targets": len(task.target_truth),
+        "groups": len(groups),
+        "told": len(told),
+        "new_classes": len(named - set(task.source_labels.tolist())),
+        "before": _accuracy(first, task.target_truth, others, named),
+        "after": _accuracy(second, task.target_truth, others, named),
+    }
+
+
+def _accuracy(classifier: Any, truth: Labels, rows: Labels, named: set[str]) -> float:
+    """Share of the rows with their class, or unknown where nobody has named it."""
+    wanted = [label if label in named else classifier.unknown_label for label in truth.tolist()]
+    return float((classifier.transduction_[rows] == np.array(wanted)[rows]).mean())
+
+
+def _line(name: str, record: dict[str, float]) -> str:
+    return (
+        f"{name:<24} {record['told']:>5.0f} of {record['targets']:>5.0f} targets told, "
+        f"{record['groups']:>4.1f} groups, {record['new_classes']:>4.1f} new classes: "
+        f"accuracy of the others {100 * record['before']:5.1f} -> {100 * record['after']:5.1f} %"
+    )
+
+
+if __name__ == "__main__":
+    main()

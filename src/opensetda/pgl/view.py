@@ -1,0 +1,158 @@
+"""Where the samples are in the network's eyes, step by step: what a map of a training shows.
+
+Looking changes nothing: no random number of the training is drawn, no weight moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+from opensetda.pgl.episodes import queries_in_graph
+from opensetda.pgl.inference import LabelledSamples
+from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.settings import PGLSettings
+from opensetda.rows import FloatArray, IntArray, Rows
+
+# A map holds no more, and time and size of a view stay bounded.
+MOST_SOURCES, MOST_TARGETS = 2000, 5000
+# What t-SNE sees of an embedding: the first principal components hold its neighbourhoods.
+COMPONENTS = 32
+# Nodes of the edge map, each class and domain alike.
+MOST_NODES = 200
+
+Embeddings = npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class TrainingView:
+    """A sample of both domains, as the network sees it after each step.
+
+    Attributes
+    ----------
+    source, target : arrays of int of shape (k_s,) and (k_t,)
+        Which rows of the source and of the target, in the order that `fit` was given.
+    steps : tuple of arrays of shape (k_s + k_t, components)
+        Embeddings after each step, sources first; principal components of their own each.
+    nodes : array of int of shape (N,)
+        Members of the sample whose pairs are in `affinity`.
+    affinity : array of uint8 of shape (N, N)
+        What the edge network makes of each pair at the kept step; 255 is 1.
+    """
+
+    source: IntArray
+    target: IntArray
+    steps: tuple[Embeddings, ...]
+    nodes: IntArray
+    affinity: npt.NDArray[np.uint8]
+
+    def of_callers_rows(self, source: Rows, target: Rows) -> TrainingView:
+        """Return the view with row numbers as the caller counts them, from 0 in each domain."""
+        places = [np.argsort(np.argsort(rows.index)) for rows in (source, target)]
+        return replace(self, source=places[0][self.source], target=places[1][self.target])
+
+
+class Viewer:
+    """Looks at one sample of both domains at every step.
+
+    Rows are in canonical order, where the first are a random sample.
+    """
+
+    def __init__(self, settings: PGLSettings, n_source: int, n_target: int) -> None:
+        self.settings = settings
+        self.source = np.arange(min(n_source, MOST_SOURCES))
+        self.target = np.arange(min(n_target, MOST_TARGETS))
+
+    @torch.no_grad()
+    def look(self, network: PGLNetwork, samples: LabelledSamples) -> Embeddings:
+        """Embed the sample: (k_s + k_t, components)."""
+        network.eval()
+        n_source = len(self.source)
+        rows = np.empty((n_source + len(self.target), 0), dtype=np.float32)
+        chosen = self.source, self.target
+        for source, target, x, labels in graphs_of_both(network, samples, self.settings, *chosen):
+            nodes = network(x, labels).nodes[-1].float().cpu().numpy()
+            if not rows.shape[1]:
+                rows = np.empty((len(rows), nodes.shape[1]), dtype=np.float32)
+            # The sample is the first rows, so a row's number is its place.
+            rows[np.concatenate([source, n_source + target])] = nodes
+        return principal_components(rows)
+
+    @torch.no_grad()
+    def look_at_pairs(
+        self, network: PGLNetwork, samples: LabelledSamples, labels: IntArray
+    ) -> tuple[IntArray, npt.NDArray[np.uint8]]:
+        """Return some members of the sample, each label alike, and the affinities of their pairs.
+
+        `labels` are those of the targets after the step; C is unknown.
+        """
+        network.eval()
+        n_source = len(self.source)
+        of_source = samples.source_labels.cpu().numpy()[self.source]
+        of_all = np.concatenate([of_source, labels[self.target]])
+        each = max(1, MOST_NODES // (2 * (network.n_classes + 1)))
+        picked = []
+        for label in range(network.n_classes + 1):
+            members = np.flatnonzero(of_all == label)
+            picked.append(members[members < n_source][:each])
+            # No source is unknown: as many nodes all the same.
+            wanted = 2 * each if label == network.n_classes else each
+            picked.append(members[members >= n_source][:wanted])
+        nodes = np.concatenate(picked)
+        is_target = nodes >= n_source
+        source = torch.from_numpy(nodes[~is_target])
+        target = torch.from_numpy(nodes[is_target] - n_source)
+        x = torch.cat([samples.source[source], samples.target[target]])
+        given = torch.cat([samples.source_labels[source], samples.pseudo_labels[target]])
+        logits = network(x, given).edge_logits
+        if not logits:  # The ablation without a graph.
+            return nodes[:0], np.zeros((0, 0), dtype=np.uint8)
+        affinity = torch.sigmoid(logits[-1]).float().cpu().numpy()
+        # Back to the order of the classes: the graph has its sources first.
+        order = np.argsort(np.argsort(is_target, kind="stable"))
+        return nodes, np.round(255 * affinity[np.ix_(order, order)]).astype(np.uint8)
+
+
+def principal_components(rows: FloatArray) -> Embeddings:
+    """Return the first principal components: (n, d) -> (n, at most `COMPONENTS`)."""
+    keep = min(COMPONENTS, *rows.shape)
+    reduced = PCA(keep, svd_solver="covariance_eigh").fit_transform(rows)
+    return np.asarray(reduced, dtype=np.float16)
+
+
+def graphs_of_both(
+    network: PGLNetwork,
+    samples: LabelledSamples,
+    settings: PGLSettings,
+    source: IntArray,
+    target: IntArray,
+    seed: int = 0,
+) -> Iterator[tuple[IntArray, IntArray, Tensor, Tensor]]:
+    """Deal samples of both domains out to graphs, each sample once.
+
+    Graphs are no larger than where the method labels the targets; the source is dealt out class
+    by class, so that every graph has all classes. Yields the rows of source and target, and
+    the nodes with their labels, sources first.
+    """
+    rng, ranking = np.random.default_rng(seed), settings.ranking
+    as_in_training = queries_in_graph(network.n_classes, settings.episodes)
+    n_graphs = max(
+        1,
+        -(-len(target) // (ranking.graph_targets or as_in_training)),
+        -(-len(source) // (ranking.support_nodes or as_in_training)),
+    )
+    shuffled = source[rng.permutation(len(source))]
+    classes = samples.source_labels.cpu().numpy()[shuffled]
+    by_class = shuffled[np.argsort(classes, kind="stable")]
+    targets = target[rng.permutation(len(target))]
+    for graph in range(n_graphs):
+        own, others = by_class[graph::n_graphs], targets[graph::n_graphs]
+        x = torch.cat([samples.source[own], samples.target[others]])
+        labels = torch.cat([samples.source_labels[own], samples.pseudo_labels[others]])
+        yield own, others, x, labels

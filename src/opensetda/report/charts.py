@@ -1,0 +1,332 @@
+"""Where the marks of a chart go: curves, a histogram and an interval, for the HTML report.
+
+The templates write them as SVG or HTML, with colours that follow the page's theme. Nothing here
+is markup.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from opensetda.report import style
+from opensetda.report.content import Openness, ScoreHistogram
+from opensetda.report.curves import Line, Panel
+
+# Of a panel in its own units, which are pixels of a card on a phone and about so elsewhere.
+WIDTH, HEIGHT = 360.0, 226.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 36.0, 102.0, 14.0, 40.0
+_LABEL_GAP = 15.0
+_CHARACTER = 6.3
+_LONGEST_END, _LONGEST_NAME = 13, 24
+
+# A figure's fixed colours by the page's variables: black would vanish in the dark.
+_THEMED = {
+    style.BLACK: "var(--ink)",
+    style.BLUE: "var(--c0)",
+    style.ORANGE: "var(--c1)",
+    style.GREEN: "var(--c2)",
+    style.PURPLE: "var(--c3)",
+    style.YELLOW: "var(--c4)",
+    style.SKY: "var(--c5)",
+    style.GREY: "var(--muted)",
+}
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis and what is written there."""
+
+    place: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line: `path` of SVG, its points as (x, y), and its end's words at height `end`."""
+
+    name: str
+    color: str
+    width: float
+    path: str
+    points: tuple[tuple[float, float], ...]
+    end: float
+    end_text: str
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is shown while the pointer is at a step: a box with a row for each line."""
+
+    step: int
+    x: float
+    left: float
+    width: float
+    rows: tuple[tuple[str, str, str], ...]
+    """Colour, name and value of each line."""
+
+
+@dataclass(frozen=True)
+class PanelChart:
+    """A panel, ready to be written as SVG."""
+
+    title: str
+    unit: str
+    summary: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    curves: tuple[Curve, ...]
+    readings: tuple[Reading, ...]
+    kept_x: float | None
+    half_step: float
+    left: float = _LEFT
+    right: float = WIDTH - _RIGHT
+    top: float = _TOP
+    bottom: float = HEIGHT - _BOTTOM
+
+
+def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
+    """Lay out a panel of curves over steps.
+
+    Parameters
+    ----------
+    panel : Panel
+        What to draw.
+    n_steps : int
+        The axis goes from the first step (0 if a line has it) to this one.
+    kept : int or None
+        The step that gets a mark.
+    """
+    steps = sorted({step for line in panel.lines for step in line.values})
+    first, last = min([1, *steps]), max([n_steps, *steps])
+    values = [value for line in panel.lines for value in line.values.values()]
+    ticks = nice_ticks(*_limits(panel, values))
+    low, high = ticks[0], ticks[-1]
+    left, right, top, bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
+
+    def x(step: float) -> float:
+        if last == first:
+            return (left + right) / 2
+        return round(left + 8 + (step - first) / (last - first) * (right - left - 16), 1)
+
+    def y(value: float) -> float:
+        return round(bottom - (value - low) / (high - low) * (bottom - top), 1)
+
+    lines = list(panel.lines)
+    if panel.level is not None:
+        level = {first: panel.level, last: panel.level}
+        lines.insert(0, Line("true", level, style.GREY, "", 1.4))
+    named = len(lines) > 1
+    ends = _spread([y(_last(line)) for line in lines], top, bottom)
+    curves = []
+    for line, end in zip(lines, ends, strict=True):
+        dashed = line.name == "true" and line.marker == ""
+        points = tuple((x(step), y(value)) for step, value in sorted(line.values.items()))
+        number = _value(_last(line))
+        text = f"{shorten(line.name, _LONGEST_END - len(number))} {number}" if named else number
+        path = "M" + "L".join(f"{at:g} {height:g}" for at, height in points)
+        curves.append(
+            Curve(line.name, themed(line.color), line.width, path, points, end, text, dashed)
+        )
+    half = (right - left - 16) / max(last - first, 1) / 2
+    return PanelChart(
+        title=panel.title,
+        unit=panel.unit,
+        summary=_summary(panel, lines),
+        x_ticks=tuple(Tick(x(step), str(step)) for step in _step_ticks(first, last)),
+        y_ticks=tuple(Tick(y(value), _number(value, ticks)) for value in ticks),
+        curves=tuple(curves),
+        readings=tuple(_reading(step, lines, x(step), panel.level) for step in steps),
+        kept_x=None if kept is None or not first <= kept <= last else x(kept),
+        half_step=round(min(half, (right - left) / 2), 1),
+    )
+
+
+def themed(color: str) -> str:
+    """Return the page's variable for a colour of the figures, or the colour itself."""
+    return _THEMED.get(color.upper(), color)
+
+
+def shorten(text: str, longest: int) -> str:
+    """Cut a text that is too long to be written; its full form stands elsewhere."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= longest else f"{flat[: max(longest - 1, 1)]}…"
+
+
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Return three to six round numbers that enclose the interval."""
+    if not high > low:
+        low, high = low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
+    rough = (high - low) / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    unit = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    start, stop = math.floor(low / unit + 1e-9), math.ceil(high / unit - 1e-9)
+    return [round(number * unit, 12) for number in range(start, stop + 1)]
+
+
+def _limits(panel: Panel, values: list[float]) -> tuple[float, float]:
+    seen = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    if panel.level is not None:
+        seen.append(panel.level)
+    low, high = min(seen), max(seen)
+    if not panel.percent:
+        # From zero where that costs no detail: heights can then be compared.
+        return (0.0 if 0 <= low < 0.6 * high else low), high
+    # As in the figures: at least ten points, and nothing above 100.
+    high = min(max(high, low + 10), 100.0)
+    return (0.0 if low < 20 else min(low, high - 10)), high
+
+
+def _spread(places: list[float], top: float, bottom: float) -> list[float]:
+    """Push words apart that would overlap, and keep them beside the panel."""
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    spread = list(places)
+    place = -math.inf
+    for left, index in zip(range(len(order) - 1, -1, -1), order, strict=True):
+        lowest = bottom - left * _LABEL_GAP
+        place = max(min(places[index], lowest), place + _LABEL_GAP, top)
+        spread[index] = round(place, 1)
+    return spread
+
+
+def _step_ticks(first: int, last: int) -> list[int]:
+    """Return up to eight steps at equal distances, with both ends among them if that works."""
+    span = last - first
+    least = max(1, math.ceil(span / 7))
+    every = next((gap for gap in range(least, 3 * least) if span % gap == 0), least)
+    return list(range(first, last + 1, every if span // every >= 2 else least))
+
+
+def _reading(step: int, lines: list[Line], x: float, level: float | None) -> Reading:
+    rows = []
+    for line in lines:
+        value = level if line.marker == "" and line.name == "true" else line.values.get(step)
+        text = "\N{EN DASH}" if value is None else _value(value)
+        rows.append((themed(line.color), shorten(line.name, _LONGEST_NAME), text))
+    longest = max(len(name) + len(text) for _, name, text in rows)
+    width = max(96.0, round(_CHARACTER * (longest + 3) + 30, 1))
+    # On the side where there is room, and beside the words at the lines' ends.
+    left = x + 10 if x + 10 + width <= WIDTH - _RIGHT else max(x - 10 - width, 0.0)
+    return Reading(step, x, round(left, 1), width, tuple(rows))
+
+
+def _value(value: float) -> str:
+    """Return a value as it is written beside a line; large and whole ones are counts."""
+    is_count = abs(value) >= 1000 or (abs(value) >= 10 and value == round(value))
+    return f"{value:,.0f}" if is_count else style.short_number(value)
+
+
+def _last(line: Line) -> float:
+    return line.values[max(line.values)]
+
+
+def _summary(panel: Panel, lines: list[Line]) -> str:
+    ends = ", ".join(f"{line.name} {_value(_last(line))}" for line in lines)
+    return f"{panel.title}, {panel.unit}. At the last step: {ends}."
+
+
+def _number(value: float, ticks: list[float]) -> str:
+    unit = ticks[1] - ticks[0]
+    decimals = max(0, -math.floor(math.log10(unit) + 1e-9))
+    if decimals and abs(unit * 10**decimals - round(unit * 10**decimals)) > 1e-6:
+        decimals += 1  # a unit of 0.25 or 2.5 needs one more
+    elif unit % 1 and not decimals:
+        decimals = 1
+    return f"{value:,.{decimals}f}"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bin: heights in percent of the tallest, and what it says in words."""
+
+    known: float
+    unknown: float
+    words: str
+
+
+@dataclass(frozen=True)
+class HistogramChart:
+    """A histogram, places and heights in percent."""
+
+    bars: tuple[Bar, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    threshold: Tick | None
+    n_known: int
+    n_unknown: int
+
+
+def histogram_chart(histogram: ScoreHistogram) -> HistogramChart:
+    """Lay out the histogram of known scores."""
+    edges = [float(edge) for edge in histogram.edges]
+    low, high = edges[0], edges[-1]
+    totals = [
+        int(known) + int(unknown)
+        for known, unknown in zip(histogram.known, histogram.unknown, strict=True)
+    ]
+    y_values = [tick for tick in nice_ticks(0, max([*totals, 4])) if tick >= 0]
+    top = y_values[-1]
+    x_values = nice_ticks(low, high)
+    bars = tuple(
+        Bar(
+            round(100 * int(known) / top, 3),
+            round(100 * int(unknown) / top, 3),
+            f"{start:.3g} to {stop:.3g}: {int(known):,} known, {int(unknown):,} unknown",
+        )
+        for start, stop, known, unknown in zip(
+            edges[:-1], edges[1:], histogram.known, histogram.unknown, strict=True
+        )
+    )
+
+    def place(value: float) -> float:
+        return round(100 * (value - low) / ((high - low) or 1.0), 3)
+
+    threshold = histogram.threshold
+    return HistogramChart(
+        bars=bars,
+        x_ticks=tuple(
+            Tick(place(value), _number(value, x_values))
+            for value in x_values
+            if low - 1e-9 <= value <= high + 1e-9
+        ),
+        y_ticks=tuple(Tick(round(100 * value / top, 3), f"{value:,.0f}") for value in y_values),
+        threshold=(
+            None
+            if threshold is None or not math.isfinite(threshold)
+            else Tick(min(max(place(threshold), 0.0), 100.0), f"{threshold:.3g}")
+        ),
+        n_known=int(histogram.known.sum()),
+        n_unknown=int(histogram.unknown.sum()),
+    )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, its interval and the truth, in percent of the width of [0, 1]."""
+
+    share: float
+    low: float
+    high: float
+    true: float | None
+    words: str
+
+
+def interval_of(openness: Openness) -> Interval:
+    """Lay out the share of unknowns on a scale from none to all."""
+
+    def place(value: float) -> float:
+        return round(100 * min(max(value, 0.0), 1.0), 2)
+
+    words = f"{openness.share:.1%} unknown"
+    if not openness.told:
+        words += f", interval {openness.low:.1%} to {openness.high:.1%}"
+    if openness.true is not None:
+        words += f", truly {openness.true:.1%}"
+    return Interval(
+        place(openness.share),
+        place(openness.low),
+        place(openness.high),
+        None if openness.true is None else place(openness.true),
+        words,
+    )

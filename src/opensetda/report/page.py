@@ -1,0 +1,275 @@
+"""The report as one HTML file that needs nothing else: styles, scripts, data and pictures inside.
+
+Templates escape everything that comes from a run; only the files of this package are trusted.
+The page may not load anything, and runs no script but its own: its content security policy has
+the script's hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+import opensetda
+from opensetda.report.charts import (
+    HEIGHT,
+    WIDTH,
+    histogram_chart,
+    interval_of,
+    panel_chart,
+    shorten,
+)
+from opensetda.report.content import Confusion, LabelCount, Report, Sample
+from opensetda.report.curves import Panel
+from opensetda.report.edge_images import edge_images
+from opensetda.report.map_data import map_values, picture_address, script_json
+
+_STYLES = ("base.css", "parts.css", "samples.css", "map.css")
+_SCRIPTS = ("page.js", "map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "map.js")
+_COLORS = 10
+_MOST_NUMBERS = 25
+_LONGEST_WHOLE, _END = 11, 8
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+
+_METRIC_WORDS = {
+    "HOS": "harmonic mean of OS* and UNK: high only if both are",
+    "OS*": "known classes labelled right, each class the same weight",
+    "UNK": "unknowns that were labelled unknown",
+    "OS": "all classes, the unknowns together being one",
+    "ALL": "targets labelled right",
+    "AUROC": "how well known and unknown are told apart, at any threshold",
+}
+
+
+def render_page(report: Report) -> str:
+    """Return the report as an HTML file, to be written as UTF-8.
+
+    Parameters
+    ----------
+    report : Report
+        What to show; what it does not have is left out.
+    """
+    code = Markup("\n").join(_asset(name) for name in _SCRIPTS)
+    script = Markup('(function () {\n"use strict";\n') + code + Markup("\n})();")
+    unknown = _unknown_label(report)
+    color = _color_classes(report, unknown)
+    page = (
+        _environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            sections=_sections(report),
+            styles=Markup("\n").join(_asset(name) for name in _STYLES),
+            light=_asset("light.css"),
+            dark=_asset("dark.css"),
+            script=script,
+            policy=_policy(script),
+            version=opensetda.__version__,
+            n_unknown=sum(count.count for count in report.counts if count.is_unknown),
+            n_known=sum(count.count for count in report.counts if not count.is_unknown),
+            unknown=unknown,
+            color=color,
+            is_wrong=lambda sample: _is_wrong(sample, color, unknown),
+            interval=interval_of(report.openness),
+            bars=_count_bars(report.counts),
+            metric_words=_METRIC_WORDS,
+            panels=[
+                panel_chart(panel, report.n_steps, report.kept.step if report.kept else None)
+                for panel in report.panels
+            ],
+            panel_size=(WIDTH, HEIGHT),
+            values=_value_table(report.panels),
+            histogram=histogram_chart(report.histogram) if _has_scores(report) else None,
+            map_json=(
+                None if report.map is None else Markup(script_json(map_values(report.map, unknown)))
+            ),
+            confusion=None if report.confusion is None else _confusion_table(report.confusion),
+            edges=None if report.edges is None else edge_images(report.edges),
+            galleries=sorted(report.galleries, key=lambda gallery: gallery.name == unknown),
+        )
+    )
+    # A file name that is no valid text has surrogates, which UTF-8 cannot hold.
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: its place in it, its heading, and its template."""
+
+    key: str
+    heading: str
+    short: str
+
+
+def _sections(report: Report) -> list[Section]:
+    """Return the parts that have something to show, in their order."""
+    parts = {
+        ("map", "Map of the samples", "Map"): report.map is not None,
+        ("curves", "Step by step", "Steps"): bool(report.panels),
+        ("confidence", "Known or unknown", "Threshold"): _has_scores(report),
+        ("confusion", "Right and wrong", "Confusion"): report.confusion is not None,
+        ("edges", "What the network links", "Edges"): report.edges is not None,
+        ("classes", "Class by class", "Classes"): bool(report.galleries),
+        ("groups", "Groups of unknowns", "Unknowns"): bool(report.groups),
+        ("border", "Worth checking first", "To check"): bool(report.border),
+        ("facts", "How it was made", "Facts"): bool(report.facts),
+    }
+    return [Section(*names) for names, shown in parts.items() if shown]
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        percent=_percent,
+        thousands=_thousands,
+        shorten=shorten,
+        picture=picture_address,
+        plural=_plural,
+        file_parts=_file_parts,
+        sentence=_sentence,
+    )
+    return environment
+
+
+@cache
+def _template(name: str) -> str:
+    return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _asset(name: str) -> Markup:
+    """Return a file of this package as trusted markup; no text of a run ever gets here."""
+    return Markup(_template(name))
+
+
+def _policy(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _unknown_label(report: Report) -> str:
+    names = [count.name for count in report.counts if count.is_unknown]
+    if not names and report.confusion is not None:
+        names = list(report.confusion.given_names[-1:])
+    return names[0] if names else "unknown"
+
+
+def _has_scores(report: Report) -> bool:
+    histogram = report.histogram
+    return bool(len(histogram.known)) and bool((histogram.known + histogram.unknown).sum())
+
+
+def _color_classes(report: Report, unknown: str) -> Mapping[str, str]:
+    """Return the style class of every label's colour, the same one as in the map."""
+    if report.map is not None:
+        names: Sequence[str] = report.map.classes
+    elif report.confusion is not None:
+        names = report.confusion.given_names[:-1]
+    else:
+        names = sorted(count.name for count in report.counts if not count.is_unknown)
+    colors = {name: f"k{index % _COLORS}" for index, name in enumerate(names)}
+    return {**colors, unknown: "ku"}
+
+
+def _is_wrong(sample: Sample, labels: Container[str], unknown: str) -> bool:
+    """Return whether a label is wrong; a class that the source does not have is unknown."""
+    if sample.truth is None:
+        return False
+    return sample.label != (sample.truth if sample.truth in labels else unknown)
+
+
+def _count_bars(counts: Sequence[LabelCount]) -> list[tuple[LabelCount, float]]:
+    """Return every label and the length of its bar in percent of the longest."""
+    longest = max([count.count for count in counts], default=0) or 1
+    return [(count, round(100 * count.count / longest, 2)) for count in counts]
+
+
+def _value_table(panels: Sequence[Panel]) -> dict[str, Any] | None:
+    """Return all curves as one table: for copying, and for those who cannot see curves."""
+    lines = [(panel, line) for panel in panels for line in panel.lines]
+    steps = sorted({step for _, line in lines for step in line.values})
+    if not steps:
+        return None
+    rows = []
+    for step in steps:
+        values = [line.values.get(step) for _, line in lines]
+        rows.append(
+            (step, ["\N{EN DASH}" if value is None else f"{value:.4g}" for value in values])
+        )
+    return {"names": [(line.name, panel.title) for panel, line in lines], "rows": rows}
+
+
+def _confusion_table(confusion: Confusion) -> dict[str, Any]:
+    """Return rows of cells; a cell has its count, its share of the row, and whether it is right."""
+    unknown_column = len(confusion.given_names) - 1
+    rows = []
+    for number, name in enumerate(confusion.true_names):
+        counts = [int(count) for count in confusion.counts[number]]
+        total = sum(counts)
+        right = number if number < confusion.n_known else unknown_column
+        cells = [
+            {"count": count, "share": count / total if total else 0.0, "right": column == right}
+            for column, count in enumerate(counts)
+        ]
+        rows.append({"name": name, "total": total, "cells": cells})
+    return {
+        "columns": confusion.given_names,
+        "known": rows[: confusion.n_known],
+        "unknown": rows[confusion.n_known :],
+        "numbers": max(len(confusion.true_names), len(confusion.given_names)) <= _MOST_NUMBERS,
+    }
+
+
+def _percent(value: float | None, decimals: int = 0) -> str:
+    """Return a share as it is read; "100 %" only if it is one."""
+    if value is None or not math.isfinite(value):
+        return "\N{EN DASH}"
+    shown = f"{100 * value:.{decimals}f}"
+    if value < 1 and float(shown) >= 100:
+        shown = f"{100 - 10.0**-decimals:.{decimals}f}"
+    return f"{shown}\u202f%"
+
+
+def _thousands(value: float) -> str:
+    return f"{value:,}"
+
+
+def _file_parts(path: str) -> tuple[str, str]:
+    """Return the file's own name, of a long one the end apart: it is what tells files apart."""
+    name = path.rstrip("/").rpartition("/")[2].strip() or path
+    # Only plain names are cut: letters of other scripts change their form at a cut.
+    if len(name) > _LONGEST_WHOLE and _PLAIN.fullmatch(name):
+        return name[:-_END], name[-_END:]
+    return name, ""
+
+
+def _sentence(text: str) -> str:
+    """Return words that others wrote as a sentence, with a capital and a full stop."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", ":")) else ".")
+
+
+def _plural(noun: str, count: int) -> str:
+    """Return the noun in the form that goes with the number."""
+    if count == 1:
+        return noun
+    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"

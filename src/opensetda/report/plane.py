@@ -1,0 +1,172 @@
+"""Embeddings in a plane by t-SNE, step after step, so that a sample stays where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.files import new_file
+from opensetda.runs.folder import MAP, RunFolder
+from opensetda.runs.view import kept_place
+
+Plane = npt.NDArray[np.float32]
+Embedding = npt.NDArray[np.floating[Any]]
+
+_PERPLEXITY = 30.0
+# The kept step is laid out with all care; the others start from their neighbour's picture.
+_EARLY, _LATE, _NEXT = 200, 300, 50
+_EXAGGERATION = 12.0
+_X, _Y = "x", "y"
+MOST_STEPS = 12
+
+
+def planes_of(
+    run: RunFolder, progress: Callable[[int, int], None] | None = None
+) -> dict[int, Plane]:
+    """Return where the samples of a run's view are, by step; kept in the run folder.
+
+    Every plane has shape (n, 2) and lies within [0, 1]. Of many steps some are left out, of a
+    method that shows no steps there is one plane, the first's.
+    """
+    path, view = run.path / MAP, run.view()
+    steps, kept = view.steps, kept_place(run, view)
+    numbers = _chosen(len(steps), kept)
+    if path.exists():
+        planes = _read(path)
+        if sorted(planes) == numbers and len(planes[numbers[0]]) == len(steps[0]):
+            return planes
+    chosen = [steps[number - 1] for number in numbers]
+    found = lay_out(chosen, numbers.index(kept + 1), progress)
+    planes = dict(zip(numbers, found, strict=True))
+    with new_file(path) as aside:
+        _write(aside, planes)
+    return planes
+
+
+def _chosen(n_steps: int, kept: int) -> list[int]:
+    """Choose steps to show, from 1: all, or some at even distances with the kept one."""
+    places = np.linspace(0, n_steps - 1, min(n_steps, MOST_STEPS)).round().astype(int)
+    if kept not in places:
+        places[np.abs(places - kept).argmin()] = kept
+    return sorted({int(place) + 1 for place in places})
+
+
+def lay_out(
+    steps: Sequence[Embedding], start: int, progress: Callable[[int, int], None] | None = None
+) -> list[Plane]:
+    """Lay out the embeddings of each step, beginning with step `start` (from 0).
+
+    Each neighbour begins where the step before it ended and is improved a little: what moves is
+    what the training moved. Shapes: each (n, d) -> each (n, 2).
+    """
+    order = [start, *range(start - 1, -1, -1), *range(start + 1, len(steps))]
+    total = _EARLY + _LATE + _NEXT * (len(steps) - 1)
+    raw: dict[int, npt.NDArray[np.float64]] = {}
+    done = 0
+
+    def tell(iterations: int) -> None:
+        nonlocal done
+        done = min(done + iterations, total)
+        if progress is not None:
+            progress(done, total)
+
+    for number in order:
+        if number == start:
+            raw[number] = _first(steps[number], tell)
+        else:
+            before = raw[number + 1 if number < start else number - 1]
+            raw[number] = _next(steps[number], before, tell)
+    return _scaled([raw[number] for number in range(len(steps))])
+
+
+def _first(rows: Embedding, tell: Callable[[int], None]) -> npt.NDArray[np.float64]:
+    from openTSNE import TSNEEmbedding, initialization
+
+    # Rows are principal components already; beginning with two of them keeps it repeatable.
+    begin = np.zeros((len(rows), 2))
+    begin[:, : min(2, rows.shape[1])] = rows[:, :2]
+    if len(rows) < 5 or not np.ptp(begin[:, 0]):
+        # Too few for neighbours, or all at one place.
+        return begin
+    plane = TSNEEmbedding(initialization.rescale(begin), _affinities(rows), **_options(len(rows)))
+    plane = _improved(plane, _EARLY, tell, exaggeration=_EXAGGERATION)
+    return np.asarray(_improved(plane, _LATE, tell))
+
+
+def _next(
+    rows: Embedding, before: npt.NDArray[np.float64], tell: Callable[[int], None]
+) -> npt.NDArray[np.float64]:
+    from openTSNE import TSNEEmbedding
+
+    if len(rows) < 5:
+        return before
+    plane = TSNEEmbedding(before.copy(), _affinities(rows), **_options(len(rows)))
+    return np.asarray(_improved(plane, _NEXT, tell))
+
+
+def _improved(
+    plane: Any, iterations: int, tell: Callable[[int], None], exaggeration: float | None = None
+) -> Any:
+    part = 50
+    for begun in range(0, iterations, part):
+        count = min(part, iterations - begun)
+        plane = plane.optimize(count, exaggeration=exaggeration, momentum=0.8)
+        tell(count)
+    return plane
+
+
+def _affinities(rows: Embedding) -> Any:
+    from openTSNE.affinity import PerplexityBasedNN
+
+    perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)
+    data = np.ascontiguousarray(rows, dtype=np.float64)
+    return PerplexityBasedNN(data, perplexity=perplexity, method="exact", random_state=0)
+
+
+def _options(n_rows: int) -> dict[str, Any]:
+    # One thread: the sums of several come in any order, and the picture would differ.
+    common = {"n_jobs": 1, "random_state": 0}
+    if n_rows < 1000:
+        return {"negative_gradient_method": "bh", **common}
+    # A grid twice as coarse as openTSNE's own takes a third of the time; no eye sees it.
+    grid = {"ints_in_interval": 2, "min_num_intervals": 20}
+    return {"negative_gradient_method": "fft", **grid, **common}
+
+
+def _scaled(planes: list[npt.NDArray[np.float64]]) -> list[Plane]:
+    """Bring all steps into one square.
+
+    Each is as wide as the others: t-SNE spreads its samples the longer the more it works.
+    """
+    centred = [plane - plane.mean(axis=0) for plane in planes]
+    alike = [plane / (float(np.sqrt((plane**2).mean())) or 1.0) for plane in centred]
+    everything = np.concatenate(alike)
+    low, high = everything.min(axis=0), everything.max(axis=0)
+    side = float((high - low).max()) or 1.0
+    middle = (low + high) / 2
+    return [np.asarray((plane - middle) / side + 0.5, dtype=np.float32) for plane in alike]
+
+
+def _write(path: Path, planes: Mapping[int, Plane]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    columns = {}
+    for number, plane in planes.items():
+        columns[f"{_X}{number}"], columns[f"{_Y}{number}"] = plane.T
+    pyarrow.parquet.write_table(pa.table(columns), path)
+
+
+def _read(path: Path) -> dict[int, Plane]:
+    from opensetda.runs.predictions import read_parquet
+
+    table = read_parquet(path)
+    numbers = [int(name[1:]) for name in table.column_names if name.startswith(_X)]
+    return {
+        number: np.column_stack([table[f"{axis}{number}"].to_numpy() for axis in (_X, _Y)])
+        for number in numbers
+    }

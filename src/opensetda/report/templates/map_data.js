@@ -1,0 +1,96 @@
+/* What the map shows: decoded once, then asked by step and by what decides the colour. */
+
+const SURE_PARTS = 5;
+
+/* Numbers are little endian, as in every browser of today. */
+function numbersOf(text, wide) {
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i += 1) { bytes[i] = raw.charCodeAt(i); }
+  return wide ? new Uint16Array(bytes.buffer) : bytes;
+}
+
+/* Of every three bytes x and y, twelve bits each. */
+function unpackPlaces(bytes) {
+  const places = new Uint16Array(bytes.length / 3 * 2);
+  for (let from = 0, to = 0; from < bytes.length; from += 3, to += 2) {
+    places[to] = bytes[from] | (bytes[from + 1] & 15) << 8;
+    places[to + 1] = bytes[from + 1] >> 4 | bytes[from + 2] << 4;
+  }
+  return places;
+}
+
+function readSamples() {
+  const data = JSON.parse(byId("map-data").textContent);
+  data.places = unpackPlaces(numbersOf(data.places, false));
+  data.labels = numbersOf(data.labels, data.wide);
+  data.confidence = numbersOf(data.confidence, true);
+  data.truth = data.truth === null ? null : numbersOf(data.truth, data.wide);
+  data.x = new Float32Array(data.n);
+  data.y = new Float32Array(data.n);
+  data.version = 0;
+  return data;
+}
+
+function labelOf(data, i, step) { return data.labels[step * data.n + i]; }
+
+function labelName(data, label) {
+  return label < data.classes.length ? data.classes[label] : data.unknown;
+}
+
+function isWrong(data, i, step) {
+  if (data.truth === null || i < data.nSource) { return false; }
+  const known = data.classes.length;
+  return Math.min(data.truth[i], known) !== labelOf(data, i, step);
+}
+
+/* Move all samples to where they are at a time between two steps; y goes up in the data. */
+function settle(data, time) {
+  const first = data.moves ? Math.floor(time) : 0;
+  const second = data.moves ? Math.min(first + 1, data.steps.length - 1) : 0;
+  const part = time - Math.floor(time);
+  const from = first * data.n * 2;
+  const to = second * data.n * 2;
+  for (let i = 0; i < data.n; i += 1) {
+    const x = data.places[from + 2 * i];
+    const y = data.places[from + 2 * i + 1];
+    data.x[i] = (x + (data.places[to + 2 * i] - x) * part) / data.finest;
+    data.y[i] = 1 - (y + (data.places[to + 2 * i + 1] - y) * part) / data.finest;
+  }
+  data.version += 1;
+}
+
+/* Groups of samples by what decides the colour: `entries` for the legend, `of` a group for each. */
+function groupsOf(data, mode, step) {
+  const of = new Uint16Array(data.n);
+  let entries;
+  if (mode === "domain") {
+    entries = [{ name: "source", color: "--c1" }, { name: "target", color: "--c0" }];
+    for (let i = 0; i < data.n; i += 1) { of[i] = i < data.nSource ? 0 : 1; }
+  } else if (mode === "confidence") {
+    entries = [];
+    for (let part = 0; part < SURE_PARTS; part += 1) {
+      const width = 100 / SURE_PARTS;
+      entries.push({ name: part * width + " to " + (part + 1) * width + " %", ramp: part / (SURE_PARTS - 1) });
+    }
+    entries.push({ name: "source samples", color: "--cu" });
+    for (let i = 0; i < data.n; i += 1) {
+      const part = Math.floor(data.confidence[i] / 65535 * SURE_PARTS);
+      of[i] = i < data.nSource ? SURE_PARTS : Math.min(part, SURE_PARTS - 1);
+    }
+  } else {
+    const byTruth = mode === "truth";
+    const names = byTruth ? data.trueClasses : data.classes.concat([data.unknown]);
+    entries = names.map(function (name, index) {
+      const known = index < data.classes.length;
+      return { name: name, color: known ? "--c" + index % 10 : "--cu", unknown: !known };
+    });
+    for (let i = 0; i < data.n; i += 1) { of[i] = byTruth ? data.truth[i] : labelOf(data, i, step); }
+  }
+  entries.forEach(function (entry) { entry.source = 0; entry.target = 0; });
+  for (let i = 0; i < data.n; i += 1) {
+    const entry = entries[of[i]];
+    if (i < data.nSource) { entry.source += 1; } else { entry.target += 1; }
+  }
+  return { entries: entries, of: of };
+}

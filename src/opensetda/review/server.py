@@ -1,0 +1,266 @@
+"""The review over HTTP: on this machine only, for who knows the token only.
+
+Who may ask is checked first, for every request: the Host header (a foreign name that resolves
+to 127.0.0.1 is refused), then the token, then, of what changes something, the origin and the
+type of the body. Nothing that comes in is ever used as a path.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from opensetda.errors import InputError
+from opensetda.review.page import assets, render
+from opensetda.review.session import LONGEST_PAGE, ReviewSession
+
+ADDRESS = "127.0.0.1"
+TOKEN_HEADER = "X-Review-Token"
+LONGEST_BODY = 2**20
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_JSON = "application/json"
+_SECONDS_OF_SILENCE = 60
+
+
+class _RefusalError(Exception):
+    """An answer that is no page: a status and one line."""
+
+    def __init__(self, status: HTTPStatus, line: str) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+class ReviewServer(ThreadingHTTPServer):
+    """Serves one review on 127.0.0.1.
+
+    Parameters
+    ----------
+    session : ReviewSession
+        The review.
+    port : int
+        The port; 0 for any that is free.
+    """
+
+    daemon_threads = True
+    # Who connects to the port of a server that died must get the new one at once.
+    allow_reuse_address = True
+
+    def __init__(self, session: ReviewSession, port: int = 0) -> None:
+        self.session = session
+        self.token = secrets.token_urlsafe(24)
+        self.page, self.assets = render(session.run.path.resolve().name), assets()
+        super().__init__((ADDRESS, port), _Handler)
+
+    @property
+    def address(self) -> str:
+        """What a person opens."""
+        return f"http://{ADDRESS}:{self.server_port}/?token={self.token}"
+
+    @property
+    def cookie_name(self) -> str:
+        """A name of its own for each port: browsers send cookies to all ports of a host."""
+        return f"osda_review_{self.server_port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing about a browser that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ReviewServer
+    protocol_version = "HTTP/1.1"
+    timeout = _SECONDS_OF_SILENCE
+
+    def do_GET(self) -> None:
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        self._answer(self._post)
+
+    def version_string(self) -> str:
+        return "osda"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        # What http.server itself refuses: methods there are none of, broken requests.
+        self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
+
+    def _answer(self, work: Callable[[str, Mapping[str, list[str]]], None]) -> None:
+        try:
+            self._check_host()
+            try:
+                parts = urlsplit(self.path)
+                query = parse_qs(parts.query)
+            except ValueError:
+                raise _RefusalError(HTTPStatus.BAD_REQUEST, "no address") from None
+            self._check_token(parts.path, query)
+            work(parts.path, query)
+        except _RefusalError as refusal:
+            self._refuse(refusal.status, str(refusal))
+        except InputError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except OSError as error:
+            if isinstance(error, ConnectionError | TimeoutError):
+                self.close_connection = True
+                return
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"not saved: {error}")
+        except Exception as error:
+            # A page that waits for an answer in vain would say that the server is gone.
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+    def _check_host(self) -> None:
+        port = self.server.server_port
+        if self.headers.get("Host") not in {f"{ADDRESS}:{port}", f"localhost:{port}"}:
+            raise _RefusalError(HTTPStatus.FORBIDDEN, "this name is not served here")
+
+    def _check_token(self, path: str, query: Mapping[str, list[str]]) -> None:
+        # In the address only once: from then on the browser has a cookie.
+        given = [*query.get("token", ())] if path == "/" else []
+        given += self.headers.get_all(TOKEN_HEADER, [])
+        try:
+            for cookie in SimpleCookie(self.headers.get("Cookie", "")).values():
+                given += [cookie.value] if cookie.key == self.server.cookie_name else []
+        except CookieError:
+            pass
+        right = self.server.token.encode()
+        if not any(secrets.compare_digest(one.encode("utf-8", "replace"), right) for one in given):
+            raise _RefusalError(
+                HTTPStatus.FORBIDDEN, "open the address that 'osda review' printed last"
+            )
+
+    def _get(self, path: str, query: Mapping[str, list[str]]) -> None:
+        session = self.server.session
+        if path == "/":
+            name, token = self.server.cookie_name, self.server.token
+            cookie = f"{name}={token}; Path=/; HttpOnly; SameSite=Strict"
+            self._send("text/html; charset=utf-8", self.server.page, {"Set-Cookie": cookie})
+        elif path in self.server.assets:
+            self._send(*self.server.assets[path])
+        elif path == "/api/start":
+            self._send_json(session.start())
+        elif path == "/api/summary":
+            self._send_json(session.summary())
+        elif path == "/api/list":
+            count = _number(_one(query, "count", str(LONGEST_PAGE)))
+            self._send_json(session.page(_one(query, "key"), _number(_one(query, "start")), count))
+        elif path == "/api/open":
+            self._send_json({"place": session.first_open(_one(query, "key"))})
+        elif path.startswith(("/picture/", "/thumbnail/")):
+            _, kind, row = path.split("/", 2)
+            picture = session.picture(_number(row), small=kind == "thumbnail")
+            self._send(picture.kind, picture.content)
+        else:
+            raise _RefusalError(HTTPStatus.NOT_FOUND, "there is nothing here")
+
+    def _post(self, path: str, query: Mapping[str, list[str]]) -> None:
+        asked, session = self._body(), self.server.session
+        if path == "/api/decide":
+            label = asked.get("label")
+            if label is not None and not isinstance(label, str):
+                raise InputError("'label' is no text")
+            self._send_json(session.decide(_row(asked.get("row")), _text(asked, "list"), label))
+        elif path == "/api/decide-group":
+            label, toggled = asked.get("label"), asked.get("toggled", [])
+            if label is not None and not isinstance(label, str):
+                raise InputError("'label' is no text")
+            if not isinstance(toggled, list):
+                raise InputError("'toggled' is no list")
+            rows = [_row(row) for row in toggled]
+            self._send_json(session.decide_group(_text(asked, "list"), label, rows))
+        elif path == "/api/undo":
+            self._send_json(session.undo())
+        else:
+            raise _RefusalError(HTTPStatus.NOT_FOUND, "there is nothing here")
+
+    def _body(self) -> dict[str, Any]:
+        """Check who sends a body and what, before a byte of it is read."""
+        if self.headers.get("Origin") != f"http://{self.headers.get('Host')}":
+            raise _RefusalError(HTTPStatus.FORBIDDEN, "this comes from another page")
+        if self.headers.get_content_type() != _JSON:
+            raise _RefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {_JSON}")
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise _RefusalError(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
+        if int(length) > LONGEST_BODY:
+            raise _RefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the body is too long")
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            raise InputError("the body is no JSON") from None
+        if not isinstance(body, dict):
+            raise InputError("the body is no JSON object")
+        return body
+
+    def _refuse(self, status: HTTPStatus, line: str) -> None:
+        # A body that was not read would be taken for the next request.
+        self.close_connection = True
+        self._send_json({"error": line}, status)
+
+    def _send_json(self, value: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        self._send(f"{_JSON}; charset=utf-8", text.encode("utf-8", "replace"), status=status)
+
+    def _send(
+        self,
+        kind: str,
+        content: bytes,
+        more: Mapping[str, str] | None = None,
+        status: HTTPStatus = HTTPStatus.OK,
+    ) -> None:
+        self.send_response(status)
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(content)),
+            "Content-Security-Policy": _POLICY,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            **(more or {}),
+        }
+        if self.close_connection:
+            headers["Connection"] = "close"
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+
+def _one(query: Mapping[str, list[str]], name: str, default: str | None = None) -> str:
+    values = query.get(name) or ([] if default is None else [default])
+    if len(values) != 1:
+        raise InputError(f"give one {name!r}")
+    return values[0]
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise _RefusalError(HTTPStatus.NOT_FOUND, "there is nothing here")
+    return int(text)
+
+
+def _row(value: Any) -> int:
+    if type(value) is not int:
+        raise InputError("a row is no number")
+    return value
+
+
+def _text(asked: Mapping[str, Any], name: str) -> str:
+    value = asked.get(name)
+    if not isinstance(value, str):
+        raise InputError(f"{name!r} is no text")
+    return value

@@ -1,0 +1,285 @@
+"""A review at work: the run, what to look at, and what was decided. Nothing here knows HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opensetda.errors import InputError
+from opensetda.review.decisions import DecisionLog, Decisions
+from opensetda.review.images import Picture, placeholder, showable
+from opensetda.review.names import check_name
+from opensetda.review.queue import BORDER, Queue
+from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
+from opensetda.runs.groups import UnknownGroups, unknown_groups
+from opensetda.runs.pictures import Pictures
+
+LONGEST_PAGE = 60
+
+# Up to about 10 MB of each.
+_KEPT_PICTURES, _KEPT_THUMBNAILS = 48, 2000
+# A mark a sample in the strip below the picture; of longer lists only the share is drawn.
+_LONGEST_STRIP = 400
+_MARKS = {None: ".", "kept": "k", "corrected": "c", "new class": "n"}
+
+
+class ReviewSession:
+    """The review of one run by one process; its methods may be called from many threads.
+
+    Parameters
+    ----------
+    path : Path
+        The run folder.
+    images : Path, optional
+        Where the images are, if they have moved.
+
+    Raises
+    ------
+    InputError
+        There is no such run, another process reviews it, or its log is of another run.
+    """
+
+    def __init__(self, path: Path, images: Path | None = None) -> None:
+        self.run = RunFolder.open(path)
+        self._lock = threading.RLock()
+        self._holds = _hold(path)
+        try:
+            table = self.run.predictions()
+            self._identity = run_identity(self.run)
+            log = DecisionLog(path / REVIEW, self._identity, len(table))
+            self._given: list[str] = table.labels.tolist()
+            self._ids: list[str] = table.ids.tolist()
+            self.unknown_label = self.run.unknown_label
+            self.decisions = Decisions(log, self._given, table.classes, self.unknown_label)
+            self.table = table
+            self._pictures = Pictures(self.run, images)
+            self._queue = Queue(table, self.unknown_label, self.run.has_ids)
+            if self.decisions.can_undo:
+                # Who died between the log and the table has left an old table.
+                self._export()
+        except BaseException:
+            self.close()
+            raise
+        self._shown_big = lru_cache(_KEPT_PICTURES)(self._big)
+        self._shown_small = lru_cache(_KEPT_THUMBNAILS)(self._small)
+        # It takes seconds; meanwhile a person may look at the samples near the threshold.
+        self._grouping = threading.Thread(target=self._find_groups, daemon=True)
+        self._grouping.start()
+
+    @property
+    def corrections(self) -> Path:
+        """The table of what was decided."""
+        return self.run.path / CORRECTIONS
+
+    def wait_for_groups(self) -> None:
+        """Return when the groups of unknowns are there."""
+        self._grouping.join()
+
+    def close(self) -> None:
+        """Let others review the run, once nothing is being written."""
+        with self._lock:
+            holds, self._holds = self._holds, None
+            if holds is not None:
+                os.close(holds)
+
+    def start(self) -> dict[str, Any]:
+        """Return what a page needs once."""
+        return {
+            "run": self.run.path.resolve().name,
+            "classes": list(self.table.classes),
+            "unknown": self.unknown_label,
+            "pictures": self._has_picture(0) if len(self.table) else False,
+            **self.summary(),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Return how far the review is."""
+        with self._lock:
+            return {
+                "decided": len(self.decisions),
+                "canUndo": self.decisions.can_undo,
+                "newClasses": self.decisions.new_names,
+                "isGrouping": self._grouping.is_alive(),
+                "note": self._queue.note,
+                "lists": [self._list_summary(key) for key in self._queue.lists],
+            }
+
+    def page(self, key: str, start: int, count: int) -> dict[str, Any]:
+        """Return samples of a list, from place `start` on."""
+        rows = self._rows(key)
+        count = min(max(count, 0), LONGEST_PAGE)
+        with self._lock:
+            shown = [self._sample(row) for row in rows[max(start, 0) :][:count]]
+            marks = ""
+            if len(rows) <= _LONGEST_STRIP:
+                marks = "".join(_MARKS[self.decisions.kind(row)] for row in rows)
+        likely = [] if key == BORDER else self._queue.likely(key)
+        return {"start": max(start, 0), "samples": shown, "marks": marks, "likely": likely}
+
+    def first_open(self, key: str) -> int:
+        """Return the place of the first sample of a list that is not decided; 0 if all are."""
+        with self._lock:
+            rows = self._rows(key)
+            return next((i for i, row in enumerate(rows) if row not in self.decisions), 0)
+
+    def decide(self, row: int, key: str, label: str | None) -> dict[str, Any]:
+        """Decide what one sample of a list is; None: what it was given."""
+        if row not in self._rows(key):
+            raise InputError(f"row {row}: not in this list")
+        return self._decide([row], key, label)
+
+    def decide_group(self, key: str, label: str | None, toggled: Sequence[int]) -> dict[str, Any]:
+        """Decide what the selected members of a group are.
+
+        Selected are those that are not decided, or all if all are; `toggled` are the members
+        with which it is the other way round.
+        """
+        if key == BORDER:
+            raise InputError("the samples near the threshold are no group; decide one by one")
+        with self._lock:
+            rows = self._rows(key)
+            still_open = {row for row in rows if row not in self.decisions} or set(rows)
+            # A row of another list is in neither of them.
+            selected = still_open ^ (set(toggled) & set(rows))
+            if not selected:
+                raise InputError("no sample is selected; select some first")
+            return self._decide([row for row in rows if row in selected], key, label)
+
+    def undo(self) -> dict[str, Any]:
+        """Take back the latest decision; say where it was made."""
+        with self._lock:
+            self._check_run()
+            decision = self.decisions.undo()
+            if decision is None:
+                return {"undone": None, **self.summary()}
+            self._export()
+            key = BORDER if decision.group is None else str(decision.group)
+            rows = self._queue.lists.get(key, [])
+            place = rows.index(decision.rows[0]) if decision.rows[0] in rows else 0
+            undone = {"list": key, "place": place, "count": len(decision.rows)}
+            return {"undone": undone, **self.summary()}
+
+    def picture(self, row: int, small: bool) -> Picture:
+        """Return a picture of a target, or a placeholder that says why there is none."""
+        if not 0 <= row < len(self.table):
+            raise InputError(f"row {row}: the run has {len(self.table)} targets")
+        return self._shown_small(row) if small else self._shown_big(row)
+
+    def _big(self, row: int) -> Picture:
+        file = self._pictures.file(row)
+        shown = None if file is None else showable(file)
+        if shown is not None and not shown.is_placeholder:
+            return shown
+        # The run may have kept a thumbnail of a file that is gone.
+        thumbnail = self._pictures.thumbnail(row)
+        if thumbnail is not None:
+            return Picture("image/webp", thumbnail)
+        return placeholder("this sample has no image file") if shown is None else shown
+
+    def _small(self, row: int) -> Picture:
+        thumbnail = self._pictures.thumbnail(row)
+        if thumbnail is not None:
+            return Picture("image/webp", thumbnail)
+        return self._big(row)
+
+    def _decide(self, rows: Sequence[int], key: str, label: str | None) -> dict[str, Any]:
+        with self._lock:
+            self._check_run()
+            if label is not None:
+                in_use = [*self.table.classes, *self.decisions.new_names]
+                label = check_name(label, in_use, self.unknown_label)
+            self.decisions.decide(rows, label, None if key == BORDER else int(key))
+            self._export()
+            return {"count": len(rows), "label": label, **self.summary()}
+
+    def _rows(self, key: str) -> list[int]:
+        if key not in self._queue.lists:
+            raise InputError("there is no such list")
+        return self._queue.lists[key]
+
+    def _sample(self, row: int) -> dict[str, Any]:
+        label, kind = self.decisions.label(row), self.decisions.kind(row)
+        picture = self._has_picture(row)
+        return {**self._queue.sample(row), "label": label, "kind": kind, "picture": picture}
+
+    def _has_picture(self, row: int) -> bool:
+        return self._pictures.file(row) is not None or self._pictures.thumbnail(row) is not None
+
+    def _list_summary(self, key: str) -> dict[str, Any]:
+        rows = self._rows(key)
+        labels = [self.decisions.label(row) for row in rows]
+        given = Counter(label for label in labels if label is not None)
+        name, count = given.most_common(1)[0] if given and key != BORDER else (None, 0)
+        return {
+            "key": key,
+            "size": len(rows),
+            "decided": given.total(),
+            # What a group is called, once most of it is.
+            "name": name if 2 * count > len(rows) else None,
+            "rows": rows[:1],
+        }
+
+    def _find_groups(self) -> None:
+        try:
+            groups = unknown_groups(self.run)
+        except Exception as error:
+            # Whatever it is, the samples can still be looked at.
+            rows = np.flatnonzero(self.table.labels == self.unknown_label)
+            groups = UnknownGroups((rows,) if len(rows) else (), f"All in one group: {error}")
+        with self._lock:
+            self._queue.add_groups(groups.groups, groups.note)
+
+    def _export(self) -> None:
+        try:
+            self.decisions.write_csv(self.corrections, self._ids, self.table.id_name)
+        except OSError as error:
+            raise InputError(
+                f"saved to {REVIEW}, but not to {CORRECTIONS} ({error.strerror}): make room, "
+                "and start 'osda review' again"
+            ) from error
+
+    def _check_run(self) -> None:
+        """Refuse to write into a run that has taken the place of this one."""
+        if run_identity(RunFolder.open(self.run.path)) != self._identity:
+            raise InputError(
+                f"{self.run.path}: replaced by another run meanwhile; start 'osda review' again"
+            )
+
+
+def run_identity(run: RunFolder) -> str:
+    """Return what tells a run from others: its own identity, or what it says of its targets."""
+    identity = run.settings.get("identity")
+    if identity is not None:
+        return str(identity)
+    with (run.path / PREDICTIONS).open("rb") as stream:
+        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+def _hold(path: Path) -> int | None:
+    """Hold the run for this process; the system lets go when the process dies.
+
+    The folder itself is locked, so that no lock file is left behind in it.
+    """
+    folder = None
+    with suppress(OSError, ImportError):
+        # Windows, and file systems without locks: two at a time are the user's own care.
+        import fcntl
+
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(folder)
+            raise InputError(
+                f"{path}: another 'osda review' is at work on it; end that one first"
+            ) from None
+    return folder

@@ -1,0 +1,172 @@
+"""What a person said about targets, as `osda review` exports it, and what `osda fit` makes of it.
+
+A target whose class was told counts as a labelled sample from then on, of a new class too, and
+keeps the label it was given. It joins the source with its features as they are: moving them by
+the difference of the domains' means brought nothing (`docs/experiments.md`).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+from opensetda.files import file_record
+from opensetda.rows import IntArray
+from opensetda.runs.fit_data import FitData
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
+
+_ID_COLUMNS = ("id", IMAGE_ID)
+_LABEL = "label"
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """Labels of some targets, told by a person.
+
+    Attributes
+    ----------
+    path : Path
+        The file they are from.
+    rows : array of int of shape (n,)
+        Rows of the target, ascending.
+    labels : array of str of shape (n,)
+        A class, perhaps a new one, or the unknown label.
+    unknown_label : str
+        What unknowns are called.
+    """
+
+    path: Path
+    rows: IntArray
+    labels: npt.NDArray[Any]
+    unknown_label: str
+
+    @property
+    def names_class(self) -> npt.NDArray[np.bool_]:
+        """Which of them tell a class; the others say that it is unknown."""
+        return np.asarray(self.labels != self.unknown_label)
+
+    def new_classes(self, labels: npt.NDArray[Any]) -> list[str]:
+        """Return the classes that the source, whose labels are given, does not have."""
+        return sorted(set(self.labels[self.names_class].tolist()) - set(labels.tolist()))
+
+    def joined_to(self, data: FitData) -> FitData:
+        """Return the data with the targets whose class was told among the labelled samples.
+
+        They stay among the targets as well, so that every target gets its prediction.
+        """
+        told = self.rows[self.names_class]
+        n_source, ids = len(data.source), data.source_ids
+        names = row_numbers(len(data.target)) if data.ids is None else data.ids
+        paths = data.image_paths
+        if paths:
+            theirs = tuple(paths[n_source + row] for row in told.tolist())
+            paths = (*paths[:n_source], *theirs, *paths[n_source:])
+        record = {**file_record(self.path), "rows": len(self.rows)}
+        new = self.new_classes(data.labels)
+        named = f", {len(new)} of them new" if new else ""
+        n_classes = len(set(self.labels[self.names_class].tolist()))
+        return replace(
+            data,
+            source=np.concatenate([data.source, data.target[told]]),
+            labels=np.concatenate([data.labels, self.labels[self.names_class]]),
+            source_ids=None if ids is None else np.concatenate([ids, names[told]]),
+            image_paths=paths,
+            inputs={**data.inputs, "corrections": record},
+            notes=(
+                *data.notes,
+                f"corrections: {len(self.rows):,} targets, {len(told):,} of them of {n_classes} "
+                f"classes{named}, {len(self.rows) - len(told):,} unknown",
+            ),
+        )
+
+    def applied_to(self, predictions: PredictionTable) -> PredictionTable:
+        """Return predictions in which what was told counts, with certainty."""
+        labels, nearest = predictions.labels.astype(object), predictions.nearest.astype(object)
+        proba, corrected = predictions.proba.copy(), np.zeros(len(labels), dtype=bool)
+        place = {name: column for column, name in enumerate(predictions.classes)}
+        columns = [place.get(label, len(place)) for label in self.labels.tolist()]
+        labels[self.rows], corrected[self.rows] = self.labels, True
+        nearest[self.rows[self.names_class]] = self.labels[self.names_class]
+        proba[self.rows] = 0.0
+        proba[self.rows, columns] = 1.0
+        return replace(
+            predictions,
+            labels=labels.astype(np.str_),
+            nearest=nearest.astype(np.str_),
+            proba=proba,
+            corrected=corrected,
+        )
+
+
+def read_corrections(path: Path, data: FitData, unknown_label: str) -> Corrections:
+    """Read a CSV file with the columns ``id`` (or ``path``) and ``label``.
+
+    Raises an `InputError` that names the row if it does not fit the target.
+    """
+    ids = row_numbers(len(data.target)) if data.ids is None else data.ids
+    place = {name: row for row, name in enumerate(ids.tolist())}
+    told: dict[int, tuple[str, int]] = {}
+    for number, line in _lines(path):
+        name, label = line
+        if name not in place:
+            raise InputError(
+                f"{path}, row {number}: {name!r} is no sample of the target; give the target "
+                "that was reviewed"
+            )
+        if not label:
+            raise InputError(f"{path}, row {number}: no label; fill it in, or remove the row")
+        earlier = told.get(place[name])
+        if earlier is not None and earlier[0] != label:
+            raise InputError(
+                f"{path}, row {number}: {name!r} is {label!r} here and {earlier[0]!r} in row "
+                f"{earlier[1]}; keep one of them"
+            )
+        told[place[name]] = (label, number)
+    rows = np.array(sorted(told), dtype=np.intp)
+    labels = np.array([told[row][0] for row in rows.tolist()], dtype=np.str_)
+    return Corrections(path, rows, labels, unknown_label)
+
+
+def check_corrections(path: Path) -> None:
+    """Raise an `InputError` if a file of corrections cannot be read, before any data is."""
+    if not _lines(path):
+        raise InputError(f"{path}: no correction in it; leave out --corrections")
+
+
+def _lines(path: Path) -> list[tuple[int, tuple[str, str]]]:
+    """Return the number of each row, as an editor counts lines, with its id and label."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream)
+            id_column = _columns(path, reader.fieldnames or ())
+            return [(reader.line_num, _cells(path, reader, row, id_column)) for row in reader]
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; 'osda review' writes one") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not a CSV file that can be read ({error})") from error
+
+
+def _columns(path: Path, names: Any) -> str:
+    found = [name for name in _ID_COLUMNS if name in names]
+    if not found or _LABEL not in names:
+        lacks = _LABEL if found else " or ".join(_ID_COLUMNS)
+        raise InputError(f"{path}: no column {lacks}; 'osda review' writes one that has it")
+    return found[0]
+
+
+def _cells(
+    path: Path, reader: Any, row: Mapping[str | None, Any], id_column: str
+) -> tuple[str, str]:
+    name, label = row[id_column], row[_LABEL]
+    if name is None or label is None or None in row:
+        raise InputError(
+            f"{path}, row {reader.line_num}: not as many cells as the header; repair it"
+        )
+    return str(name), str(label).strip()

@@ -1,0 +1,215 @@
+"""Pictures of the samples of a run: the original files, and thumbnails that stay with the run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+from opensetda.files import new_file
+from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SOURCE, TARGET = "source", "target"
+SIDE = 112
+"""Longest side of a thumbnail in pixels."""
+_QUALITY = 60
+_WORKERS = 4
+
+
+class Shown(NamedTuple):
+    """A sample that has, or may have, a picture."""
+
+    domain: str
+    row: int
+
+
+class Pictures:
+    """Pictures of a run's samples.
+
+    Parameters
+    ----------
+    run : RunFolder
+        The run.
+    root : Path, optional
+        Where the images of a feature table are: its ids are paths from here.
+    """
+
+    def __init__(self, run: RunFolder, root: Path | None = None) -> None:
+        self.run, self.root = run, root
+        self._files = _image_files(run)
+        if root is not None:
+            if not root.is_dir():
+                raise InputError(f"--images {root}: no such folder; give the folder of the images")
+            self._files |= _files_below(run, root)
+        self._thumbnails = _read_thumbnails(run.path / THUMBNAILS)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is any picture at all."""
+        return bool(self._files) or bool(self._thumbnails)
+
+    def file(self, row: int, domain: str = TARGET) -> Path | None:
+        """Return the original image of a sample, None if it has none."""
+        path = self._files.get(Shown(domain, row))
+        return None if path is None else Path(path)
+
+    def thumbnail(self, row: int, domain: str = TARGET) -> bytes | None:
+        """Return a small WebP image of a sample; None if it has none that can be read."""
+        shown = Shown(domain, row)
+        kept = self._thumbnails.get(shown)
+        if kept is not None or shown not in self._files:
+            return kept
+        return _thumbnail_of(self._files[shown])
+
+    def keep(
+        self, wanted: Iterable[Shown], progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Make the thumbnails that are missing, and keep them with the run."""
+        missing = [
+            shown for shown in wanted if shown not in self._thumbnails and shown in self._files
+        ]
+        if not missing:
+            return
+        # Pillow lets other threads work while it unpacks.
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            made = pool.map(_thumbnail_of, [self._files[shown] for shown in missing])
+            for done, (shown, image) in enumerate(zip(missing, made, strict=True), start=1):
+                if image is not None:
+                    self._thumbnails[shown] = image
+                if progress is not None:
+                    progress(done, len(missing))
+        with new_file(self.run.path / THUMBNAILS) as aside:
+            write_thumbnails(aside, self._thumbnails)
+
+
+def write_images(path: Path, source: Mapping[int, str], target: Sequence[str]) -> None:
+    """Write where the images of a run are: those of some sources by row, and of all targets."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    domains = [SOURCE] * len(source) + [TARGET] * len(target)
+    table = pa.table(
+        {
+            "domain": pa.array(domains, pa.string()).dictionary_encode(),
+            "row": pa.array([*source, *range(len(target))], pa.int64()),
+            "path": pa.array([*source.values(), *target], pa.string()),
+        }
+    )
+    pyarrow.parquet.write_table(table, path)
+
+
+def write_thumbnails(path: Path, images: Mapping[Shown, bytes]) -> None:
+    """Write thumbnails, by sample."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    table = pa.table(
+        {
+            "domain": pa.array([s.domain for s in images], pa.string()).dictionary_encode(),
+            "row": pa.array([s.row for s in images], pa.int64()),
+            "webp": pa.array(list(images.values()), pa.binary()),
+        }
+    )
+    # Compressed images do not get smaller.
+    pyarrow.parquet.write_table(table, path, compression="none")
+
+
+def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE, smooth: bool = True) -> bytes:
+    """Return a picture as WebP, its longest side of that many pixels.
+
+    Parameters
+    ----------
+    pixels : array of shape (height, width) or (height, width, 3)
+    smooth : bool
+        Small pictures are enlarged, too; without `smooth` in squares, for pixels to be seen.
+    """
+    from PIL import Image
+
+    return _encoded(_fitted(Image.fromarray(pixels), side, smooth))
+
+
+def smaller(webp: bytes, side: int) -> bytes:
+    """Return a thumbnail at a smaller size."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(webp)) as image:
+        return webp if max(image.size) <= side else _encoded(_fitted(image, side, True))
+
+
+def _fitted(image: Image, side: int, smooth: bool) -> Image:
+    from PIL.Image import Resampling
+
+    factor = side / max(image.size)
+    size = tuple(max(1, round(length * factor)) for length in image.size)
+    kind = Resampling.NEAREST if factor > 1 and not smooth else Resampling.LANCZOS
+    return image.resize((size[0], size[1]), kind)
+
+
+def _encoded(image: Image) -> bytes:
+    buffer = io.BytesIO()
+    image.convert("RGB").save(buffer, "WEBP", quality=_QUALITY, method=2)
+    return buffer.getvalue()
+
+
+def _thumbnail_of(path: str) -> bytes | None:
+    from opensetda.data.decoding import BrokenImageError, decode_image
+
+    try:
+        return thumbnail(decode_image(path, at_least=2 * SIDE))
+    except BrokenImageError:
+        # It was there when the run was made; a card without a picture says enough.
+        return None
+
+
+def _image_files(run: RunFolder) -> dict[Shown, str]:
+    from opensetda.runs.predictions import read_parquet
+
+    if not (run.path / IMAGES).exists():
+        return {}
+    table = read_parquet(run.path / IMAGES)
+    columns = [table[name].to_pylist() for name in ("domain", "row", "path")]
+    return {Shown(domain, row): path for domain, row, path in zip(*columns, strict=True)}
+
+
+def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
+    """Find the images that the ids of a feature table name; never one outside of `root`."""
+    from opensetda.data.decoding import IMAGE_SUFFIXES
+
+    found, base = {}, root.resolve()
+    names = {Shown(TARGET, row): name for row, name in enumerate(run.predictions().ids.tolist())}
+    view = run.view()
+    for row, name in zip(view.source.tolist(), view.source_names, strict=False):
+        names[Shown(SOURCE, row)] = name
+    for shown, name in names.items():
+        if "\0" in name:
+            continue
+        path = (base / name).resolve()
+        inside = path.suffix.lower() in IMAGE_SUFFIXES and path.is_relative_to(base)
+        if inside and path.is_file():
+            found[shown] = str(path)
+    if not found:
+        first = next(iter(names.values()), "")
+        raise InputError(
+            f"--images {root}: none of the ids is an image in it (the first is {first!r}); "
+            "give the folder that the ids start from"
+        )
+    return found
+
+
+def _read_thumbnails(path: Path) -> dict[Shown, bytes]:
+    from opensetda.runs.predictions import read_parquet
+
+    if not path.exists():
+        return {}
+    table: Any = read_parquet(path)
+    columns = [table[name].to_pylist() for name in ("domain", "row", "webp")]
+    return {Shown(domain, row): image for domain, row, image in zip(*columns, strict=True)}

@@ -1,0 +1,365 @@
+"""Reports that are made up: all parts, few or many classes, with and without truth and pictures."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from opensetda.report import style
+from opensetda.report.content import (
+    ClassGallery,
+    Confusion,
+    EdgeMap,
+    KeptStep,
+    LabelCount,
+    Openness,
+    Report,
+    Sample,
+    SampleMap,
+    ScoreHistogram,
+    UnknownGroup,
+)
+from opensetda.report.curves import Line, Panel
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"quoted' & </script><img src=x onerror=alert(1)>",
+    "two\nlines <!-- and a comment",
+    "مجلد طويل \u202e للصور",
+    "long-" * 40,
+)
+KNOWN = ("back_pack", "bike", "calculator", "headphones", "keyboard", "laptop", "monitor", "mug")
+NEW = ("pen", "phone", "printer", "ruler")
+
+
+def picture(kind: int, seed: int = 0) -> str:
+    """Return a little image of a shape; kinds differ by colour and form."""
+    rng = np.random.default_rng([kind, seed])
+    tone = tuple(int(value) for value in rng.integers(190, 245, 3))
+    image = Image.new("RGB", (48, 48), tone)
+    draw = ImageDraw.Draw(image)
+    colors = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7B3F00")
+    x, y, size = (int(value) for value in rng.integers((4, 4, 20), (14, 14, 30)))
+    box = (x, y, x + size, y + size)
+    color = colors[kind % len(colors)]
+    if kind % 3 == 0:
+        draw.ellipse(box, fill=color)
+    elif kind % 3 == 1:
+        draw.rectangle(box, fill=color)
+    else:
+        draw.polygon([(x, y + size), (x + size // 2, y), (x + size, y + size)], fill=color)
+    buffer = io.BytesIO()
+    image.save(buffer, format="JPEG", quality=70)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+def make_map(
+    known: Sequence[str],
+    new: Sequence[str],
+    *,
+    n_source: int = 160,
+    n_target: int = 300,
+    n_steps: int = 10,
+    pictures: bool = True,
+    truth: bool = True,
+    moves: bool = True,
+    names: Sequence[str] = (),
+    seed: int = 0,
+) -> SampleMap:
+    """Return clouds that come together from step to step."""
+    rng = np.random.default_rng(seed)
+    n_classes, n = len(known), n_source + n_target
+    kinds = np.concatenate(
+        [
+            rng.integers(n_classes, size=n_source),
+            rng.integers(n_classes + len(new), size=n_target),
+        ]
+    )
+    angles = np.linspace(0, 2 * np.pi, n_classes + len(new), endpoint=False)
+    # Known classes outside, new ones inside.
+    radius = np.where(np.arange(len(angles)) < n_classes, 0.38, 0.16)
+    centres = 0.5 + radius[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
+    noise = rng.normal(size=(n, 2))
+    spread = np.linspace(0.11, 0.035, n_steps)[:, None, None]
+    shift = np.where(np.arange(n) < n_source, -0.04, 0.04)[None, :, None]
+    places = centres[kinds] + spread * noise + shift * np.linspace(1, 0.2, n_steps)[:, None, None]
+    labels = np.minimum(kinds, n_classes)[None].repeat(n_steps, axis=0)
+    for step in range(n_steps):
+        wrong = rng.random(n) < 0.35 * (1 - step / (n_steps + 1))
+        wrong[:n_source] = False
+        labels[step, wrong] = rng.integers(n_classes + 1, size=int(wrong.sum()))
+    confidence = np.clip(rng.beta(5, 1.6, size=n), 0, 1)
+    confidence[:n_source] = 1
+    file_names = [f"webcam/images/frame_{row:04d}.jpg" for row in range(n)]
+    file_names[n_source : n_source + len(names)] = names
+    return SampleMap(
+        classes=tuple(known),
+        true_classes=(*known, *new) if truth else (),
+        steps=tuple(range(1, n_steps + 1)),
+        kept=max(0, round(0.7 * n_steps) - 1),
+        places=np.clip(places, 0, 1) if moves else np.clip(places[-1:], 0, 1).repeat(n_steps, 0),
+        is_target=np.arange(n) >= n_source,
+        labels=labels,
+        confidence=confidence,
+        truth=kinds if truth else None,
+        names=tuple(file_names),
+        pictures=tuple(
+            picture(int(kind), row % 40) if pictures and row % 9 else None
+            for row, kind in enumerate(kinds)
+        ),
+        n_source=n_source * 20,
+        n_target=n_target * 20,
+        moves=moves,
+    )
+
+
+def make_samples(
+    label: str,
+    others: Sequence[str],
+    count: int,
+    *,
+    sure: bool,
+    pictures: bool,
+    truth: bool,
+    names: Sequence[str] = (),
+    seed: int = 0,
+) -> tuple[Sample, ...]:
+    """Return targets that got one label."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for row in range(count):
+        confidence = 0.995 - 0.004 * row if sure else 0.31 + 0.02 * row
+        right = sure or rng.random() < 0.5
+        made.append(
+            Sample(
+                row=row,
+                name=names[row] if row < len(names) else f"webcam/{label}/frame_{row:04d}.jpg",
+                label=label,
+                nearest=others[row % len(others)],
+                confidence=confidence,
+                p_unknown=0.5 + (0.03 * row if row % 2 else -0.03 * row) / 2,
+                truth=(label if right else others[(row + 1) % len(others)]) if truth else None,
+                picture=picture(seed, row) if pictures else None,
+            )
+        )
+    return tuple(made)
+
+
+def make_panels(n_steps: int, truth: bool) -> tuple[Panel, ...]:
+    steps = range(1, n_steps + 1)
+
+    def curve(start: float, end: float, bend: float = 3.0) -> dict[int, float]:
+        part = {step: (step - 1) / max(n_steps - 1, 1) for step in steps}
+        return {step: end - (end - start) * float(np.exp(-bend * part[step])) for step in steps}
+
+    good = (
+        Line("HOS", curve(68, 84.4), style.BLACK, "o", 2.4),
+        Line("OS*", curve(88, 90.9), style.BLUE, "s"),
+        Line("UNK", curve(56, 78.8), style.ORANGE, "^"),
+        Line("OS", curve(84, 89.1), style.GREEN, "D"),
+        Line("ALL", curve(70, 85.0), style.PURPLE, "v"),
+    )
+    return (
+        *((Panel("How good: against the true labels", "%", good, percent=True),) if truth else ()),
+        Panel(
+            "How open: share of unknowns",
+            "% of targets",
+            (
+                Line("used", curve(22, 36.9), style.BLUE, "o", 2.0),
+                Line("estimate", curve(20, 37.5, 4), style.ORANGE, "s", 1.0),
+            ),
+            percent=True,
+            level=33.1 if truth else None,
+        ),
+        Panel(
+            "How settled: labels that changed",
+            "% of targets",
+            (Line("changed", curve(31, 0.6), style.BLUE, "o"),),
+            percent=True,
+        ),
+        Panel(
+            "Pseudo-labels",
+            "targets",
+            (
+                Line("known", curve(300, 4200, 1), style.BLUE, "o"),
+                Line("unknown", curve(120, 2100, 1), style.ORANGE, "s"),
+            ),
+        ),
+        Panel(
+            "How sure: known score",
+            "mean over all targets",
+            (Line("mean known score", curve(0.51, 0.62), style.GREEN, "o"),),
+        ),
+        Panel(
+            "What it learns: training losses",
+            "mean over the step",
+            (
+                Line("classification", curve(1.9, 0.21), style.BLUE, "o"),
+                Line("edge", curve(0.7, 0.18), style.ORANGE, "s"),
+                Line("mix-up", curve(0.9, 0.33), style.GREEN, "^"),
+            ),
+        ),
+    )
+
+
+def make_report(
+    *,
+    known: Sequence[str] = KNOWN,
+    new: Sequence[str] = NEW,
+    truth: bool = True,
+    pictures: bool = True,
+    names: Sequence[str] = (),
+    n_steps: int = 10,
+    **map_options: Any,
+) -> Report:
+    """Return a report with every part in it.
+
+    `names` are the first file names, wherever there are file names.
+    """
+    rng = np.random.default_rng(1)
+    sizes = sorted(rng.integers(20, 700, size=len(known)).tolist(), reverse=True)
+    n_unknown = round(0.58 * sum(sizes))
+    n_target = sum(sizes) + n_unknown
+    counts = [
+        LabelCount(name, size, size / n_target, float(rng.uniform(0.6, 0.97)))
+        for name, size in zip(known, sizes, strict=True)
+    ]
+    counts.append(LabelCount("unknown", n_unknown, n_unknown / n_target, 0.71, is_unknown=True))
+    edges = np.linspace(0, 1, 41)
+    centres = (edges[:-1] + edges[1:]) / 2
+    bell = 320 * np.exp(-(((centres - 0.78) / 0.13) ** 2))
+    other = 210 * np.exp(-(((centres - 0.31) / 0.12) ** 2))
+    rejected = centres < 0.52
+    total = np.rint(bell + other).astype(np.intp)
+    matrix = rng.poisson(1.2, size=(len(known) + len(new), len(known) + 1))
+    for row in range(len(matrix)):
+        matrix[row, min(row, len(known))] = rng.integers(40, 160)
+    options = {"pictures": pictures, "truth": truth, "names": names}
+    samples_options: dict[str, Any] = options
+    galleries = [
+        ClassGallery(
+            label,
+            size,
+            make_samples(label, known, 6, sure=True, seed=seed, **samples_options),
+            make_samples(label, known, 6, sure=False, seed=seed, **samples_options),
+        )
+        for seed, (label, size) in enumerate(
+            zip((*known, "unknown"), (*sizes, n_unknown), strict=True)
+        )
+    ]
+    groups = [
+        UnknownGroup(
+            number + 1,
+            410 - 83 * number,
+            tuple(known[number : number + 2]),
+            ((name, 260 - 50 * number), (new[0], 12)) if truth else (),
+            make_samples("unknown", known, 8, sure=True, seed=40 + number, **samples_options),
+        )
+        for number, name in enumerate(new[:4])
+    ]
+    kept = max(1, round(0.7 * n_steps))
+    return Report(
+        title="webcam labelled by PGL from amazon",
+        noun="image",
+        headline=(
+            f"{n_target - n_unknown:,} of {n_target:,} images got one of {len(known)} known "
+            f"labels; {n_unknown:,} fit none of them and are unknown."
+        ),
+        n_source=2817,
+        n_target=n_target,
+        counts=tuple(counts),
+        openness=Openness(
+            0.369,
+            0.31,
+            0.43,
+            told=False,
+            sentence="Estimated without labels, from how the known scores fall into two groups.",
+            true=0.331 if truth else None,
+        ),
+        kept=KeptStep(
+            kept, n_steps, "Labels hardly changed after it: 0.6 % between this step and the next."
+        ),
+        warnings=(
+            "The source has only 12 samples of the class mug: its labels are less certain.",
+            "3 images could not be read and are not in this report.",
+        ),
+        metrics=(
+            {"HOS": 0.844, "OS*": 0.909, "UNK": 0.788, "OS": 0.891, "ALL": 0.85, "AUROC": 0.941}
+            if truth
+            else None
+        ),
+        panels=make_panels(n_steps, truth),
+        n_steps=n_steps,
+        map=make_map(known, new, n_steps=n_steps, **{**options, **map_options}),
+        histogram=ScoreHistogram(edges, total * ~rejected, total * rejected, 0.52),
+        confusion=(
+            Confusion((*known, *new), (*known, "unknown"), matrix, len(known)) if truth else None
+        ),
+        edges=make_edges(known),
+        galleries=tuple(galleries),
+        groups=tuple(groups),
+        groups_note="All unknowns, put into 4 groups of samples that look alike.",
+        border=make_samples("unknown", known, 6, sure=False, seed=7, **samples_options)
+        + make_samples(known[0], known, 6, sure=False, seed=9, **options),
+        facts={
+            "Command": {"": "osda fit amazon webcam --out run --labels webcam.csv"},
+            "Settings": {"method": "pgl", "steps": str(n_steps), "seed": "0"},
+            "Environment": {"machine": "x86_64, 2 cores", "Python": "3.11.7"},
+            "Time and memory": {"training": "21.4 s", "peak memory": "812 MB"},
+        },
+        run="run",
+    )
+
+
+def make_edges(known: Sequence[str], per_class: int = 14) -> EdgeMap:
+    rng = np.random.default_rng(3)
+    labels = np.repeat(np.arange(len(known) + 1), per_class)
+    same = labels[:, None] == labels[None, :]
+    affinity = np.clip(np.where(same, 0.7, 0.12) + rng.normal(0, 0.13, same.shape), 0, 1)
+    return EdgeMap(
+        (affinity + affinity.T) / 2,
+        labels,
+        np.tile(np.arange(per_class) >= per_class // 2, len(known) + 1),
+        (*known, "unknown"),
+    )
+
+
+def hostile_report(**options: Any) -> Report:
+    """Return a report whose names try to be more than names."""
+    report = make_report(known=HOSTILE, names=HOSTILE, **options)
+    return dataclasses.replace(
+        report,
+        title=HOSTILE[0],
+        headline=f"All of {HOSTILE[1]}",
+        warnings=HOSTILE,
+        run=HOSTILE[1],
+        groups_note=HOSTILE[0],
+        facts={HOSTILE[0]: {HOSTILE[1]: HOSTILE[0]}, "Command": {"": HOSTILE[1]}},
+    )
+
+
+def empty_report() -> Report:
+    """Return a report of a method without steps, on rows without truth or pictures."""
+    report = make_report(truth=False, pictures=False)
+    return dataclasses.replace(
+        report,
+        kept=None,
+        warnings=(),
+        panels=(),
+        map=None,
+        confusion=None,
+        edges=None,
+        galleries=(),
+        groups=(),
+        border=(),
+        facts={},
+        histogram=ScoreHistogram(
+            np.array([0.0, 1.0]), np.zeros(1, np.intp), np.zeros(1, np.intp), None
+        ),
+    )

@@ -1,0 +1,182 @@
+"""`osda report`: a page, or figures, of a run that is there; anything else in one clear line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from cli_helpers import KNOWN_COLOURS, UNKNOWN_COLOURS, make_images, names_in, run_fit
+from opensetda.cli.main import main
+from opensetda.report import figures
+from opensetda.report.figures import FIGURES
+from opensetda.runs.folder import MAP, REPORT, THUMBNAILS, VIEW
+
+PNG_OR_PDF = [f"{name}.{form}" for name in FIGURES for form in ("pdf", "png")]
+
+
+@pytest.fixture
+def run(pictures, tmp_path, monkeypatch):
+    """A run of PGL on images in an empty folder, made current."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pictures / "run", "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def answer(capsys):
+    """Run a command; return what it said, on stdout or, if it failed, on stderr."""
+
+    def run(*arguments, code=0):
+        capsys.readouterr()
+        assert main(arguments) == code
+        out, err = capsys.readouterr()
+        return err if code else out
+
+    return run
+
+
+def refusal(answer, *arguments):
+    said = answer(*arguments, code=2)
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def page_of(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    return text
+
+
+def test_by_default_the_report_is_in_the_run_folder(run, answer):
+    before = names_in(run)
+    said = answer("report", "run")
+    assert said == f"  report   {run / REPORT}\n"
+    assert set(names_in(run)) - set(before) == {REPORT, MAP, THUMBNAILS}
+    first = page_of(run / REPORT)
+    assert 'id="map-data"' in first
+    # Its own file it may always replace, and the same run gives the same page.
+    answer("report", "run")
+    assert page_of(run / REPORT) == first
+
+
+def test_another_place_and_what_lies_there(run, answer):
+    answer("report", "run", "--out", "mine.HTML")
+    page_of(run.parent / "mine.HTML")
+    assert not (run / REPORT).exists()
+    (run.parent / "mine.HTML").write_text("mine")
+    said = refusal(answer, "report", "run", "--out", "mine.HTML")
+    assert "--out mine.HTML: exists already" in said
+    assert (run.parent / "mine.HTML").read_text() == "mine"
+    answer("report", "run", "--out", "mine.HTML", "--overwrite")
+    page_of(run.parent / "mine.HTML")
+
+
+def test_wrong_use_of_report(run, answer):
+    (run.parent / "empty").mkdir()
+    (run.parent / "file").write_text("")
+    for arguments, words in [
+        (["run", "--out", "report.pdf"], "the name must end in .html or .htm"),
+        (["run", "--out", "no/report.html"], "there is no folder no"),
+        (["gone"], "gone: no such run folder"),
+        (["empty"], "empty: not a run folder"),
+        (["file"], "file: a file, not a run folder"),
+        (["run", "--images", "gone"], "--images gone: no such folder"),
+        (["run", "--images", "empty"], "--images empty: none of the ids is an image in it"),
+        (["run", "--figures", "file"], "--figures file: a file, not a folder"),
+    ]:
+        assert words in refusal(answer, "report", *arguments)
+    assert not (run / REPORT).exists()
+    assert names_in(run.parent / "empty") == []
+
+
+def test_a_run_of_an_earlier_release_has_a_page_without_a_map(run, answer):
+    (run / VIEW).unlink()
+    answer("report", "run")
+    page = page_of(run / REPORT)
+    assert 'id="map-data"' not in page
+    assert 'id="summary"' in page
+    assert 'id="classes"' in page
+    assert not (run / MAP).exists()
+
+
+def test_figures_instead_of_the_page(run, answer, monkeypatch):
+    monkeypatch.setattr(figures, "DPI", 30)
+    said = answer("report", "run", "--figures", "paper/figures")
+    wanted = [name for name in PNG_OR_PDF if not name.startswith("confusion")]
+    assert said.splitlines() == [f"  figure   paper/figures/{name}" for name in wanted]
+    assert names_in(run.parent / "paper" / "figures") == sorted(wanted)
+    assert not (run / REPORT).exists()
+    again = refusal(answer, "report", "run", "--figures", "paper/figures")
+    assert "--figures paper/figures: curves.pdf exists already" in again
+    said = answer("report", "run", "--figures", "paper/figures", "--overwrite", "--out", "p.html")
+    assert said.splitlines()[-1] == f"  report   {run.parent / 'p.html'}"
+    page_of(run.parent / "p.html")
+
+
+def test_truth_shows_once_it_was_told(run, pictures, answer, monkeypatch):
+    monkeypatch.setattr(figures, "DPI", 30)
+    answer("report", "run")
+    assert "Against the true labels" not in page_of(run / REPORT)
+    # The report that is there is made anew.
+    answer("evaluate", "run", "--labels", str(pictures / "truth.txt"))
+    page = page_of(run / REPORT)
+    assert "Against the true labels" in page
+    assert 'id="confusion"' in page
+    answer("report", "run", "--figures", "figures")
+    assert names_in(run.parent / "figures") == sorted(PNG_OR_PDF)
+
+
+def test_the_result_as_json(run, answer, monkeypatch):
+    monkeypatch.setattr(figures, "DPI", 30)
+    told = json.loads(answer("report", "run", "--json"))
+    assert told == {"run": "run", "report": str(run / REPORT), "figures": []}
+    told = json.loads(answer("report", "run", "--figures", "figures", "--json"))
+    assert told["report"] is None
+    assert told["figures"][:2] == ["figures/curves.pdf", "figures/curves.png"]
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Feature tables whose ids are paths of images below the folder `photos`."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    names = [*KNOWN_COLOURS, *UNKNOWN_COLOURS]
+    for side, chosen in (("source", KNOWN_COLOURS), ("target", tuple(names))):
+        made = make_images(tmp_path / "photos" / side, chosen, 4, seed=1)
+        which = np.array([names.index(name) for _, name in made])
+        X = (np.eye(6)[which] * 4 + rng.normal(0, 0.3, (len(made), 6))).astype(np.float32)
+        ids = np.array([f"{side}/{path}" for path, _ in made])
+        np.savez(f"{side}.npz", X=X, y=np.array([name for _, name in made]), file=ids)
+    run_fit("--id-column", "file")
+    return tmp_path
+
+
+def test_images_of_a_feature_table(table, answer):
+    answer("report", "run")
+    page = page_of(table / "run" / REPORT)
+    assert "data:image/webp" not in page
+    assert "24 rows" in page
+    answer("report", "run", "--images", "photos")
+    page = page_of(table / "run" / REPORT)
+    assert page.count("data:image/webp") >= 24 + 16
+    assert "24 images" in page
+    # They stay with the run: the next report needs no folder.
+    shutil.rmtree(table / "photos")
+    answer("report", "run")
+    assert "data:image/webp" in page_of(table / "run" / REPORT)
+
+
+def test_images_from_the_wrong_folder(table, answer):
+    said = refusal(answer, "report", "run", "--images", "photos/target")
+    assert "none of the ids is an image in it (the first is 'target/black/0.png')" in said
+    assert not (table / "run" / REPORT).exists()
+    # Nothing outside of the folder is ever shown.
+    ids = np.load("target.npz")
+    np.savez("target.npz", X=ids["X"], file=[f"../{path}" for path in ids["file"]])
+    run_fit("--id-column", "file", "--overwrite")
+    (table / "photos" / "below").mkdir()
+    refusal(answer, "report", "run", "--images", "photos/below")

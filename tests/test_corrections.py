@@ -1,0 +1,190 @@
+"""What a person said: read from a file, learned from, new classes included, and kept."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from cli_helpers import FIT, NAMES, blobs, image_fit, names_in
+from opensetda.cli.main import main
+from opensetda.errors import InputError
+from opensetda.runs.corrections import Corrections, check_corrections, read_corrections
+from opensetda.runs.fit_data import FitData
+from opensetda.runs.predictions import PredictionTable
+
+
+def data(ids=("a.png", "b.png", "c.png", "d.png"), paths=()):
+    return FitData(
+        source=np.eye(3, 4, dtype=np.float32),
+        labels=np.array(["cat", "dog", "cat"]),
+        target=np.arange(16, dtype=np.float32).reshape(4, 4),
+        ids=None if ids is None else np.array(ids),
+        inputs={"source": {"rows": 3}, "target": {"rows": 4}},
+        columns={},
+        feature_names=None,
+        summary="",
+        source_ids=np.array(["s1", "s2", "s3"]),
+        image_paths=tuple(paths),
+    )
+
+
+def corrections_file(folder, *lines, header="path,label"):
+    path = folder / "corrections.csv"
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_rows_are_found_by_name(tmp_path):
+    path = corrections_file(tmp_path, "c.png,giraffe", "a.png,unknown", "b.png,dog")
+    told = read_corrections(path, data(), "unknown")
+    assert told.rows.tolist() == [0, 1, 2]
+    assert told.labels.tolist() == ["unknown", "dog", "giraffe"]
+    assert told.names_class.tolist() == [False, True, True]
+    assert told.new_classes(data().labels) == ["giraffe"]
+
+
+def test_samples_without_names_go_by_their_number(tmp_path):
+    path = corrections_file(tmp_path, "4,dog", "1,cat", header="id,label")
+    told = read_corrections(path, data(ids=None), "unknown")
+    assert told.rows.tolist() == [0, 3]
+    assert told.labels.tolist() == ["cat", "dog"]
+
+
+def test_further_columns_and_a_byte_order_mark_are_fine(tmp_path):
+    path = tmp_path / "excel.csv"
+    content = 'label,before,path\r\n"a, ""quoted"" class",cat,b.png\r\n'
+    path.write_text(content, encoding="utf-8-sig", newline="")
+    told = read_corrections(path, data(), "unknown")
+    assert told.labels.tolist() == ['a, "quoted" class']
+
+
+@pytest.mark.parametrize(
+    ("lines", "header", "words"),
+    [
+        (["x.png,cat"], "path,label", "row 2: 'x.png' is no sample of the target"),
+        (["a.png,"], "path,label", "row 2: no label"),
+        (["a.png,cat", "a.png,dog"], "path,label", "row 3: 'a.png' is 'dog' here and 'cat' in"),
+        (["a.png"], "path,label", "row 2: not as many cells"),
+        (["a.png,cat,more"], "path,label", "row 2: not as many cells"),
+        (["a.png,cat"], "name,label", "no column id or path"),
+        (["a.png,cat"], "path,class", "no column label"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, lines, header, words):
+    path = corrections_file(tmp_path, *lines, header=header)
+    with pytest.raises(InputError) as caught:
+        read_corrections(path, data(), "unknown")
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_cannot_be_used_is_found_before_data_is_read(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        check_corrections(tmp_path / "nowhere.csv")
+    with pytest.raises(InputError, match="no correction in it"):
+        check_corrections(corrections_file(tmp_path))
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not a CSV file"):
+        check_corrections(tmp_path / "binary.csv")
+
+
+def told_of(path, **labels):
+    rows = sorted(int(name[1:]) for name in labels)
+    names = np.array([labels[f"r{row}"] for row in rows])
+    return Corrections(path, np.array(rows), names, "unknown")
+
+
+def test_who_was_named_joins_the_source_and_stays_in_the_target(tmp_path):
+    path = corrections_file(tmp_path, "a.png,cat")
+    told = told_of(path, r0="unknown", r2="giraffe", r3="cat")
+    before = data(paths=("s1", "s2", "s3", "t0", "t1", "t2", "t3"))
+    after = told.joined_to(before)
+    assert after.labels.tolist() == ["cat", "dog", "cat", "giraffe", "cat"]
+    np.testing.assert_array_equal(after.source[3:], before.target[[2, 3]])
+    np.testing.assert_array_equal(after.target, before.target)
+    assert after.source_ids.tolist() == ["s1", "s2", "s3", "c.png", "d.png"]
+    # The images of the rows, in the order of the rows: FineTunedImages counts on it.
+    assert after.image_paths == ("s1", "s2", "s3", "t2", "t3", "t0", "t1", "t2", "t3")
+    assert after.inputs["corrections"]["rows"] == 3
+    assert after.notes == (
+        "corrections: 3 targets, 2 of them of 2 classes, 1 of them new, 1 unknown",
+    )
+
+
+def test_what_was_told_counts(tmp_path):
+    table = PredictionTable(
+        ids=np.array(["a", "b", "c"]),
+        labels=np.array(["cat", "unknown", "dog"]),
+        known_scores=np.array([0.5, 0.1, 0.9]),
+        nearest=np.array(["cat", "dog", "dog"]),
+        proba=np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.0, 0.9, 0.1]]),
+        classes=("cat", "dog"),
+    )
+    told = told_of(tmp_path, r0="unknown", r1="cat").applied_to(table)
+    assert told.labels.tolist() == ["unknown", "cat", "dog"]
+    assert told.nearest.tolist() == ["cat", "cat", "dog"]
+    assert told.confidence.tolist() == [1.0, 1.0, 0.9]
+    assert told.corrected.tolist() == [True, True, False]
+    assert table.labels.tolist() == ["cat", "unknown", "dog"]
+    told.write(tmp_path / "p.parquet")
+    assert PredictionTable.read_parquet(tmp_path / "p.parquet").corrected.tolist() == [
+        True,
+        True,
+        False,
+    ]
+
+
+# the command ------------------------------------------------------------------------------
+
+
+def csv_rows(path):
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_fit_learns_a_new_class(workplace):
+    """Five horses are named; the others are then found, and later ones, too."""
+    _, truth = blobs(1)
+    horses = np.flatnonzero(truth == "horse")[:5]
+    lines = [f"{row + 1},horse" for row in horses] + ["1,unknown"]
+    corrections_file(workplace, *lines, header="id,label")
+    assert main([*FIT[:-2], "--openness", "0", "--corrections", "corrections.csv"]) == 0
+    rows = csv_rows(workplace / "run" / "predictions.csv")
+    assert rows[0]["label"] == "unknown"
+    assert all(rows[row]["corrected"] == "true" for row in horses)
+    labels = np.array([row["label"] for row in rows])
+    assert (labels[1:] == truth[1:]).mean() > 0.9
+    settings = json.loads((workplace / "run" / "settings.json").read_text())
+    assert settings["classes"] == sorted(NAMES)
+    assert settings["inputs"]["corrections"]["rows"] == 6
+    X, y = blobs(2)
+    np.savez(workplace / "later.npz", X=X)
+    assert main(["predict", "run", "later.npz", "--out", "later.csv"]) == 0
+    later = np.array([row["label"] for row in csv_rows(workplace / "later.csv")])
+    assert (later == y).mean() > 0.9
+
+
+def test_wrong_corrections_leave_nothing_behind(workplace, capsys):
+    before = names_in(workplace)
+    assert main([*FIT, "--corrections", "nowhere.csv"]) == 2
+    assert "nowhere.csv: no such file" in capsys.readouterr().err
+    path = corrections_file(workplace, "999,cat", header="id,label")
+    assert main([*FIT, "--corrections", str(path)]) == 2
+    assert "row 2: '999' is no sample of the target" in capsys.readouterr().err
+    assert names_in(workplace) == sorted([*before, "corrections.csv"])
+
+
+def test_images_are_corrected_by_their_paths(pictures, tmp_path):
+    run = tmp_path / "run"
+    assert main(image_fit(pictures, run, "--method", "class-means")) == 0
+    names = pyarrow.parquet.read_table(run / "predictions.parquet")["path"].to_pylist()
+    path = corrections_file(tmp_path, f"{names[0]},brand new", f"{names[1]},brand new")
+    again = tmp_path / "again"
+    more = ("--method", "class-means", "--corrections", str(path))
+    assert main(image_fit(pictures, again, *more)) == 0
+    labels = pyarrow.parquet.read_table(again / "predictions.parquet")["label"].to_pylist()
+    assert labels[:2] == ["brand new", "brand new"]

@@ -1,0 +1,134 @@
+"""Pictures of samples: thumbnails that stay with the run, and files only where they may be from."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from cli_helpers import FIT, OPENNESS, draw_image
+from opensetda.cli.main import main
+from opensetda.errors import InputError
+from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder
+from opensetda.runs.pictures import (
+    SIDE,
+    SOURCE,
+    TARGET,
+    Pictures,
+    Shown,
+    smaller,
+    thumbnail,
+    write_images,
+    write_thumbnails,
+)
+
+
+def opened(webp):
+    return Image.open(io.BytesIO(webp))
+
+
+@pytest.fixture
+def run(workplace):
+    """A run on rows, without any picture, whose ids are paths."""
+    rng = np.random.default_rng(0)
+    target = np.load("target.npz")["X"]
+    ids = [f"street/{row}.png" for row in range(len(target))]
+    np.savez("named.npz", X=target, ids=ids)
+    np.savez("sources.npz", **{**np.load("source.npz"), "ids": [f"s{n}" for n in range(40)]})
+    command = ["sources.npz" if part == "source.npz" else part for part in FIT]
+    command = ["named.npz" if part == "target.npz" else part for part in command]
+    assert main([*command, *OPENNESS, "--id-column", "ids"]) == 0
+    (workplace / "photos" / "street").mkdir(parents=True)
+    for row in range(3):
+        draw_image("red", rng, side=300).save(workplace / "photos" / "street" / f"{row}.png")
+    return RunFolder.open("run")
+
+
+def test_a_thumbnail_is_small_and_keeps_its_shape():
+    wide = np.zeros((300, 600, 3), dtype=np.uint8)
+    assert opened(thumbnail(wide)).size == (SIDE, SIDE // 2)
+    assert opened(thumbnail(np.zeros((8, 8), dtype=np.uint8))).size == (SIDE, SIDE)
+    assert opened(thumbnail(np.zeros((1, 5000, 3), dtype=np.uint8))).size == (SIDE, 1)
+    assert opened(smaller(thumbnail(wide), 48)).size == (48, 24)
+    assert smaller(thumbnail(wide, side=40), 48) == thumbnail(wide, side=40)
+
+
+def test_pixels_of_a_tiny_picture_can_be_seen():
+    checks = np.indices((8, 8)).sum(axis=0) % 2 * 255
+    large = np.asarray(opened(thumbnail(checks.astype(np.uint8), smooth=False)).convert("L"))
+    # Light and dark, hardly anything between; blurred, a third of it would be grey.
+    assert ((large < 60) | (large > 195)).mean() > 0.9
+
+
+def test_a_run_on_rows_has_no_pictures(run):
+    pictures = Pictures(run)
+    assert not pictures.any
+    assert pictures.file(0) is None
+    assert pictures.thumbnail(0) is None
+    pictures.keep([Shown(TARGET, 0)])
+    assert not (run.path / THUMBNAILS).exists()
+
+
+def test_ids_are_paths_below_the_folder_given(run, workplace):
+    pictures = Pictures(run, workplace / "photos")
+    assert pictures.any
+    assert pictures.file(1) == (workplace / "photos" / "street" / "1.png").resolve()
+    assert pictures.file(5) is None
+    told = []
+    pictures.keep(
+        [Shown(TARGET, 0), Shown(TARGET, 1)], lambda done, total: told.append((done, total))
+    )
+    assert told == [(1, 2), (2, 2)]
+    # Kept with the run: the folder is not needed again.
+    assert opened(Pictures(run).thumbnail(1)).size == (SIDE, SIDE)
+
+
+def test_a_folder_without_any_of_them_is_named(run, workplace):
+    with pytest.raises(InputError, match="none of the ids is an image in it"):
+        Pictures(run, workplace)
+    with pytest.raises(InputError, match="no such folder"):
+        Pictures(run, workplace / "nowhere")
+
+
+def test_no_file_outside_of_the_folder(run, workplace):
+    """Ids come from a table that somebody else may have written."""
+    table = run.predictions()
+    (workplace / "secret.png").write_bytes((workplace / "photos/street/0.png").read_bytes())
+    (workplace / "photos" / "notes.txt").write_text("no image")
+    for name in ("../secret.png", str(workplace / "secret.png"), "notes.txt", "nul\0.png"):
+        table.ids[1] = name
+        table.write(run.path / "predictions.parquet")
+        assert Pictures(run, workplace / "photos").file(1) is None, name
+
+
+def test_links_out_of_the_folder_are_not_followed(run, workplace):
+    (workplace / "secret.png").write_bytes((workplace / "photos/street/0.png").read_bytes())
+    (workplace / "photos/street/1.png").unlink()
+    (workplace / "photos/street/1.png").symlink_to(workplace / "secret.png")
+    assert Pictures(run, workplace / "photos").file(1) is None
+
+
+def test_images_of_a_run_are_remembered(run, workplace):
+    photos = workplace / "photos" / "street"
+    write_images(run.path / IMAGES, {7: str(photos / "0.png")}, [str(photos / "1.png"), "gone.png"])
+    pictures = Pictures(run)
+    assert pictures.file(7, SOURCE) == photos / "0.png"
+    assert pictures.file(0) == photos / "1.png"
+    assert opened(pictures.thumbnail(0)).size == (SIDE, SIDE)
+    # A file that has gone since is a card without a picture.
+    assert pictures.thumbnail(1) is None
+    pictures.keep([Shown(TARGET, 0), Shown(TARGET, 1), Shown(SOURCE, 7)])
+    kept = pyarrow.parquet.read_table(run.path / THUMBNAILS)
+    assert kept["row"].to_pylist() == [0, 7]
+
+
+def test_thumbnails_are_made_once(run, workplace):
+    write_images(run.path / IMAGES, {}, [str(workplace / "photos/street/0.png")])
+    write_thumbnails(run.path / THUMBNAILS, {Shown(TARGET, 0): b"kept"})
+    pictures = Pictures(run)
+    pictures.keep([Shown(TARGET, 0)])
+    assert pictures.thumbnail(0) == b"kept"
+    assert Pictures(run).thumbnail(0) == b"kept"

@@ -1,0 +1,250 @@
+"""What a report says of a run, gathered from its folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from cli_helpers import FIT, FIT_PGL, OPENNESS
+from opensetda.cli.main import main
+from opensetda.report.collect import Progress, collect
+from opensetda.report.facts import facts_of
+from opensetda.report.parts import cut_of, nearest_to_cut
+from opensetda.report.plane import planes_of
+from opensetda.runs.folder import MAP, THUMBNAILS, VIEW, RunFolder
+from opensetda.runs.predictions import PredictionTable
+
+
+@pytest.fixture(scope="module")
+def evaluated(pictures, tmp_path_factory):
+    """A run on images that has been told the truth."""
+    path = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(pictures / "run", path)
+    assert main(["evaluate", str(path), "--labels", str(pictures / "truth.txt")]) == 0
+    return RunFolder.open(path)
+
+
+@pytest.fixture(scope="module")
+def report(evaluated):
+    return collect(evaluated)
+
+
+def test_numbers_agree_with_the_run(evaluated, report):
+    table = evaluated.predictions()
+    unknown = int((table.labels == "unknown").sum())
+    assert report.n_target == len(table) == 30
+    assert report.n_source == 24
+    assert sum(row.count for row in report.counts) == 30
+    assert report.counts[-1].is_unknown
+    assert report.counts[-1].count == unknown
+    assert f"{unknown:,} ({100 * unknown / 30:.0f} %)" in report.headline
+    assert report.noun == "image"
+    assert report.kept.steps == report.n_steps == 2
+    estimates = evaluated.estimates()["openness"]
+    assert (report.openness.share, report.openness.low) == (estimates["share"], estimates["low"])
+    assert report.openness.told
+    assert report.openness.sentence.startswith("as told")
+
+
+def test_truth_is_what_evaluate_was_told(evaluated, report):
+    metrics = json.loads((evaluated.path / "metrics.json").read_text())
+    assert report.metrics["HOS"] == pytest.approx(metrics["final"]["hos"])
+    assert report.openness.true == pytest.approx(1 / 3)
+    assert report.confusion.true_names[:4] == report.confusion.given_names[:4]
+    assert report.confusion.given_names[4] == "unknown"
+    assert report.confusion.n_known == 4
+    assert report.confusion.counts.sum(axis=1).tolist() == [5] * 6
+    known = np.trace(report.confusion.counts[:4, :4])
+    unknown = report.confusion.counts[4:, 4].sum()
+    assert (known + unknown) / 30 == pytest.approx(metrics["final"]["all"])
+    assert any("true labels" in panel.title for panel in report.panels)
+
+
+def test_map_has_every_sample_once(evaluated, report):
+    shown = report.map
+    assert shown.places.shape == (2, 54, 2)
+    assert (~shown.is_target).sum() == 24
+    assert not shown.is_sampled
+    assert shown.moves
+    assert shown.steps == (1, 2)
+    assert len(set(shown.names)) == 54
+    table = evaluated.predictions()
+    row_of = {name: row for row, name in enumerate(table.ids.tolist())}
+    for place in np.flatnonzero(shown.is_target):
+        row = row_of[shown.names[place]]
+        given = [*table.classes, "unknown"][shown.labels[shown.kept, place]]
+        assert given == table.labels[row]
+        assert shown.confidence[place] == table.confidence[row]
+        assert shown.true_classes[shown.truth[place]] == evaluated.truth()[row]
+        assert shown.pictures[place].startswith("data:image/webp;base64,")
+    for place in np.flatnonzero(~shown.is_target):
+        # The class folders of the source.
+        assert shown.names[place].split("/")[0] == shown.classes[shown.labels[0, place]]
+        assert shown.classes[shown.truth[place]] == shown.classes[shown.labels[1, place]]
+
+
+def test_cards_are_the_surest_the_least_sure_and_those_at_the_border(evaluated, report):
+    table = evaluated.predictions()
+    for gallery in report.galleries:
+        surest, least = (
+            [table.confidence[card.row] for card in cards]
+            for cards in (gallery.surest, gallery.least_sure)
+        )
+        assert surest == sorted(surest, reverse=True)
+        assert least == sorted(least)
+        assert not least or min(surest) >= max(least)
+        assert {card.label for card in (*gallery.surest, *gallery.least_sure)} == {gallery.name}
+        rows = [card.row for card in (*gallery.surest, *gallery.least_sure)]
+        assert len(rows) == len(set(rows)) <= gallery.count
+    cut = report.histogram.threshold
+    away = [abs(table.known_scores[card.row] - cut) for card in report.border]
+    assert away == sorted(away)
+    assert len(away) == 24
+    assert all(card.picture and card.truth for card in report.border)
+
+
+def test_histogram_counts_all_and_is_cut_where_labels_change(evaluated, report):
+    histogram, table = report.histogram, evaluated.predictions()
+    assert histogram.known.sum() + histogram.unknown.sum() == 30
+    unknown = table.labels == "unknown"
+    assert table.known_scores[unknown].max() < histogram.threshold
+    assert table.known_scores[~unknown].min() > histogram.threshold
+
+
+def test_groups_hold_all_unknowns(evaluated, report):
+    unknown = int((evaluated.predictions().labels == "unknown").sum())
+    assert sum(group.size for group in report.groups) == unknown
+    assert [group.number for group in report.groups] == list(range(1, len(report.groups) + 1))
+    assert sum(count for group in report.groups for _, count in group.truth) == unknown
+
+
+def test_edges_are_ordered_by_class(report):
+    edges = report.edges
+    keys = list(zip(edges.labels.tolist(), edges.is_target.tolist(), strict=True))
+    assert keys == sorted(keys)
+    assert edges.affinity.shape == (len(keys), len(keys))
+    assert 0 <= edges.affinity.min() < edges.affinity.max() <= 1
+
+
+def test_map_and_thumbnails_are_kept(evaluated, report, monkeypatch):
+    assert (evaluated.path / THUMBNAILS).exists()
+    monkeypatch.setattr("opensetda.report.plane.lay_out", None)
+    monkeypatch.setattr("opensetda.runs.pictures._thumbnail_of", None)
+    again = collect(evaluated)
+    np.testing.assert_array_equal(again.map.places, report.map.places)
+    assert again.map.pictures == report.map.pictures
+
+
+def test_a_map_of_other_samples_is_made_anew(evaluated, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(evaluated.path, path)
+    run = RunFolder.open(path)
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path / MAP)
+    pyarrow.parquet.write_table(table.slice(0, 5), path / MAP)
+    assert len(planes_of(run)[1]) == 54
+
+
+def test_progress_is_told(evaluated, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(evaluated.path, path)
+    (path / MAP).unlink()
+    (path / THUMBNAILS).unlink()
+    of_map, of_pictures = [], []
+    collect(
+        RunFolder.open(path),
+        progress=Progress(
+            lambda *count: of_map.append(count), lambda *count: of_pictures.append(count)
+        ),
+    )
+    assert of_map[-1][0] == of_map[-1][1]
+    assert of_pictures[-1] == (54, 54)
+
+
+def test_without_truth_nothing_is_said_of_it(pictures, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(pictures / "run", path)
+    report = collect(RunFolder.open(path))
+    assert report.metrics is report.confusion is report.openness.true is None
+    assert report.map.truth is None
+    assert not any("true labels" in panel.title for panel in report.panels)
+    assert all(card.truth is None for card in report.border)
+
+
+def test_a_run_on_rows_and_a_method_of_one_step(workplace):
+    assert main([*FIT[:-1], "source-only", *OPENNESS]) == 0
+    report = collect(RunFolder.open("run"))
+    assert report.noun == "row"
+    assert not report.map.moves
+    assert len(report.map.steps) == 1
+    assert report.edges is None
+    assert report.kept is None
+    assert set(report.map.pictures) == {None}
+
+
+def test_where_only_labels_have_steps_places_stay(workplace):
+    assert main([*FIT, *OPENNESS]) == 0
+    report = collect(RunFolder.open("run"))
+    assert not report.map.moves
+    assert len(report.map.steps) > 1
+    assert report.map.steps[report.map.kept] == (
+        report.kept.step if report.kept else len(report.map.steps)
+    )
+    np.testing.assert_array_equal(report.map.places[0], report.map.places[-1])
+
+
+def test_a_run_of_an_earlier_release_has_no_map(workplace):
+    assert main(FIT_PGL) == 0
+    (workplace / "run" / VIEW).unlink()
+    report = collect(RunFolder.open("run"))
+    assert report.map is report.edges is None
+    assert report.groups == ()
+    assert report.border
+
+
+def table(scores, labels, corrected=None):
+    n = len(scores)
+    return PredictionTable(
+        ids=np.arange(n).astype(str),
+        labels=np.array(labels),
+        known_scores=np.array(scores, dtype=float),
+        nearest=np.full(n, "cat"),
+        proba=np.tile([0.9, 0.1], (n, 1)),
+        classes=("cat",),
+        corrected=None if corrected is None else np.array(corrected),
+    )
+
+
+def test_the_cut_lies_between_known_and_unknown():
+    assert cut_of(table([1, 2, 4, 5], ["unknown", "unknown", "cat", "cat"]), "unknown") == 3
+    assert cut_of(table([1, 2], ["cat", "cat"]), "unknown") is None
+    assert cut_of(table([1, 2], ["unknown", "unknown"]), "unknown") == pytest.approx(2)
+    # What a person said about the first says nothing about scores.
+    told = table([9, 2, 4], ["unknown", "unknown", "cat"], [True, False, False])
+    assert cut_of(told, "unknown") == 3
+    assert nearest_to_cut(told, "unknown").tolist() == [1, 2, 0]
+
+
+def test_facts_are_written_for_people(evaluated, report):
+    facts = report.facts
+    assert facts["Command"]["command"].startswith("osda")
+    assert facts["Settings"]["steps"] == "2"
+    assert facts["Settings"]["optimiser.iterations_per_epoch"] == "3"
+    assert facts["Time and memory"]["peak memory"].endswith(" MB")
+    assert facts["Versions"]["torch"]
+    assert "classes" not in " ".join(facts["Data"])
+
+
+def test_facts_of_long_runs_have_minutes(evaluated):
+    found = facts_of(
+        evaluated.settings, {"fit_seconds": 125.0, "data_seconds": 3.21}, evaluated.estimates()
+    )
+    assert found["Time and memory"] == {
+        "reading and features": "3.2 s",
+        "training and labelling": "2 min 5 s",
+    }
+    assert "Machine" not in found

@@ -1,0 +1,233 @@
+"""The page of the review in a real browser, by keyboard, through a crash of the server."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from browser_helpers import open_browser
+from opensetda.review.session import ReviewSession
+from review_helpers import OsdaReview, corrections, make_run, serving
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser() as browser:
+        yield browser
+
+
+class Tab:
+    """A page, and all that it complained of and asked for."""
+
+    def __init__(self, browser, width=1440, height=900, **options):
+        size = {"width": width, "height": height}
+        self.context = browser.new_context(viewport=size, **options)
+        self.complaints, self.hosts = [], set()
+        self.context.on("page", self._listen)
+        self.page = self.context.new_page()
+
+    def _listen(self, page):
+        page.set_default_timeout(10_000)
+        page.on("console", lambda m: m.type == "error" and self.complaints.append(m.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
+        page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+
+    def open(self, address):
+        self.page.goto(address)
+        self.page.wait_for_selector("#main:not([hidden])")
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def name(self, key, text):
+        """Press a key that asks for a name, and answer."""
+        self.page.keyboard.press(key)
+        self.page.wait_for_selector("#picker[open]")
+        self.page.keyboard.type(text)
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_selector("#picker:not([open])", state="attached")
+
+    def text(self, selector):
+        return self.page.inner_text(selector)
+
+    def wait_for(self, selector, text):
+        self.page.wait_for_function(
+            "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+            arg=[selector, text],
+        )
+
+
+def test_twenty_decisions_by_keyboard_survive_a_kill(tmp_path, browser):
+    run = make_run(tmp_path / "run").path
+    tab = Tab(browser)
+    with OsdaReview(run) as osda:
+        tab.open(osda.address)
+        # Neither in the address bar nor for scripts: the token is in a cookie only.
+        assert "token" not in tab.page.url
+        assert tab.page.evaluate("document.cookie") == ""
+        tab.wait_for("#lists", "Group 3")
+        tab.press("Enter", "k", "k", "Enter", "k")  # five are kept, however fast the keys come
+        tab.press("1", "2", "3", "4", "0")  # five are one of the likely classes, or unknown
+        tab.wait_for("#far", "10 of 60")
+        tab.name("c", "cat")
+        tab.name("/", "script")  # the class with the hostile name
+        tab.name("n", "Moth")
+        tab.name("c", "mot")  # a name that was given is offered
+        tab.press("s", "ArrowRight", "ArrowLeft", "k")  # one is skipped
+        tab.press("u", "Control+z")
+        tab.wait_for("#far", "13 of 60")
+        tab.press("k", "k", "k")
+        tab.wait_for("#far", "16 of 60")
+        tab.press("]")
+        tab.wait_for("#title", "Group 1")
+        decided = int(tab.text("#far").split()[0])
+        tiles = tab.page.evaluate("[...document.querySelectorAll('.pick')].map(t => t.innerText)")
+        still_open = tiles.index("")
+        tab.press(*["ArrowRight"] * (still_open + 1), " ")  # it is taken out
+        tab.wait_for("#hint", f"{10 - decided - 1} of 10 samples selected")
+        tab.name("g", HOSTILE.replace("1", "2"))
+        tab.wait_for("#far", "9 of 10")
+        tab.press("k")  # the one that was left out stays unknown
+        tab.wait_for("#title", "Group 2")
+        tab.press("o")
+        tab.page.wait_for_selector("#one:not([hidden])")
+        tab.press("2", "k", "Escape")
+        tab.wait_for("#title", "Group 2")
+        tab.press("5")  # a group as a known class
+        tab.wait_for("#title", "Group 3")
+        tab.press("0")
+        tab.page.wait_for_function("() => document.querySelectorAll('.list.done').length === 3")
+        osda.end(signal.SIGKILL)
+        before = corrections(run)
+        tab.press("[")
+        tab.press("k")
+        tab.wait_for("#trouble", "nothing more is saved")
+    # That the server is gone is the one thing to complain of.
+    assert all("net::ERR_" in complaint for complaint in tab.complaints)
+    tab.complaints.clear()
+    lines = [json.loads(line) for line in (run / "review.jsonl").read_text().splitlines()[1:]]
+    assert sum(line["do"] == "decide" for line in lines) >= 20
+    assert sum(line["do"] == "undo" for line in lines) == 2
+    with OsdaReview(run) as osda:
+        tab.open(osda.address)
+        tab.wait_for("#lists", "Group 3")
+        seen = {}
+        for key, size in (("border", 60), ("1", 10), ("2", 10), ("3", 10)):
+            query = f"/api/list?key={key}&start=0&count={size}"
+            page = tab.page.evaluate("query => fetch(query).then(a => a.json())", query)
+            seen |= {s["name"]: s["label"] for s in page["samples"] if s["label"] is not None}
+        after = corrections(run)
+        assert after == before
+        assert {row["path"]: row["label"] for row in after} == seen
+        kinds = {row["decision"] for row in after}
+        assert kinds == {"kept", "corrected", "new class"}
+        assert {"Moth", HOSTILE.replace("1", "2"), HOSTILE, "cat"} <= set(seen.values())
+        # A reload, and another tab, show the same.
+        tab.press("[", "[", "[")
+        tab.wait_for("#title", "Near the threshold")
+        here = tab.text("#far"), tab.text("#lists"), tab.text("#place"), tab.text("#name")
+        tab.page.reload()
+        tab.wait_for("#lists", "Group 3")
+        assert here == (tab.text("#far"), tab.text("#lists"), tab.text("#place"), tab.text("#name"))
+        other = tab.context.new_page()
+        other.goto(tab.page.url)
+        other.wait_for_selector("#main:not([hidden])")
+        assert other.inner_text("#far") == here[0]
+        code, out, _ = osda.end(signal.SIGINT)
+    assert code == 0
+    assert out == f"{len(after)} decisions saved: {run / 'corrections.csv'}\n"
+    assert tab.complaints == []
+    assert tab.hosts <= {f"127.0.0.1:{port}" for port in range(65536)}
+
+
+def test_names_are_shown_as_text_and_refused_in_place(tmp_path, browser):
+    run = make_run(tmp_path / "run").path
+    tab = Tab(browser)
+    with serving(ReviewSession(run)) as server:
+        tab.open(server.address)
+        assert tab.text("#name").startswith("street/it's \"")
+        assert "<b>.png" in tab.text("#name")
+        assert HOSTILE in tab.text("#bars")
+        tab.page.wait_for_function("() => document.querySelector('#picture img').naturalWidth > 0")
+        tab.name("n", "<img src=x onerror=alert(2)>")
+        tab.page.keyboard.press("n")
+        tab.page.keyboard.type("UNKNOWN")
+        tab.wait_for("#found", "unknown")
+        tab.press("Escape", "ArrowLeft")
+        tab.wait_for("#decided", "<img src=x onerror=alert(2)>")
+        assert (
+            tab.page.evaluate("document.querySelectorAll('img[src=x], b, main script').length") == 0
+        )
+        assert tab.complaints == []
+        # Refused by the server: said in the dialog, which stays.
+        tab.page.keyboard.press("n")
+        tab.page.keyboard.type("x" * 240)
+        tab.press("Enter")
+        tab.wait_for("#refused", "200 are allowed")
+        tab.press("Escape", "?")
+        tab.page.wait_for_selector("#keys[open]")
+        tab.press("Escape", "j")
+        tab.page.keyboard.type("12")
+        tab.press("Enter")
+        tab.page.wait_for_function("() => location.hash === '#border/12'")
+
+
+def test_a_slow_disk_loses_no_key(tmp_path, browser):
+    run = make_run(tmp_path / "run", images=False).path
+    tab = Tab(browser)
+    session = ReviewSession(run)
+    decide = session.decide
+    # Sluggish, as a disk in another building.
+    session.decide = lambda *asked: time.sleep(0.3) or decide(*asked)
+    with serving(session) as server:
+        tab.open(server.address)
+        tab.press("k", "n", "o", "w", "l")
+        tab.page.wait_for_selector("#picker[open]")
+        assert tab.page.input_value("#typed") == "owl"
+        tab.press("Enter", "Enter")
+        tab.wait_for("#far", "2 of 60")
+        tab.press("k", "u")
+        tab.wait_for("#said", "Undone")
+    session.close()
+    assert [row["label"] == "owl" for row in corrections(run)].count(True) == 1
+    assert len(corrections(run)) == 2
+    assert tab.complaints == []
+
+
+def test_mouse_and_touch_do_the_same_on_a_phone(tmp_path, browser):
+    run = make_run(tmp_path / "run").path
+    tab = Tab(browser, 390, 844, has_touch=True, is_mobile=True, color_scheme="dark")
+    with serving(ReviewSession(run)) as server:
+        tab.open(server.address)
+        tab.wait_for("#lists", "Group 3")
+        tab.page.tap("#keep")
+        tab.wait_for("#far", "1 of 60")
+        tab.page.tap("#bars li:nth-child(2) button")
+        tab.wait_for("#far", "2 of 60")
+        tab.page.tap("#undo")
+        tab.wait_for("#far", "1 of 60")
+        tab.page.tap("#lists .list:nth-of-type(2)")
+        tab.wait_for("#title", "Group 1")
+        tab.page.tap("#grid .tile:nth-child(2) .pick")
+        tab.wait_for("#hint", "9 of 10 samples selected")
+        assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
+        tab.page.tap("#create")
+        tab.page.fill("#typed", "moth")
+        tab.page.tap("#found li")
+        tab.wait_for("#far", "9 of 10")
+        tab.page.tap("#grid .tile:nth-child(2) .closer")
+        tab.page.wait_for_selector("#one:not([hidden])")
+        assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
+        tab.page.tap("#choose")
+        tab.page.tap("#found li:nth-child(3)")
+        tab.wait_for("#lists", "10/10")
+    assert tab.complaints == []
+    assert len(corrections(run)) == 11

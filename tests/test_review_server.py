@@ -1,0 +1,343 @@
+"""The server of the review: who may ask, what is answered, and what never is."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from opensetda.cli.main import main
+from opensetda.review.page import KEYS
+from opensetda.review.server import LONGEST_BODY
+from opensetda.review.session import ReviewSession
+from opensetda.runs.folder import IMAGES
+from opensetda.runs.pictures import write_images
+from review_helpers import OsdaReview, ask, corrections, make_run, serving
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("review") / "it's <i>run", n=24).path
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    session = ReviewSession(folder)
+    session.wait_for_groups()
+    with serving(session) as server:
+        yield server
+    session.close()
+
+
+DECIDE = "/api/decide"
+GETS = ("/", "/review.js", "/review.css", "/colours.css", "/api/start", "/api/list?key=1&start=0")
+GETS += ("/picture/0", "/thumbnail/0", "/api/summary", "/api/open?key=border")
+
+
+@pytest.mark.parametrize("path", GETS)
+def test_the_right_token_opens(server, path):
+    status, headers, content = ask(server, path)
+    assert status == 200
+    assert content
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert "Python" not in headers["Server"]
+
+
+@pytest.mark.parametrize("path", [*GETS, "/nothing", "/?token=", "/?token=wrong", "/?token=%FF"])
+@pytest.mark.parametrize("token", [None, "", "wrong", "é"])
+def test_without_the_token_there_is_nothing(server, path, token):
+    header = None if token is None else token.encode("latin-1")
+    status, _, content = ask(server, path, X_Review_Token=header)
+    assert status == 403
+    assert content == {"error": "open the address that 'osda review' printed last"}
+
+
+def test_the_address_gives_a_cookie_and_the_cookie_opens(server):
+    assert server.address.startswith(f"http://127.0.0.1:{server.server_port}/?token=")
+    status, headers, _ = ask(server, f"/?token={server.token}", X_Review_Token=None)
+    assert status == 200
+    cookie, *rest = headers["Set-Cookie"].split("; ")
+    assert sorted(rest) == ["HttpOnly", "Path=/", "SameSite=Strict"]
+    assert ask(server, "/api/start", X_Review_Token=None, Cookie=cookie)[0] == 200
+    other = cookie.replace("osda_review_", "osda_review_1")
+    for wrong in (other, cookie[:-1], "a=b; c", "\x7f=\x01"):
+        assert ask(server, "/api/start", X_Review_Token=None, Cookie=wrong)[0] == 403
+    # The token in the address is for the page alone.
+    assert ask(server, f"/api/start?token={server.token}", X_Review_Token=None)[0] == 403
+
+
+@pytest.mark.parametrize("host", [None, "", "evil.example", "127.0.0.1", "evil.example:{port}"])
+def test_foreign_host_names_are_refused(server, host):
+    host = host and host.format(port=server.server_port)
+    status, _, content = ask(server, "/", Host=host)
+    assert (status, content) == (403, {"error": "this name is not served here"})
+
+
+def test_localhost_is_the_same_host(server):
+    host = f"localhost:{server.server_port}"
+    assert ask(server, "/api/start", Host=host)[0] == 200
+    body = {"row": 0, "list": "9", "label": None}
+    assert ask(server, DECIDE, body, Host=host, Origin=f"http://{host}")[0] == 400
+
+
+def test_only_this_machine_is_served(server):
+    assert server.server_address[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": None}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://localhost:1"}, 403),
+        ({"X_Review_Token": "wrong"}, 403),
+        ({"Content_Type": "text/plain"}, 415),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content_Type": None}, 415),
+        ({"Content_Length": None}, 411),
+        ({"Content_Length": "-1"}, 411),
+        ({"Content_Length": "1e3"}, 411),
+        ({"Content_Length": str(LONGEST_BODY + 1)}, 413),
+    ],
+)
+def test_changes_need_origin_type_and_a_modest_length(server, folder, headers, status):
+    row = ask(server, "/api/list?key=border&start=0")[2]["samples"][0]["row"]
+    answer = ask(server, DECIDE, {"row": row, "list": "border", "label": None}, **headers)
+    assert answer[0] == status
+    assert not (folder / "review.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        {},
+        {"row": "0", "list": "border"},
+        {"row": True, "list": "border"},
+        {"row": 0.0, "list": "border"},
+        {"row": 0, "list": 1},
+        {"row": 0, "list": "../border"},
+        {"row": 0, "list": "border", "label": 1},
+        {"row": 0, "list": "border", "label": "a\nb"},
+        {"row": 99, "list": "border", "label": None},
+    ],
+)
+def test_wrong_bodies_are_said_in_one_line(server, folder, body):
+    status, _, content = ask(server, DECIDE, body)
+    assert status == 400
+    assert content["error"].count("\n") == 0
+    assert not (folder / "review.jsonl").exists()
+
+
+def test_wrong_groups_are_said_in_one_line(server):
+    for body in (
+        {"list": "1", "label": 3},
+        {"list": "1", "label": "x", "toggled": 3},
+        {"list": "1", "label": "x", "toggled": ["a"]},
+        {"list": None, "label": "x"},
+    ):
+        assert ask(server, "/api/decide-group", body)[0] == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/favicon.ico", "/api", "/api/", "/picture", "/picture/", "/picture/x", "/picture/1/2"),
+        *("/picture/-1", "/picture/..%2f..%2fetc%2fpasswd", "/picture/1e3", "/settings.json"),
+        *("/review.html", "/../settings.json", "/templates/", "/picture/²", "/thumbnail/0x1"),
+        *("/api/decide", "/api/list?key=border&start=-1", "/thumbnail/9999999999999"),
+    ],
+)
+def test_there_is_nothing_else(server, path):
+    path = path.encode().decode("latin-1") if path.isascii() else "/picture/%C2%B2"
+    assert ask(server, path)[0] == 404
+    if "picture" not in path:
+        assert ask(server, "/api/nothing", {})[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/api/list", "/api/list?key=9&start=0", "/picture/24"])
+def test_what_the_run_has_not_is_refused(server, path):
+    assert ask(server, path)[0] == 400
+
+
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"])
+def test_other_methods_are_refused(server, method):
+    status, headers, _ = ask(server, "/", method=method)
+    assert status == 501
+    assert headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense\r\n\r\n", b"GET //[ HTTP/1.1\r\n\r\n", b"\x00\r\n\r\n"]
+)
+def test_nonsense_does_no_harm(server, line):
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as stream:
+        stream.sendall(line)
+        stream.shutdown(socket.SHUT_WR)
+        stream.recv(100)
+    assert ask(server, "http://[")[0] == 400
+    assert ask(server, "/api/start")[0] == 200
+
+
+def test_the_page_is_escaped_and_lists_every_key(server):
+    page = ask(server, "/")[2].decode()
+    assert "it&#39;s &lt;i&gt;run" in page
+    assert "<i>run" not in page
+    for key, meaning in KEYS:
+        assert f"<dt>{key}</dt>" in page
+        assert meaning in page
+
+
+def test_pictures_of_every_kind(tmp_path):
+    """What browsers cannot show is turned into what they can; broken files into words."""
+    run = make_run(tmp_path / "run", n=8)
+    files = [str(tmp_path / f"{number}.tif") for number in range(8)]
+    big = np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)
+    Image.fromarray(big).resize((1800, 1200)).save(files[0])
+    Image.fromarray(big).save(files[1])
+    (tmp_path / "2.tif").write_text("<svg><script>alert(1)</script></svg>")
+    (tmp_path / "3.tif").write_bytes(b"")
+    Image.fromarray(big).resize((3000, 2000)).save(tmp_path / "4.png")
+    files[4] = str(tmp_path / "4.png")
+    (tmp_path / "5.tif").mkdir()
+    write_images(run.path / IMAGES, {}, files)
+    session = ReviewSession(run.path)
+    with serving(session) as server:
+        for row, kind, size in [
+            (0, "image/jpeg", (1200, 800)),
+            (1, "image/png", (60, 40)),
+            (4, "image/jpeg", (1200, 800)),
+        ]:
+            status, headers, content = ask(server, f"/picture/{row}")
+            assert (status, headers["Content-Type"]) == (200, kind)
+            assert Image.open(io.BytesIO(content)).size == size
+            small = ask(server, f"/thumbnail/{row}")[2]
+            assert max(Image.open(io.BytesIO(small)).size) <= 160
+        for row, word in [
+            (2, b"not an image"),
+            (3, b"empty file"),
+            (5, b"a folder"),
+            (6, b"no such"),
+        ]:
+            for kind in ("picture", "thumbnail"):
+                status, headers, content = ask(server, f"/{kind}/{row}")
+                assert (status, headers["Content-Type"]) == (200, "image/svg+xml")
+                assert word in content or kind == "thumbnail"
+                assert b"<script" not in content
+    session.close()
+
+
+def test_a_run_of_tables_has_no_pictures(tmp_path):
+    make_run(tmp_path / "run", images=False)
+    session = ReviewSession(tmp_path / "run")
+    with serving(session) as server:
+        assert ask(server, "/api/start")[2]["pictures"] is False
+        assert b"no image file" in ask(server, "/picture/0")[2]
+    session.close()
+
+
+def test_decisions_from_many_tabs_are_all_kept(tmp_path):
+    make_run(tmp_path / "run", images=False)
+    session = ReviewSession(tmp_path / "run")
+    session.wait_for_groups()
+    with serving(session) as server:
+        rows = [s["row"] for s in ask(server, "/api/list?key=border&start=0")[2]["samples"]]
+
+        def decide(row):
+            return ask(server, DECIDE, {"row": row, "list": "border", "label": "moth"})[0]
+
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(decide, rows)) == {200}
+        assert len(corrections(tmp_path / "run")) == len(rows) == 60
+        body = {"list": "1", "label": "wasp", "toggled": []}
+        assert ask(server, "/api/decide-group", body)[2]["count"] == 10
+        assert ask(server, "/api/undo", {})[2]["undone"]["count"] == 10
+        assert ask(server, "/api/summary")[2]["decided"] == 60
+    session.close()
+
+
+def test_a_disk_that_is_full_is_said(tmp_path, monkeypatch):
+    make_run(tmp_path / "run", images=False)
+    session = ReviewSession(tmp_path / "run")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with serving(session) as server:
+        row = ask(server, "/api/list?key=border&start=0")[2]["samples"][0]["row"]
+        monkeypatch.setattr("opensetda.review.decisions.os.fsync", full)
+        status, _, content = ask(server, DECIDE, {"row": row, "list": "border", "label": None})
+        assert status == 500
+        assert content["error"].startswith("not saved: ")
+        monkeypatch.undo()
+        monkeypatch.setattr("opensetda.review.decisions.new_file", full)
+        status, _, content = ask(server, DECIDE, {"row": row, "list": "border", "label": None})
+        assert status == 400
+        assert "saved to review.jsonl, but not to corrections.csv" in content["error"]
+        monkeypatch.undo()
+        assert ask(server, DECIDE, {"row": row, "list": "border", "label": None})[0] == 200
+    session.close()
+
+
+def test_the_command_says_what_it_saved_and_ends_with_ctrl_c(tmp_path):
+    make_run(tmp_path / "run", images=False)
+    with OsdaReview(tmp_path / "run") as osda:
+        # A second one on the same run gets one line.
+        with pytest.raises(AssertionError, match="another 'osda review' is at work on it"):
+            OsdaReview(tmp_path / "run")
+        port = int(osda.address.split(":")[2].split("/")[0])
+        make_run(tmp_path / "other", images=False)
+        with pytest.raises(AssertionError, match=f"--port {port}: address already in use"):
+            OsdaReview(tmp_path / "other", "--port", str(port))
+        code, out, errors = osda.end(signal.SIGINT)
+    assert (code, out) == (0, "0 decisions saved\n")
+    assert "Ctrl-C ends it" in errors
+    assert "Traceback" not in errors
+
+
+def test_the_browser_is_opened_with_the_address(tmp_path, monkeypatch, capsys):
+    make_run(tmp_path / "run", images=False)
+    opened = []
+
+    def open_and_end(address):
+        opened.append(address)
+        return False
+
+    monkeypatch.setattr("webbrowser.open", open_and_end)
+    monkeypatch.setattr("opensetda.review.server.ReviewServer.serve_forever", _interrupt)
+    assert main(["review", str(tmp_path / "run")]) == 0
+    out, errors = capsys.readouterr()
+    assert out.splitlines() == [opened[0], "0 decisions saved"]
+    assert "open the address yourself" in errors
+    assert main(["review", str(tmp_path / "run"), "--no-browser", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert len(opened) == 1
+    assert main(["review", str(tmp_path)]) == 2
+    assert main(["review", str(tmp_path / "run"), "--images", str(tmp_path / "no")]) == 2
+    assert threading.active_count() < 20
+
+
+def _interrupt(server):
+    raise KeyboardInterrupt
+
+
+def test_answers_are_strict_json(server):
+    for path in ("/api/start", "/api/list?key=border&start=0"):
+        content = ask(server, path)[2]
+        json.dumps(content, allow_nan=False)
