@@ -121,7 +121,7 @@ def point_at_unknown(tab: Any) -> None:
 
 def picture_of_phone(browser: Any, page: Path) -> bytes:
     """Return the top of the report as a phone shows it."""
-    with opened(browser, page.as_uri(), PHONE_WIDTH, PHONE_HEIGHT, 2) as tab:
+    with opened(browser, page.as_uri(), PHONE_WIDTH, PHONE_HEIGHT, SCALE) as tab:
         return tab.screenshot()
 
 

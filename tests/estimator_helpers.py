@@ -28,7 +28,7 @@ def make_classifier(method: str, **parameters: Any) -> Any:
     from opensetda.baselines._network import NetworkBaseline
 
     cls = methods.method_class(method)
-    small = {"iterations": 60, "batch_size": 32} if issubclass(cls, NetworkBaseline) else {}
+    small = {"iterations": 30, "batch_size": 32} if issubclass(cls, NetworkBaseline) else {}
     seeded = {"random_state": 0} if methods.is_random(method) else {}
     return cls(**{**seeded, **small, **parameters})
 

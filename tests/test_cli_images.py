@@ -21,6 +21,8 @@ from cli_helpers import (
 )
 from opensetda.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 MEANS = ("--method", "class-means")
 
 

@@ -133,10 +133,11 @@ def test_truth_shows_once_it_was_told(run, pictures, answer, monkeypatch):
 def test_the_result_as_json(run, answer, monkeypatch):
     monkeypatch.setattr(figures, "DPI", 30)
     told = json.loads(answer("report", "run", "--json"))
-    assert told == {"run": "run", "report": str(run / REPORT), "figures": []}
+    assert told == {"run": str(run), "report": str(run / REPORT), "figures": [], "warnings": []}
     told = json.loads(answer("report", "run", "--figures", "figures", "--json"))
     assert told["report"] is None
-    assert told["figures"][:2] == ["figures/curves.pdf", "figures/curves.png"]
+    folder = run.parent / "figures"
+    assert told["figures"][:2] == [str(folder / "curves.pdf"), str(folder / "curves.png")]
 
 
 @pytest.fixture
@@ -150,8 +151,8 @@ def table(tmp_path, monkeypatch):
         which = np.array([names.index(name) for _, name in made])
         X = (np.eye(6)[which] * 4 + rng.normal(0, 0.3, (len(made), 6))).astype(np.float32)
         ids = np.array([f"{side}/{path}" for path, _ in made])
-        np.savez(f"{side}.npz", X=X, y=np.array([name for _, name in made]), file=ids)
-    run_fit("--id-column", "file")
+        np.savez(f"{side}.npz", X=X, y=np.array([name for _, name in made]), path=ids)
+    run_fit("--id-column", "path")
     return tmp_path
 
 
@@ -176,7 +177,7 @@ def test_images_from_the_wrong_folder(table, answer):
     assert not (table / "run" / REPORT).exists()
     # Nothing outside of the folder is ever shown.
     ids = np.load("target.npz")
-    np.savez("target.npz", X=ids["X"], file=[f"../{path}" for path in ids["file"]])
-    run_fit("--id-column", "file", "--overwrite")
+    np.savez("target.npz", X=ids["X"], path=[f"../{path}" for path in ids["path"]])
+    run_fit("--id-column", "path", "--overwrite")
     (table / "photos" / "below").mkdir()
     refusal(answer, "report", "run", "--images", "photos/below")

@@ -7,6 +7,8 @@ import pytest
 from opensetda import InputError
 from opensetda.runs import methods
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 def test_methods_are_built_by_name():
     built = methods.build_method("class-means", openness=0.2, changes={"steps": "3"})
