@@ -32,6 +32,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/images.py
+	$(BIN)/python benchmarks/report.py
+	$(BIN)/python benchmarks/review.py
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict

@@ -100,7 +100,7 @@ class Watched:
         """Return by how many pixels the page is wider than the window."""
         return int(self.page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth"))
 
-    def until(self, expression: str, seconds: float = 5.0) -> None:
+    def until(self, expression: str, seconds: float = 30.0) -> None:
         """Wait until an expression is true.
 
         Playwright's own way to wait evaluates a string in the page, which its policy forbids.

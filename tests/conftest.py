@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 # Before torch is imported: on a busy machine OpenMP threads that spin cost more than they bring.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -186,3 +187,24 @@ def pictures(tmp_path_factory):
     (folder / "truth.txt").write_text("".join(f"{path} {name}\n" for path, name in made))
     assert main(image_fit(folder, folder / "run", *QUICK_IMAGES)) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def evaluated(pictures, tmp_path_factory):
+    """A run of PGL on images that has been told the truth; its tests must leave it as it is."""
+    from opensetda.cli.main import main
+    from opensetda.runs.folder import RunFolder
+
+    path = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(pictures / "run", path)
+    assert main(["evaluate", str(path), "--labels", str(pictures / "truth.txt")]) == 0
+    return RunFolder.open(path)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium; where there is none, the tests that want it skip."""
+    from browser_helpers import open_browser
+
+    with open_browser() as opened:
+        yield opened

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensetda.pgl.alignment import Alignment, unit_rows
+from opensetda.pgl.alignment import Alignment
 from opensetda.pgl.settings import AlignmentSettings
-from opensetda.rows import Rows
+from opensetda.rows import Rows, unit_rows
 
 WIDTH = 7
 

@@ -11,7 +11,7 @@ from analyses_helpers import QUICK, SmallTasks, a_request
 from opensetda.analyses.embedding import RAW, analyse, centred_rows, features_of
 from opensetda.analyses.embedding_quality import embedding_quality
 from opensetda.errors import InputError
-from opensetda.pgl.alignment import unit_rows
+from opensetda.rows import unit_rows
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

@@ -216,6 +216,7 @@ WRONG_FITS = {
     "method": (nothing, [*OPENNESS, "--method", "x"], "method 'x' does not exist"),
     "option": (nothing, [*OPENNESS, "--magic"], "No such option"),
     "unknown-label": (nothing, [*OPENNESS, "--unknown-label", "cat"], "is a class of the source"),
+    "no unknown-label": (nothing, [*OPENNESS, "--unknown-label", " "], "a word that can be seen"),
 }
 
 

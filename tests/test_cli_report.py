@@ -6,13 +6,24 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
-from cli_helpers import KNOWN_COLOURS, UNKNOWN_COLOURS, make_images, names_in, run_fit
+from cli_helpers import (
+    FIT,
+    KNOWN_COLOURS,
+    OPENNESS,
+    UNKNOWN_COLOURS,
+    make_images,
+    names_in,
+    run_fit,
+)
 from opensetda.cli.main import main
 from opensetda.report import figures
 from opensetda.report.figures import FIGURES
-from opensetda.runs.folder import MAP, REPORT, THUMBNAILS, VIEW
+from opensetda.runs.folder import IMAGES, MAP, REPORT, THUMBNAILS, VIEW
+
+pytestmark = pytest.mark.usefixtures("quick_maps", "few_resamples")
 
 PNG_OR_PDF = [f"{name}.{form}" for name in FIGURES for form in ("pdf", "png")]
 
@@ -23,6 +34,12 @@ def run(pictures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(pictures / "run", "run")
     return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True)
+def unprinted(monkeypatch):
+    """Other tests look at the figures; printing them takes most of the time."""
+    monkeypatch.setattr(figures, "figure_bytes", lambda figure, form, *how, **more: form.encode())
 
 
 @pytest.fixture
@@ -103,8 +120,7 @@ def test_a_run_of_an_earlier_release_has_a_page_without_a_map(run, answer):
     assert not (run / MAP).exists()
 
 
-def test_figures_instead_of_the_page(run, answer, monkeypatch):
-    monkeypatch.setattr(figures, "DPI", 30)
+def test_figures_instead_of_the_page(run, answer):
     said = answer("report", "run", "--figures", "paper/figures")
     wanted = [name for name in PNG_OR_PDF if not name.startswith("confusion")]
     assert said.splitlines() == [f"  figure   paper/figures/{name}" for name in wanted]
@@ -117,8 +133,7 @@ def test_figures_instead_of_the_page(run, answer, monkeypatch):
     page_of(run.parent / "p.html")
 
 
-def test_truth_shows_once_it_was_told(run, pictures, answer, monkeypatch):
-    monkeypatch.setattr(figures, "DPI", 30)
+def test_truth_shows_once_it_was_told(run, pictures, answer):
     answer("report", "run")
     assert "Against the true labels" not in page_of(run / REPORT)
     # The report that is there is made anew.
@@ -130,8 +145,7 @@ def test_truth_shows_once_it_was_told(run, pictures, answer, monkeypatch):
     assert names_in(run.parent / "figures") == sorted(PNG_OR_PDF)
 
 
-def test_the_result_as_json(run, answer, monkeypatch):
-    monkeypatch.setattr(figures, "DPI", 30)
+def test_the_result_as_json(run, answer):
     told = json.loads(answer("report", "run", "--json"))
     assert told == {"run": str(run), "report": str(run / REPORT), "figures": [], "warnings": []}
     told = json.loads(answer("report", "run", "--figures", "figures", "--json"))
@@ -181,3 +195,62 @@ def test_images_from_the_wrong_folder(table, answer):
     run_fit("--id-column", "path", "--overwrite")
     (table / "photos" / "below").mkdir()
     refusal(answer, "report", "run", "--images", "photos/below")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError()])
+def test_a_report_that_fails_at_the_end_costs_nothing(workplace, capsys, monkeypatch, error):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr("opensetda.cli.reporting.make_report", fail)
+    command = [part for part in FIT if part != "--no-report"]
+    command[command.index("run")] = "my run"
+    assert main([*command, *OPENNESS]) == 0
+    out, err = capsys.readouterr()
+    assert "warning: no report (" in err
+    assert "the run is complete; make its report with 'osda report 'my run''" in err
+    assert "  report   osda report 'my run'\n" in out
+    assert "  check    osda review 'my run'\n" in out
+    # What nobody foresaw is an error still, but one sees that the work is done.
+    error = ValueError("a bug")
+    assert main([*command, *OPENNESS, "--overwrite"]) == 1
+    assert "The run is complete; make its report" in capsys.readouterr().err
+    assert main(["evaluate", "my run", "--labels", "truth.csv"]) == 0
+
+
+def test_images_that_are_gone_are_told(run, pictures, answer):
+    table = pyarrow.parquet.read_table(run / IMAGES)
+    paths = [b"/gone/" + path for path in table["path"].to_pylist()]
+    moved = table.set_column(table.schema.get_field_index("path"), "path", [paths])
+    pyarrow.parquet.write_table(moved, run / IMAGES)
+    answer("report", "run")
+    page = page_of(run / REPORT)
+    assert f"{len(paths)} images cannot be read any more, the first is /gone/" in page
+    assert "with --images" in page
+
+
+def test_the_command_on_the_page_can_be_pasted(run, answer):
+    run.rename(run.with_name("my run"))
+    answer("report", "my run")
+    assert "osda review &#39;my run&#39;</code>" in page_of(run.with_name("my run") / REPORT)
+
+
+def test_no_figures_among_the_files_of_the_run(run, answer):
+    said = refusal(answer, "report", "run", "--figures", "./run/", "--overwrite")
+    assert "the run folder itself; choose another folder" in said
+
+
+def test_an_evaluation_is_told_even_if_there_is_no_room_for_its_report(
+    run, pictures, monkeypatch, capsys
+):
+    (run / REPORT).write_text("of a time when nothing was known of the truth")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("opensetda.report.writing.write_report", fail)
+    assert main(["evaluate", str(run), "--labels", str(pictures / "truth.txt"), "--json"]) == 0
+    out, errors = capsys.readouterr()
+    assert json.loads(out)["files"]["report"] is None
+    assert "warning: no report" in errors
+    assert "No space left" in errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet
@@ -70,6 +71,11 @@ def test_further_columns_and_a_byte_order_mark_are_fine(tmp_path):
         (["a.png,cat", "a.png,dog"], "path,label", "row 3: 'a.png' is 'dog' here and 'cat' in"),
         (["a.png"], "path,label", "row 2: not as many cells"),
         (["a.png,cat,more"], "path,label", "row 2: not as many cells"),
+        (["a.png,Unknown"], "path,label", "row 2: 'Unknown' is too like 'unknown'"),
+        (["a.png,CAT"], "path,label", "row 2: 'CAT' is too like the class 'cat'"),
+        (["b.png,owl", "a.png,Owl"], "path,label", "row 3: 'Owl' is too like the class 'owl'"),
+        (['a.png,"two\nlines"'], "path,label", "row 3: the name has control characters"),
+        ([f"a.png,{'x' * 201}"], "path,label", "row 2: the name has 201 characters"),
         (["a.png,cat"], "name,label", "no column id or path"),
         (["a.png,cat"], "path,class", "no column label"),
     ],
@@ -80,6 +86,37 @@ def test_what_does_not_fit_is_named(tmp_path, lines, header, words):
         read_corrections(path, data(), "unknown")
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_names_in_use_are_taken_as_they_are(tmp_path):
+    odd = np.array(["unknown ", " two\nlines", "CAT", "cat"])
+    lines = ["a.png,unknown ", 'b.png," two\nlines"', "c.png,CAT", "d.png, unknown"]
+    told = read_corrections(
+        corrections_file(tmp_path, *lines), replace(data(), labels=odd), "unknown"
+    )
+    assert told.labels.tolist() == [*odd[:3].tolist(), "unknown"]
+    assert told.new_classes(odd) == []
+
+
+def test_the_word_for_unknowns_of_another_run_is_no_class(tmp_path):
+    path = corrections_file(tmp_path, "a.png,cat", "b.png,unknown")
+    with pytest.raises(InputError, match="row 3: 'unknown' is no class of the source"):
+        read_corrections(path, data(), "odd")
+    # Unless the source has such a class.
+    named = replace(data(), labels=np.array(["cat", "dog", "unknown"]))
+    assert read_corrections(path, named, "odd").names_class.all()
+
+
+def test_of_many_new_classes_some_are_named(tmp_path):
+    names = [f"new {number}" for number in range(7)]
+    path = corrections_file(tmp_path, "a.png,cat")
+    told = Corrections(path, np.arange(1), np.array(["unknown"]), "unknown")
+    assert told.joined_to(data()).notes == ("corrections: 1 target, 0 of a class, 1 unknown",)
+    before = data(ids=[str(row) for row in range(7)])
+    before = replace(before, target=np.zeros((7, 4), dtype=np.float32))
+    told = Corrections(path, np.arange(7), np.array(names), "unknown")
+    (note,) = told.joined_to(before).notes
+    assert note.endswith("'new 3', 'new 4', ...")
 
 
 def test_a_file_that_cannot_be_used_is_found_before_data_is_read(tmp_path):
@@ -110,9 +147,7 @@ def test_who_was_named_joins_the_source_and_stays_in_the_target(tmp_path):
     # The images of the rows, in the order of the rows: FineTunedImages counts on it.
     assert after.image_paths == ("s1", "s2", "s3", "t2", "t3", "t0", "t1", "t2", "t3")
     assert after.inputs["corrections"]["rows"] == 3
-    assert after.notes == (
-        "corrections: 3 targets, 2 of them of 2 classes, 1 of them new, 1 unknown",
-    )
+    assert after.notes == ("corrections: 3 targets, 2 of a class, 1 unknown; new: 'giraffe'",)
 
 
 def test_what_was_told_counts(tmp_path):

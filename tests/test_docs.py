@@ -112,7 +112,7 @@ def test_python_of_the_documentation_runs(block, a_run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if commands(page)], ids=lambda page: page.name
 )
-def test_commands_of_the_documentation_run(page, tmp_path, monkeypatch):
+def test_commands_of_the_documentation_run(page, tmp_path, monkeypatch, quick_maps):
     monkeypatch.chdir(tmp_path)
     for line, command in commands(page):
         arguments = shlex.split(command, comments=True)[1:]

@@ -16,7 +16,7 @@ from opensetda.cli.main import main
 from opensetda.files import write_json
 from opensetda.openness import OpennessReport
 from opensetda.report import curves
-from opensetda.report.curves import draw_curves
+from opensetda.report.curves import curve_panels, draw_curves
 from opensetda.runs import folder
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
@@ -368,3 +368,13 @@ def test_every_panel_has_a_place_of_its_own(monkeypatch):
     assert [place[1:] for place in places] == [
         ([row], [column]) for row in (0, 1) for column in (0, 1)
     ]
+
+
+def test_what_rounding_leaves_of_nothing_is_nothing():
+    panels = curve_panels([{"openness": 7e-8, "changed": 0.5, "mean_score": 7e-218}])
+    values = {line.name: line.values[1] for panel in panels for line in panel.lines}
+    assert values == {"used": 0.0, "changed": 50.0, "mean": 0.0}
+
+
+def test_a_title_may_be_no_formula_and_no_text():
+    assert draw_curves(HISTORY, title="$\\frac{ on caf\udce9 $").startswith(b"\x89PNG")

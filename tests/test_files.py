@@ -88,3 +88,31 @@ def test_a_place_that_cannot_be_written_is_found_before_training(tmp_path, monke
 def test_what_json_cannot_hold_is_made_plain():
     value = {"loss": {"node": np.float32(0.5), "edge": float("nan")}, 3: (np.int64(1), None, "x")}
     assert files.plain(value) == {"loss": {"node": 0.5, "edge": None}, "3": [1, None, "x"]}
+
+
+def test_a_folder_in_the_way_of_a_file_is_named(tmp_path):
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(InputError, match=r"report\.html: a folder is in the way"):
+        files.new_file(tmp_path / "report.html").__enter__()
+    assert names_in(tmp_path) == ["report.html"]
+
+
+def test_names_that_are_no_text_come_back_from_json(tmp_path):
+    values = {"path": os.fsdecode(b"/caf\xe9/\xf0\x9f\x98\x80"), "word": "grün é"}
+    files.write_json(tmp_path / "settings.json", values)
+    assert files.read_json(tmp_path / "settings.json") == values
+    # What is text can be read by people.
+    assert "é" in (tmp_path / "settings.json").read_text(encoding="utf-8")
+
+
+def test_a_place_whose_name_is_no_text_is_found_before_training(tmp_path):
+    with pytest.raises(InputError, match="no UTF-8; choose another"):
+        files.check_writable(tmp_path / os.fsdecode(b"caf\xe9") / "run")
+
+
+@pytest.mark.parametrize(
+    ("path", "typed"),
+    [("run", "run"), ("my run", "'my run'"), ("-run", "./-run"), ("a;b", "'a;b'")],
+)
+def test_paths_in_commands_can_be_typed(path, typed):
+    assert files.in_shell(path) == typed

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
@@ -132,3 +134,35 @@ def test_thumbnails_are_made_once(run, workplace):
     pictures.keep([Shown(TARGET, 0)])
     assert pictures.thumbnail(0) == b"kept"
     assert Pictures(run).thumbnail(0) == b"kept"
+
+
+def test_file_names_need_not_be_text(run, workplace):
+    odd = os.fsdecode(os.fsencode(workplace / "photos") + b"/caf\xe9 'x'.png")
+    draw_image("red", np.random.default_rng(0)).save(odd, "PNG")
+    write_images(run.path / IMAGES, {7: odd}, [odd])
+    pictures = Pictures(run)
+    assert pictures.file(0) == pictures.file(7, SOURCE) == Path(odd)
+    assert opened(pictures.thumbnail(0)).size == (SIDE, SIDE)
+
+
+def test_images_that_are_gone_are_counted(run, workplace):
+    write_images(run.path / IMAGES, {}, [str(workplace / "photos/street/1.png"), "gone.png"])
+    pictures = Pictures(run)
+    pictures.keep([Shown(TARGET, 0), Shown(TARGET, 1)])
+    assert pictures.lost == ["gone.png"]
+
+
+@pytest.mark.parametrize("damage", ["bytes", "columns"])
+def test_damaged_thumbnails_are_made_anew_if_the_images_are_there(run, workplace, damage):
+    if damage == "bytes":
+        (run.path / THUMBNAILS).write_bytes(b"no parquet")
+    else:
+        pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), run.path / THUMBNAILS)
+    with pytest.raises(InputError, match=r"thumbnails\.parquet: damaged; remove it"):
+        Pictures(run)
+    write_images(run.path / IMAGES, {}, [str(workplace / "photos/street/0.png")])
+    Pictures(run).keep([Shown(TARGET, 0)])
+    assert Pictures(run).thumbnail(0).startswith(b"RIFF")
+    pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), run.path / IMAGES)
+    with pytest.raises(InputError, match=r"images\.parquet: damaged"):
+        Pictures(run)

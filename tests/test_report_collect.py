@@ -19,15 +19,6 @@ from opensetda.runs.predictions import PredictionTable
 
 
 @pytest.fixture(scope="module")
-def evaluated(pictures, tmp_path_factory):
-    """A run on images that has been told the truth."""
-    path = tmp_path_factory.mktemp("evaluated") / "run"
-    shutil.copytree(pictures / "run", path)
-    assert main(["evaluate", str(path), "--labels", str(pictures / "truth.txt")]) == 0
-    return RunFolder.open(path)
-
-
-@pytest.fixture(scope="module")
 def report(evaluated):
     return collect(evaluated)
 
@@ -40,7 +31,7 @@ def test_numbers_agree_with_the_run(evaluated, report):
     assert sum(row.count for row in report.counts) == 30
     assert report.counts[-1].is_unknown
     assert report.counts[-1].count == unknown
-    assert f"{unknown:,} ({100 * unknown / 30:.0f} %)" in report.headline
+    assert f"{unknown:,} ({100 * unknown / 30:.0f}\u202f%)" in report.headline
     assert report.noun == "image"
     assert report.kept.steps == report.n_steps == 2
     estimates = evaluated.estimates()["openness"]
@@ -61,6 +52,16 @@ def test_truth_is_what_evaluate_was_told(evaluated, report):
     unknown = report.confusion.counts[4:, 4].sum()
     assert (known + unknown) / 30 == pytest.approx(metrics["final"]["all"])
     assert any("true labels" in panel.title for panel in report.panels)
+
+
+def test_a_damaged_map_is_made_anew(evaluated, report):
+    places = planes_of(evaluated)
+    for content in (b"", b"no parquet", (evaluated.path / THUMBNAILS).read_bytes()):
+        (evaluated.path / MAP).write_bytes(content)
+        again = planes_of(evaluated)
+        assert list(again) == list(places)
+        for number, plane in again.items():
+            np.testing.assert_array_equal(plane, places[number])
 
 
 def test_map_has_every_sample_once(evaluated, report):
@@ -226,7 +227,7 @@ def test_the_cut_lies_between_known_and_unknown():
     # What a person said about the first says nothing about scores.
     told = table([9, 2, 4], ["unknown", "unknown", "cat"], [True, False, False])
     assert cut_of(told, "unknown") == 3
-    assert nearest_to_cut(told, "unknown").tolist() == [1, 2, 0]
+    assert nearest_to_cut(told, "unknown").tolist() == [1, 2]
 
 
 def test_facts_are_written_for_people(evaluated, report):
@@ -248,3 +249,16 @@ def test_facts_of_long_runs_have_minutes(evaluated):
         "training and labelling": "2 min 5 s",
     }
     assert "Machine" not in found
+
+
+def test_a_person_s_word_does_not_tell_how_sure_the_method_is(workplace):
+    (workplace / "corrections.csv").write_text("id,label\n1,cat\n2,unknown\n3,zebra\n")
+    assert main([*FIT, *OPENNESS, "--corrections", "corrections.csv"]) == 0
+    report = collect(RunFolder.open("run"))
+    assert report.headline.endswith("A person told 3 labels of these.")
+    counts = {count.name: count.count for count in report.counts}
+    for gallery in report.galleries:
+        rows = {card.row for card in (*gallery.surest, *gallery.least_sure)}
+        assert gallery.count == counts[gallery.name]
+        # Of a class that has nobody else, what was told is shown.
+        assert gallery.count == 1 or not rows & {0, 1, 2}

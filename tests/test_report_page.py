@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from opensetda.report import charts
 from opensetda.report import page as page_module
 from opensetda.report.charts import (
     histogram_chart,
@@ -22,7 +23,7 @@ from opensetda.report.charts import (
     shorten,
     themed,
 )
-from opensetda.report.content import EdgeMap, ScoreHistogram
+from opensetda.report.content import Confusion, EdgeMap, ScoreHistogram
 from opensetda.report.curves import Line, Panel
 from opensetda.report.edge_images import edge_images
 from opensetda.report.map_data import map_values, picture_address, script_json
@@ -221,6 +222,32 @@ def test_many_classes_are_folded():
     assert "unknown" in html[unknown : unknown + 120]
 
 
+def test_without_a_threshold_nothing_is_near_it(full):
+    assert "The targets nearest to the threshold" in full
+    report = make_report(pictures=False)
+    histogram = dataclasses.replace(report.histogram, threshold=None)
+    html = render_page(dataclasses.replace(report, histogram=histogram))
+    assert "<p>The targets whose label is least sure. The bar is" in html
+    assert "nearest to the threshold" not in html
+
+
+def test_a_confusion_matrix_of_very_many_classes_is_small():
+    n = 400
+    names = tuple(f"class {number}" for number in range(n))
+    counts = np.zeros((n, n + 1), dtype=np.intp)
+    counts[np.arange(n), np.arange(n)] = 5
+    counts[3, 7] = 2
+    confusion = Confusion(names, (*names, "unknown"), counts, n)
+    html = render_page(dataclasses.replace(make_report(pictures=False), confusion=confusion))
+    assert len(html) < 1_500_000
+    table = html[html.index('<table class="confusion') :]
+    rows = [re.findall(r"<td[^>]*>", row) for row in table.split("<tr>")[2:]]
+    for cells in rows[:n]:
+        spans = [int((re.findall(r'colspan="(\d+)"', cell) or [1])[0]) for cell in cells]
+        assert sum(spans) == n + 1
+    assert 'title="class 3 labelled class 7: 2, 29\u202f%"' in rows[3][3]
+
+
 def test_pictures_of_other_addresses_are_dropped():
     assert picture_address("https://example.org/a.png") is None
     assert picture_address("data:text/html,x") is None
@@ -342,3 +369,15 @@ def test_edges_of_unknowns_are_left_open():
     assert images.learned.startswith("data:image/png;base64,")
     alone = EdgeMap(np.ones((1, 1)), np.array([1]), np.array([True]), ("a", "unknown"))
     assert edge_images(alone).same is None
+
+
+def test_curves_have_the_colours_of_the_figures_by_day():
+    """The page names its colours, the figures have them: both are of one list."""
+    names = re.findall(r"(--\w+): (#\w{6});", str(page_module._asset("light.css")))
+    themed = {color.lower(): name[4:-1] for color, name in charts._THEMED.items()}
+    numbered = {color: name for color, name in themed.items() if name.startswith("--c")}
+    assert numbered == {color: name for name, color in names if color in numbered}
+    by_night = re.findall(r"(--\w+):", str(page_module._asset("dark.css")))
+    assert by_night == re.findall(r"(--\w+):", str(page_module._asset("light.css")))
+    classes = [f"--c{number}" for number in range(page_module._COLORS)]
+    assert [name for name in by_night if re.fullmatch(r"--c\d+", name)] == classes

@@ -7,19 +7,10 @@ import signal
 import time
 from urllib.parse import urlsplit
 
-import pytest
-
-from browser_helpers import open_browser
 from opensetda.review.session import ReviewSession
 from review_helpers import OsdaReview, corrections, make_run, serving
 
 HOSTILE = "<script>alert(1)</script>"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with open_browser() as browser:
-        yield browser
 
 
 class Tab:
@@ -33,7 +24,7 @@ class Tab:
         self.page = self.context.new_page()
 
     def _listen(self, page):
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)
         page.on("console", lambda m: m.type == "error" and self.complaints.append(m.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))

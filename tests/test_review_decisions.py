@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from io import FileIO
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from opensetda.errors import InputError
 from opensetda.review.decisions import DecisionLog, Decisions
-from opensetda.review.names import LONGEST_NAME, check_name
+from opensetda.runs.class_names import LONGEST_NAME, check_name
 from review_helpers import corrections
 
 CLASSES = ("ant", "bee")
@@ -115,6 +116,43 @@ def test_a_full_disk_loses_that_decision_only(path, monkeypatch):
     assert labels(decisions) == labels(open_decisions(path)) == {0: "ant"}
     decisions.decide([2], "ant")
     assert labels(decisions) == labels(open_decisions(path)) == {0: "ant", 2: "ant"}
+
+
+def test_what_could_not_be_written_does_not_come_back(path, monkeypatch):
+    """Nor by the file's being closed, should there be room by then."""
+    decisions = open_decisions(path)
+    decisions.decide([0], None)
+    before = path.read_bytes()
+
+    class Full(FileIO):
+        def write(self, text):
+            if len(text) > 9:
+                return super().write(text[:9])
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("opensetda.review.decisions.FileIO", Full)
+        with pytest.raises(OSError, match="No space"):
+            decisions.decide([1], "ant")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("size", [None, 0, 20])
+def test_a_log_that_someone_takes_away_is_not_written_on(path, size):
+    decisions = open_decisions(path)
+    decisions.decide([0], None)
+    whole = path.read_bytes()
+    path.unlink() if size is None else path.write_bytes(whole[:size])
+    for work in (lambda: decisions.decide([1], "ant"), decisions.undo):
+        with pytest.raises(InputError, match=r"not saved: .*review\.jsonl was removed or cut"):
+            work()
+    assert labels(decisions) == {0: "ant"}
+    assert (path.read_bytes() if path.exists() else None) == (
+        None if size is None else whole[:size]
+    )
+    path.write_bytes(whole)
+    decisions.decide([1], "ant")
+    assert labels(open_decisions(path)) == {0: "ant", 1: "ant"}
 
 
 def test_logs_of_others_are_refused(path):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from opensetda.errors import InputError
-from opensetda.review.queue import border_rows
+from opensetda.review.queue import Queue, border_rows
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
-from opensetda.runs.folder import VIEW
+from opensetda.runs.folder import VIEW, RunFolder
+from opensetda.runs.groups import unknown_groups
 from opensetda.runs.writing import check_destination
 from review_helpers import CLASSES, corrections, make_run
 
@@ -134,6 +136,32 @@ def test_two_reviews_of_a_run_are_one_too_many(session, folder):
     ]
 
 
+def test_a_review_that_has_ended_writes_nothing(session, folder):
+    session.decide(0, "border", None)
+    session.close()
+    before = (folder / "review.jsonl").read_bytes()
+    # A browser's connection outlives Ctrl-C by a moment, and another review may have begun.
+    for work in (lambda: session.decide(1, "border", None), session.undo):
+        with pytest.raises(InputError, match="this review has ended"):
+            work()
+    assert (folder / "review.jsonl").read_bytes() == before
+
+
+def test_what_a_person_has_told_is_not_asked_again(folder):
+    table = RunFolder.open(folder).predictions()
+    told = np.zeros(len(table), dtype=bool)
+    # Said to be unknown by a person, though it scores highest of all.
+    told[[0, 2]] = True
+    labels, scores = table.labels.copy(), table.known_scores.copy()
+    labels[0], scores[0] = "unknown", 9
+    corrected = replace(table, labels=labels, known_scores=scores, corrected=told)
+    rows = Queue(corrected, "unknown").lists["border"]
+    before = [row for row in Queue(table, "unknown").lists["border"] if row not in (0, 2)]
+    # Known and unknown in turn; those of a side in their order as ever.
+    for side in (0, 1):
+        assert [row for row in rows if row % 2 == side] == [r for r in before if r % 2 == side]
+
+
 def test_a_run_that_was_replaced_is_not_written_to(session, folder):
     settings = folder / "settings.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "identity": "two"}))
@@ -182,14 +210,24 @@ def test_without_a_view_the_unknowns_are_one_group(folder):
     session.close()
 
 
-def test_many_targets_make_no_long_answers(tmp_path):
+def test_many_targets_make_no_long_answers(tmp_path, monkeypatch):
     make_run(tmp_path / "run", n=5000, images=False)
-    start = time.perf_counter()
+    may_group = threading.Event()
+    monkeypatch.setattr(
+        "opensetda.review.session.unknown_groups",
+        lambda run: may_group.wait(60) and unknown_groups(run),
+    )
     session = ReviewSession(tmp_path / "run")
+    # All but the groups is there before they are.
     first = session.start()
     page = session.page("border", 0, 20)
-    assert time.perf_counter() - start < 5
+    assert session.decide(page["samples"][0]["row"], "border", None)["isGrouping"]
+    assert session.undo()["undone"]["count"] == 1
+    with pytest.raises(InputError, match="no such list"):
+        session.page("1", 0, 1)
+    may_group.set()
     session.wait_for_groups()
+    assert not session.summary()["isGrouping"]
     group = session.page("1", 0, 10_000)
     assert len(group["samples"]) == LONGEST_PAGE
     assert group["marks"] == ""

@@ -6,8 +6,10 @@ import io
 import json
 import signal
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -70,11 +72,31 @@ def test_the_address_gives_a_cookie_and_the_cookie_opens(server):
     cookie, *rest = headers["Set-Cookie"].split("; ")
     assert sorted(rest) == ["HttpOnly", "Path=/", "SameSite=Strict"]
     assert ask(server, "/api/start", X_Review_Token=None, Cookie=cookie)[0] == 200
+    # Cookies are shared by all ports of a host: other programs' must not get into the way.
+    for others in ('json={"a": [1, "x"]}', "a[]=b", "x", "=", "\xe9=1", 'quoted="a; b"'):
+        for both in (f"{others}; {cookie}", f"{cookie}; {others}"):
+            sent = both.encode("latin-1")
+            assert ask(server, "/api/start", X_Review_Token=None, Cookie=sent)[0] == 200
     other = cookie.replace("osda_review_", "osda_review_1")
     for wrong in (other, cookie[:-1], "a=b; c", "\x7f=\x01"):
         assert ask(server, "/api/start", X_Review_Token=None, Cookie=wrong)[0] == 403
     # The token in the address is for the page alone.
     assert ask(server, f"/api/start?token={server.token}", X_Review_Token=None)[0] == 403
+
+
+def test_the_address_for_a_browsers_command_line_works_once(server):
+    path = server.address_for_once().removeprefix(f"http://127.0.0.1:{server.server_port}")
+    token = path.removeprefix("/?token=")
+    assert token != server.token
+    # It opens the page and nothing else.
+    assert ask(server, "/api/start", X_Review_Token=token)[0] == 403
+    status, headers, _ = ask(server, path, X_Review_Token=None)
+    assert status == 200
+    cookie = headers["Set-Cookie"].split(";")[0]
+    assert ask(server, "/api/start", X_Review_Token=None, Cookie=cookie)[0] == 200
+    assert ask(server, path, X_Review_Token=None)[0] == 403
+    # Its reload has the cookie.
+    assert ask(server, path, X_Review_Token=None, Cookie=cookie)[0] == 200
 
 
 @pytest.mark.parametrize("host", [None, "", "evil.example", "127.0.0.1", "evil.example:{port}"])
@@ -109,6 +131,8 @@ def test_only_this_machine_is_served(server):
         ({"Content_Length": None}, 411),
         ({"Content_Length": "-1"}, 411),
         ({"Content_Length": "1e3"}, 411),
+        ({"Content_Length": "9" * 5000}, 413),
+        ({"Transfer_Encoding": "chunked"}, 411),
         ({"Content_Length": str(LONGEST_BODY + 1)}, 413),
     ],
 )
@@ -117,6 +141,33 @@ def test_changes_need_origin_type_and_a_modest_length(server, folder, headers, s
     answer = ask(server, DECIDE, {"row": row, "list": "border", "label": None}, **headers)
     assert answer[0] == status
     assert not (folder / "review.jsonl").exists()
+
+
+def test_what_is_refused_is_answered_all_the_same(server):
+    """Not a reset: closed over an unread body, the connection would lose the answer."""
+    for _ in range(5):
+        status, _, content = ask(server, DECIDE, b"x" * LONGEST_BODY, X_Review_Token="old")
+        assert (status, content["error"][:8]) == (403, "open the")
+
+
+@pytest.mark.parametrize("head", ["Content-Length: {length}", "Transfer-Encoding: chunked"])
+def test_a_body_is_never_taken_for_a_request(server, head):
+    inner = f"GET /api/start HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n"
+    lines = [
+        "GET /api/summary HTTP/1.1",
+        f"Host: 127.0.0.1:{server.server_port}",
+        f"X-Review-Token: {server.token}",
+        head.format(length=len(inner)),
+    ]
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as stream:
+        stream.sendall(("\r\n".join(lines) + "\r\n\r\n" + inner).encode())
+        stream.shutdown(socket.SHUT_WR)
+        answers = b""
+        with suppress(ConnectionResetError):
+            while part := stream.recv(2**16):
+                answers += part
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert b"Connection: close" in answers
 
 
 @pytest.mark.parametrize(
@@ -288,7 +339,7 @@ def test_a_disk_that_is_full_is_said(tmp_path, monkeypatch):
         monkeypatch.undo()
         monkeypatch.setattr("opensetda.review.decisions.new_file", full)
         status, _, content = ask(server, DECIDE, {"row": row, "list": "border", "label": None})
-        assert status == 400
+        assert status == 409
         assert "saved to review.jsonl, but not to corrections.csv" in content["error"]
         monkeypatch.undo()
         assert ask(server, DECIDE, {"row": row, "list": "border", "label": None})[0] == 200
@@ -315,15 +366,34 @@ def test_the_browser_is_opened_with_the_address(tmp_path, monkeypatch, capsys):
     make_run(tmp_path / "run", images=False)
     opened = []
 
-    def open_and_end(address):
+    def fail_to_open(address):
         opened.append(address)
         return False
 
-    monkeypatch.setattr("webbrowser.open", open_and_end)
-    monkeypatch.setattr("opensetda.review.server.ReviewServer.serve_forever", _interrupt)
+    def serve(server):
+        # The browser is started from a thread: it may take as long as it likes.
+        for thread in threading.enumerate():
+            if thread.name.startswith("browser"):
+                thread.join(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webbrowser.open", fail_to_open)
+    monkeypatch.setattr("opensetda.review.server.ReviewServer.serve_forever", serve)
+    for name in ("WAYLAND_DISPLAY", "BROWSER", "DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    # Without a screen there is none to be opened.
+    if sys.platform == "linux":
+        assert main(["review", str(tmp_path / "run")]) == 0
+        assert "open the address yourself" in capsys.readouterr().err
+        assert opened == []
+    monkeypatch.setenv("DISPLAY", ":0")
     assert main(["review", str(tmp_path / "run")]) == 0
     out, errors = capsys.readouterr()
-    assert out.splitlines() == [opened[0], "0 decisions saved"]
+    address, last = out.splitlines()
+    assert last == "0 decisions saved"
+    # Other users see the command line of a browser: what is in it opens the page once.
+    assert opened[0].split("=")[0] == address.split("=")[0]
+    assert opened[0] != address
     assert "open the address yourself" in errors
     assert main(["review", str(tmp_path / "run"), "--no-browser", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
@@ -331,10 +401,6 @@ def test_the_browser_is_opened_with_the_address(tmp_path, monkeypatch, capsys):
     assert main(["review", str(tmp_path)]) == 2
     assert main(["review", str(tmp_path / "run"), "--images", str(tmp_path / "no")]) == 2
     assert threading.active_count() < 20
-
-
-def _interrupt(server):
-    raise KeyboardInterrupt
 
 
 def test_answers_are_strict_json(server):

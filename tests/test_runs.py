@@ -190,6 +190,9 @@ def test_only_runs_are_overwritten(tmp_path, run):
     with pytest.raises(InputError, match="exists already"):
         check_destination(run.path, overwrite=False)
     check_destination(run.path, overwrite=True)
+    # What a report left behind that was killed.
+    files.aside_of(run.path / folder.REPORT).write_text("<!doc")
+    check_destination(run.path, overwrite=True)
     (tmp_path / "empty").mkdir()
     check_destination(tmp_path / "empty", overwrite=True)
     with pytest.raises(InputError, match="a file is in the way"):

@@ -6,7 +6,9 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +30,8 @@ def new_file(path: Path) -> Iterator[Path]:
     Whatever goes wrong, Ctrl-C included, an earlier `path` stays as it was and
     nothing half-written stays behind.
     """
+    if path.is_dir():
+        raise InputError(f"{path}: a folder is in the way of the file; move it away")
     aside = aside_of(path)
     try:
         yield aside
@@ -71,7 +75,13 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 def check_writable(path: Path) -> None:
     """Raise an `InputError` if nothing could be made at `path`; better before than after."""
-    parent = path.resolve().parent
+    whole = path.resolve()
+    try:
+        str(whole).encode("utf-8")
+    except UnicodeEncodeError:
+        # Parquet's writer takes no such name; that would come out after the training.
+        raise InputError(f"{path}: a name with bytes that are no UTF-8; choose another") from None
+    parent = whole.parent
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
@@ -83,7 +93,9 @@ def check_writable(path: Path) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write strict JSON, for people and programs."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    # Where a file's name has bytes that are no text, JSON's own way to write half a character.
+    halves = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+    path.write_text(halves + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:
@@ -131,6 +143,12 @@ def near(path: str | Path) -> Path:
     """Return a path as it is said from the current folder, if it lies below it."""
     path, here = Path(path), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def in_shell(path: str | Path) -> str:
+    """Return a path as it is typed in a command: blanks in quotes, and never like an option."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def aside_of(path: Path) -> Path:

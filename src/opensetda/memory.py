@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import math
 import sys
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def reset_peak() -> bool:
 def peak_megabytes() -> float:
     """Return the largest resident size of this process since `reset_peak`, in MB (10^6 bytes).
 
-    Linux: VmHWM. Elsewhere: the largest since the process began.
+    Linux: VmHWM. Elsewhere: the largest since the process began; NaN on Windows.
     """
     try:
         for line in _STATUS.read_text().splitlines():
@@ -30,5 +30,9 @@ def peak_megabytes() -> float:
                 return int(line.split()[1]) * 1024 / 1e6
     except OSError:
         pass
+    try:
+        import resource
+    except ImportError:
+        return math.nan
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used * (1 if sys.platform == "darwin" else 1024) / 1e6

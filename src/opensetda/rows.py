@@ -88,6 +88,12 @@ class Rows:
         return np.asarray(means[group])
 
 
+def unit_rows(X: FloatArray) -> FloatArray:
+    """Scale rows to length one; a row of zeros stays one."""
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    return np.asarray(X / np.maximum(lengths, np.finfo(np.float32).tiny))
+
+
 def check_finite(X: FloatArray, name: str = "X") -> None:
     """Raise an `InputError` that names the first row with NaN or infinity.
 

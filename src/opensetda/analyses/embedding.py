@@ -20,10 +20,10 @@ from opensetda.analyses.table import Column, ResultTable, written
 from opensetda.benchmark.cells import fit_task
 from opensetda.data.protocols import OpenSetTask
 from opensetda.errors import InputError
-from opensetda.pgl.alignment import Alignment, unit_rows
+from opensetda.pgl.alignment import Alignment
 from opensetda.pgl.settings import AlignmentSettings
 from opensetda.report.scatter import ScatterPanel, draw_scatter
-from opensetda.rows import FloatArray, Rows
+from opensetda.rows import FloatArray, Rows, unit_rows
 from opensetda.runs.methods import METHODS, build_method, method_class
 
 RAW = "raw rows"

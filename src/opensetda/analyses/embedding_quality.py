@@ -13,8 +13,7 @@ import numpy as np
 
 from opensetda.analyses.bound_terms import proxy_a_distance
 from opensetda.analyses.edge_maps import share_above
-from opensetda.pgl.alignment import unit_rows
-from opensetda.rows import FloatArray, IntArray
+from opensetda.rows import FloatArray, IntArray, unit_rows
 
 # Silhouettes need the distances of all pairs.
 _SILHOUETTE_ROWS = 2000

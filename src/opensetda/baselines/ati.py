@@ -14,12 +14,12 @@ from opensetda.base import Scores
 from opensetda.errors import InputError
 from opensetda.held_out import cosine_without_nearest
 from opensetda.openness import OpennessTracker
-from opensetda.pgl.alignment import Alignment, unit_rows
+from opensetda.pgl.alignment import Alignment
 from opensetda.pgl.settings import AlignmentSettings
 from opensetda.progress import ProgressListener, finish_step
 from opensetda.rejection.classifier import RejectingClassifier
 from opensetda.rejection.distances import products, squared_distances
-from opensetda.rows import FloatArray, IntArray, Rows
+from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]

@@ -66,7 +66,7 @@ def demo(
     """
     from opensetda.cli.reporting import report_at_end
     from opensetda.data.digits import load_digits_task
-    from opensetda.files import new_folder, plain, write_json
+    from opensetda.files import in_shell, new_folder, plain, write_json
     from opensetda.runs.evaluation import evaluate_targets
     from opensetda.runs.folder import COMPARISON, METRICS
     from opensetda.runs.writing import check_destination
@@ -108,7 +108,7 @@ def demo(
     folder = out.resolve()
     console.say(f"  labels   {folder / 'predictions.csv'}")
     console.say(f"  metrics  {folder / METRICS}")
-    console.say(f"  report   {report}")
+    console.say(f"  report   {report or f'osda report {in_shell(folder)}'}")
     console.result(
         {
             "run": folder,

@@ -58,7 +58,7 @@ def evaluate(
     is no class of the source counts as unknown. Writes metrics.json and
     curves.png into the run folder, and its report anew, if there is one.
     """
-    from opensetda.cli.reporting import make_report
+    from opensetda.cli.reporting import report_at_end
     from opensetda.files import file_record
     from opensetda.report.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_run
@@ -85,7 +85,7 @@ def evaluate(
     )
     folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves, evaluation.truth)
     # One that is there would go on to say that nothing is known of the truth.
-    report = make_report(folder) if (folder.path / REPORT).exists() else None
+    report = report_at_end(folder.path) if (folder.path / REPORT).exists() else None
 
     console.show(console.class_table(evaluation.final))
     if len(history) > 1:

@@ -187,6 +187,8 @@ def fit(
     unless you say it. An interrupted run goes on with 'osda resume'.
     """
     share_of_unknowns = _parse_openness(openness)
+    if not unknown_label.strip():
+        raise InputError(f"--unknown-label {unknown_label!r}: give a word that can be seen")
     settings = parse_changes(changes)
     from opensetda.cli.fitting import carry_out, check_request
     from opensetda.runs.request import FitRequest, ImageOptions, TableOptions

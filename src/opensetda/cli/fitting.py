@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opensetda.cli import console
 from opensetda.errors import InputError, RunPausedError
-from opensetda.files import near
+from opensetda.files import in_shell, near
 from opensetda.progress import ProgressEvent, ProgressListener
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def carry_out(run: UnfinishedRun) -> None:
             run.undo()
             raise
         run.release()
-        advice = f"what was learned is kept, go on with 'osda resume {run.out}'"
+        advice = f"what was learned is kept, go on with 'osda resume {in_shell(run.out)}'"
         if isinstance(error, KeyboardInterrupt):
             raise RunPausedError(advice) from error
         if not (run.was_left_behind and isinstance(error, InputError)):
@@ -108,7 +108,7 @@ def _carry_out(run: UnfinishedRun) -> _Outcome:
     shown = _shown(classifier, data)
     with new_folder(run.out) as aside:
         write_run(aside, classifier, record, data.ids, curves, data.broken, own, shown, corrections)
-    labels = RunFolder.open(run.out).predictions().labels.tolist()
+    labels = RunFolder.open(run.out).labels().tolist()
     return _Outcome(run, classifier, data, labels, data_seconds, seconds)
 
 
@@ -270,6 +270,7 @@ def _summary(outcome: _Outcome) -> dict[str, Any]:
 
 
 def _show_result(outcome: _Outcome) -> None:
+    from opensetda.data.image_lists import printable
     from opensetda.runs.folder import BROKEN
 
     classifier, data, out = outcome.classifier, outcome.data, outcome.run.out
@@ -279,15 +280,16 @@ def _show_result(outcome: _Outcome) -> None:
         console.show(console.step_table(classifier.history_, kept=kept))
     console.show(console.label_counts(labels, classifier.unknown_label))
     console.show_estimates(classifier)
-    target = Path(data.inputs["target"]["path"]).name
+    target = printable(Path(data.inputs["target"]["path"]).name)
     many = console.counted(len(labels), data.noun)
     console.say(f"Labelled {many} of {target} in {seconds:.1f} s.")
     if data.broken:
         many = console.counted(len(data.broken), "broken image")
         console.say(f"Left out {many}: {out / BROKEN}")
     later = "FILE" if data.recipe is None else "PATHS"
+    typed = in_shell(out)
     console.say(f"  labels   {out / 'predictions.csv'}")
-    console.say(f"  report   {outcome.report or f'osda report {out}'}")
-    console.say(f"  check    osda review {out}")
-    console.say(f"  later    osda predict {out} {later} --out labels.csv")
-    console.say(f"  how good osda evaluate {out} --labels TRUTH")
+    console.say(f"  report   {outcome.report or f'osda report {typed}'}")
+    console.say(f"  check    osda review {typed}")
+    console.say(f"  later    osda predict {typed} {later} --out labels.csv")
+    console.say(f"  how good osda evaluate {typed} --labels TRUTH")

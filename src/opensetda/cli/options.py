@@ -16,6 +16,14 @@ TRAINING_PANEL = "Training"
 OUTPUT_PANEL = "Output"
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
+SampleImages = Annotated[
+    Path | None,
+    typer.Option(
+        "--images",
+        metavar="FOLDER",
+        help="Where the images of a feature table are: its ids are paths from here.",
+    ),
+]
 LabelColumn = Annotated[
     str,
     typer.Option(

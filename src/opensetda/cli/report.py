@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import OUTPUT_PANEL, Debug, Json, Overwrite, Quiet, RunArgument
+from opensetda.cli.options import (
+    OUTPUT_PANEL,
+    Debug,
+    Json,
+    Overwrite,
+    Quiet,
+    RunArgument,
+    SampleImages,
+)
 
 
 def report(
@@ -22,14 +30,7 @@ def report(
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            "--images",
-            metavar="FOLDER",
-            help="Where the images of a feature table are: its ids are paths from here.",
-        ),
-    ] = None,
+    images: SampleImages = None,
     figures: Annotated[
         Path | None,
         typer.Option(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opensetda.errors import RunPausedError
+from opensetda.cli import console
+from opensetda.errors import InputError, RunPausedError
+from opensetda.files import in_shell
 
 if TYPE_CHECKING:
     from opensetda.runs.folder import RunFolder
@@ -24,16 +26,25 @@ def make_report(run: RunFolder, out: Path | None = None, images: Path | None = N
         return write_report(run, out, images, Progress(of_map, of_pictures))
 
 
-def report_at_end(path: Path) -> Path:
-    """Write the report of a run that has just become complete; Ctrl-C leaves the run."""
+def report_at_end(path: Path) -> Path | None:
+    """Write the report of a run that has just become complete; whatever happens, the run stays.
+
+    A full disk or the like is a warning, and there is no report: the work is done.
+    """
     from opensetda.runs.folder import RunFolder
 
+    advice = f"the run is complete; make its report with 'osda report {in_shell(path)}'"
     try:
         return make_report(RunFolder.open(path))
     except KeyboardInterrupt as error:
-        raise RunPausedError(
-            f"the run is complete; make its report with 'osda report {path}'"
-        ) from error
+        raise RunPausedError(advice) from error
+    except (InputError, OSError, MemoryError) as error:
+        reason = "out of memory" if isinstance(error, MemoryError) else error
+        console.warn(f"no report ({reason}); {advice}")
+    except Exception:
+        console.note(f"{advice[0].upper()}{advice[1:]}")
+        raise
+    return None
 
 
 def make_figures(run: RunFolder, folder: Path, overwrite: bool) -> list[Path]:

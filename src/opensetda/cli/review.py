@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import sys
+from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import Debug, Quiet, RunArgument
+from opensetda.cli.options import Debug, Quiet, RunArgument, SampleImages
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from opensetda.review.server import ReviewServer
     from opensetda.review.session import ReviewSession
+
+# How a system says that there is a screen, or a person which browser to take.
+_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
 def review(
@@ -27,12 +33,7 @@ def review(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address, open no browser.")
     ] = False,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            "--images", metavar="ROOT", help="Folder of the images that the ids of a table name."
-        ),
-    ] = None,
+    images: SampleImages = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -54,7 +55,8 @@ def review(
             console.note("review: Ctrl-C ends it; every decision is saved at once")
             console.say(server.address)
             if not no_browser:
-                _open_browser(server.address)
+                # In a thread: some browsers come back only when they are closed.
+                Thread(None, _open_browser, "browser", (server,), daemon=True).start()
             server.serve_forever()
     except KeyboardInterrupt:
         pass
@@ -75,8 +77,13 @@ def _serve(session: ReviewSession, port: int) -> ReviewServer:
         raise InputError(f"--port {port}: {reason}; choose another, or leave it out") from error
 
 
-def _open_browser(address: str) -> None:
+def _open_browser(server: ReviewServer) -> None:
     import webbrowser
 
-    if not webbrowser.open(address):
+    is_open = False
+    # Without a screen, only browsers for the terminal are left, and the page needs a script.
+    if sys.platform in ("win32", "darwin") or any(map(os.environ.get, _SCREENS)):
+        with suppress(OSError, webbrowser.Error):
+            is_open = webbrowser.open(server.address_for_once())
+    if not is_open:
         console.note("no browser could be opened: open the address yourself")

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from opensetda.pgl.settings import AlignmentSettings
-from opensetda.rows import FloatArray, Rows
+from opensetda.rows import FloatArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float32]
 
@@ -116,9 +116,3 @@ class Alignment:
         return np.asarray(
             directions[:, real] * variances[real] ** (-self.settings.whitening / 2),
         )
-
-
-def unit_rows(X: FloatArray) -> FloatArray:
-    """Scale rows to length one; a row of zeros stays one."""
-    lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    return np.asarray(X / np.maximum(lengths, np.finfo(np.float32).tiny))

@@ -21,7 +21,7 @@ from opensetda.pgl.settings import PGLSettings
 from opensetda.rows import FloatArray, IntArray, Rows
 
 # A map holds no more, and time and size of a view stay bounded.
-MOST_SOURCES, MOST_TARGETS = 2000, 5000
+MOST_SOURCES, MOST_TARGETS = 1000, 5000
 # What t-SNE sees of an embedding: the first principal components hold its neighbourhoods.
 COMPONENTS = 32
 # Nodes of the edge map, each class and domain alike.

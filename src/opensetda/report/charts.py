@@ -123,7 +123,7 @@ def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
     for line, end in zip(lines, ends, strict=True):
         dashed = line.name == "true" and line.marker == ""
         points = tuple((x(step), y(value)) for step, value in sorted(line.values.items()))
-        number = _value(_last(line))
+        number = style.short_number(_last(line))
         text = f"{shorten(line.name, _LONGEST_END - len(number))} {number}" if named else number
         path = "M" + "L".join(f"{at:g} {height:g}" for at, height in points)
         curves.append(
@@ -202,7 +202,7 @@ def _reading(step: int, lines: list[Line], x: float, level: float | None) -> Rea
     rows = []
     for line in lines:
         value = level if line.marker == "" and line.name == "true" else line.values.get(step)
-        text = "\N{EN DASH}" if value is None else _value(value)
+        text = "\N{EN DASH}" if value is None else style.short_number(value)
         rows.append((themed(line.color), shorten(line.name, _LONGEST_NAME), text))
     longest = max(len(name) + len(text) for _, name, text in rows)
     width = max(96.0, round(_CHARACTER * (longest + 3) + 30, 1))
@@ -211,18 +211,12 @@ def _reading(step: int, lines: list[Line], x: float, level: float | None) -> Rea
     return Reading(step, x, round(left, 1), width, tuple(rows))
 
 
-def _value(value: float) -> str:
-    """Return a value as it is written beside a line; large and whole ones are counts."""
-    is_count = abs(value) >= 1000 or (abs(value) >= 10 and value == round(value))
-    return f"{value:,.0f}" if is_count else style.short_number(value)
-
-
 def _last(line: Line) -> float:
     return line.values[max(line.values)]
 
 
 def _summary(panel: Panel, lines: list[Line]) -> str:
-    ends = ", ".join(f"{line.name} {_value(_last(line))}" for line in lines)
+    ends = ", ".join(f"{line.name} {style.short_number(_last(line))}" for line in lines)
     return f"{panel.title}, {panel.unit}. At the last step: {ends}."
 
 

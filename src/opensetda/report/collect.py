@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.data.image_lists import printable
 from opensetda.files import read_json
 from opensetda.report.cards import Cards
 from opensetda.report.content import (
@@ -22,7 +23,7 @@ from opensetda.report.content import (
     UnknownGroup,
 )
 from opensetda.report.facts import facts_of
-from opensetda.report.parts import RunParts, nearest_to_cut
+from opensetda.report.parts import RunParts, nearest_to_cut, own_labels
 from opensetda.report.plane import Plane, planes_of
 from opensetda.runs.folder import ENVIRONMENT, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
@@ -80,17 +81,16 @@ class _Collector:
         inputs, n_target = settings["inputs"], len(table)
         noun = "image" if self.pictures.any else "row"
         name = _name(inputs["target"])
-        n_unknown = int((table.labels == run.unknown_label).sum())
         return Report(
             title=f"{name}: {_counted(n_target, noun)} labelled by {settings['method']}",
             noun=noun,
-            headline=_headline(name, noun, n_target, n_unknown, len(table.classes)),
+            headline=_headline(name, noun, table, run.unknown_label),
             n_source=int(inputs["source"].get("rows", inputs["source"].get("images", 0))),
             n_target=n_target,
             counts=_counts(table, run.unknown_label),
             openness=self.parts.openness(),
             kept=None if kept is None else KeptStep(**kept),
-            warnings=tuple(self.estimates["openness"]["warnings"]),
+            warnings=(*self.estimates["openness"]["warnings"], *self._lost_images()),
             metrics=self._metrics(),
             panels=tuple(self.parts.panels()),
             n_steps=max(len(self.parts.history), 1),
@@ -123,6 +123,16 @@ class _Collector:
             shown += [Shown(TARGET, row) for row in self.view.target.tolist()]
             shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
         return list(dict.fromkeys(shown))
+
+    def _lost_images(self) -> list[str]:
+        """Tell of images that are no longer where they were."""
+        lost = self.pictures.lost
+        if not lost:
+            return []
+        return [
+            f"{_counted(len(lost), 'image')} cannot be read any more, the first is {lost[0]}; "
+            "put them back, or give their folder to 'osda report' with --images"
+        ]
 
     def _metrics(self) -> dict[str, float] | None:
         if self.parts.evaluation is None:
@@ -168,17 +178,19 @@ class _ChosenRows:
     @classmethod
     def of(cls, table: PredictionTable, unknown: str, grouped: UnknownGroups) -> _ChosenRows:
         many = _FEWER_CARDS if len(table.classes) > _MANY_CLASSES else _CARDS
-        galleries, confidence = [], table.confidence
+        galleries, confidence, own = [], table.confidence, own_labels(table)
         for name in (*table.classes, unknown):
-            rows = np.flatnonzero(table.labels == name)
-            if not len(rows):
+            theirs = table.labels == name
+            if not theirs.any():
                 continue
+            # How sure the method is, a person's word does not tell; better than nothing it is.
+            rows = np.flatnonzero(theirs & own if (theirs & own).any() else theirs)
             # Equally sure: by the score; sure of unknown is who scores lowest.
             scores = table.known_scores[rows] * (-1 if name == unknown else 1)
             ordered = rows[np.lexsort((-scores, -confidence[rows]))]
             half = min(many, -(-len(rows) // 2))
             least = ordered[::-1][: min(many, len(rows) - half)]
-            galleries.append((name, len(rows), ordered[:half].tolist(), least.tolist()))
+            galleries.append((name, int(theirs.sum()), ordered[:half].tolist(), least.tolist()))
         typical = [row for rows in grouped.groups for row in rows[:_TYPICAL].tolist()]
         return cls(galleries, nearest_to_cut(table, unknown)[:_BORDER].tolist(), typical)
 
@@ -200,13 +212,18 @@ def _counts(table: PredictionTable, unknown: str) -> tuple[LabelCount, ...]:
     return (*(row(name) for name in ordered), row(unknown))
 
 
-def _headline(name: str, noun: str, n_target: int, n_unknown: int, n_classes: int) -> str:
-    known = n_target - n_unknown
-    share = 100 * n_unknown / max(n_target, 1)
-    return (
-        f"Of {_counted(n_target, noun)} in {name}, {known:,} look like one of the {n_classes} "
-        f"known classes, and {n_unknown:,} ({share:.0f} %) like none of them."
+def _headline(name: str, noun: str, table: PredictionTable, unknown: str) -> str:
+    n_unknown = int((table.labels == unknown).sum())
+    known, told = len(table) - n_unknown, int((~own_labels(table)).sum())
+    share, looks = 100 * n_unknown / max(len(table), 1), "looks" if known == 1 else "look"
+    classes = f"one of the {len(table.classes)} known classes"
+    line = (
+        f"Of {_counted(len(table), noun)} in {name}, {known:,} {looks} like {classes}, and "
+        f"{n_unknown:,} ({share:.0f}\u202f%) like none of them."
     )
+    if told:
+        line += f" A person told {_counted(told, 'label')} of these."
+    return line
 
 
 def _counted(number: int, noun: str) -> str:
@@ -214,4 +231,4 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _name(record: dict[str, Any]) -> str:
-    return str(record["embedded"]) if "embedded" in record else Path(record["path"]).name
+    return str(record["embedded"]) if "embedded" in record else printable(Path(record["path"]).name)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_ROUNDING, _LEAST_PERCENT = 1e-12, 1e-3
+
 
 @dataclass(frozen=True)
 class Line:
@@ -257,9 +259,10 @@ def _end_label(line: Line, named: bool) -> EndLabel:
 
 
 def _curve(values: Mapping[int, Any], factor: float = 1.0) -> dict[int, float]:
-    """Leave out steps where the quantity is not defined."""
+    """Leave out steps where the quantity is not defined; what rounding leaves of 0 is 0."""
+    least = _ROUNDING if factor == 1 else _LEAST_PERCENT
     return {
-        step: float(value) * factor
+        step: float(value) * factor if abs(value * factor) > least else 0.0
         for step, value in values.items()
         if value is not None and math.isfinite(value)
     }

@@ -60,6 +60,8 @@ def write_figures(
     progress : callable, optional
         Told how far the map is, if it has to be made.
     """
+    if folder.resolve() == run.path.resolve():
+        raise InputError(f"--figures {folder}: the run folder itself; choose another folder")
     earlier = _earlier(folder)
     if earlier and not overwrite:
         raise InputError(

@@ -21,6 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 import opensetda
+from opensetda.files import in_shell
 from opensetda.report.charts import (
     HEIGHT,
     WIDTH,
@@ -38,6 +39,7 @@ _STYLES = ("base.css", "parts.css", "samples.css", "map.css")
 _SCRIPTS = ("page.js", "map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "map.js")
 _COLORS = 10
 _MOST_NUMBERS = 25
+_MOST_SQUARES = 120
 _LONGEST_WHOLE, _END = 11, 8
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -144,6 +146,7 @@ def _environment() -> jinja2.Environment:
         plural=_plural,
         file_parts=_file_parts,
         sentence=_sentence,
+        in_shell=in_shell,
     )
     return environment
 
@@ -219,17 +222,28 @@ def _value_table(panels: Sequence[Panel]) -> dict[str, Any] | None:
 
 
 def _confusion_table(confusion: Confusion) -> dict[str, Any]:
-    """Return rows of cells; a cell has its count, its share of the row, and whether it is right."""
+    """Return rows of cells; a cell has its count, its share of the row, and whether it is right.
+
+    Of very many columns, the empty ones beside each other are one cell: a page of a million
+    squares opens on no phone.
+    """
     unknown_column = len(confusion.given_names) - 1
+    joined = len(confusion.given_names) > _MOST_SQUARES
     rows = []
     for number, name in enumerate(confusion.true_names):
         counts = [int(count) for count in confusion.counts[number]]
         total = sum(counts)
         right = number if number < confusion.n_known else unknown_column
-        cells = [
-            {"count": count, "share": count / total if total else 0.0, "right": column == right}
-            for column, count in enumerate(counts)
-        ]
+        cells: list[dict[str, Any]] = []
+        for column, count in enumerate(counts):
+            empty = not count and column != right
+            # Browsers read no span above a thousand.
+            if joined and empty and cells and cells[-1]["empty"] and cells[-1]["span"] < 1000:
+                cells[-1]["span"] += 1
+                continue
+            share = count / total if total else 0.0
+            cell = {"count": count, "share": share, "right": column == right, "column": column}
+            cells.append({**cell, "empty": empty, "span": 1})
         rows.append({"name": name, "total": total, "cells": cells})
     return {
         "columns": confusion.given_names,

@@ -188,8 +188,7 @@ def cut_of(table: PredictionTable, unknown: str) -> float | None:
 
     What a person corrected says nothing about it.
     """
-    own = np.ones(len(table), dtype=bool) if table.corrected is None else ~table.corrected
-    rejected = table.labels == unknown
+    own, rejected = own_labels(table), table.labels == unknown
     below, above = table.known_scores[rejected & own], table.known_scores[~rejected & own]
     if not len(below):
         return None
@@ -213,7 +212,15 @@ def _bin_edges(scores: Numbers, bins: int, cut: float | None) -> Numbers:
 
 
 def nearest_to_cut(table: PredictionTable, unknown: str) -> npt.NDArray[np.intp]:
-    """Return target rows, those nearest to the threshold first; without one, the least sure."""
-    cut = cut_of(table, unknown)
+    """Return target rows, those nearest to the threshold first; without one, the least sure.
+
+    What a person has told needs no check.
+    """
+    cut, own = cut_of(table, unknown), np.flatnonzero(own_labels(table))
     distance = table.confidence if cut is None else np.abs(table.known_scores - cut)
-    return np.argsort(distance, kind="stable")
+    return np.asarray(own[np.argsort(distance[own], kind="stable")])
+
+
+def own_labels(table: PredictionTable) -> npt.NDArray[np.bool_]:
+    """Return whose label is the method's own, and no person's word."""
+    return np.ones(len(table), dtype=bool) if table.corrected is None else ~table.corrected

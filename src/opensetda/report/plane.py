@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.errors import InputError
 from opensetda.files import new_file
 from opensetda.runs.folder import MAP, RunFolder
 from opensetda.runs.view import kept_place
@@ -36,9 +38,11 @@ def planes_of(
     steps, kept = view.steps, kept_place(run, view)
     numbers = _chosen(len(steps), kept)
     if path.exists():
-        planes = _read(path)
-        if sorted(planes) == numbers and len(planes[numbers[0]]) == len(steps[0]):
-            return planes
+        # One that is damaged costs a minute, and nobody's work.
+        with suppress(InputError, KeyError, ValueError):
+            planes = _read(path)
+            if sorted(planes) == numbers and len(planes[numbers[0]]) == len(steps[0]):
+                return planes
     chosen = [steps[number - 1] for number in numbers]
     found = lay_out(chosen, numbers.index(kept + 1), progress)
     planes = dict(zip(numbers, found, strict=True))

@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.report.names import figure_name
-from opensetda.report.style import BLACK, new_figure
+from opensetda.report.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    YELLOW,
+    new_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,13 +29,9 @@ if TYPE_CHECKING:
 _UNKNOWN = "#A8A8A8"
 # Up to ten classes get colours that most people tell apart; beyond that colours repeat
 # with another brightness, and only neighbours in the plane need to differ.
-_CLASSES = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
-    *("#56B4E9", "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442"),
-)
+_CLASSES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
 _NAMED = 12
 _LONGEST_NAME = 18
-_TARGET = "#E69F00"
 # As many samples are drawn at full size.
 _FEW = 1500
 
@@ -124,7 +129,7 @@ def _draw_domains(
     axes: Axes, panel: ScatterPanel, is_target: npt.NDArray[np.bool_], size: float
 ) -> None:
     for name, which, marker, face, edge in (
-        ("target", is_target, "^", _TARGET, "none"),
+        ("target", is_target, "^", YELLOW, "none"),
         ("source", ~is_target, "o", "none", BLACK),
     ):
         x, y = panel.places[which].T
@@ -157,9 +162,25 @@ def _dress(axes: Axes, panel: ScatterPanel) -> None:
     axes.set_xlabel(panel.remark, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.set_aspect("equal", adjustable="datalim")
+    _frame_square(axes, panel.places)
     for spine in axes.spines.values():
         spine.set_color("#CCCCCC")
+
+
+def _frame_square(axes: Axes, places: npt.NDArray[np.floating[Any]]) -> None:
+    """Show all places in a square, one scale for both directions.
+
+    Limits are set by hand: matplotlib's own adjustment of them widens them with every pass of
+    the layout.
+    """
+    if not len(places):
+        return
+    low, high = places.min(axis=0), places.max(axis=0)
+    half = 0.53 * float((high - low).max()) or 1.0
+    middle = (low + high) / 2
+    axes.set_xlim(middle[0] - half, middle[0] + half)
+    axes.set_ylim(middle[1] - half, middle[1] + half)
+    axes.set_aspect("equal", adjustable="box")
 
 
 def color_of(label: int) -> str:

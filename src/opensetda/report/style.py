@@ -7,7 +7,9 @@ import math
 import textwrap
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from opensetda.data.image_lists import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,8 +53,10 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", dpi=120)
     FigureCanvasAgg(figure)
     if title:
-        lines = textwrap.wrap(title, int(width * CHARACTERS_PER_INCH))
-        figure.suptitle("\n".join(lines), fontsize=12, fontweight="bold", x=0.01, ha="left")
+        # A file's name, above all: it may be no text, or have two dollars, no formula.
+        lines = textwrap.wrap(printable(title), int(width * CHARACTERS_PER_INCH))
+        look: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "parse_math": False}
+        figure.suptitle("\n".join(lines), x=0.01, ha="left", **look)
     return figure
 
 

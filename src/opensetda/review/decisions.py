@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ from opensetda.files import new_file
 
 _FORMAT = "opensetda-review"
 _VERSION = 1
+
+
+class NotSavedError(InputError):
+    """Decisions cannot be saved as they should, whatever they are."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +121,14 @@ class DecisionLog:
         if self._size == 0:
             head = {"format": _FORMAT, "version": _VERSION, "identity": self.identity}
             text = _line(head) + text
-        with self.path.open("r+b" if self.path.exists() else "xb") as stream:
+        # No buffer: what could not be written now must not be written when the file is closed.
+        with self._open() as stream:
             stream.seek(self._size)
             stream.truncate()
             try:
-                stream.write(text)
-                stream.flush()
+                left = memoryview(text)
+                while left:
+                    left = left[stream.write(left) :]
                 os.fsync(stream.fileno())
             except OSError:
                 # What is not said to be saved must not come back, either.
@@ -131,6 +138,16 @@ class DecisionLog:
         if self._size == 0:
             _sync_folder(self.path.parent)
         self._size += len(text)
+
+    def _open(self) -> FileIO:
+        is_there = self.path.exists()
+        if (self.path.stat().st_size if is_there else 0) < self._size:
+            # Written on, it would have a hole where the earlier decisions were.
+            raise NotSavedError(
+                f"not saved: {self.path} was removed or cut short by another program; put it "
+                "back, or start 'osda review' again"
+            )
+        return FileIO(self.path, "r+" if is_there else "x+")
 
     def _replay(self, entry: Any, held: list[Decision]) -> None:
         if entry["do"] == "undo":

@@ -72,7 +72,10 @@ class Queue:
 
     def __init__(self, table: PredictionTable, unknown_label: str, has_ids: bool = True) -> None:
         self.table, self.unknown_label, self.has_ids = table, unknown_label, has_ids
-        near = border_rows(table.known_scores, table.labels == unknown_label)
+        # What a person has told already is neither to be checked nor a sign of the threshold.
+        told = np.zeros(len(table), dtype=bool) if table.corrected is None else table.corrected
+        own = np.flatnonzero(~told)
+        near = own[border_rows(table.known_scores[own], table.labels[own] == unknown_label)]
         self.lists: dict[str, list[int]] = {BORDER: near.tolist()}
         self.note = ""
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from opensetda.errors import InputError
+from opensetda.review.decisions import NotSavedError
 from opensetda.review.page import assets, render
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 
@@ -30,6 +33,9 @@ _POLICY = (
 )
 _JSON = "application/json"
 _SECONDS_OF_SILENCE = 60
+# What is refused has been sent already, or is not worth waiting for.
+_SECONDS_TO_DISCARD = 1
+_NO_TOKEN = "open the address that 'osda review' printed last"
 
 
 class _RefusalError(Exception):
@@ -52,19 +58,49 @@ class ReviewServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
-    # Who connects to the port of a server that died must get the new one at once.
-    allow_reuse_address = True
 
     def __init__(self, session: ReviewSession, port: int = 0) -> None:
         self.session = session
         self.token = secrets.token_urlsafe(24)
+        self._once: set[str] = set()
+        self._once_lock = threading.Lock()
         self.page, self.assets = render(session.run.path.resolve().name), assets()
         super().__init__((ADDRESS, port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking the network what this machine is called: that can take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = ADDRESS, self.socket.getsockname()[1]
 
     @property
     def address(self) -> str:
         """What a person opens."""
-        return f"http://{ADDRESS}:{self.server_port}/?token={self.token}"
+        return self._address(self.token)
+
+    def address_for_once(self) -> str:
+        """Return an address that opens the page one time.
+
+        For a browser's command line, which every user of the machine may read.
+        """
+        token = secrets.token_urlsafe(24)
+        with self._once_lock:
+            self._once.add(token)
+        return self._address(token)
+
+    def _address(self, token: str) -> str:
+        return f"http://{ADDRESS}:{self.server_port}/?token={token}"
+
+    def is_token(self, given: str) -> bool:
+        """Whether this is the token."""
+        return secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
+
+    def is_first_use(self, given: str) -> bool:
+        """Whether this is a token of `address_for_once` that has not been used; now it has."""
+        with self._once_lock:
+            if given not in self._once:
+                return False
+            self._once.remove(given)
+            return True
 
     @property
     def cookie_name(self) -> str:
@@ -79,8 +115,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReviewServer
     protocol_version = "HTTP/1.1"
     timeout = _SECONDS_OF_SILENCE
+    _is_read = False
 
     def do_GET(self) -> None:
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            # Nobody reads it, and it would be taken for the next request.
+            self.close_connection = True
         self._answer(self._get)
 
     def do_POST(self) -> None:
@@ -97,6 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _answer(self, work: Callable[[str, Mapping[str, list[str]]], None]) -> None:
+        self._is_read = False
         try:
             self._check_host()
             try:
@@ -108,6 +149,9 @@ class _Handler(BaseHTTPRequestHandler):
             work(parts.path, query)
         except _RefusalError as refusal:
             self._refuse(refusal.status, str(refusal))
+        except NotSavedError as error:
+            # Not a wrong value: the page says it where it stays, and not in passing.
+            self._refuse(HTTPStatus.CONFLICT, str(error))
         except InputError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except OSError as error:
@@ -126,18 +170,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _check_token(self, path: str, query: Mapping[str, list[str]]) -> None:
         # In the address only once: from then on the browser has a cookie.
-        given = [*query.get("token", ())] if path == "/" else []
-        given += self.headers.get_all(TOKEN_HEADER, [])
-        try:
-            for cookie in SimpleCookie(self.headers.get("Cookie", "")).values():
-                given += [cookie.value] if cookie.key == self.server.cookie_name else []
-        except CookieError:
-            pass
-        right = self.server.token.encode()
-        if not any(secrets.compare_digest(one.encode("utf-8", "replace"), right) for one in given):
-            raise _RefusalError(
-                HTTPStatus.FORBIDDEN, "open the address that 'osda review' printed last"
-            )
+        in_address = [*query.get("token", ())] if path == "/" else []
+        given = [*in_address, *self.headers.get_all(TOKEN_HEADER, []), *self._cookies()]
+        if any(self.server.is_token(one) for one in given):
+            return
+        if not any(self.server.is_first_use(one) for one in in_address):
+            raise _RefusalError(HTTPStatus.FORBIDDEN, _NO_TOKEN)
+
+    def _cookies(self) -> Iterator[str]:
+        # Not http.cookies: one odd cookie of another program on this host, and it finds none.
+        for header in self.headers.get_all("Cookie", []):
+            for cookie in header.split(";"):
+                name, _, value = cookie.strip().partition("=")
+                if name == self.server.cookie_name:
+                    yield value
 
     def _get(self, path: str, query: Mapping[str, list[str]]) -> None:
         session = self.server.session
@@ -166,18 +212,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _post(self, path: str, query: Mapping[str, list[str]]) -> None:
         asked, session = self._body(), self.server.session
         if path == "/api/decide":
-            label = asked.get("label")
-            if label is not None and not isinstance(label, str):
-                raise InputError("'label' is no text")
-            self._send_json(session.decide(_row(asked.get("row")), _text(asked, "list"), label))
+            key, label = _text(asked, "list"), _label(asked)
+            self._send_json(session.decide(_row(asked.get("row")), key, label))
         elif path == "/api/decide-group":
-            label, toggled = asked.get("label"), asked.get("toggled", [])
-            if label is not None and not isinstance(label, str):
-                raise InputError("'label' is no text")
+            key, label, toggled = _text(asked, "list"), _label(asked), asked.get("toggled", [])
             if not isinstance(toggled, list):
                 raise InputError("'toggled' is no list")
-            rows = [_row(row) for row in toggled]
-            self._send_json(session.decide_group(_text(asked, "list"), label, rows))
+            self._send_json(session.decide_group(key, label, [_row(row) for row in toggled]))
         elif path == "/api/undo":
             self._send_json(session.undo())
         else:
@@ -189,23 +230,44 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusalError(HTTPStatus.FORBIDDEN, "this comes from another page")
         if self.headers.get_content_type() != _JSON:
             raise _RefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {_JSON}")
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
+        length = self._length()
+        if length is None:
             raise _RefusalError(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
-        if int(length) > LONGEST_BODY:
+        if length > LONGEST_BODY:
             raise _RefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the body is too long")
+        self._is_read = True
         try:
-            body = json.loads(self.rfile.read(int(length)))
+            body = json.loads(self.rfile.read(length))
         except (ValueError, RecursionError):
             raise InputError("the body is no JSON") from None
         if not isinstance(body, dict):
             raise InputError("the body is no JSON object")
         return body
 
+    def _length(self) -> int | None:
+        """Return how long the body is; None if that is not said, or in two ways."""
+        lengths = self.headers.get_all("Content-Length", [])
+        if len(lengths) != 1 or "Transfer-Encoding" in self.headers:
+            return None
+        length = lengths[0]
+        # Of a number that no machine could hold, int() would complain.
+        return int(length[:19]) if length.isascii() and length.isdigit() else None
+
     def _refuse(self, status: HTTPStatus, line: str) -> None:
         # A body that was not read would be taken for the next request.
         self.close_connection = True
         self._send_json({"error": line}, status)
+        self._discard()
+
+    def _discard(self) -> None:
+        """Read what nobody wanted: closed over it, the connection would lose the answer, too."""
+        length = self._length() if getattr(self, "headers", None) else None
+        if self._is_read or not length or length > LONGEST_BODY:
+            return
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.settimeout(_SECONDS_TO_DISCARD)
+            self.rfile.read(length)
 
     def _send_json(self, value: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -257,6 +319,10 @@ def _row(value: Any) -> int:
     if type(value) is not int:
         raise InputError("a row is no number")
     return value
+
+
+def _label(asked: Mapping[str, Any]) -> str | None:
+    return None if asked.get("label") is None else _text(asked, "label")
 
 
 def _text(asked: Mapping[str, Any], name: str) -> str:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from opensetda.errors import InputError
-from opensetda.review.decisions import DecisionLog, Decisions
+from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
 from opensetda.review.images import Picture, placeholder, showable
-from opensetda.review.names import check_name
 from opensetda.review.queue import BORDER, Queue
+from opensetda.runs.class_names import check_name
 from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import Pictures
@@ -27,6 +27,8 @@ LONGEST_PAGE = 60
 
 # Up to about 10 MB of each.
 _KEPT_PICTURES, _KEPT_THUMBNAILS = 48, 2000
+# The largest image takes 400 MB while it is made smaller, and a browser asks for six.
+_UNPACKED_AT_ONCE = 2
 # A mark a sample in the strip below the picture; of longer lists only the share is drawn.
 _LONGEST_STRIP = 400
 _MARKS = {None: ".", "kept": "k", "corrected": "c", "new class": "n"}
@@ -51,6 +53,7 @@ class ReviewSession:
     def __init__(self, path: Path, images: Path | None = None) -> None:
         self.run = RunFolder.open(path)
         self._lock = threading.RLock()
+        self._is_closed = False
         self._holds = _hold(path)
         try:
             table = self.run.predictions()
@@ -69,6 +72,7 @@ class ReviewSession:
         except BaseException:
             self.close()
             raise
+        self._unpacking = threading.Semaphore(_UNPACKED_AT_ONCE)
         self._shown_big = lru_cache(_KEPT_PICTURES)(self._big)
         self._shown_small = lru_cache(_KEPT_THUMBNAILS)(self._small)
         # It takes seconds; meanwhile a person may look at the samples near the threshold.
@@ -85,8 +89,9 @@ class ReviewSession:
         self._grouping.join()
 
     def close(self) -> None:
-        """Let others review the run, once nothing is being written."""
+        """Let others review the run, once nothing is being written; what comes later is refused."""
         with self._lock:
+            self._is_closed = True
             holds, self._holds = self._holds, None
             if holds is not None:
                 os.close(holds)
@@ -115,15 +120,15 @@ class ReviewSession:
 
     def page(self, key: str, start: int, count: int) -> dict[str, Any]:
         """Return samples of a list, from place `start` on."""
-        rows = self._rows(key)
-        count = min(max(count, 0), LONGEST_PAGE)
+        start, count = max(start, 0), min(max(count, 0), LONGEST_PAGE)
         with self._lock:
-            shown = [self._sample(row) for row in rows[max(start, 0) :][:count]]
+            rows = self._rows(key)
+            shown = [self._sample(row) for row in rows[start:][:count]]
             marks = ""
             if len(rows) <= _LONGEST_STRIP:
                 marks = "".join(_MARKS[self.decisions.kind(row)] for row in rows)
         likely = [] if key == BORDER else self._queue.likely(key)
-        return {"start": max(start, 0), "samples": shown, "marks": marks, "likely": likely}
+        return {"start": start, "samples": shown, "marks": marks, "likely": likely}
 
     def first_open(self, key: str) -> int:
         """Return the place of the first sample of a list that is not decided; 0 if all are."""
@@ -157,7 +162,7 @@ class ReviewSession:
     def undo(self) -> dict[str, Any]:
         """Take back the latest decision; say where it was made."""
         with self._lock:
-            self._check_run()
+            self._check_writable()
             decision = self.decisions.undo()
             if decision is None:
                 return {"undone": None, **self.summary()}
@@ -176,7 +181,8 @@ class ReviewSession:
 
     def _big(self, row: int) -> Picture:
         file = self._pictures.file(row)
-        shown = None if file is None else showable(file)
+        with self._unpacking:
+            shown = None if file is None else showable(file)
         if shown is not None and not shown.is_placeholder:
             return shown
         # The run may have kept a thumbnail of a file that is gone.
@@ -193,7 +199,7 @@ class ReviewSession:
 
     def _decide(self, rows: Sequence[int], key: str, label: str | None) -> dict[str, Any]:
         with self._lock:
-            self._check_run()
+            self._check_writable()
             if label is not None:
                 in_use = [*self.table.classes, *self.decisions.new_names]
                 label = check_name(label, in_use, self.unknown_label)
@@ -242,15 +248,18 @@ class ReviewSession:
         try:
             self.decisions.write_csv(self.corrections, self._ids, self.table.id_name)
         except OSError as error:
-            raise InputError(
+            raise NotSavedError(
                 f"saved to {REVIEW}, but not to {CORRECTIONS} ({error.strerror}): make room, "
                 "and start 'osda review' again"
             ) from error
 
-    def _check_run(self) -> None:
-        """Refuse to write into a run that has taken the place of this one."""
+    def _check_writable(self) -> None:
+        """Refuse to write once others may, and into a run that has taken the place of this one."""
+        if self._is_closed:
+            # Ctrl-C, but a browser's connection is still open: another review may have begun.
+            raise NotSavedError("not saved: this review has ended; start 'osda review' again")
         if run_identity(RunFolder.open(self.run.path)) != self._identity:
-            raise InputError(
+            raise NotSavedError(
                 f"{self.run.path}: replaced by another run meanwhile; start 'osda review' again"
             )
 

@@ -19,11 +19,15 @@ import numpy.typing as npt
 from opensetda.errors import InputError
 from opensetda.files import file_record
 from opensetda.rows import IntArray
+from opensetda.runs.class_names import check_name
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
 
 _ID_COLUMNS = ("id", IMAGE_ID)
 _LABEL = "label"
+_USUAL_UNKNOWN = "unknown"
+# New classes that are named in a line for people; of more, only how many there are.
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,6 @@ class Corrections:
             theirs = tuple(paths[n_source + row] for row in told.tolist())
             paths = (*paths[:n_source], *theirs, *paths[n_source:])
         record = {**file_record(self.path), "rows": len(self.rows)}
-        new = self.new_classes(data.labels)
-        named = f", {len(new)} of them new" if new else ""
-        n_classes = len(set(self.labels[self.names_class].tolist()))
         return replace(
             data,
             source=np.concatenate([data.source, data.target[told]]),
@@ -79,12 +80,18 @@ class Corrections:
             source_ids=None if ids is None else np.concatenate([ids, names[told]]),
             image_paths=paths,
             inputs={**data.inputs, "corrections": record},
-            notes=(
-                *data.notes,
-                f"corrections: {len(self.rows):,} targets, {len(told):,} of them of {n_classes} "
-                f"classes{named}, {len(self.rows) - len(told):,} unknown",
-            ),
+            notes=(*data.notes, self._note(self.new_classes(data.labels))),
         )
+
+    def _note(self, new: list[str]) -> str:
+        """Return a line for people: a slip in a name shows as a new class."""
+        n_told, n_rows = int(self.names_class.sum()), len(self.rows)
+        targets = "1 target" if n_rows == 1 else f"{n_rows:,} targets"
+        line = f"corrections: {targets}, {n_told:,} of a class, {n_rows - n_told:,} unknown"
+        if not new:
+            return line
+        more = ", ..." if len(new) > _MOST_NAMED else ""
+        return f"{line}; new: {', '.join(map(repr, new[:_MOST_NAMED]))}{more}"
 
     def applied_to(self, predictions: PredictionTable) -> PredictionTable:
         """Return predictions in which what was told counts, with certainty."""
@@ -112,16 +119,20 @@ def read_corrections(path: Path, data: FitData, unknown_label: str) -> Correctio
     """
     ids = row_numbers(len(data.target)) if data.ids is None else data.ids
     place = {name: row for row, name in enumerate(ids.tolist())}
+    classes = dict.fromkeys(np.unique(data.labels).tolist())
     told: dict[int, tuple[str, int]] = {}
-    for number, line in _lines(path):
-        name, label = line
+    for number, (name, label) in _lines(path):
         if name not in place:
             raise InputError(
                 f"{path}, row {number}: {name!r} is no sample of the target; give the target "
                 "that was reviewed"
             )
-        if not label:
+        if not label.strip():
             raise InputError(f"{path}, row {number}: no label; fill it in, or remove the row")
+        try:
+            label = _checked(label, classes, unknown_label)
+        except InputError as error:
+            raise InputError(f"{path}, row {number}: {error}") from None
         earlier = told.get(place[name])
         if earlier is not None and earlier[0] != label:
             raise InputError(
@@ -132,6 +143,21 @@ def read_corrections(path: Path, data: FitData, unknown_label: str) -> Correctio
     rows = np.array(sorted(told), dtype=np.intp)
     labels = np.array([told[row][0] for row in rows.tolist()], dtype=np.str_)
     return Corrections(path, rows, labels, unknown_label)
+
+
+def _checked(label: str, classes: dict[str, None], unknown_label: str) -> str:
+    """Return a label as it is meant; a new class joins the others."""
+    label = check_name(label, classes, unknown_label)
+    if label in classes or label == unknown_label:
+        return label
+    if label.casefold() == _USUAL_UNKNOWN:
+        # The run that was reviewed called them so: it is not meant as a class.
+        raise InputError(
+            f"{label!r} is no class of the source, and unknowns are called {unknown_label!r} here; "
+            "give the --unknown-label of the run that was reviewed"
+        )
+    classes[label] = None
+    return label
 
 
 def check_corrections(path: Path) -> None:
@@ -169,4 +195,4 @@ def _cells(
         raise InputError(
             f"{path}, row {reader.line_num}: not as many cells as the header; repair it"
         )
-    return str(name), str(label).strip()
+    return str(name), str(label)

@@ -184,10 +184,14 @@ class RunFolder:
         return estimates
 
     def predictions(self) -> PredictionTable:
-        """Return the labels of the targets."""
+        """Return the labels of the targets, with scores and probabilities."""
         from opensetda.runs.predictions import PredictionTable
 
         return PredictionTable.read_parquet(self.path / PREDICTIONS)
+
+    def labels(self) -> npt.NDArray[Any]:
+        """Return the labels of the targets alone."""
+        return _read_labels(self.path / PREDICTIONS)
 
     def steps(self) -> StepLabels:
         """Return the labels of the targets after each step that has been kept, by its number."""
@@ -208,11 +212,7 @@ class RunFolder:
 
     def truth(self) -> npt.NDArray[Any] | None:
         """Return the true labels of the targets, if `osda evaluate` was told them."""
-        from opensetda.runs.predictions import read_parquet
-
-        if not (self.path / TRUTH).exists():
-            return None
-        return np.array(read_parquet(self.path / TRUTH)["label"].to_pylist(), dtype=np.str_)
+        return _read_labels(self.path / TRUTH) if (self.path / TRUTH).exists() else None
 
     def model(self) -> OpenSetClassifier:
         """Return the fitted classifier, for later samples."""
@@ -254,6 +254,15 @@ class RunFolder:
             png_path.write_bytes(curves)
             column = pa.array(truth.tolist(), pa.string()).dictionary_encode()
             pyarrow.parquet.write_table(pa.table({"label": column}), truth_path)
+
+
+def _read_labels(path: Path) -> npt.NDArray[Any]:
+    from opensetda.runs.predictions import read_parquet
+
+    table = read_parquet(path, ["label"])
+    if table.column_names != ["label"]:
+        raise InputError(f"{path}: damaged (no column 'label'); fit again")
+    return np.array(table["label"].to_pylist(), dtype=np.str_)
 
 
 def _read_weights(path: Path, load: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from opensetda.rows import IntArray
+from opensetda.rows import FloatArray, IntArray, unit_rows
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.view import kept_place
 
@@ -23,8 +22,6 @@ MOST_SAMPLES = 3000
 FEWEST = 10
 # The fewest groups whose silhouette is so near to the best: a few more split true classes.
 NEARLY_BEST = 0.95
-
-Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class UnknownGroups:
 
 def unknown_groups(run: RunFolder) -> UnknownGroups:
     """Group the targets of a run that were labelled unknown."""
-    view, labels = run.view(), run.predictions().labels
+    view, labels = run.view(), run.labels()
     n_unknown = int((labels == run.unknown_label).sum())
     embedded = view.steps[kept_place(run, view)][len(view.source) :].astype(np.float64)
     chosen = np.flatnonzero(labels[view.target] == run.unknown_label)
@@ -57,7 +54,7 @@ def unknown_groups(run: RunFolder) -> UnknownGroups:
     return UnknownGroups(groups, _note(len(groups), len(rows), n_unknown))
 
 
-def group_rows(rows: Matrix) -> list[IntArray]:
+def group_rows(rows: FloatArray) -> list[IntArray]:
     """Group rows by Ward's linkage of their directions, into as many groups as fit best.
 
     The number of groups is the smallest whose mean silhouette (by the cosine) is nearly the
@@ -65,8 +62,7 @@ def group_rows(rows: Matrix) -> list[IntArray]:
     """
     if len(rows) == 0:
         return []
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit = rows / np.maximum(lengths, np.finfo(np.float64).tiny)
+    unit = unit_rows(rows)
     labels = _cut(unit) if len(rows) >= FEWEST else np.zeros(len(rows), dtype=np.intp)
     groups = []
     for label in np.unique(labels):
@@ -76,7 +72,7 @@ def group_rows(rows: Matrix) -> list[IntArray]:
     return sorted(groups, key=lambda members: (-len(members), int(members.min())))
 
 
-def _cut(unit: Matrix) -> IntArray:
+def _cut(unit: FloatArray) -> IntArray:
     """Cut Ward's tree: (n, d) -> group of each row."""
     from scipy.cluster.hierarchy import fcluster, linkage
     from sklearn.metrics import silhouette_score

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,6 +42,11 @@ class Pictures:
         The run.
     root : Path, optional
         Where the images of a feature table are: its ids are paths from here.
+
+    Attributes
+    ----------
+    lost : list of str
+        Files that `keep` found gone, or broken since the run was made.
     """
 
     def __init__(self, run: RunFolder, root: Path | None = None) -> None:
@@ -50,7 +56,20 @@ class Pictures:
             if not root.is_dir():
                 raise InputError(f"--images {root}: no such folder; give the folder of the images")
             self._files |= _files_below(run, root)
-        self._thumbnails = _read_thumbnails(run.path / THUMBNAILS)
+        self._thumbnails = self._kept()
+        self.lost: list[str] = []
+
+    def _kept(self) -> dict[Shown, bytes]:
+        path = self.run.path / THUMBNAILS
+        try:
+            return _read_thumbnails(path)
+        except InputError as error:
+            if self._files:
+                # They are made anew.
+                return {}
+            raise InputError(
+                f"{path}: damaged; remove it, and the report has no pictures"
+            ) from error
 
     @property
     def any(self) -> bool:
@@ -83,7 +102,9 @@ class Pictures:
         with ThreadPoolExecutor(_WORKERS) as pool:
             made = pool.map(_thumbnail_of, [self._files[shown] for shown in missing])
             for done, (shown, image) in enumerate(zip(missing, made, strict=True), start=1):
-                if image is not None:
+                if image is None:
+                    self.lost.append(self._files[shown])
+                else:
                     self._thumbnails[shown] = image
                 if progress is not None:
                     progress(done, len(missing))
@@ -101,7 +122,8 @@ def write_images(path: Path, source: Mapping[int, str], target: Sequence[str]) -
         {
             "domain": pa.array(domains, pa.string()).dictionary_encode(),
             "row": pa.array([*source, *range(len(target))], pa.int64()),
-            "path": pa.array([*source.values(), *target], pa.string()),
+            # Bytes: a file's name need not be text.
+            "path": pa.array(map(os.fsencode, [*source.values(), *target]), pa.binary()),
         }
     )
     pyarrow.parquet.write_table(table, path)
@@ -176,8 +198,13 @@ def _image_files(run: RunFolder) -> dict[Shown, str]:
     if not (run.path / IMAGES).exists():
         return {}
     table = read_parquet(run.path / IMAGES)
-    columns = [table[name].to_pylist() for name in ("domain", "row", "path")]
-    return {Shown(domain, row): path for domain, row, path in zip(*columns, strict=True)}
+    try:
+        columns = [table[name].to_pylist() for name in ("domain", "row", "path")]
+    except KeyError as error:
+        raise InputError(f"{run.path / IMAGES}: damaged ({error}); fit again") from error
+    return {
+        Shown(domain, row): os.fsdecode(path) for domain, row, path in zip(*columns, strict=True)
+    }
 
 
 def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
@@ -211,5 +238,8 @@ def _read_thumbnails(path: Path) -> dict[Shown, bytes]:
     if not path.exists():
         return {}
     table: Any = read_parquet(path)
-    columns = [table[name].to_pylist() for name in ("domain", "row", "webp")]
+    try:
+        columns = [table[name].to_pylist() for name in ("domain", "row", "webp")]
+    except KeyError as error:
+        raise InputError(f"{path}: damaged ({error})") from error
     return {Shown(domain, row): image for domain, row, image in zip(*columns, strict=True)}

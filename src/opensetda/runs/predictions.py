@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -293,14 +293,17 @@ def row_numbers(n_rows: int) -> npt.NDArray[Any]:
     return np.arange(1, n_rows + 1).astype(np.str_)
 
 
-def read_parquet(path: Path) -> Any:
-    """Read a Parquet file of a run folder, or raise an `InputError` that names it."""
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """Read a Parquet file of a run folder, or raise an `InputError` that names it.
+
+    With `columns`, those only: a file of many classes is mostly probabilities.
+    """
     import pyarrow as pa
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            return file.read()
+            return file.read(None if columns is None else list(columns))
     except FileNotFoundError:
         raise InputError(f"{path}: missing; the run is not complete, fit again") from None
     except (OSError, pa.ArrowException) as error:

@@ -16,6 +16,7 @@ from opensetda.errors import InputError
 from opensetda.files import (
     aside_of,
     check_writable,
+    in_shell,
     is_partial,
     make_parents,
     near,
@@ -106,10 +107,11 @@ class UnfinishedRun:
         before = read_json(place)
         for name in now:
             if before.get(name) != now[name]:
+                has = "have" if name.endswith("s") else "has"
                 what = (
-                    f"{near(now[name]['path'])}: the {name} has"
+                    f"{near(now[name]['path'])}: the {name} {has}"
                     if "path" in now[name]
-                    else (f"{self.path}: the {name} of 'osda fit' have")
+                    else f"{self.path}: the {name} of 'osda fit' {has}"
                 )
                 raise InputError(
                     f"{what} changed since the run began, so it cannot go on; "
@@ -188,7 +190,7 @@ def check_unfinished(out: Path, overwrite: bool) -> None:
     if not overwrite:
         raise InputError(
             f"{path}: a run that was interrupted, or is at work; go on with "
-            f"'osda resume {out}', or add --overwrite to start anew"
+            f"'osda resume {in_shell(out)}', or add --overwrite to start anew"
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.rows import FloatArray, IntArray
+from opensetda.rows import FloatArray, IntArray, unit_rows
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -149,6 +149,5 @@ def _features(
 
 def _unit_centred(rows: FloatArray) -> FloatArray:
     """Return rows of unit length less their mean: where the domain lies says nothing."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
+    unit = unit_rows(rows)
     return np.asarray(unit - unit.mean(axis=0))

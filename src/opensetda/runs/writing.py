@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from opensetda.data.image_lists import printable
 from opensetda.errors import InputError
-from opensetda.files import check_writable, plain, write_json
+from opensetda.files import check_writable, is_partial, plain, write_json
 from opensetda.memory import peak_megabytes
 from opensetda.runs.folder import (
     BACKBONE,
@@ -155,7 +155,10 @@ def check_destination(path: Path, overwrite: bool) -> None:
                     f"{path}: holds {name!r}, decisions of a review, which are not overwritten; "
                     "move them away or choose another --out"
                 )
-        strangers = sorted({entry.name for entry in path.iterdir()} - set(FILES))
+        strangers = sorted(
+            # What a report or a review left behind that was killed is nobody's work.
+            {entry.name for entry in path.iterdir() if not is_partial(entry.name)} - set(FILES)
+        )
         if strangers:
             raise InputError(
                 f"{path}: holds {strangers[0]!r}, which is no file of a run, so it is not "
@@ -303,7 +306,7 @@ def environment(record: RunRecord) -> dict[str, Any]:
         "seed": record.seed,
         "data_seconds": round(record.data_seconds, 3),
         "fit_seconds": round(record.seconds, 3),
-        "peak_megabytes": round(peak_megabytes(), 1),
+        "peak_megabytes": plain(round(peak_megabytes(), 1)),
     }
 
 

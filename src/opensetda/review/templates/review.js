@@ -280,7 +280,8 @@ function ask(naming) {
     title: naming ? `Name a new class for ${whom}` : `Which class for ${whom}?`,
     options,
     naming,
-    take: (label) => decide(label),
+    // In turn, too: what the server said before must not be shown after what it says to this.
+    take: (label) => new Promise((done, fail) => inTurn(() => decide(label).then(done, fail))),
   });
 }
 
