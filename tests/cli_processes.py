@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from opensetda import share_estimators
+
 _SERVED = multiprocessing.get_context("forkserver")
 _SERVED.set_forkserver_preload(
     ["opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.report.curves", __name__]
@@ -34,7 +36,10 @@ class Osda:
         self.output, self.waiting = beside.with_suffix(".output"), beside.with_suffix(".waiting")
         self.process = _SERVED.Process(
             target=_run,
-            args=(str(folder), arguments, self.output, self.waiting, moment, before),
+            args=(
+                *(str(folder), arguments, self.output, self.waiting, moment, before),
+                share_estimators._RESAMPLES,
+            ),
             daemon=True,
         )
         self.process.start()
@@ -57,9 +62,11 @@ class Osda:
         return self.output.read_text() if self.output.exists() else ""
 
 
-def _run(folder, arguments, output, waiting, moment, before):
+def _run(folder, arguments, output, waiting, moment, before, resamples):
     from opensetda.cli.main import run
 
+    # As in the tests: the bits of both are compared.
+    share_estimators._RESAMPLES = resamples
     # A shell that runs the tests in the background has them ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)

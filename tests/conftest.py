@@ -17,9 +17,14 @@ import numpy as np
 import pytest
 
 from estimator_helpers import METHODS, FittedClassifiers, make_classifier
+from opensetda import share_estimators
 
 hypothesis.settings.register_profile("opensetda", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("opensetda")
+
+# Intervals take more than half of the time of a small fit, and hardly any test looks at one.
+ALL_RESAMPLES = share_estimators._RESAMPLES
+share_estimators._RESAMPLES = 6
 
 KNOWN = ("ant", "bee", "cat", "dog")
 UNKNOWN = ("elk", "fox")
@@ -128,10 +133,10 @@ def fit_task(classifier: Any, task: Any, every_other: bool = False) -> Any:
 
 
 @pytest.fixture(scope="module")
-def few_resamples() -> Any:
-    """Intervals from a handful of resamples, for tests that look at shares and not at intervals."""
+def all_resamples() -> Any:
+    """As many resamples as users get, for tests that look at intervals."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opensetda.share_estimators._RESAMPLES", 6)
+        patch.setattr(share_estimators, "_RESAMPLES", ALL_RESAMPLES)
         yield
 
 

@@ -18,8 +18,6 @@ from opensetda.analyses.bound_terms import (
 )
 from opensetda.analyses.observed import ObservedTraining
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 UNLABELLED = -1
 
 
@@ -154,7 +152,7 @@ def test_a_shift_of_conditionals_is_in_the_shared_error():
 
 
 @pytest.fixture(scope="module")
-def training(few_resamples):
+def training():
     return ObservedTraining(SmallTasks().load("0"), 0.4, changes={**dict(QUICK), "steps": 4})
 
 

@@ -18,8 +18,6 @@ from opensetda.analyses.edges import analyse
 from opensetda.analyses.observed import ObservedTraining
 from opensetda.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 NODES = GraphNodes(
     np.arange(5), np.array([False, True, False, True, True]), np.array([0, 0, 1, 2, 2])
 )
@@ -52,7 +50,7 @@ def test_ties_count_half():
 
 
 @pytest.fixture(scope="module")
-def training(few_resamples):
+def training():
     return ObservedTraining(SmallTasks().load("0"), 0.4, changes=dict(QUICK))
 
 

@@ -13,8 +13,6 @@ from opensetda.analyses.embedding_quality import embedding_quality
 from opensetda.errors import InputError
 from opensetda.rows import unit_rows
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 def clusters(noise, shift=0.0, seed=0):
     """Two known classes and an unknown one, at right angles."""

@@ -18,8 +18,6 @@ from opensetda.pgl.settings import PGLSettings
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.methods import build_method
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 def a_row(seed, hos, task="0", status="ok", method="pgl"):
     error = None if status == "ok" else "boom"

@@ -13,8 +13,6 @@ from opensetda import PGLClassifier
 from opensetda.analyses.observed import ObservedTraining, true_classes
 from opensetda.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 CHANGES = {**dict(QUICK), "steps": 4}
 PAPER = {
     "steps": 2,
@@ -32,7 +30,7 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def training(small, few_resamples):
+def training(small):
     return ObservedTraining(small, "auto", changes=CHANGES, seed=3)
 
 

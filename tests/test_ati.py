@@ -9,8 +9,6 @@ from scipy.optimize import LinearConstraint, milp
 from opensetda import InputError, SourceOnly
 from opensetda.baselines.ati import ATI, OUTLIER, assign, fit_map, outlier_cost
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 # The assignment ---------------------------------------------------------------------------
 
 

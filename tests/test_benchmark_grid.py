@@ -28,8 +28,6 @@ from opensetda.errors import InputError
 from opensetda.memory import peak_megabytes, reset_peak
 from opensetda.runs.methods import METHODS
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 MEANS = Variant("means", "class-means")
 SOURCE = Variant("source", "source-only")
 TIMES = ("seconds", "cpu_seconds", "memory_mb")

@@ -11,8 +11,6 @@ from opensetda.pgl.checkpoints import LATEST, Record
 from opensetda.runs.checkpoints import FolderCheckpoints
 from test_inputs import TinyImages, run
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 class CrashError(Exception):
     """Stands for the end of the process."""

@@ -15,8 +15,6 @@ from opensetda.cli.analyse import show_table
 from opensetda.cli.main import main
 from opensetda.data.datasets import benchmark
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 QUICK = (
     *("--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2", "--set", "ranking.draws=1"),
     *("--jobs", "1"),

@@ -19,8 +19,6 @@ from opensetda.benchmark.files import read_parquet
 from opensetda.cli.main import main
 from opensetda.runs.methods import METHODS
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 QUICK = ["--task", "usps-mnist", "--jobs", "1", "--method", "source-only"]
 FILES = ["results.parquet", "table.csv", "table.md", "table.tex"]
 

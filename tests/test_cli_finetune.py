@@ -13,8 +13,6 @@ from cli_helpers import image_fit, names_in
 from cli_processes import Osda
 from opensetda.cli.main import main
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 TINY = (
     *("--finetune", "--checkpoint-every", "0", "--set", "steps=2"),
     *("--set", "optimiser.iterations_per_epoch=2", "--set", "optimiser.first_step_epochs=1"),

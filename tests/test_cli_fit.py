@@ -13,8 +13,6 @@ import pytest
 from cli_helpers import FIT, FIT_CSV, FIT_PGL, OPENNESS, blobs, names_in, run_fit, write_csv
 from opensetda.cli.main import main
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 def test_fit_evaluate_predict_on_tables_with_ids(workplace, capsys):
     arguments = [*FIT_CSV, *OPENNESS, "--id-column", "file_name", "--set", "steps=4", "--seed", "7"]

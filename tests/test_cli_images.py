@@ -21,8 +21,6 @@ from cli_helpers import (
 )
 from opensetda.cli.main import main
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 MEANS = ("--method", "class-means")
 
 

@@ -23,7 +23,7 @@ from opensetda.report import figures
 from opensetda.report.figures import FIGURES
 from opensetda.runs.folder import IMAGES, MAP, REPORT, THUMBNAILS, VIEW
 
-pytestmark = pytest.mark.usefixtures("quick_maps", "few_resamples")
+pytestmark = pytest.mark.usefixtures("quick_maps")
 
 PNG_OR_PDF = [f"{name}.{form}" for name in FIGURES for form in ("pdf", "png")]
 

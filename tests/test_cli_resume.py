@@ -13,8 +13,6 @@ from cli_helpers import FIT, OPENNESS, QUICK_IMAGES, blobs, image_fit, names_in
 from cli_processes import READING, Osda
 from opensetda.cli.main import main
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 FIT_PGL = (
     *(*FIT[:-2], *OPENNESS),
     *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--checkpoint-every", "0"),

@@ -9,8 +9,6 @@ from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
 from opensetda.data.protocols import with_openness
 from opensetda.data.shifts import DIGIT_SHIFTS, FEATURE_SHIFTS, digit_task, feature_task
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 AT_MOST = 0.05
 
 

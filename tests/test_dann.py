@@ -13,8 +13,6 @@ from opensetda.baselines.dann import DANN, DANNNetwork
 from opensetda.pgl.adversary import reversal_strength
 from opensetda.rejection import REJECTORS
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}
 
 

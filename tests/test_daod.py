@@ -20,11 +20,10 @@ from opensetda.baselines.daod import (
 )
 
 # Intervals of the share are not looked at here, and cost more than the method.
-pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 @pytest.fixture(scope="module")
-def fitted(task, few_resamples):
+def fitted(task):
     return DAOD().fit(task.X, task.y, task.domain)
 
 

@@ -9,8 +9,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from estimator_helpers import METHODS, for_scikit_learns_checks, numbers
 from opensetda import InputError
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 @parametrize_with_checks(for_scikit_learns_checks())
 def test_scikit_learns_checks(estimator, check):

@@ -11,8 +11,6 @@ from sklearn.exceptions import NotFittedError
 from estimator_helpers import SMALL_PAPER, alone_and_in_company, numbers, same_answers
 from opensetda import InputError, PGLClassifier
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 # No label of a target, no order of rows, no company ---------------------------------------
 
 

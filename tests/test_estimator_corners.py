@@ -8,8 +8,6 @@ import pytest
 from estimator_helpers import refused
 from opensetda import InputError
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 # Corners ----------------------------------------------------------------------------------
 
 

@@ -13,8 +13,6 @@ from sklearn.preprocessing import StandardScaler
 from estimator_helpers import numbers, same_answers
 from opensetda import PGLClassifier
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 def test_in_a_pipeline(make, method, task):
     pipeline = make_pipeline(StandardScaler(), make(method))

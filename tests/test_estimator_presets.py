@@ -10,8 +10,6 @@ from opensetda import PGLClassifier
 from opensetda.pgl.episodes import EpisodeSampler
 from opensetda.pgl.settings import ABLATIONS, PRESETS, PGLSettings
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 def test_the_default_itself_is_good(task):
     classifier = PGLClassifier(openness=task.openness, random_state=0)

@@ -15,8 +15,6 @@ from opensetda.pgl.trainer import Trainer, make_accelerator
 from opensetda.pgl.training import train
 from opensetda.rows import Rows
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 C, SIDE, WIDTH = 3, 4, 12
 N_SOURCE, N_TARGET = 30, 40
 

@@ -15,8 +15,6 @@ from opensetda.cli import console
 from opensetda.cli.main import app, main
 from opensetda.runs.methods import METHODS
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 @pytest.fixture
 def told(capsys):

@@ -15,8 +15,6 @@ from estimator_helpers import make_classifier
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
 from opensetda.data.shifts import feature_task
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 N_LATER = 30
 
 

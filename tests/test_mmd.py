@@ -10,8 +10,6 @@ from network_helpers import closed_set_accuracy, shifted_task
 from opensetda.baselines.mmd import BANDWIDTHS, MMD, mean_discrepancy
 from opensetda.rejection import REJECTORS
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}
 
 

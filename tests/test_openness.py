@@ -23,6 +23,8 @@ from opensetda.share_estimators import (
     held_out_classes,
 )
 
+pytestmark = pytest.mark.usefixtures("all_resamples")
+
 RNG = np.random.default_rng
 
 

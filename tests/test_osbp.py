@@ -18,8 +18,6 @@ from opensetda.baselines.osbp import OSBP, OSBPNetwork, boundary_loss
 from opensetda.pgl.adversary import reversal_strength
 
 # Intervals of the share are not looked at here, and cost more than the method.
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 # The features only come to move targets late: with the usual rate, not in so few iterations.
 SMALL = {"iterations": 150, "rate": 5e-3, "batch_size": 32, "random_state": 0}
 
@@ -30,7 +28,7 @@ def shifted():
 
 
 @pytest.fixture(scope="module")
-def fitted(shifted, few_resamples):
+def fitted(shifted):
     return OSBP(**SMALL).fit(shifted.X, shifted.y, shifted.domain)
 
 

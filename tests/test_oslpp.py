@@ -19,11 +19,10 @@ from opensetda.baselines.oslpp import (
 from opensetda.rows import Rows
 
 # Intervals of the share are not looked at here, and cost more than the method.
-pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 @pytest.fixture(scope="module")
-def fitted(task, few_resamples):
+def fitted(task):
     return OSLPP(openness=task.openness).fit(task.X, task.y, task.domain)
 
 

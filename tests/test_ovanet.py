@@ -17,8 +17,6 @@ from opensetda import InputError
 from opensetda.baselines.ovanet import OVANet, OVANetNetwork, one_vs_all_loss, open_set_entropy
 
 # Intervals of the share are not looked at here, and cost more than the method.
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 SMALL = {"iterations": 120, "batch_size": 32, "random_state": 0}
 
 
@@ -28,7 +26,7 @@ def shifted():
 
 
 @pytest.fixture(scope="module")
-def fitted(shifted, few_resamples):
+def fitted(shifted):
     return OVANet(**SMALL).fit(shifted.X, shifted.y, shifted.domain)
 
 

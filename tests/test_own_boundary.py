@@ -7,8 +7,6 @@ import pytest
 
 from opensetda.base import OpenSetClassifier, Scores
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 class FirstFeature(OpenSetClassifier):
     """Known is who has a large first feature; the second one names the class."""

@@ -258,7 +258,7 @@ class TestOurs:
         assert set(ours.known) == set(benchmark("office-31").known)
         assert set(ours.unknown) == set(benchmark("office-31").unknown)
 
-    def test_measuring_fills_the_table(self, tmp_path, capsys, few_resamples):
+    def test_measuring_fills_the_table(self, tmp_path, capsys):
         names = np.array(sorted(benchmark("office-31").classes))
         rng = np.random.default_rng(0)
         centres = 5 * rng.normal(size=(31, 8))

@@ -18,8 +18,6 @@ from opensetda.rejection import REJECTORS, make_rejector
 from opensetda.rejection.distances import first_of_every_class, products, squared_distances
 from opensetda.rejection.hiding import Round, best_threshold, hidings
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 COMBINATIONS = [(method, name) for method in (SourceOnly, ATI) for name in REJECTORS]
 
 
@@ -31,7 +29,7 @@ def combination(request):
 
 
 @pytest.fixture(scope="module")
-def fitted_combinations(task, few_resamples):
+def fitted_combinations(task):
     """Every combination, fitted without being told a share."""
     return {
         (method, name): method(rejector=name).fit(task.X, task.y, task.domain)

@@ -7,12 +7,11 @@ import pytest
 from opensetda import InputError
 from opensetda.runs import methods
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 def test_methods_are_built_by_name():
     built = methods.build_method("class-means", openness=0.2, changes={"steps": "3"})
-    assert built.get_params() == {"openness": 0.2, "steps": 3, "unknown_label": "unknown"}
+    given = {"openness": 0.2, "steps": 3, "unknown_label": "unknown", "progress": None}
+    assert built.get_params() == given
     assert methods.full_settings("class-means", "default", {}) == {"steps": 10}
     expected = {"C": 2.0, "rejector": "quantile"}
     assert methods.full_settings("source-only", "default", {"C": "2"}) == expected

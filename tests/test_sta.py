@@ -25,8 +25,6 @@ from opensetda.baselines.sta import (
 from opensetda.pgl.adversary import reversal_strength
 
 # Intervals of the share are not looked at here, and cost more than the method.
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 SMALL = {"iterations": 100, "batch_size": 32, "random_state": 0}
 
 
@@ -36,7 +34,7 @@ def shifted():
 
 
 @pytest.fixture(scope="module")
-def fitted(shifted, few_resamples):
+def fitted(shifted):
     return STA(**SMALL).fit(shifted.X, shifted.y, shifted.domain)
 
 

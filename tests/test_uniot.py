@@ -12,8 +12,6 @@ from opensetda import UniOT
 from opensetda.baselines._transport import balanced_transport, plan_rows, unbalanced_transport
 from opensetda.baselines.uniot import ENTROPY, MARGINALS, UniOTNetwork, plan_statistics
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 SMALL = {"iterations": 40, "batch_size": 32, "random_state": 0}
 
 

@@ -1,0 +1,69 @@
+"""`osda review`: how it begins, the browser it opens, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+import pytest
+
+from opensetda.cli.main import main
+from review_helpers import OsdaReview, make_run
+
+
+def test_the_command_says_what_it_saved_and_ends_with_ctrl_c(tmp_path):
+    make_run(tmp_path / "run", images=False)
+    with OsdaReview(tmp_path / "run") as osda:
+        # A second one on the same run gets one line.
+        with pytest.raises(AssertionError, match="another 'osda review' is at work on it"):
+            OsdaReview(tmp_path / "run")
+        port = int(osda.address.split(":")[2].split("/")[0])
+        make_run(tmp_path / "other", images=False)
+        with pytest.raises(AssertionError, match=f"--port {port}: address already in use"):
+            OsdaReview(tmp_path / "other", "--port", str(port))
+        code, out, errors = osda.end(signal.SIGINT)
+    assert (code, out) == (0, "0 decisions saved\n")
+    assert "Ctrl-C ends it" in errors
+    assert "Traceback" not in errors
+
+
+def test_the_browser_is_opened_with_the_address(tmp_path, monkeypatch, capsys):
+    make_run(tmp_path / "run", images=False)
+    opened = []
+
+    def fail_to_open(address):
+        opened.append(address)
+        return False
+
+    def serve(server):
+        # The browser is started from a thread: it may take as long as it likes.
+        for thread in threading.enumerate():
+            if thread.name.startswith("browser"):
+                thread.join(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webbrowser.open", fail_to_open)
+    monkeypatch.setattr("opensetda.review.server.ReviewServer.serve_forever", serve)
+    for name in ("WAYLAND_DISPLAY", "BROWSER", "DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    # Without a screen there is none to be opened.
+    if sys.platform == "linux":
+        assert main(["review", str(tmp_path / "run")]) == 0
+        assert "open the address yourself" in capsys.readouterr().err
+        assert opened == []
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main(["review", str(tmp_path / "run")]) == 0
+    out, errors = capsys.readouterr()
+    address, last = out.splitlines()
+    assert last == "0 decisions saved"
+    # Other users see the command line of a browser: what is in it opens the page once.
+    assert opened[0].split("=")[0] == address.split("=")[0]
+    assert opened[0] != address
+    assert "open the address yourself" in errors
+    assert main(["review", str(tmp_path / "run"), "--no-browser", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert len(opened) == 1
+    assert main(["review", str(tmp_path)]) == 2
+    assert main(["review", str(tmp_path / "run"), "--images", str(tmp_path / "no")]) == 2
+    assert threading.active_count() < 20
