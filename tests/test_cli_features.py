@@ -83,7 +83,16 @@ def test_where_features_are_kept(folder, network, tmp_path, options, monkeypatch
 def test_fit_reads_the_npz(folder, network, tmp_path):
     out = tmp_path / "photos.npz"
     assert main(["features", str(folder), "--out", str(out), *network]) == 0
-    fit = ["fit", str(out), str(out), "--out", str(tmp_path / "run"), "--id-column", "paths"]
+    fit = [
+        "fit",
+        "--no-report",
+        str(out),
+        str(out),
+        "--out",
+        str(tmp_path / "run"),
+        "--id-column",
+        "paths",
+    ]
     assert main([*fit, "--method", "class-means"]) == 0
     with (tmp_path / "run" / "predictions.csv").open(encoding="utf-8") as stream:
         rows = list(csv.reader(stream))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +27,8 @@ from opensetda.stopping import KeptStep
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])
 KNOWN = NAMES[:4]
-FIT = ["fit", "source.npz", "target.npz", "--out", "run", "--method", "class-means"]
+FIT = ["fit", "source.npz", "target.npz", "--out", "run", "--no-report"]
+FIT += ["--method", "class-means"]
 QUICK = ["--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"]
 
 
@@ -126,7 +128,10 @@ def test_warnings_are_lines_on_stderr_and_in_the_folder(workplace, capsys):
 
 @pytest.mark.parametrize("method", ["class-means", "source-only"])
 def test_no_evidence_of_unknowns_is_said_plainly(workplace, capsys, method):
-    assert main(["fit", "source.npz", "closed.npz", "--out", "run", "--method", method]) == 0
+    assert (
+        main(["fit", "source.npz", "closed.npz", "--out", "run", "--no-report", "--method", method])
+        == 0
+    )
     out, err = capsys.readouterr()
     assert re.search(
         r"^share of unknowns: 0\.00 \(0\.00 to 0\.\d\d\), no evidence of unknowns, "
@@ -192,9 +197,23 @@ def test_the_true_share_stands_beside_the_one_used(workplace, capsys):
 # the folder ---------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def fitted_once(tmp_path_factory):
+    """A run that nobody may change."""
+    folder = tmp_path_factory.mktemp("fitted-once")
+    X, y = blobs(0)
+    known = np.isin(y, KNOWN)
+    np.savez(folder / "source.npz", X=X[known], y=y[known])
+    np.savez(folder / "target.npz", X=blobs(1)[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(FIT) == 0
+    return folder / "run"
+
+
 @pytest.fixture
-def run(workplace):
-    assert main(FIT) == 0
+def run(workplace, fitted_once):
+    shutil.copytree(fitted_once, "run")
     return RunFolder.open("run")
 
 

@@ -14,14 +14,12 @@ from opensetda import InputError, PGLClassifier
 # No label of a target, no order of rows, no company ---------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["truth", "shuffled", "garbage", "nan"])
-def test_labels_of_targets_are_never_looked_at(make, method, task, fitted, kind):
+@pytest.mark.parametrize("kind", ["garbage", "nan"])
+def test_labels_of_targets_may_be_anything(make, method, task, fitted, kind):
+    """What labels could give away is looked for in test_leaks.py."""
     target = np.flatnonzero(task.domain < 0)
     y = task.y.astype(object)
-    rng = np.random.default_rng(0)
     y[target] = {
-        "truth": task.truth,
-        "shuffled": rng.permutation(task.truth),
         "garbage": np.array([None, 3.5, "?", ()] * len(target), dtype=object)[: len(target)],
         "nan": np.full(len(target), np.nan),
     }[kind]

@@ -150,8 +150,9 @@ def test_fit_to_images(pictures, tmp_path, told):
     assert result["broken"] == 0
 
 
-def test_demo(workplace, monkeypatch, told, quick_maps):
+def test_demo(workplace, monkeypatch, told):
     monkeypatch.setitem(METHODS, "pgl", "test_cli_demo")  # its stand-in, which takes no time
+    monkeypatch.setattr("opensetda.cli.reporting.make_report", lambda run: run.path / "report.html")
     result, _ = told("demo", "--out", "d")
     assert list(result["methods"]) == ["source-only", "class-means", "pgl"]
     written = json.loads((workplace / "d" / "comparison.json").read_text())
