@@ -24,7 +24,8 @@ from opensetda.runs.methods import METHODS, method_class
 assert METHODS["nearest-row"] == "opensetda.baselines.nearest_row"
 warnings.simplefilter("ignore", SkipTestWarning)
 check_estimator(method_class("nearest-row")())
-assert main(["fit", "--no-report", "source.npz", "target.npz", "--out", "run", "--method", "nearest-row"]) == 0
+fit = ["fit", "source.npz", "target.npz", "--out", "run", "--no-report"]
+assert main([*fit, "--method", "nearest-row"]) == 0
 assert main(["predict", "run", "target.npz", "--out", "labels.csv"]) == 0
 """
 
