@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from opensetda import PGLClassifier
 from opensetda.errors import InputError
@@ -77,6 +78,18 @@ def test_view_does_not_depend_on_the_order_of_rows(seen):
     fit_domains(again, source, names, target[order])
     np.testing.assert_array_equal(order[again.view_.target], seen.view_.target)
     np.testing.assert_array_equal(again.view_.steps[-1], seen.view_.steps[-1])
+
+
+def test_no_label_of_a_target_reaches_the_view(seen):
+    source, names, target, truth = clouds()
+    X = np.concatenate([source, target])
+    y = np.concatenate([names, np.array(["cat", "dog", "elk"])[truth]])
+    domain = np.repeat([0, -1], [len(source), len(target)])
+    told = clone(seen).fit(X, y, sample_domain=domain).view_
+    for field in ("source", "target", "nodes", "affinity"):
+        np.testing.assert_array_equal(getattr(told, field), getattr(seen.view_, field))
+    for one, other in zip(told.steps, seen.view_.steps, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_edges_are_stronger_within_a_class(seen):

@@ -294,10 +294,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         return np.column_stack([classes, unknown])
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Label later samples: a class of `classes_`, or `unknown_label`.
-
-        Unknown is said where its probability is above 1/2.
-        """
+        """Label later samples: a class, or `unknown_label` where its probability is above 1/2."""
         scores = self._score_later(X)
         labels = scores.nearest
         if self.has_target_:
