@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # torch is pinned by constraints.txt: a newer one would pull gigabytes of CUDA packages.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,skada,tensorboard,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,onnx,skada,tensorboard,docs]'
 	touch $@
 
 demo: $(STAMP)

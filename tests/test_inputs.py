@@ -201,9 +201,15 @@ def test_accumulated_gradients_are_those_of_the_mean_loss():
         0.0,
     )
     saved = []
-    trainer.train_step(
-        samples, 1, Position(), Reporter(None, 1, 1), lambda p: saved.append(p.iteration)
-    )
+
+    class Saver:
+        def is_due(self):
+            return True
+
+        def save(self, position):
+            saved.append(position.iteration)
+
+    trainer.train_step(samples, 1, Position(), Reporter(None, 1, 1), Saver())
     assert len(updates) == 3  # after two, four and the last of five
     assert saved == [2, 4, 5]
 

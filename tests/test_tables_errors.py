@@ -62,7 +62,7 @@ def test_missing_files_suggest_a_neighbour(tmp_path, source, target):
 def test_wrong_kinds_of_files_are_named(tmp_path, target):
     assert "this is a folder" in error_of(read_domains, tmp_path, target)
     path = text(tmp_path / "s.xlsx", "")
-    assert "must end in .npz, .csv or .parquet" in error_of(read_domains, path, target)
+    assert "must end in .npz, .npy, .csv or .parquet" in error_of(read_domains, path, target)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])

@@ -287,11 +287,15 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self, scores: Scores, threshold: float, slope: float
     ) -> npt.NDArray[np.float64]:
         """Return the probabilities of the classes, then of unknown: (n, C + 1)."""
-        unknown = np.zeros(len(scores.known))
-        if np.isfinite(threshold):
-            unknown = expit(slope * (threshold - scores.known))
+        unknown = self._unknown_probability(scores.known, threshold, slope)
         classes = softmax(scores.classes, axis=1) * (1 - unknown)[:, None]
         return np.column_stack([classes, unknown])
+
+    def _unknown_probability(self, known: Vector, threshold: float, slope: float) -> Vector:
+        """Return the probability of unknown by the known score: (n,) -> (n,)."""
+        if not np.isfinite(threshold):
+            return np.zeros(len(known))
+        return np.asarray(expit(slope * (threshold - known)))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Label later samples: a class, or `unknown_label` where its probability is above 1/2."""

@@ -57,7 +57,7 @@ class Rows:
         for start in range(0, len(index), READ_ROWS):
             rows[start : start + READ_ROWS] = self.X[index[start : start + READ_ROWS]]
             # Each row of a memory map brings its neighbourhood of the file into memory.
-            _release_pages(self.X)
+            release_pages(self.X)
         return rows
 
     def in_canonical_order(self) -> Rows:
@@ -67,12 +67,9 @@ class Rows:
         order of the rows. In an order that is a function of the content, the
         order of the caller's file can neither carry a label nor change a bit.
         """
-        weights = np.random.default_rng(0).integers(1, 2**63, self.width, dtype=np.uint64)
         keys = np.empty(len(self), dtype=np.uint64)
         for place, chunk in self.chunks():
-            # + 0.0 turns -0.0 into 0.0: equal numbers must give equal keys.
-            bits = np.ascontiguousarray(chunk + np.float32(0)).view(np.uint32).astype(np.uint64)
-            keys[place] = ((bits + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64)
+            keys[place] = content_keys(chunk)
         order = np.argsort(keys, kind="stable")
         return Rows(self.X, self.index[order], keys[order])
 
@@ -86,6 +83,14 @@ class Rows:
         np.add.at(sums, group, values)
         means = sums / count.reshape(-1, *[1] * (values.ndim - 1))
         return np.asarray(means[group])
+
+
+def content_keys(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
+    """Return a hash of each row's content: (n, d) -> (n,)."""
+    weights = np.random.default_rng(0).integers(1, 2**63, rows.shape[1], dtype=np.uint64)
+    # + 0.0 turns -0.0 into 0.0: equal numbers must give equal keys.
+    bits = np.ascontiguousarray(rows + np.float32(0)).view(np.uint32).astype(np.uint64)
+    return np.asarray(((bits + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64))
 
 
 def unit_rows(X: FloatArray) -> FloatArray:
@@ -108,10 +113,10 @@ def check_finite(X: FloatArray, name: str = "X") -> None:
             raise InputError(
                 f"{name}: row {row} contains {kind}; remove the row or fill in the missing values"
             )
-        _release_pages(X)
+        release_pages(X)
 
 
-def _release_pages(X: FloatArray) -> None:
+def release_pages(X: npt.NDArray[Any]) -> None:
     """Give the pages of a read-only memory map back, so that they do not add up to the file."""
     owner: Any = X
     read_only = False

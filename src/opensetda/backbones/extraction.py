@@ -7,11 +7,14 @@ image is in the cache, none of them is.
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +23,9 @@ from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extractor import TASK, Extractor, chunks, read_content, usable_cores
 from opensetda.backbones.file_digests import FileDigests, Signature, read_signed
 from opensetda.backbones.recipe import Recipe
+from opensetda.backbones.shared_rows import SharedRows
 from opensetda.data.decoding import BrokenImageError
+from opensetda.team import ALONE, Team
 
 __all__ = ["Broken", "Extraction", "Extractor", "extract"]
 
@@ -85,6 +90,8 @@ def extract(
     cache: FeatureCache | None = None,
     progress: Progress | None = None,
     engine: str = "auto",
+    scratch: Path | None = None,
+    team: Team = ALONE,
 ) -> Extraction:
     """Get the features of images, from the cache where they are there.
 
@@ -103,9 +110,16 @@ def extract(
         Called with the number of images that are done, and of all.
     engine : {"auto", "onnx", "torch"}
         What computes; see `engine.make_engine`.
+    scratch : Path, optional
+        A folder for a matrix that is too large for memory; who gives it removes it.
+    team : Team
+        Processes among which the images are divided; all see `scratch`, and get all features.
     """
     started = time.perf_counter()
-    run = _Run(recipe, paths, cache, progress or (lambda done, total: None))
+    mine = team.rows(len(paths))
+    shared = SharedRows(len(paths), recipe.width, scratch, team)
+    own = paths[mine.start : mine.stop]
+    run = _Run(shared.own, own, cache, progress or (lambda done, total: None))
     memory = None if cache is None else cache.folder
     with FileDigests(memory) as digests:
         left = run.take_from_cache(digests)
@@ -117,18 +131,33 @@ def extract(
     if cache is not None:
         cache.flush()
         warnings = [*warnings, *cache.warnings]
-    rows = np.flatnonzero(run.done)
+    everybody = _exchange(run, mine.start, used, warnings, team)
+    reasons = {int(row): reason for part in everybody for row, reason in part["reasons"].items()}
+    left_out = np.array(sorted(reasons), dtype=np.intp)
+    rows = np.setdiff1d(np.arange(len(paths)), left_out, assume_unique=True)
+    del run
     return Extraction(
-        X=run.X if len(rows) == len(paths) else run.X[rows],
+        X=shared.take(rows),
         rows=rows,
-        broken=[
-            Broken(str(ids[row]), paths[row], reason) for row, reason in sorted(run.reasons.items())
-        ],
-        n_cached=int(run.cached.sum()),
+        broken=[Broken(str(ids[row]), paths[row], reasons[row]) for row in left_out.tolist()],
+        n_cached=sum(part["cached"] for part in everybody),
         seconds=time.perf_counter() - started,
-        engine=used,
-        warnings=warnings,
+        engine=next((part["engine"] for part in everybody if part["engine"]), None),
+        warnings=list(dict.fromkeys(line for part in everybody for line in part["warnings"])),
     )
+
+
+def _exchange(
+    run: _Run, first: int, engine: str | None, warnings: list[str], team: Team
+) -> list[dict[str, Any]]:
+    """Return what every process has to say about its images, but their features."""
+    mine = {
+        "reasons": {first + row: reason for row, reason in run.reasons.items()},
+        "cached": int(run.cached.sum()),
+        "engine": engine,
+        "warnings": warnings,
+    }
+    return [json.loads(part) for part in team.gather_bytes(json.dumps(mine).encode())]
 
 
 @dataclass(frozen=True)
@@ -149,12 +178,12 @@ class _Run:
 
     def __init__(
         self,
-        recipe: Recipe,
+        X: Features,
         paths: Sequence[str],
         cache: FeatureCache | None,
         progress: Progress,
     ) -> None:
-        self.X: Features = np.zeros((len(paths), recipe.width), dtype=np.float32)
+        self.X = X
         self.done = np.zeros(len(paths), dtype=np.bool_)
         self.reasons: dict[int, str] = {}
         self.cached = np.zeros(len(paths), dtype=np.bool_)

@@ -21,6 +21,8 @@ import numpy.typing as npt
 
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.decoding import BrokenImageError, decode_bytes
+from opensetda.data.tar_members import open_image
+from opensetda.launch import neighbours
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -186,10 +188,11 @@ def _torch_threads() -> int | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return how many cores this process may use, beside others of its team on this machine."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    return max(1, cores // neighbours())
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -202,7 +205,7 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 def read_content(path: str) -> bytes:
     """Return the content of an image file; a `BrokenImageError` says why there is none."""
     try:
-        with open(path, "rb") as stream:  # noqa: PTH123 - paths are text: there may be millions
+        with open_image(path) as stream:
             return stream.read()
     except FileNotFoundError as error:
         raise BrokenImageError("no such file") from error

@@ -1,7 +1,8 @@
 """What a file contains, in 64 letters, without reading it a second time.
 
-Digests are remembered in a small SQLite file by path, size, times and inode. It only
-saves time: where it is missing, locked, damaged or cannot be written, files are hashed.
+Digests are remembered in a small SQLite file by path, size, times and inode; those of files
+inside of a tar by the tar's, and by where in it they are. It only saves time: where it is
+missing, locked, damaged or cannot be written, files are hashed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
+
+from opensetda.data.tar_members import MemberStatus, member_status
 
 FILE_NAME = "files.sqlite3"
 
@@ -156,15 +159,26 @@ def _key(path: str | Path) -> bytes:
 def _signature(path: bytes) -> Signature | None:
     try:
         status = os.stat(path)  # noqa: PTH116 - bytes
+        size = status.st_size
     except OSError:
-        return None
+        found = member_status(os.fsdecode(path))
+        if found is None:
+            return None
+        status, size = found.archive, _place_in_archive(found)
     return (
-        status.st_size,
+        size,
         status.st_mtime_ns,
         status.st_ctime_ns,
         status.st_ino,
         status.st_dev,
     )
+
+
+def _place_in_archive(found: MemberStatus) -> int:
+    """Return one number for an archive's size and where in it a file is."""
+    place = f"{found.archive.st_size} {found.member.offset} {found.member.size}"
+    # 7 bytes: SQLite has no larger integers than 63 bits.
+    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:7], "big")
 
 
 def _is_young(signature: Signature, read_at: int) -> bool:

@@ -9,6 +9,7 @@ from its file; a cell that failed is tried again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from opensetda import __version__
 from opensetda.benchmark.cells import FAILED, OK, failed_row, run_cell
 from opensetda.benchmark.tasks import TaskSet, digest
-from opensetda.benchmark.workers import LostWorkerError, run_all
+from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, run_all
 from opensetda.errors import InputError
 from opensetda.files import check_writable, new_file, plain, read_json, write_json
 
@@ -144,8 +145,9 @@ def run_grid(
     tasks: TaskSet,
     cells: Sequence[Cell],
     out: str | Path,
-    jobs: int = 1,
+    jobs: int | None = 1,
     progress: GridProgress | None = None,
+    backend: Backend | None = None,
 ) -> Results:
     """Run what is not there yet, and return one row a cell.
 
@@ -157,10 +159,14 @@ def run_grid(
         What to run.
     out : str or Path
         Folder of the finished cells; made if need be.
-    jobs : int
-        How many at once. 1 works in this very process.
+    jobs : int, optional
+        How many at once. 1 works in this very process, unless there is a cluster. None: two, or
+        as many as a given cluster has workers.
     progress : callable, optional
         Called once before the first cell, with None, and after each.
+    backend : Backend, optional
+        Where; by default processes of this machine. Workers of a cluster read the data
+        themselves: the paths in `tasks` have to be absolute, and the same there.
 
     Raises
     ------
@@ -181,20 +187,36 @@ def run_grid(
         tasks.load(name)
     claim_folder(tasks, cells, out)
     order = list(left)
-    work = [(tasks, left[key]) for key in order]
-    for done, (place, outcome) in enumerate(run_all(run_cell, work, jobs), start=1):
-        key = order[place]
-        row = outcome
-        if isinstance(outcome, LostWorkerError):
-            row = failed_row(tasks.name, left[key], str(outcome))
-        row = plain(row)
-        with new_file(_cell_file(out, key)) as aside:
-            write_json(aside, {"key": key, "release": __version__, "row": row})
-        rows[key] = row
-        tell(done, len(left), row)
+    on_cluster = backend is not None and backend.name != LOKY
+    work = [(tasks, left[key], key if on_cluster else None) for key in order]
+    # Closed, so that the workers end here, even if Ctrl-C comes while a file is written.
+    with closing(run_all(_run, work, jobs, backend)) as outcomes:
+        for done, (place, outcome) in enumerate(outcomes, start=1):
+            key = order[place]
+            row = outcome
+            if isinstance(outcome, LostWorkerError):
+                row = failed_row(tasks.name, left[key], str(outcome))
+            row = plain(row)
+            with new_file(_cell_file(out, key)) as aside:
+                write_json(aside, {"key": key, "release": __version__, "row": row})
+            rows[key] = row
+            tell(done, len(left), row)
     return Results(
         [{**rows[key], "method": cell.variant.label} for key, cell in zip(keys, cells, strict=True)]
     )
+
+
+def _run(work: tuple[TaskSet, Cell, str | None]) -> dict[str, Any]:
+    """Run a cell; if its key is given, only where that is the key, too."""
+    tasks, cell, key = work
+    try:
+        found = key and cell.key(tasks)
+    except Exception as error:
+        return failed_row(tasks.name, cell, f"on its worker: {' '.join(str(error).split())}")
+    if found != key:
+        reason = "its worker sees other files, or has another release of this package"
+        return failed_row(tasks.name, cell, reason)
+    return run_cell((tasks, cell))
 
 
 def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:

@@ -22,16 +22,19 @@ from opensetda.cli.image_options import (
 )
 from opensetda.cli.options import (
     OUTPUT_PANEL,
+    BackendName,
     BenchmarkData,
     Debug,
     Drop,
     FeaturesKey,
-    Jobs,
+    GridBackend,
+    GridJobs,
     Json,
     LabelColumn,
     PGLChanges,
     PGLPreset,
     Quiet,
+    Scheduler,
     parse_changes,
 )
 from opensetda.errors import InputError, RunPausedError
@@ -39,6 +42,7 @@ from opensetda.errors import InputError, RunPausedError
 if TYPE_CHECKING:
     from opensetda.benchmark.grid import Cell, Results
     from opensetda.benchmark.tasks import TaskSet
+    from opensetda.benchmark.workers import Backend
 
 _GRID_PANEL = "What is compared"
 
@@ -108,7 +112,9 @@ def benchmark(
     ] = None,
     preset: PGLPreset = "default",
     changes: PGLChanges = None,
-    jobs: Jobs = 2,
+    jobs: GridJobs = None,
+    backend: GridBackend = BackendName.loky,
+    scheduler: Scheduler = None,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,
@@ -138,6 +144,8 @@ def benchmark(
 
       osda benchmark office31 --data features/ --out office31 --jobs 2
 
+      osda benchmark office31 --data /nfs --backend dask --scheduler head:8786
+
     Finished runs are kept: the same command again goes on where it was cut. A run
     that fails is listed, not fatal, and tried again the next time. Leaves
     results.parquet, one row a run, and table.md, table.csv and table.tex.
@@ -149,10 +157,16 @@ def benchmark(
     from opensetda.benchmark.grid import check_folder, grid_cells, n_finished
     from opensetda.benchmark.methods import make_variants
     from opensetda.benchmark.report import failures, write_report
+    from opensetda.benchmark.workers import Backend
     from opensetda.cli.benchmark_display import show_results
     from opensetda.data.tables import TableColumns
     from opensetda.runs.request import ImageOptions
 
+    where = Backend(backend.value, scheduler)
+    where.check()
+    if data is not None and backend is not BackendName.loky:
+        # A worker of a cluster starts in a folder of its own.
+        data = data.absolute()
     found = _find(
         protocol,
         data,
@@ -179,7 +193,7 @@ def benchmark(
         f"{console.counted(len(found.tasks), 'task')}, {console.counted(len(cells), 'run')}"
         + (f", of which {kept:,} are finished already" if kept else "")
     )
-    results = _run(found, cells, folder, jobs, command)
+    results = _run(found, cells, folder, jobs, where, command)
     sections = write_report(results.rows, folder, _title(found.name), against, command)
     show_results(results, sections, folder)
     if len(failures(results.rows)) == len(cells):
@@ -219,13 +233,20 @@ def _title(name: str) -> str:
     return BENCHMARKS[name].title if name in BENCHMARKS else "Embedded digits (demo)"
 
 
-def _run(tasks: TaskSet, cells: Sequence[Cell], out: Path, jobs: int, command: str) -> Results:
+def _run(
+    tasks: TaskSet,
+    cells: Sequence[Cell],
+    out: Path,
+    jobs: int | None,
+    backend: Backend,
+    command: str,
+) -> Results:
     from opensetda.benchmark.grid import n_finished, run_grid
     from opensetda.cli.benchmark_display import grid_progress
 
     try:
         with grid_progress() as progress:
-            return run_grid(tasks, cells, out, jobs, progress)
+            return run_grid(tasks, cells, out, jobs, progress, backend)
     except KeyboardInterrupt:
         raise RunPausedError(
             f"{n_finished(tasks, cells, out):,} of {len(cells):,} runs are finished and kept in "

@@ -33,6 +33,7 @@ class _Mode:
 
     quiet: bool = False
     json: bool = False
+    silent: bool = False
     warnings: list[str] = field(default_factory=list)
 
 
@@ -65,14 +66,19 @@ def speak_json(wanted: bool) -> bool:
     return wanted
 
 
+def be_silent(wanted: bool = True) -> None:
+    """Say nothing at all: another process speaks."""
+    _mode.silent = wanted
+
+
 def is_quiet() -> bool:
     """Whether nobody wants to see what is being done."""
-    return _mode.quiet
+    return _mode.quiet or _mode.silent
 
 
 def say(line: str = "") -> None:
     """Print a line of results for people, never wrapped: paths stay whole."""
-    if not _mode.json:
+    if not _mode.json and not _mode.silent:
         typer.echo(line)
 
 
@@ -81,7 +87,7 @@ def result(values: Mapping[str, Any]) -> None:
 
     Paths become absolute, NaN and infinity null; "warnings" is added: all that were printed.
     """
-    if _mode.json:
+    if _mode.json and not _mode.silent:
         from opensetda.files import plain
 
         whole = plain(_with_paths({**values, "warnings": _mode.warnings}))
@@ -99,7 +105,7 @@ def _with_paths(value: Any) -> Any:
 
 def note(line: str) -> None:
     """Print a line about what is being done."""
-    if not _mode.quiet:
+    if not is_quiet():
         typer.echo(line, err=True)
 
 
@@ -108,19 +114,21 @@ def warn(message: str) -> None:
     label = typer.style("warning:", fg=typer.colors.YELLOW, bold=True)
     line = " ".join(message.split())
     _mode.warnings.append(line)
-    typer.echo(f"{label} {line}", err=True)
+    if not _mode.silent:
+        typer.echo(f"{label} {line}", err=True)
 
 
 def fail(message: str, exit_code: int) -> int:
     """Print the one line of an error and return the exit code."""
     label = typer.style("error:", fg=typer.colors.RED, bold=True)
-    typer.echo(f"{label} {' '.join(message.split())}", err=True)
+    if not _mode.silent:
+        typer.echo(f"{label} {' '.join(message.split())}", err=True)
     return exit_code
 
 
 def show(table: Table, at_least: int = 0) -> None:
     """Print a table for people, `at_least` so many characters wide."""
-    if _mode.json:
+    if _mode.json or _mode.silent:
         return
     from rich.console import Console
 

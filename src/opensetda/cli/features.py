@@ -29,11 +29,14 @@ from opensetda.cli.options import (
     broken_list,
     check_new_file,
 )
+from opensetda.cli.processes import join_team, shared_folder
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from opensetda.backbones.extraction import Extraction
+    from opensetda.backbones.recipe import Recipe
     from opensetda.data.images import ImageColumns, ImageList
+    from opensetda.team import Team
 
 _SUFFIXES = (".npz", ".parquet")
 
@@ -88,14 +91,32 @@ def features(
     .parquet file the columns f0, f1, ..., path and label. Images that cannot be
     read are left out and listed beside the file.
     """
-    check_new_file("--out", out, _SUFFIXES, overwrite)
+    team = join_team()
+    team.first_does(lambda: check_new_file("--out", out, _SUFFIXES, overwrite))
     from opensetda.data.images import ImageColumns
-    from opensetda.files import check_writable, new_file
+    from opensetda.files import check_writable
 
-    check_writable(out)
+    team.first_does(lambda: check_writable(out))
     folder = cache_folder(cache, no_cache)
     images = _find(data, ImageColumns(path_column, label_column, images_root))
-    extraction = _extract(images, backbone, weights, image_size, folder)
+    recipe = _recipe(backbone, weights, image_size, folder)
+    with shared_folder(out, team) as scratch:
+        extraction = _extract(images, recipe, folder, scratch, team)
+        _check(extraction, images, data, strict)
+        if team.is_first:
+            _finish(extraction, images, out)
+
+
+def _finish(extraction: Extraction, images: ImageList, out: Path) -> None:
+    from opensetda.files import new_file
+
+    with new_file(out) as aside:
+        _write(aside, images.select(extraction.rows), extraction)
+    _show_result(extraction, images, out)
+
+
+def _check(extraction: Extraction, images: ImageList, data: Path, strict: bool) -> None:
+    """Raise an `InputError` if there are broken images that must not be, or no other."""
     if extraction.broken and strict:
         first = extraction.broken[0]
         raise InputError(
@@ -108,9 +129,6 @@ def features(
             f"{data}: none of its {len(images):,} images can be read; the first is "
             f"{first.id} ({first.reason})"
         )
-    with new_file(out) as aside:
-        _write(aside, images.select(extraction.rows), extraction)
-    _show_result(extraction, images, out)
 
 
 def _find(data: Path, columns: ImageColumns) -> ImageList:
@@ -127,24 +145,35 @@ def _find(data: Path, columns: ImageColumns) -> ImageList:
     return images
 
 
+def _recipe(
+    backbone: str | None, weights: Path | None, image_size: int | None, folder: str | None
+) -> Recipe:
+    from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
+
+    memory = None if folder is None else Path(folder)
+    return resolve(backbone or DEFAULT_BACKBONE, weights, image_size, memory)
+
+
 def _extract(
-    images: ImageList,
-    backbone: str | None,
-    weights: Path | None,
-    image_size: int | None,
-    folder: str | None,
+    images: ImageList, recipe: Recipe, folder: str | None, scratch: Path, team: Team
 ) -> Extraction:
     from opensetda.backbones.cache import FeatureCache
     from opensetda.backbones.extraction import extract
-    from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
     from opensetda.cli.counting import counting_progress
 
     memory = None if folder is None else Path(folder)
-    recipe = resolve(backbone or DEFAULT_BACKBONE, weights, image_size, memory)
     kept = None if memory is None else FeatureCache(memory, recipe.key, recipe.width)
     try:
         with counting_progress("features") as progress:
-            extraction = extract(recipe, images.ids.tolist(), images.paths, kept, progress)
+            extraction = extract(
+                recipe,
+                images.ids.tolist(),
+                images.paths,
+                kept,
+                progress,
+                scratch=scratch,
+                team=team,
+            )
     finally:
         if kept is not None:
             kept.close()

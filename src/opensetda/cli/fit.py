@@ -33,7 +33,12 @@ from opensetda.cli.options import (
     Seed,
     parse_changes,
 )
+from opensetda.cli.processes import join_team
 from opensetda.errors import InputError
+from opensetda.launch import launch_identity
+
+# As in opensetda.runs.request, which would make a wrong option a slow one.
+SAMPLE = 65_536
 
 
 def fit(
@@ -93,6 +98,16 @@ def fit(
         ),
     ] = None,
     seed: Seed = 0,
+    sample: Annotated[
+        int,
+        typer.Option(
+            "--sample",
+            metavar="NUMBER",
+            min=1024,
+            help="Of more targets, learn from so many, drawn at random; all are labelled.",
+            rich_help_panel=TRAINING_PANEL,
+        ),
+    ] = SAMPLE,
     finetune: Annotated[
         bool,
         typer.Option(
@@ -190,16 +205,16 @@ def fit(
     if not unknown_label.strip():
         raise InputError(f"--unknown-label {unknown_label!r}: give a word that can be seen")
     settings = parse_changes(changes)
-    from opensetda.cli.fitting import carry_out, check_request
+    from opensetda.cli.fitting import carry_out
+    from opensetda.cli.starting import begin
     from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
-    from opensetda.runs.tensorboard import check_new_log
-    from opensetda.runs.unfinished import UnfinishedRun, check_unfinished
-    from opensetda.runs.writing import check_destination
 
-    check_destination(out, overwrite)
-    check_unfinished(out, overwrite)
+    team = join_team()
+    if team.size > 1 and method == "pgl":
+        # Written down, so that 'osda resume' can go on with another number of processes.
+        settings.setdefault("optimiser.graphs", str(team.size))
     request = FitRequest(
-        identity=secrets.token_hex(16),
+        identity=launch_identity(str(out.absolute())) or secrets.token_hex(16),
         source=str(source.absolute()),
         target=str(target.absolute()),
         openness=share_of_unknowns,
@@ -226,15 +241,15 @@ def fit(
         ),
         checkpoint_seconds=checkpoint_every,
         corrections=None if corrections is None else str(corrections.absolute()),
+        sample=sample,
         report=not no_report,
         tensorboard=None if tensorboard is None else str(tensorboard.absolute()),
         overwrite=overwrite,
         command=("osda", *(context.obj or ())),
     )
-    check_request(request)
-    if tensorboard is not None:
-        check_new_log(tensorboard, overwrite)
-    carry_out(UnfinishedRun.begin(out, request, overwrite))
+    run = begin(out, request, team)
+    if run is not None:
+        carry_out(run, team)
 
 
 def _parse_openness(text: str) -> float | str:

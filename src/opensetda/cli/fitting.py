@@ -3,78 +3,81 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opensetda.cli import console
-from opensetda.errors import InputError, RunPausedError
+from opensetda.cli.processes import reason_of
+from opensetda.errors import InputError, LostProcessError, LostRunError, RunPausedError
 from opensetda.files import in_shell, near
 from opensetda.progress import ProgressEvent, ProgressListener
+from opensetda.team import ALONE, Team
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
+    from opensetda.rows import IntArray
     from opensetda.runs.corrections import Corrections
     from opensetda.runs.fit_data import FitData
+    from opensetda.runs.large import LabelledTargets
     from opensetda.runs.request import FitRequest
     from opensetda.runs.unfinished import UnfinishedRun
     from opensetda.runs.writing import ShownSamples
 
 
-def check_request(request: FitRequest) -> None:
-    """Find wrong settings before big files are read."""
-    from opensetda.runs.methods import build_method, trains_backbone
-    from opensetda.runs.tensorboard import check_log
-
-    if request.tensorboard is not None:
-        check_log(Path(request.tensorboard))
-    if request.corrections is not None:
-        from opensetda.runs.corrections import check_corrections
-
-        check_corrections(near(request.corrections))
-    if request.images.finetune and not trains_backbone(request.method):
-        raise InputError(f"--finetune: the method {request.method} has no network; leave it out")
-    build_method(
-        request.method,
-        openness=request.openness,
-        preset=request.preset,
-        changes=request.changes,
-        seed=request.seed,
-        unknown_label=request.unknown_label,
-    )
+# Of more targets a report reads more than most machines hold.
+MOST_REPORTED = 1_000_000
 
 
-def carry_out(run: UnfinishedRun) -> None:
+def carry_out(run: UnfinishedRun, team: Team = ALONE) -> None:
     """Load the data, train, write the run folder, show the result.
 
     Whatever goes wrong, the unfinished run stays if there is anything in it, or if it was
     there before: who resumes with a disk missing must not lose what was learned.
     """
     try:
-        outcome = _carry_out(run)
+        outcome = _carry_out(run, team)
     except BaseException as error:
-        if not run.is_worth_keeping:
-            run.undo()
+        worth_keeping = run.is_worth_keeping
+        if team.is_first:
+            run.release() if worth_keeping else run.undo()
+        kept = f"what was learned is kept, go on with 'osda resume {in_shell(run.out)}'"
+        if team.size > 1 and isinstance(error, LostProcessError | SystemExit):
+            advice = kept if worth_keeping else "nothing was learned yet, start anew"
+            raise LostRunError(f"{reason_of(error)}; {advice}") from error
+        if not worth_keeping:
             raise
-        run.release()
-        advice = f"what was learned is kept, go on with 'osda resume {in_shell(run.out)}'"
         if isinstance(error, KeyboardInterrupt):
-            raise RunPausedError(advice) from error
+            raise RunPausedError(kept) from error
         if not (run.was_left_behind and isinstance(error, InputError)):
-            console.note(f"{advice[0].upper()}{advice[1:]}")
+            console.note(f"{kept[0].upper()}{kept[1:]}")
         raise
+    if outcome is None:
+        return
     run.remove()
     if run.request.report:
-        from opensetda.cli.reporting import report_at_end
-
-        outcome.report = report_at_end(run.out)
+        outcome.report = _report(run.out, outcome.labels.total())
     outcome.show()
 
 
-def _carry_out(run: UnfinishedRun) -> _Outcome:
+def _report(run: Path, n_targets: int) -> Path | None:
+    from opensetda.cli.reporting import report_at_end
+
+    if n_targets <= MOST_REPORTED:
+        return report_at_end(run)
+    console.note(
+        f"no report: of more than {MOST_REPORTED:,} targets it takes much memory; "
+        f"'osda report {in_shell(run)}' makes it"
+    )
+    return None
+
+
+def _carry_out(run: UnfinishedRun, team: Team) -> _Outcome | None:
+    """Return the outcome to the first process, None to the others."""
     from opensetda import __version__
     from opensetda.files import new_folder
     from opensetda.runs.fitting import fit_domains
@@ -84,9 +87,10 @@ def _carry_out(run: UnfinishedRun) -> _Outcome:
 
     request = run.request
     started = time.perf_counter()
-    data, corrections = _correct(request, _load(request))
+    data, corrections = _correct(request, _load(run, team))
     settings = full_settings(request.method, request.preset, request.changes)
-    run.check_inputs({**data.inputs, "settings": {"release": __version__, **settings}})
+    inputs = {**data.inputs, "settings": {"release": __version__, **settings}}
+    team.first_does(lambda: run.check_inputs(inputs))
     data_seconds = time.perf_counter() - started
     for line in data.notes:
         console.note(line)
@@ -95,21 +99,70 @@ def _carry_out(run: UnfinishedRun) -> _Outcome:
     if data.broken:
         console.warn(f"{console.counted(len(data.broken), 'image')} cannot be read: left out")
     console.note(data.summary)
-    with _listener(request, goes_on=run.was_left_behind) as listener:
-        classifier, own = _build(request, data, run, listener)
-        seconds = fit_domains(classifier, data.source, data.labels, data.target)
+    sample = _sample(request, data, team)
+    with _listener(request, run.was_left_behind, team) as listener:
+        classifier, own = _build(request, data, run, listener, team)
+        seconds = fit_domains(classifier, data.source, data.labels, data.target, sample)
+    labelled = None if sample is None else _label(classifier, data, sample, run, team)
+    if not team.is_first:
+        return None
 
     from opensetda.report.curves import draw_curves
 
     title = f"{request.method} on {Path(request.target).name}"
     kept = console.kept_step(classifier)
     curves = draw_curves(classifier.history_, title=title, kept_step=kept)
-    record = _record(request, data, settings, seconds, data_seconds)
-    shown = _shown(classifier, data)
+    record = _record(request, data, settings, seconds, data_seconds, sample)
+    shown = _shown(classifier, data, sample)
     with new_folder(run.out) as aside:
-        write_run(aside, classifier, record, data.ids, curves, data.broken, own, shown, corrections)
-    labels = RunFolder.open(run.out).labels().tolist()
+        write_run(
+            aside,
+            classifier,
+            record,
+            data.ids,
+            curves,
+            data.broken,
+            own,
+            shown,
+            corrections,
+            labelled,
+        )
+    labels = (
+        Counter(RunFolder.open(run.out).labels().tolist()) if labelled is None else labelled.counts
+    )
     return _Outcome(run, classifier, data, labels, data_seconds, seconds)
+
+
+def _sample(request: FitRequest, data: FitData, team: Team) -> IntArray | None:
+    """Return which targets to learn from; None takes all."""
+    from opensetda.runs.large import draw_sample, sample_size
+
+    size = sample_size(len(set(data.labels.tolist())), request.sample)
+    if len(data.target) <= size:
+        return None
+    many = f"{near(request.target)}: more than {size:,} {data.noun}s"
+    if request.corrections is not None:
+        raise InputError(f"--corrections: {many}; correct a run of fewer")
+    if request.images.finetune:
+        raise InputError(
+            f"--finetune: {many}; fine-tune on fewer, and label the rest with 'osda predict'"
+        )
+    console.note(f"{many}: learning from {size:,} of them, drawn at random; all are labelled")
+    return draw_sample(data.target, size, team)
+
+
+def _label(
+    classifier: OpenSetClassifier, data: FitData, sample: IntArray, run: UnfinishedRun, team: Team
+) -> LabelledTargets:
+    from opensetda.cli.counting import counting_progress
+    from opensetda.runs.large import label_targets
+    from opensetda.runs.predictions import IMAGE_ID
+
+    id_name = "id" if data.recipe is None else IMAGE_ID
+    with counting_progress("label", data.noun) as progress:
+        return label_targets(
+            classifier, data.target, data.ids, id_name, sample, run.scratch(), team, progress
+        )
 
 
 @dataclass
@@ -119,7 +172,7 @@ class _Outcome:
     run: UnfinishedRun
     classifier: OpenSetClassifier
     data: FitData
-    labels: list[str]
+    labels: Counter[str]
     data_seconds: float
     seconds: float
     report: Path | None = None
@@ -148,12 +201,15 @@ def _correct(request: FitRequest, data: FitData) -> tuple[FitData, Corrections |
     return corrections.joined_to(data), corrections
 
 
-def _shown(classifier: OpenSetClassifier, data: FitData) -> ShownSamples:
+def _shown(classifier: OpenSetClassifier, data: FitData, sample: IntArray | None) -> ShownSamples:
     """Return what the report shows of the samples."""
     from opensetda.runs.view import view_of
     from opensetda.runs.writing import ShownSamples
 
-    view = view_of(classifier, data.source, data.labels, data.target, data.source_ids)
+    target = data.target if sample is None else data.target[sample].astype("float32")
+    view = view_of(classifier, data.source, data.labels, target, data.source_ids)
+    if sample is not None:
+        view = replace(view, target=sample[view.target])
     paths, n_source = data.image_paths, len(data.source)
     if not paths:
         return ShownSamples(view)
@@ -162,25 +218,26 @@ def _shown(classifier: OpenSetClassifier, data: FitData) -> ShownSamples:
     return ShownSamples(view, {row: places[row] for row in view.source.tolist()}, places[n_source:])
 
 
-def _load(request: FitRequest) -> FitData:
+def _load(run: UnfinishedRun, team: Team) -> FitData:
     from opensetda.cli.counting import counting_progress
     from opensetda.runs.fit_data import is_image_request, load_images, load_tables
 
+    request = run.request
     if not is_image_request(request):
         with counting_progress("reading", "MB") as progress:
-            return load_tables(request, progress)
+            return load_tables(request, progress, run.scratch(), team)
     with counting_progress("features") as progress:
-        return load_images(request, progress)
+        return load_images(request, progress, run.scratch(), team)
 
 
 @contextmanager
-def _listener(request: FitRequest, goes_on: bool) -> Iterator[ProgressListener]:
+def _listener(request: FitRequest, goes_on: bool, team: Team) -> Iterator[ProgressListener]:
     """Yield who listens to the training: a person, and TensorBoard if that is wanted."""
     from opensetda.cli.counting import training_progress
 
     with ExitStack() as stack:
         listeners = [stack.enter_context(training_progress(request.method))]
-        if request.tensorboard is not None:
+        if request.tensorboard is not None and team.is_first:
             from opensetda.runs.tensorboard import EventLog
 
             listeners.append(stack.enter_context(EventLog(Path(request.tensorboard), goes_on)))
@@ -193,7 +250,7 @@ def _listener(request: FitRequest, goes_on: bool) -> Iterator[ProgressListener]:
 
 
 def _build(
-    request: FitRequest, data: FitData, run: UnfinishedRun, listener: Any
+    request: FitRequest, data: FitData, run: UnfinishedRun, listener: Any, team: Team
 ) -> tuple[OpenSetClassifier, Any]:
     """Return the classifier, and the backbone that learns with it, if one does."""
     from opensetda.runs.methods import build_method
@@ -208,7 +265,8 @@ def _build(
         unknown_label=request.unknown_label,
         progress=listener,
         checkpoints=run.checkpoints(),
-        view=True,
+        view=team.is_first,
+        team=team,
     )
     if not request.images.finetune or data.recipe is None:
         return build(), None
@@ -227,6 +285,7 @@ def _record(
     settings: dict[str, Any],
     seconds: float,
     data_seconds: float,
+    sample: IntArray | None,
 ) -> Any:
     from opensetda.runs.writing import RunRecord
 
@@ -249,6 +308,7 @@ def _record(
         data_seconds=data_seconds,
         backbone=backbone,
         identity=request.identity,
+        sample=None if sample is None else len(sample),
     )
 
 
@@ -260,7 +320,7 @@ def _summary(outcome: _Outcome) -> dict[str, Any]:
     return {
         "run": out,
         "method": request.method,
-        "targets": len(labels),
+        "targets": labels.total(),
         **console.label_summary(labels, classifier.unknown_label),
         "openness": classifier.openness_report_.to_dict(),
         "kept_step": None if kept is None else kept.to_dict(),
@@ -281,7 +341,7 @@ def _show_result(outcome: _Outcome) -> None:
     console.show(console.label_counts(labels, classifier.unknown_label))
     console.show_estimates(classifier)
     target = printable(Path(data.inputs["target"]["path"]).name)
-    many = console.counted(len(labels), data.noun)
+    many = console.counted(labels.total(), data.noun)
     console.say(f"Labelled {many} of {target} in {seconds:.1f} s.")
     if data.broken:
         many = console.counted(len(data.broken), "broken image")

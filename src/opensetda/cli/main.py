@@ -26,10 +26,12 @@ from opensetda.cli.evaluate import evaluate
 from opensetda.cli.features import features
 from opensetda.cli.fit import fit
 from opensetda.cli.predict import predict
+from opensetda.cli.processes import check_command, end_together, is_connected, reason_of
 from opensetda.cli.report import report
 from opensetda.cli.resume import resume
 from opensetda.cli.review import review
-from opensetda.errors import InputError, RunPausedError
+from opensetda.errors import InputError, LostProcessError, LostRunError, RunPausedError
+from opensetda.launch import is_shared
 
 app = typer.Typer(
     name="osda",
@@ -61,6 +63,7 @@ app.add_typer(data_app)
 _UsageError = typer.BadParameter.__mro__[1]
 
 _INTERRUPTED = 130
+_NOTHING_WRITTEN = "interrupted; nothing was written"
 
 
 def _print_version(wanted: bool) -> None:
@@ -89,37 +92,45 @@ def main(arguments: Sequence[str]) -> int:
 
 def _answer(arguments: Sequence[str]) -> int:
     try:
+        check_command(arguments)
         code = app(args=list(arguments), prog_name="osda", standalone_mode=False, obj=arguments)
-    except RunPausedError as pause:
-        return console.fail(f"interrupted; {pause}", _INTERRUPTED)
-    except (KeyboardInterrupt, typer.Abort):
-        return console.fail("interrupted; nothing was written", _INTERRUPTED)
-    except Exception as error:
-        if "--debug" in arguments:
+    except BaseException as error:
+        ended = isinstance(error, SystemExit)
+        if ended and not is_shared():
+            raise
+        if "--debug" in arguments and not ended:
             traceback.print_exc()
-        return _report(error)
+        message, exit_code = _explain(error)
+        if is_connected():
+            end_together(error, message, exit_code)
+        # Without a command, its help has been shown.
+        return console.fail(message, exit_code) if message else exit_code
     if code == _INTERRUPTED:
-        return console.fail("interrupted; nothing was written", _INTERRUPTED)
+        return console.fail(_NOTHING_WRITTEN, _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
-def _report(error: Exception) -> int:
+def _explain(error: BaseException) -> tuple[str, int]:
+    """Return the one line about an error, and the exit code."""
+    if isinstance(error, RunPausedError):
+        return f"interrupted; {error}", _INTERRUPTED
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return _NOTHING_WRITTEN, _INTERRUPTED
+    if isinstance(error, SystemExit | LostProcessError):
+        return reason_of(error), 1
     if isinstance(error, InputError):
-        return console.fail(str(error), 2)
+        return str(error), 2
     if isinstance(error, _UsageError):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "osda"
         message = getattr(error, "format_message", error.__str__)()
-        if not message:
-            # No command was given: its help has been shown.
-            return 2
-        return console.fail(f"{message.rstrip('.')}; see '{command} --help'", 2)
+        return (f"{message.rstrip('.')}; see '{command} --help'" if message else ""), 2
     if isinstance(error, MemoryError):
-        return console.fail("out of memory; give fewer rows or a smaller graph", 1)
-    if isinstance(error, OSError):
-        return console.fail(str(error), 1)
+        return "out of memory; give fewer rows or a smaller graph", 1
+    if isinstance(error, OSError | LostRunError):
+        return str(error), 1
     kind = type(error).__name__
-    return console.fail(f"{kind}: {error} (run again with --debug for the traceback)", 1)
+    return f"{kind}: {error} (run again with --debug for the traceback)", 1
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:

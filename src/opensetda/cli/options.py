@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -180,6 +181,43 @@ Jobs = Annotated[
         metavar="NUMBER",
         min=1,
         help="Runs at once, each on one thread.",
+        rich_help_panel=TRAINING_PANEL,
+    ),
+]
+GridJobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="NUMBER",
+        min=1,
+        help="Runs at once, each on one thread; by default 2, or one a worker of the --scheduler.",
+        rich_help_panel=TRAINING_PANEL,
+    ),
+]
+
+
+class BackendName(StrEnum):
+    """Whose processes work."""
+
+    loky = "loky"
+    dask = "dask"
+    ray = "ray"
+
+
+GridBackend = Annotated[
+    BackendName,
+    typer.Option(
+        "--backend",
+        help="Whose processes work: of this machine, or of a cluster of dask or ray.",
+        rich_help_panel=TRAINING_PANEL,
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Cluster of dask or ray; without, one is started here for --jobs runs at once.",
         rich_help_panel=TRAINING_PANEL,
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,11 +24,14 @@ from opensetda.cli.options import (
     broken_list,
     check_new_file,
 )
+from opensetda.cli.processes import join_team, shared_folder
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from opensetda.data.image_lists import ImageColumns
+    from opensetda.data.tables import TableColumns
     from opensetda.runs.folder import RunFolder
+    from opensetda.team import Team
 
 _SUFFIXES = (".csv", ".json", ".parquet")
 _TOP_K = 5
@@ -92,13 +96,15 @@ def predict(
     number of them. Of tables, features that had names in 'osda fit' are found
     by name; other columns do not matter.
     """
-    check_new_file("--out", out, _SUFFIXES, overwrite)
+    team = join_team()
+    team.first_does(lambda: check_new_file("--out", out, _SUFFIXES, overwrite))
     from opensetda.data.image_lists import ImageColumns
     from opensetda.data.images import is_image_data
+    from opensetda.data.tables import TableColumns
     from opensetda.files import check_writable
     from opensetda.runs.folder import RunFolder
 
-    check_writable(out)
+    team.first_does(lambda: check_writable(out))
     folder = RunFolder.open(run)
     columns = ImageColumns(path=path_column or folder.column("path"), root=images_root)
     images = [path for path in paths if is_image_data(path, columns)]
@@ -117,7 +123,7 @@ def predict(
         if value:
             raise InputError(f"{name}: {paths[0]} is {what}; this option is for {is_for}")
     if images:
-        _predict_images(folder, images, columns, out, top_k or _TOP_K, strict)
+        _predict_images(folder, images, columns, out, top_k or _TOP_K, strict, team)
         return
     if folder.is_finetuned:
         raise InputError(
@@ -126,7 +132,13 @@ def predict(
         )
     if len(paths) > 1:
         raise InputError(f"{paths[1]}: one feature table at a time; label it in a run of its own")
-    _predict_table(folder, paths[0], out, top_k, id_column, features_key, drop)
+    options = TableColumns(
+        label=folder.column("label") or "y",
+        id=id_column,
+        features=features_key or folder.column("features") or "X",
+        drop=tuple(drop or folder.column("drop") or ()),
+    )
+    _predict_table(folder, paths[0], options, out, top_k, team)
 
 
 def _predict_images(
@@ -136,30 +148,37 @@ def _predict_images(
     out: Path,
     top_k: int,
     strict: bool,
+    team: Team,
 ) -> None:
     from opensetda.cli.counting import counting_progress
     from opensetda.data.images import iterate_images
     from opensetda.files import new_file
     from opensetda.runs.labelling import label_images
-    from opensetda.runs.predictions import PredictionWriter
+    from opensetda.runs.parts import written_together
     from opensetda.runs.writing import write_broken
 
     total = sum(1 for _ in iterate_images(paths, columns))
+    rows = team.rows(total)
     with (
         counting_progress("predict") as progress,
-        new_file(out) as aside,
-        PredictionWriter(aside, top_k) as writer,
+        shared_folder(out, team) as scratch,
+        written_together(out, scratch, team, top_k) as together,
     ):
-        progress(0, total)
+        progress(0, len(rows))
         names = (path for _, path in iterate_images(paths, columns))
-        counts, broken, warnings = label_images(
-            folder, names, writer, strict, lambda done: progress(done, total)
+        own = islice(names, rows.start, rows.stop)
+        counts, broken, warnings = together.add_up(
+            *label_images(
+                folder, own, together.writer, strict, lambda done: progress(done, len(rows))
+            )
         )
         if not counts:
             raise InputError(
                 f"{paths[0]}: none of the {total:,} images can be read; the first is "
                 f"{broken[0].id} ({broken[0].reason})"
             )
+    if not team.is_first:
+        return
     for warning in warnings:
         console.warn(warning)
     listed = broken_list(out)
@@ -174,36 +193,42 @@ def _predict_images(
 def _predict_table(
     folder: RunFolder,
     path: Path,
+    columns: TableColumns,
     out: Path,
     top_k: int | None,
-    id_column: str | None,
-    features_key: str | None,
-    drop: list[str] | None,
+    team: Team,
 ) -> None:
     from opensetda.cli.counting import counting_progress
-    from opensetda.data.tables import TableColumns, read_samples
-    from opensetda.files import new_file
-    from opensetda.runs.predictions import PredictionWriter, label_rows
+    from opensetda.data.tables import read_samples
+    from opensetda.runs.parts import written_together
+    from opensetda.runs.predictions import label_rows
 
     model = folder.model()
-    columns = TableColumns(
-        label=folder.column("label") or "y",
-        id=id_column,
-        features=features_key or folder.column("features") or "X",
-        drop=tuple(drop or folder.column("drop") or ()),
-    )
-    samples = read_samples(
-        path, model.n_features_in_, folder.feature_names(), columns, usual_id=folder.column("id")
-    )
-    with (
-        counting_progress("predict", "row") as progress,
-        new_file(out) as aside,
-        PredictionWriter(aside, top_k) as writer,
-    ):
-        progress(0, len(samples.X))
-        counts = label_rows(
-            model, samples.X, samples.ids, writer, lambda done: progress(done, len(samples.X))
+    with counting_progress("predict", "row") as progress, shared_folder(out, team) as scratch:
+        own = scratch / f"table-{team.rank:04d}"
+        own.mkdir()
+        samples = read_samples(
+            path,
+            model.n_features_in_,
+            folder.feature_names(),
+            columns,
+            usual_id=folder.column("id"),
+            scratch=own,
         )
+        rows = team.rows(len(samples.X))
+        progress(0, len(rows))
+        with written_together(out, scratch, team, top_k) as together:
+            counts = label_rows(
+                model,
+                samples.X,
+                samples.ids,
+                rows,
+                together.writer,
+                lambda done: progress(done, len(rows)),
+            )
+            counts, _, _ = together.add_up(counts, [], [])
+    if not team.is_first:
+        return
     _show_result(folder, counts, f"{counts.total():,} rows of {path.name}", out)
 
 

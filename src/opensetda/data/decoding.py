@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from opensetda.data.tar_members import open_image
+
 MAX_PIXELS = 2**27
 """Images of more pixels are refused: these are 134 megapixels, 400 MB as RGB."""
 
@@ -74,7 +76,7 @@ def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[n
     Parameters
     ----------
     path : str or Path
-        The file.
+        The file, or one inside of a tar: ``shard.tar/image.jpg``.
     at_least : int, optional
         A side of so many pixels is enough: a large JPEG is then unpacked at a fraction of its
         size, in a fraction of the time.
@@ -90,9 +92,10 @@ def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[n
         The file cannot be read, is no image, is cut short or has too many pixels.
     """
     try:
-        with open(path, "rb") as stream:  # noqa: PTH123 - paths are text here, 100,000 of them
-            if os.fstat(stream.fileno()).st_size == 0:
+        with open_image(path) as stream:
+            if stream.seek(0, os.SEEK_END) == 0:
                 raise BrokenImageError("empty file")
+            stream.seek(0)
             return _decode(stream, at_least)
     except OSError as error:
         raise BrokenImageError(_REASONS.get(error.errno or 0) or _words(error)) from error

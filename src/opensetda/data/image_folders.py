@@ -11,6 +11,7 @@ from pathlib import Path
 from opensetda.data.decoding import IMAGE_SUFFIXES
 from opensetda.data.image_lists import Entry, cannot_read, printable
 from opensetda.data.readers import listing
+from opensetda.data.tar_shards import ShardWalk, is_shard
 
 # What systems leave behind; names that begin with a dot are left out anyway.
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin"})
@@ -32,15 +33,30 @@ class FolderWalk:
         Names of the class folders.
     wrapper : str or None
         The one folder that the class folders are in, if they are not directly in the root.
+    shards : ShardWalk
+        The walk through tar shards, if it is those that the folder holds.
     """
 
     left_out: Counter[str] = field(default_factory=Counter)
     classes: tuple[str, ...] = ()
     wrapper: str | None = None
+    shards: ShardWalk = field(default_factory=ShardWalk)
 
-    def folder(self, root: Path) -> Iterator[Entry]:
-        """Yield the images below a folder, folder by folder, each sorted by name."""
-        wrapper, self.classes = _class_level(root)
+    def folder(self, root: Path, labelled: bool = False) -> Iterator[Entry]:
+        """Yield the images below a folder, folder by folder, each sorted by name.
+
+        If it holds tar shards, and neither images nor folders, these are walked through;
+        their classes are read if `labelled`.
+        """
+        found = scan_folder(str(root))
+        if not any(is_folder or is_image(name) for name, is_folder, _ in found):
+            shards = [name for name, _, _ in found if is_shard(name)]
+            if shards:
+                self.left_out.update(suffix_of(name) for name, _, _ in found if not is_shard(name))
+                paths = [f"{root}{os.sep}{name}" for name in shards]
+                yield from self.shards.images(paths, labelled)
+                return
+        wrapper, self.classes = _class_level(root, found)
         self.wrapper = None if wrapper is None else printable(str(root / wrapper))
         depth = 0 if wrapper is None else 1
         identity = _identity(str(root))
@@ -79,7 +95,7 @@ class FolderWalk:
             told.append(f"class folders without an image, left out: {listing(empty)}")
         if self.left_out:
             told.append(self.other_files())
-        return tuple(told)
+        return (*told, *self.shards.notes())
 
     def other_files(self) -> str:
         """Tell how many files are no images."""
@@ -89,13 +105,14 @@ class FolderWalk:
         return f"{files} left out ({', '.join(map(printable, suffixes))})"
 
 
-def _class_level(root: Path) -> tuple[str | None, tuple[str, ...]]:
+def _class_level(
+    root: Path, found: list[tuple[str, bool, bool]]
+) -> tuple[str | None, tuple[str, ...]]:
     """Return the folder between the root and its class folders, and the names of these.
 
     None, as a rule. There is one in Office-31 as published, ``amazon/images/back_pack``: the
     root holds one folder and no image, and that folder holds folders.
     """
-    found = scan_folder(str(root))
     folders = [name for name, is_folder, _ in found if is_folder]
     if len(folders) == 1 and not any(is_image(name) for name, is_dir, _ in found if not is_dir):
         within = scan_folder(str(root / folders[0]))

@@ -1,4 +1,4 @@
-"""Images as they come: folders of class folders, flat folders, lists, manifests.
+"""Images as they come: folders of class folders, flat folders, lists, manifests, tar shards.
 
 What can be wrong is found here, before anything is trained, and said in one line. The labels
 of a target are dropped at this door: `read_image_domains` never returns them, whatever its
@@ -29,8 +29,11 @@ from opensetda.data.image_lists import (
     manifest_entries,
     printable,
 )
+from opensetda.data.parts import is_parts_folder
 from opensetda.data.readers import SUFFIXES as TABLE_SUFFIXES
 from opensetda.data.tables import TruthTable
+from opensetda.data.tar_members import member_status
+from opensetda.data.tar_shards import find_shards, is_pattern, is_shard, refuse_url
 from opensetda.errors import InputError
 
 __all__ = [
@@ -53,10 +56,11 @@ class ImageList:
     Attributes
     ----------
     paths : tuple of str
-        Where the files are.
+        Where the files are; of one in a tar shard, ``shard.tar/image.jpg``.
     ids : array of str of shape (n,)
         Names, each once: the path relative to the folder given, with "/"; in lists and
-        manifests the path as written, or the manifest's column "id".
+        manifests the path as written, or the manifest's column "id"; in tar shards that are
+        no folder's, the path below the folder that the shards are in.
     labels : array of str of shape (n,) or None
         Classes; None for everything but a source.
     origin : Path
@@ -93,11 +97,15 @@ class ImageList:
 def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool:
     """Tell whether a path leads to images and not to a feature table.
 
-    Images are folders, image files, ``.txt`` lists, and ``.csv`` or ``.parquet`` files with a
-    column of paths and nothing besides but a label and an id.
+    Images are folders, image files, tar shards, ``.txt`` lists, and ``.csv`` or ``.parquet``
+    files with a column of paths and nothing besides but a label and an id.
     """
     path, columns = Path(path), columns or ImageColumns()
     suffix = path.suffix.lower()
+    if is_shard(path.name):
+        return True
+    if is_parts_folder(path):
+        return False
     if path.is_dir() or suffix in IMAGE_SUFFIXES or suffix in LIST_SUFFIXES:
         return True
     if suffix in MANIFEST_SUFFIXES:
@@ -139,7 +147,7 @@ def read_images(
             f"{_shown(path)}, {first.place}: no such file {first.id!r} ({len(missing)} of "
             f"{len(entries)} are missing); {_where_paths_start(columns)}"
         )
-    labels = _labels(path, entries) if labelled else None
+    labels = _labels(path, entries, walk) if labelled else None
     return ImageList(
         paths=tuple(entry.path for entry in entries),
         ids=np.array([entry.id for entry in entries], dtype=np.str_),
@@ -156,7 +164,7 @@ def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> T
     entries = list(_entries(path, columns or ImageColumns(), True, walk))
     _check(path, entries, walk)
     ids = np.array([entry.id for entry in entries], dtype=np.str_)
-    return TruthTable(_labels(path, entries), ids, path)
+    return TruthTable(_labels(path, entries, walk), ids, path)
 
 
 def iterate_images(
@@ -164,18 +172,20 @@ def iterate_images(
 ) -> Iterator[tuple[str, str]]:
     """Yield (id, path) of images one by one: files, folders, lists and manifests, in this order.
 
-    The names of one folder are sorted and so held at once, nothing else. If several paths are
-    given, ids of images in folders begin with the folder as given. Files of a list that are
-    not there are yielded, too: whoever opens them says so.
+    The names of one folder or tar shard are held at once, nothing else. If several paths are
+    given, ids of images in folders and shards begin with the path as given. Files of a list
+    that are not there are yielded, too: whoever opens them says so.
     """
     columns = columns or ImageColumns()
     several = len(paths) > 1
     for given in map(Path, paths):
         walk, found = FolderWalk(), False
-        prefix = f"{printable(given.as_posix())}/" if several and given.is_dir() else ""
+        is_folder = not is_pattern(given) and given.is_dir()
+        prefix = f"{printable(given.as_posix())}/" if several and is_folder else ""
         for entry in _entries(given, columns, False, walk):
             found = True
-            yield prefix + entry.id, entry.path
+            in_shard = several and not is_folder and walk.shards.n_shards
+            yield printable(entry.path) if in_shard else prefix + entry.id, entry.path
         if not found:
             raise _no_image(given, walk)
 
@@ -184,9 +194,16 @@ def _entries(
     path: Path, columns: ImageColumns, labelled: bool, walk: FolderWalk
 ) -> Iterator[Entry]:
     suffix = path.suffix.lower()
-    if path.is_dir():
-        yield from walk.folder(path)
+    if is_pattern(path):
+        refuse_url(path)
+        yield from walk.shards.images(find_shards(path), labelled)
+    elif path.is_dir():
+        yield from walk.folder(path, labelled)
     elif not path.exists():
+        refuse_url(path)
+        if suffix in IMAGE_SUFFIXES and member_status(str(path)) is not None:
+            yield Entry(printable(path.as_posix()), str(path), None)
+            return
         kind = "file" if suffix else "folder"
         raise InputError(f"{_shown(path)}: no such {kind}{_neighbour(path)}")
     elif suffix in IMAGE_SUFFIXES:
@@ -195,10 +212,12 @@ def _entries(
         yield from list_entries(path, columns)
     elif suffix in MANIFEST_SUFFIXES:
         yield from manifest_entries(path, columns, labelled)
+    elif is_shard(path.name):
+        yield from walk.shards.images([str(path)], labelled)
     else:
         raise InputError(
             f"{_shown(path)}: neither a folder nor an image ({_suffixes()}), a list "
-            "(.txt) or a manifest (.csv, .parquet); convert it or give another"
+            "(.txt), a manifest (.csv, .parquet) or a tar shard (.tar); convert it or give another"
         )
 
 
@@ -220,11 +239,17 @@ def _check(path: Path, entries: list[Entry], walk: FolderWalk) -> None:
             files[file] = entry.place
 
 
-def _labels(path: Path, entries: list[Entry]) -> Labels:
+def _labels(path: Path, entries: list[Entry], walk: FolderWalk) -> Labels:
     without = [entry for entry in entries if not entry.label]
     if not without:
         return np.array([entry.label for entry in entries], dtype=np.str_)
     first = without[0]
+    if walk.shards.n_shards:
+        file = first.id.rpartition("/")[2].partition(".")[0] + ".cls"
+        raise InputError(
+            f"{_shown(path)}: no class for {first.id!r} ({len(without):,} of {len(entries):,} "
+            f"without); write it to {file!r} beside the image"
+        )
     if path.is_dir():
         count = "an image" if len(without) == 1 else f"{len(without):,} images"
         raise InputError(
@@ -240,6 +265,9 @@ def _labels(path: Path, entries: list[Entry]) -> Labels:
 
 
 def _no_image(path: Path, walk: FolderWalk) -> InputError:
+    if walk.shards.n_shards:
+        kind = "this shard" if walk.shards.n_shards == 1 else "these shards"
+        return InputError(f"{_shown(path)}: no image in {kind}; images end in {_suffixes()}")
     if not path.is_dir():
         return InputError(f"{_shown(path)}: no image in this file; write one path a line or row")
     besides = f"; {walk.other_files()}" if walk.left_out else ""

@@ -1,23 +1,36 @@
-"""The three file formats behind one face: names, a text column, a feature matrix."""
+"""All formats of tables behind one face: names, a text column, a feature matrix."""
 
 from __future__ import annotations
 
 import difflib
 import zipfile
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.data import mapped
+from opensetda.data.cells import (
+    TextColumn,
+    as_text,
+    broken,
+    check_numeric,
+    column_numbers,
+    column_text,
+    not_finite,
+    one_line,
+    to_float32,
+)
+from opensetda.data.mapped import BareArray, StoredArray, ignore
+from opensetda.data.parts import ParquetParts, check_once, is_large_parquet, is_parts_folder
+from opensetda.data.stored_text import ArrayText, StoredText
 from opensetda.errors import InputError
 
-Matrix = npt.NDArray[np.float32]
-TextColumn = npt.NDArray[np.object_]
+Matrix = npt.NDArray[Any]
 
-SUFFIXES = (".npz", ".csv", ".parquet")
+SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
 
 _CHECKED_ROWS = 4096
 
@@ -30,7 +43,7 @@ class TableFile(Protocol):
     path : Path
         Where it is.
     names : tuple of str
-        Its columns, or the arrays of an ``.npz`` file.
+        Its columns, or the arrays of an ``.npz`` file; an ``.npy`` file has none.
     has_columns : bool
         Whether each feature is a column with a name.
     """
@@ -47,24 +60,50 @@ class TableFile(Protocol):
         """Return a column of labels as text; None where the cell is empty."""
         ...
 
-    def features(self, names: Sequence[str]) -> Matrix:
-        """Return columns, or one array of an ``.npz`` file, as a finite float32 matrix."""
+    def width(self, names: Sequence[str]) -> int | None:
+        """Return the number of features, if it is known before a large table is read."""
+        ...
+
+    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+        """Return columns, or one array, as a matrix of finite numbers.
+
+        In memory it is float32. What is large stays in a file: a read-only `numpy.memmap` of
+        any kind of numbers. `tell` may be told of bytes while they are read.
+        """
+        ...
+
+    def check_kinds(self, names: Sequence[str]) -> None:
+        """Raise an error for the first column that is not of numbers."""
+        ...
+
+    def stored_text(self, name: str, advice: str) -> StoredText | None:
+        """Return a column as text without gaps that stays in a file; None if it cannot."""
         ...
 
 
-def open_table(path: Path, text_columns: Iterable[str] = ()) -> TableFile:
+def open_table(
+    path: Path, text_columns: Iterable[str] = (), scratch: Path | None = None
+) -> TableFile:
     """Open a feature table.
 
     Parameters
     ----------
     path : Path
-        An ``.npz``, ``.csv`` or ``.parquet`` file.
+        An ``.npz``, ``.npy``, ``.csv`` or ``.parquet`` file, or a folder of Parquet files.
     text_columns : iterable of str
         Columns of a CSV file to be taken as they are typed: the label 007 stays 007.
+    scratch : Path, optional
+        A folder for large Parquet tables in a form that can be mapped into memory; who gives
+        it removes it. None: one that is removed when the program ends.
     """
     suffix = path.suffix.lower()
+    if is_parts_folder(path):
+        return ParquetParts(path, scratch)
     if path.is_dir():
-        raise InputError(f"{path}: this is a folder; give a feature table ({_either(SUFFIXES)})")
+        raise InputError(
+            f"{path}: this is a folder; give a feature table ({_either(SUFFIXES)}), or a folder "
+            "with .parquet files only"
+        )
     if suffix not in SUFFIXES:
         raise InputError(f"{path}: the name must end in {_either(SUFFIXES)}")
     if not path.exists():
@@ -72,9 +111,13 @@ def open_table(path: Path, text_columns: Iterable[str] = ()) -> TableFile:
     try:
         if suffix == ".npz":
             return ArrayFile(path)
+        if suffix == ".npy":
+            return BareArray(path)
+        if suffix == ".parquet" and is_large_parquet(path):
+            return ParquetParts(path, scratch)
         return ColumnFile(path, _read_columns(path, suffix, text_columns))
     except OSError as error:
-        reason = error.strerror or _one_line(error)
+        reason = error.strerror or one_line(error)
         raise InputError(f"{path}: cannot be read ({reason}); check the file") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: the text is not UTF-8; save the file as UTF-8") from error
@@ -89,10 +132,10 @@ class ArrayFile:
         self.path = path
         try:
             loaded = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise _broken(path, "an .npz file", "it is damaged, cut short or not one") from error
+        except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+            raise broken(path, "an .npz file", "it is damaged, cut short or not one") from error
         if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise _broken(path, "an .npz file", "it holds one bare array; save it with np.savez")
+            raise broken(path, "an .npz file", "it holds one bare array; save it with np.savez")
         self._arrays = loaded
         self.names = tuple(loaded.files)
 
@@ -121,16 +164,24 @@ class ArrayFile:
             )
         return np.asarray(class_names[numbers], dtype=object)
 
-    def features(self, names: Sequence[str]) -> Matrix:
+    def width(self, names: Sequence[str]) -> int | None:
+        """Return the number of features of a large array; of others nothing is said yet."""
+        stored = self._large(names)
+        return None if stored is None else stored.shape[1]
+
+    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
         """Return the array `names[0]`."""
         (name,) = names
+        stored = self._large(names)
+        if stored is not None:
+            return mapped.checked_map(stored, tell)
         values = self._array(name)
         if values.ndim != 2 or values.dtype.kind not in "biuf":
             raise InputError(
                 f"{self.path}: array {name!r} has shape {values.shape} of {values.dtype}; "
                 "features need numbers in two dimensions, one row a sample"
             )
-        matrix = _to_float32(values)
+        matrix = to_float32(values)
         for start in range(0, len(matrix), _CHECKED_ROWS):
             finite = np.isfinite(matrix[start : start + _CHECKED_ROWS])
             if not finite.all():
@@ -138,6 +189,36 @@ class ArrayFile:
                 value = values[start + row, column]
                 raise not_finite(self.path, int(start + row), f"column {column}", value)
         return np.ascontiguousarray(matrix)
+
+    def check_kinds(self, names: Sequence[str]) -> None:
+        """Do nothing: there are no columns."""
+
+    def stored_text(self, name: str, advice: str) -> StoredText | None:
+        """Return a one-dimensional array as text that stays in the file."""
+        stored = self._stored(name)
+        if stored is None or len(stored.shape) != 1:
+            return None
+        return ArrayText(stored, name, advice)
+
+    def _large(self, names: Sequence[str]) -> StoredArray | None:
+        (name,) = names
+        stored = self._stored(name)
+        if stored is None or not mapped.is_large(stored.shape):
+            return None
+        mapped.check_shape(stored, stored.name)
+        return stored
+
+    def _stored(self, name: str) -> StoredArray | None:
+        archive = self._arrays.zip
+        assert archive is not None, "open as long as this is"
+        try:
+            member = archive.getinfo(name)
+        except KeyError:
+            member = archive.getinfo(f"{name}.npy")
+        try:
+            return mapped.stored_array(self.path, member, f"array {name!r}")
+        except OSError as error:
+            raise broken(self.path, f"array {name!r}", one_line(error)) from error
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         try:
@@ -148,9 +229,12 @@ class ArrayFile:
                     f"{self.path}: array {name!r} holds Python objects, which are never "
                     "unpickled; save it as text or numbers, e.g. values.astype(str)"
                 ) from error
-            raise _broken(self.path, f"array {name!r}", "the file is damaged") from error
-        except (EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise _broken(self.path, f"array {name!r}", "the file is damaged") from error
+            raise broken(self.path, f"array {name!r}", "the file is damaged") from error
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Of a damaged file zipfile, zlib, lzma and numpy complain each in its own way.
+            raise broken(self.path, f"array {name!r}", "the file is damaged") from error
 
 
 class ColumnFile:
@@ -162,98 +246,44 @@ class ColumnFile:
         self.path = path
         self.names = tuple(table.column_names)
         self._table = table
-        repeated = [name for name in self.names if self.names.count(name) > 1]
-        if repeated:
-            raise InputError(f"{path}: column {repeated[0]!r} appears twice; rename one of them")
+        check_once(path, self.names)
 
     def text(self, name: str) -> TextColumn:
         """Return a column as text."""
-        import pyarrow as pa
-
-        column = self._table.column(name)
-        where = f"{self.path}: column {name!r}"
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
-            return as_text(column.to_numpy(), where)
-        if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
-            raise InputError(f"{where} holds {column.type}; labels and ids are text or numbers")
-        values = np.array(column.cast(pa.string()).to_pylist(), dtype=object)
-        values[values == ""] = None
-        return values
+        return column_text(self._table.column(name), f"{self.path}: column {name!r}")
 
     def labels(self, name: str) -> TextColumn:
         """Return a column of labels as text."""
         return self.text(name)
 
-    def features(self, names: Sequence[str]) -> Matrix:
+    def width(self, names: Sequence[str]) -> int | None:
+        """Return None: the table is in memory already."""
+        return None
+
+    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
         """Return columns side by side."""
         matrix = np.empty((self._table.num_rows, len(names)), dtype=np.float32)
         for place, name in enumerate(names):
-            values = self._numbers(name)
-            matrix[:, place] = _to_float32(values)
-            finite = np.isfinite(matrix[:, place])
-            if not finite.all():
-                row = int(finite.argmin())
-                raise not_finite(self.path, row, f"column {name!r}", values[row])
+            matrix[:, place] = column_numbers(self._table.column(name), self.path, name)
         return matrix
 
-    def _numbers(self, name: str) -> npt.NDArray[np.float64]:
-        import pyarrow as pa
+    def check_kinds(self, names: Sequence[str]) -> None:
+        """Raise an error for the first column that is not of numbers."""
+        for name in names:
+            check_numeric(self._table.column(name), f"{self.path}: column {name!r}")
 
-        column = self._table.column(name)
-        kind = column.type
-        if pa.types.is_null(kind):
-            return np.full(len(column), np.nan)
-        if not (
-            pa.types.is_integer(kind)
-            or pa.types.is_floating(kind)
-            or pa.types.is_boolean(kind)
-            or pa.types.is_decimal(kind)
-        ):
-            raise InputError(
-                f"{self.path}: column {name!r} is not numeric ({_example(column)}); name it "
-                "with --label-column or --id-column, or leave it out with --drop"
-            )
-        if pa.types.is_boolean(kind):
-            column = column.cast(pa.int8())
-        return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
-
-
-def as_text(values: npt.NDArray[Any], where: str) -> TextColumn:
-    """Turn names or whole numbers into text; empty text and NaN become None.
-
-    Whole numbers that were stored as 3.0, as tables with gaps do, become "3".
-    """
-    if values.dtype.kind == "S":
-        try:
-            values = np.char.decode(values, "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{where} is not UTF-8 text; save it as text") from error
-    plain = values.tolist()
-    if values.dtype.kind == "U":
-        return np.array([value or None for value in plain], dtype=object)
-    if values.dtype.kind in "iub":
-        return np.array([str(value) for value in plain], dtype=object)
-    if values.dtype.kind not in "fO":
-        raise InputError(f"{where} holds {values.dtype}; labels and ids are text or numbers")
-    return np.array([_cell(value, row, where) for row, value in enumerate(plain)], dtype=object)
-
-
-def not_finite(path: Path, row: int, column: str, value: Any) -> InputError:
-    """Return the error for a feature that is no finite number; `row` counts from 0."""
-    place = f"{path}: row {row + 1}, {column}"
-    if np.isnan(value):
-        return InputError(f"{place}: NaN or empty; remove the row or fill in the value")
-    if np.isinf(value):
-        return InputError(f"{place}: infinite; remove the row or put a finite number there")
-    return InputError(f"{place}: {value:g} is too large for 32-bit floats; rescale the column")
+    def stored_text(self, name: str, advice: str) -> None:
+        """Return None: the table is in memory."""
 
 
 def find_name(table: TableFile, name: str, option: str) -> str:
     """Return `name` if the table has it; otherwise raise an error that lists what it has."""
     if name in table.names:
         return name
+    if not table.names:
+        raise InputError(
+            f"{table.path}: a bare array has no {name!r} beside it; save X and {name} with np.savez"
+        )
     kind = "column" if table.has_columns else "array"
     close = difflib.get_close_matches(name, table.names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; choose another with {option}"
@@ -290,40 +320,7 @@ def _read_columns(path: Path, suffix: str, text_columns: Iterable[str]) -> Any:
             return pyarrow.csv.read_csv(path, read, parse, convert)
     except pa.ArrowException as error:
         kind = "a Parquet file" if suffix == ".parquet" else "a CSV table"
-        raise _broken(path, kind, _one_line(error)) from error
-
-
-def _to_float32(values: npt.NDArray[Any]) -> Matrix:
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32, copy=False)
-
-
-def _cell(value: Any, row: int, where: str) -> str | None:
-    if value is None or value != value:
-        return None
-    if isinstance(value, float):
-        if not value.is_integer():
-            raise InputError(f"{where}, row {row + 1}: {value} is neither text nor a whole number")
-        return str(int(value))
-    return str(value)
-
-
-def _example(column: Any) -> str:
-    import pyarrow as pa
-
-    if not pa.types.is_string(column.type):
-        return f"it holds {column.type}"
-    for row, value in enumerate(column.to_pylist()):
-        try:
-            float(value or "nan")
-        except ValueError:
-            shown = value if len(value) <= 40 else f"{value[:40]}..."
-            return f"row {row + 1} holds {shown!r}"
-    return "it holds text"
-
-
-def _broken(path: Path, what: str, why: str) -> InputError:
-    return InputError(f"{path}: cannot read {what}: {why}")
+        raise broken(path, kind, one_line(error)) from error
 
 
 def _neighbour(path: Path) -> str:
@@ -333,11 +330,6 @@ def _neighbour(path: Path) -> str:
     there = [entry.name for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES]
     close = difflib.get_close_matches(path.name, there, n=1)
     return f"; did you mean {folder / close[0]}?" if close else ""
-
-
-def _one_line(error: Exception, most: int = 160) -> str:
-    text = " ".join(str(error).split()).replace("CSV parse error: ", "").replace("Row #", "line ")
-    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _either(choices: Sequence[str]) -> str:

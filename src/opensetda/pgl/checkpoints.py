@@ -19,6 +19,7 @@ import torch
 
 from opensetda.pgl.trainer import Position, Trainer
 from opensetda.rows import IntArray
+from opensetda.team import Team
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -47,6 +48,38 @@ class CheckpointStore(Protocol):
     def read(self, name: str) -> Record | None:
         """Return a record, None if there is none."""
         ...
+
+
+class TeamStore:
+    """The store of a team: the first process writes and reads, everybody gets what it read."""
+
+    def __init__(self, store: CheckpointStore, team: Team) -> None:
+        self.store, self.team = store, team
+
+    def due(self) -> bool:
+        """Whether the latest record is old enough; only the first process's answer counts."""
+        return self.team.is_first and self.store.due()
+
+    def write(self, name: str, record: Record) -> None:
+        """Keep a record."""
+        if self.team.is_first:
+            self.store.write(name, record)
+
+    def read(self, name: str) -> Record | None:
+        """Return a record, None if there is none; all processes ask together."""
+        if self.team.size == 1:
+            return self.store.read(name)
+        from safetensors.numpy import load, save
+
+        found = self.store.read(name) if self.team.is_first else None
+        values = b"" if found is None else json.dumps(found.values).encode()
+        values = self.team.from_first(values)
+        if not values:
+            return None
+        arrays = (
+            {} if found is None else {k: np.asarray(v, order="C") for k, v in found.arrays.items()}
+        )
+        return Record(json.loads(values), load(self.team.from_first(save(arrays))))
 
 
 def step_name(step: int) -> str:
@@ -86,13 +119,12 @@ def latest_record(trainer: Trainer, position: Position, of: str) -> Record:
     arrays = weights_of(trainer)
     for number, state in trainer.optimiser.state_dict()["state"].items():
         arrays |= {f"optimiser.{number}.{k}": _numpy(v) for k, v in state.items()}
-    arrays["torch_rng"] = torch.get_rng_state().numpy().copy()
     values = {
         "fingerprint": of,
         "step": position.step,
         "iteration": position.iteration,
         "sums": dict(position.sums),
-        "rng": trainer.rng.bit_generator.state,
+        "streams": trainer.streams.states(),
     }
     return Record(values, arrays)
 
@@ -106,8 +138,7 @@ def go_back(trainer: Trainer, record: Record) -> Position:
         states.setdefault(int(number), {})[key] = tensor
     groups = trainer.optimiser.state_dict()["param_groups"]
     trainer.optimiser.load_state_dict({"state": states, "param_groups": groups})
-    torch.set_rng_state(torch.from_numpy(np.array(record.arrays["torch_rng"])))
-    trainer.rng.bit_generator.state = record.values["rng"]
+    trainer.streams.load_states(record.values["streams"])
     return Position(
         int(record.values["step"]), int(record.values["iteration"]), dict(record.values["sums"])
     )

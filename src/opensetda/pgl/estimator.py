@@ -19,6 +19,7 @@ from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.training import train
 from opensetda.progress import ProgressListener
 from opensetda.rows import FloatArray, IntArray, Rows
+from opensetda.team import ALONE, Team
 
 # The threshold for later samples is read off so many targets, scored as later samples are.
 THRESHOLD_ROWS = 2048
@@ -53,6 +54,9 @@ class PGLClassifier(OpenSetClassifier):
         already, `fit` goes on from there, and wants the same data and settings.
     view : bool, default=False
         Keep how the network sees some samples after each step, for a map; changes no result.
+    team : Team, default=ALONE
+        Processes that train and label together, `opensetda.team.this_team()` under `torchrun`:
+        all of them call `fit` with the same arguments, and get the same result.
 
     Attributes
     ----------
@@ -90,6 +94,7 @@ class PGLClassifier(OpenSetClassifier):
         images: TrainableImages | None = None,
         checkpoints: CheckpointStore | None = None,
         view: bool = False,
+        team: Team = ALONE,
     ) -> None:
         self.openness = openness
         self.preset = preset
@@ -100,11 +105,16 @@ class PGLClassifier(OpenSetClassifier):
         self.images = images
         self.checkpoints = checkpoints
         self.view = view
+        self.team = team
 
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
     ) -> Scores:
-        self.settings_ = PGLSettings.preset(self.preset).with_changes(self.settings or {})
+        settings = PGLSettings.preset(self.preset).with_changes(self.settings or {})
+        if settings.optimiser.graphs is None and self.team.size > 1:
+            # Written down, so that any number of processes can do the same again.
+            settings = settings.with_changes({"optimiser.graphs": self.team.size})
+        self.settings_ = settings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.images is not None and self.settings_.finetune.share_of_frozen and len(target):
             self._settle_share(source, y, target, openness, seed)
@@ -119,6 +129,7 @@ class PGLClassifier(OpenSetClassifier):
             self.progress,
             self.checkpoints,
             self.view,
+            self.team,
         )
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         self._alignment = inputs.alignment
@@ -147,9 +158,11 @@ class PGLClassifier(OpenSetClassifier):
         """
         if openness.told is not None:
             return
-        settings = PGLSettings.preset("default")
+        graphs = self.settings_.optimiser.graphs
+        settings = PGLSettings.preset("default").with_changes({"optimiser.graphs": graphs})
         frozen, rows = OpennessTracker(self.openness), FixedRows(source, target, settings.alignment)
-        scores = train(rows, y, len(self.classes_), frozen, settings, seed).scores
+        n_classes = len(self.classes_)
+        scores = train(rows, y, n_classes, frozen, settings, seed, team=self.team).scores
         frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
         openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
 

@@ -26,6 +26,24 @@ from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.pgl.settings import PGLSettings
 
+# Rows that are nearer to each other are one row.
+SAME = 1e-6
+
+
+def same_rows(x: Tensor, others: Tensor, squares: Tensor) -> Tensor:
+    """Tell which rows are among others: (Q, d), (S, d), squared lengths (S,) -> bool (Q, S).
+
+    Products find those that may be, exact differences decide: all differences would take as
+    long as everything else together.
+    """
+    own = (x**2).sum(dim=1)
+    apart = own[:, None] + squares[None, :] - 2 * x @ others.t()
+    # Far more than products in double precision can be wrong.
+    near = apart <= SAME**2 + 1e-9 * (own[:, None] + squares[None, :])
+    rows, places = near.nonzero(as_tuple=True)
+    near[rows, places] = (x[rows] - others[places]).norm(dim=1) < SAME
+    return near
+
 
 class SupportGraph:
     """Labelled nodes of both domains, as the last network saw them, kept for later samples.
@@ -56,6 +74,7 @@ class SupportGraph:
     ) -> None:
         self.network = network.double().eval()
         self.x, self.labels, self.is_target = x.double(), labels, is_target
+        self.x_squares = (self.x**2).sum(dim=1)
         self.progress, self.settings = progress, settings
         with torch.no_grad():
             self._build()
@@ -126,7 +145,7 @@ class SupportGraph:
         """Update queries by the messages of the support, layer by layer."""
         v: Tensor = self.network.backbone(x)
         # A target of `fit` may come again: like any node, it is not its own neighbour.
-        itself = torch.cdist(x, self.x, compute_mode="donot_use_mm_for_euclid_dist") < 1e-6
+        itself = same_rows(x, self.x, self.x_squares)
         for layer, support, degree in zip(
             self.network.graph_layers, self.layer_inputs, self.layer_degrees, strict=True
         ):

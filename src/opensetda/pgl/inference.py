@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ from opensetda.pgl.episodes import queries_in_graph
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
 from opensetda.rows import FloatArray, IntArray
+from opensetda.team import ALONE, Team
 
 
 @dataclass(frozen=True)
@@ -40,40 +43,102 @@ class LabelledSamples:
     progress: float
 
 
-@torch.no_grad()
+class StepScores(NamedTuple):
+    """What ranking the targets at a step takes: see `Scores`, and the class each would get."""
+
+    known: npt.NDArray[np.float64]
+    held_out: npt.NDArray[np.float64]
+    nearest: IntArray
+
+
 def transduce(
     network: PGLNetwork,
     samples: LabelledSamples,
     settings: PGLSettings,
     rng: np.random.Generator,
     draws: int,
+    team: Team = ALONE,
 ) -> Scores:
     """Score every target, in shuffled graphs, averaged over `draws` of support and company.
 
     A graph holds at most `graph_targets` targets and a draw of labelled source samples,
-    so time grows linearly with the number of targets.
+    so time grows linearly with the number of targets. Graphs are dealt out to the processes of
+    the team; all of them draw the same, and get the scores of all targets.
     """
-    network.eval()
-    n_targets, ranking = len(samples.target), settings.ranking
-    as_in_training = queries_in_graph(network.n_classes, settings.episodes)
-    n_graphs = max(1, -(-n_targets // (ranking.graph_targets or as_in_training)))
-    sums = Scores(
-        np.zeros((n_targets, network.n_classes)), np.zeros(n_targets), np.zeros(n_targets)
-    )
-    support_pool = members_of_classes(samples.source_labels, network.n_classes)
-    slots = max(1, (ranking.support_nodes or as_in_training) // network.n_classes)
-    same_every_time = n_graphs == 1 and all(len(pool) <= slots for pool in support_pool)
-    draws = 1 if same_every_time else draws
+    graphs = _TargetGraphs(network, samples, settings)
+
+    def nothing() -> Scores:
+        n = len(samples.target)
+        return Scores(np.zeros((n, network.n_classes)), np.zeros(n), np.zeros(n))
+
+    sums = nothing()
+    draws = 1 if graphs.same_every_time else draws
     for _ in range(draws):
-        shuffled = torch.from_numpy(rng.permutation(n_targets))
-        for company in shuffled.tensor_split(n_graphs):
-            support = draw_per_class(support_pool, slots, rng)
+        # Of several processes draw by draw: a sum in another order has other bits.
+        drawn = sums if team.size == 1 else nothing()
+        for company, scores in graphs.scores(rng, team):
+            for total, values in zip(drawn, scores, strict=True):
+                total[company] += values
+        if team.size > 1:
+            for total, own in zip(sums, drawn, strict=True):
+                total += team.sum(own)
+    for total in sums:
+        # In place: with many classes there is no room for two.
+        total /= draws
+    return sums
+
+
+def transduce_once(
+    network: PGLNetwork,
+    samples: LabelledSamples,
+    settings: PGLSettings,
+    rng: np.random.Generator,
+    team: Team = ALONE,
+) -> StepScores:
+    """Score every target once, and keep what ranking them takes: see `transduce`."""
+    n_targets = len(samples.target)
+    sums = StepScores(np.zeros(n_targets), np.zeros(n_targets), np.zeros(n_targets, dtype=np.intp))
+    for company, scores in _TargetGraphs(network, samples, settings).scores(rng, team):
+        sums.known[company] += scores.known
+        sums.held_out[company] += scores.held_out
+        sums.nearest[company] += scores.nearest
+    return StepScores(team.sum(sums.known), team.sum(sums.held_out), team.sum(sums.nearest))
+
+
+class _TargetGraphs:
+    """All targets in graphs with labelled source samples, each target in one of them."""
+
+    def __init__(
+        self, network: PGLNetwork, samples: LabelledSamples, settings: PGLSettings
+    ) -> None:
+        self.network, self.samples, self.settings = network, samples, settings
+        ranking, n_classes = settings.ranking, network.n_classes
+        as_in_training = queries_in_graph(n_classes, settings.episodes)
+        at_most = ranking.graph_targets or as_in_training
+        self.n_graphs = max(1, -(-len(samples.target) // at_most))
+        self.support_pool = members_of_classes(samples.source_labels, n_classes)
+        self.slots = max(1, (ranking.support_nodes or as_in_training) // n_classes)
+
+    @property
+    def same_every_time(self) -> bool:
+        """Whether there is nothing to draw."""
+        return self.n_graphs == 1 and all(len(pool) <= self.slots for pool in self.support_pool)
+
+    @torch.no_grad()
+    def scores(self, rng: np.random.Generator, team: Team) -> Iterator[tuple[IntArray, Scores]]:
+        """Draw graphs, and yield the targets of those of this process with their scores."""
+        self.network.eval()
+        samples = self.samples
+        shuffled = torch.from_numpy(rng.permutation(len(samples.target)))
+        for number, company in enumerate(shuffled.tensor_split(self.n_graphs)):
+            support = draw_per_class(self.support_pool, self.slots, rng)
+            if number % team.size != team.rank:
+                continue
             x = torch.cat([samples.source[support], samples.target[company]])
             labels = torch.cat([samples.source_labels[support], samples.pseudo_labels[company]])
-            scores = score_graph(network, x, labels, len(support), samples.progress, settings)
-            for total, values in zip(sums, scores, strict=True):
-                total[company.numpy()] += values
-    return Scores(*(total / draws for total in sums))
+            n_source = len(support)
+            scores = score_graph(self.network, x, labels, n_source, samples.progress, self.settings)
+            yield company.numpy(), scores
 
 
 def score_graph(

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from opensetda.pgl.alignment import Alignment
 from opensetda.pgl.settings import AlignmentSettings, FineTuneSettings
 from opensetda.rows import IntArray, Rows
+from opensetda.team import ALONE, Team
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -54,8 +55,8 @@ class TrainingInputs(Protocol):
         """Return the rows of one training graph, each by its number in its domain: (N, d)."""
         ...
 
-    def refresh(self) -> None:
-        """Look at all samples anew, after the backbone has learned."""
+    def refresh(self, team: Team = ALONE) -> None:
+        """Look at all samples anew, after the backbone has learned; each process at its share."""
         ...
 
     def start_anew(self) -> None:
@@ -101,7 +102,7 @@ class FixedRows:
         x[is_target] = self.target[index[is_target]]
         return x
 
-    def refresh(self) -> None:
+    def refresh(self, team: Team = ALONE) -> None:
         """Do nothing: rows stay as they are."""
 
     def start_anew(self) -> None:
@@ -250,14 +251,18 @@ class TunedImages:
         return x
 
     @torch.no_grad()
-    def refresh(self) -> None:
+    def refresh(self, team: Team = ALONE) -> None:
         """Compute the features of all images, the means of the domains and the aligned rows."""
         self.backbone.eval()
         rows = np.concatenate([*self._index.values()])
-        for start in range(0, len(rows), REFRESHED_IMAGES):
+        if team.size > 1:
+            self._features[rows] = 0.0
+        # Batches are the same for any number of processes: their size changes bits.
+        for start in range(0, len(rows), REFRESHED_IMAGES)[team.rank :: team.size]:
             part = rows[start : start + REFRESHED_IMAGES]
             features = self.backbone(self.images.pixels(part).to(self.device))
             self._features[part] = features.float().cpu().numpy()
+        self._features = team.sum(self._features)
         self.alignment.fit_means(*self._rows())
         self._align()
 

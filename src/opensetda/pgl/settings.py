@@ -107,6 +107,8 @@ class OptimiserSettings:
     """Epochs of training at every later step."""
     iterations_per_epoch: Count | None = 30
     """Graphs an epoch; None takes as many as show every target once."""
+    graphs: Count | None = None
+    """Graphs an update, dealt out to the processes, gradients averaged; None: one a process."""
     decay: Share = 1.0
     """Factor on the learning rates ..."""
     decay_every: Count = 4

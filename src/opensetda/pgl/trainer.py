@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from torch import Tensor
 
 from opensetda.errors import InputError
 from opensetda.pgl.adversary import reversal_strength
@@ -18,8 +19,10 @@ from opensetda.pgl.inference import LabelledSamples
 from opensetda.pgl.inputs import TrainingInputs
 from opensetda.pgl.losses import graph_losses
 from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.rounds import GraphAverage, Streams
 from opensetda.pgl.settings import OptimiserSettings, PGLSettings
 from opensetda.progress import ProgressEvent, ProgressListener
+from opensetda.team import ALONE, Team
 
 
 @dataclass
@@ -31,7 +34,7 @@ class Position:
     step : int
         The step under way, from 0.
     iteration : int
-        Its iterations that are done.
+        Its graphs that are done.
     sums : dict
         Their losses, added up.
     """
@@ -52,6 +55,8 @@ class Trainer:
         C.
     rng : numpy Generator
         Draws the episodes.
+    team : Team
+        The processes that the graphs of an update are dealt out to.
     """
 
     def __init__(
@@ -60,9 +65,12 @@ class Trainer:
         n_classes: int,
         settings: PGLSettings,
         rng: np.random.Generator,
+        team: Team = ALONE,
     ) -> None:
         self.inputs, self.n_classes = inputs, n_classes
         self.settings, self.rng = settings, rng
+        self.team, self.graphs = team, settings.optimiser.graphs or team.size
+        self.streams = Streams(rng, self.graphs, team)
         self.accelerator = make_accelerator(settings.finetune.precision if inputs.learned else "no")
         self.device = self.accelerator.device
         if self.accelerator.mixed_precision == "fp16" and self.device.type == "cpu":
@@ -80,6 +88,13 @@ class Trainer:
         optimiser = make_optimiser(network, self.settings.optimiser, self.inputs.parameters())
         # Not the network: it is small, sensitive, and would be cast to the mixed precision, too.
         self.optimiser: torch.optim.Optimizer = self.accelerator.prepare(optimiser)
+        learned = self.inputs.learned
+        self.average = GraphAverage(
+            [parameter for group in optimiser.param_groups for parameter in group["params"]],
+            [network] if learned is None else [network, learned],
+            self.graphs,
+            self.team,
+        )
 
     def train_step(
         self,
@@ -87,15 +102,16 @@ class Trainer:
         steps: int,
         position: Position,
         report: Reporter,
-        after_update: Callable[[Position], None] | None = None,
+        saver: Saver | None = None,
     ) -> dict[str, float] | None:
         """Train on fresh episodes, from `position` on.
 
-        Returns the mean of each loss, None without training. `after_update` is called
-        whenever the weights have moved.
+        Returns the mean of each loss, None without training. Whenever the weights have moved,
+        `saver` is asked whether to keep them.
         """
         schedule, step = self.settings.optimiser, position.step
         if step and not schedule.warm_start and not position.iteration:
+            self.streams.share()
             self.accelerator.free_memory()
             self.inputs.start_anew()
             self.use_network(self._new_network())
@@ -109,6 +125,8 @@ class Trainer:
         queries = self.n_classes * sampler.episodes
         per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
         total = per_epoch * (schedule.epochs_per_step if step else schedule.first_step_epochs)
+        # Every update has all of its graphs.
+        total = -(-total // self.graphs) * self.graphs
         if not any_loss(self.settings):
             total = 0
         report.iterations = total
@@ -116,33 +134,71 @@ class Trainer:
         earlier = schedule.first_step_epochs + (step - 1) * schedule.epochs_per_step if step else 0
         report.earlier = per_epoch * earlier if total else 0
         accumulate = self.settings.finetune.accumulate if self.inputs.learned else 1
-        for iteration in range(position.iteration, total):
+        for iteration in range(position.iteration, total, self.graphs):
             epoch = epochs_before(step, schedule) + iteration // per_epoch
             set_rates(self.optimiser, schedule, epoch)
             strength = reversal_strength((step + iteration / total) / steps)
+            losses = self.iterate(sampler, strength, accumulate)
+            done = iteration + self.graphs
+            report.trained(done, sum(losses.values()))
             # Gradients of a step's last graphs do not wait for the next step's.
-            update = (iteration + 1) % accumulate == 0 or iteration + 1 == total
-            losses = self.iterate(sampler, strength, accumulate, update)
-            for name, value in losses.items():
-                position.sums[name] = position.sums.get(name, 0.0) + value
-            position.iteration = iteration + 1
-            report.trained(iteration + 1, sum(losses.values()))
-            if update and after_update is not None:
-                after_update(position)
+            if (done // self.graphs) % accumulate == 0 or done == total:
+                due = self.update(position, saver is not None and saver.is_due())
+                position.iteration = done
+                if saver is not None and due:
+                    self.streams.share()
+                    saver.save(position)
+        # Whoever labels the targets draws from the first stream.
+        self.streams.share()
         return {name: value / total for name, value in position.sums.items()} if total else None
 
     def iterate(
-        self, sampler: EpisodeSampler, strength: float, accumulate: int = 1, update: bool = True
+        self, sampler: EpisodeSampler, strength: float, accumulate: int = 1
     ) -> dict[str, float]:
-        """One graph: forward, backward, optimiser. Returns the losses by name."""
-        batch = sampler.draw(self.rng)
+        """Forward and backward pass of this process's graphs of one update.
+
+        Returns the mean losses of these graphs by name.
+        """
+        means: dict[str, float] = {}
+        own = self.streams.own()
+        for graph, stream in own:
+            self.average.begin(graph)
+            with stream.drawing() as rng:
+                losses = self._losses(sampler, strength, rng)
+                total = torch.stack(list(losses.values())).sum()
+                self.accelerator.backward(total / (accumulate * self.graphs))
+            values = {name: float(value.detach()) for name, value in losses.items()}
+            self.average.take(graph, list(values.values()))
+            self._names = list(values)
+            for name, value in values.items():
+                means[name] = means.get(name, 0.0) + value / len(own)
+        return means
+
+    def update(self, position: Position, flag: bool = False) -> bool:
+        """Move the weights by the gradients of all graphs since the last time.
+
+        Adds their losses to those of `position`. `flag` is the first process's, which all get.
+        """
+        all_losses, flag = self.average.finish(flag)
+        for losses in all_losses:
+            for name, value in zip(self._names, losses, strict=True):
+                position.sums[name] = position.sums.get(name, 0.0) + value
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return flag
+
+    def _losses(
+        self, sampler: EpisodeSampler, strength: float, rng: np.random.Generator
+    ) -> dict[str, Tensor]:
+        """Draw one graph, pass it through the network and return the losses by name."""
+        batch = sampler.draw(rng)
         index = torch.from_numpy(batch.index).to(self.device)
         is_target = torch.from_numpy(batch.is_target).to(self.device)
         labels = torch.from_numpy(batch.labels).to(self.device)
         self.network.train()
         with self.accelerator.autocast():
-            x = self.inputs.of_graph(index, is_target, self.rng)
-        losses = graph_losses(
+            x = self.inputs.of_graph(index, is_target, rng)
+        return graph_losses(
             self.network(x.float(), labels),
             labels,
             is_target,
@@ -151,11 +207,18 @@ class Trainer:
             strength,
             self.settings.losses,
         )
-        self.accelerator.backward(torch.stack(list(losses.values())).sum() / accumulate)
-        if update:
-            self.optimiser.step()
-            self.optimiser.zero_grad(set_to_none=True)
-        return {name: float(value.detach()) for name, value in losses.items()}
+
+
+class Saver(Protocol):
+    """Keeps the weights from time to time."""
+
+    def is_due(self) -> bool:
+        """Whether it is time; the first process decides."""
+        ...
+
+    def save(self, position: Position) -> None:
+        """Keep what moves in training."""
+        ...
 
 
 class Reporter:

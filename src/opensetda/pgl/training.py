@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from opensetda.pgl.checkpoints import (
     Arrays,
     CheckpointStore,
     Record,
+    TeamStore,
     fingerprint,
     go_back,
     latest_record,
@@ -26,16 +26,17 @@ from opensetda.pgl.checkpoints import (
     step_name,
     weights_of,
 )
-from opensetda.pgl.inference import LabelledSamples, transduce
+from opensetda.pgl.inference import LabelledSamples, StepScores, transduce, transduce_once
 from opensetda.pgl.inputs import TrainingInputs
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
-from opensetda.pgl.trainer import Position, Reporter, Trainer
+from opensetda.pgl.trainer import Position, Reporter, Saver, Trainer
 from opensetda.pgl.view import Embeddings, TrainingView, Viewer
 from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
 from opensetda.stopping import KeptStep, StableStepRule
+from opensetda.team import ALONE, Team
 
 # In a step's record.
 _VIEW = "view"
@@ -71,6 +72,7 @@ def train(
     progress: ProgressListener | None = None,
     checkpoints: CheckpointStore | None = None,
     view: bool = False,
+    team: Team = ALONE,
 ) -> TrainingResult:
     """Run the steps and go back to the one that is kept.
 
@@ -80,12 +82,14 @@ def train(
     pseudo-labels for step m + 1 (Eq. 6). At m = M all targets have theirs.
 
     With `checkpoints` it goes on from the latest of them; with `view` it looks at some samples
-    after each step, for a map.
+    after each step, for a map. With a `team` of processes all of them come here, train and label
+    together, and get the same result.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(seed))
-        steps = _Steps(trainer, source_labels, openness, checkpoints, seed, view)
+        trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(seed), team)
+        store = None if checkpoints is None else TeamStore(checkpoints, team)
+        steps = _Steps(trainer, source_labels, openness, store, seed, view)
         step = steps.go_on()
         while step < steps.total and not steps.rule.should_stop:
             steps.run(step, Reporter(progress, step + 1, steps.total))
@@ -107,7 +111,7 @@ class _Steps:
         trainer: Trainer,
         source_labels: IntArray,
         openness: OpennessTracker,
-        store: CheckpointStore | None,
+        store: TeamStore | None,
         seed: int,
         view: bool,
     ) -> None:
@@ -150,7 +154,7 @@ class _Steps:
         trained = any(entry["loss"] is not None for entry in self.history)
         if self.position.iteration == 0 and trained:
             # Within a step nobody asks for the rows of all samples; at its end they are refreshed.
-            self.trainer.inputs.refresh()
+            self.trainer.inputs.refresh(self.trainer.team)
         return self.position.step
 
     def run(self, step: int, report: Reporter) -> None:
@@ -160,10 +164,10 @@ class _Steps:
             self._samples(step), self.total, self.position, report, self._saver()
         )
         if losses is not None:
-            trainer.inputs.refresh()
+            trainer.inputs.refresh(trainer.team)
         # All steps are ranked by one draw; the one that is kept, by more of them.
-        scores = transduce(
-            trainer.network, self._samples(step), self.settings, trainer.rng, draws=1
+        scores = transduce_once(
+            trainer.network, self._samples(step), self.settings, trainer.rng, trainer.team
         )
         share = self._rank(step, scores.known, scores.held_out, scores.nearest)
         pseudo_labels = self.pseudo_labels[-1]
@@ -214,18 +218,19 @@ class _Steps:
         )
         return share
 
-    def _saver(self) -> Callable[[Position], None] | None:
-        store = self.store
-        if store is None:
-            return None
+    def _saver(self) -> Saver | None:
+        return None if self.store is None else self
 
-        def save(position: Position) -> None:
-            if store.due():
-                store.write(LATEST, latest_record(self.trainer, position, self.fingerprint))
+    def is_due(self) -> bool:
+        """Whether it is time to keep the weights."""
+        return self.store is not None and self.store.due()
 
-        return save
+    def save(self, position: Position) -> None:
+        """Keep what moves within a step."""
+        assert self.store is not None, "nobody else is asked to"
+        self.store.write(LATEST, latest_record(self.trainer, position, self.fingerprint))
 
-    def _keep(self, step: int, scores: Scores) -> None:
+    def _keep(self, step: int, scores: StepScores) -> None:
         """Keep what it takes to come back to the end of this step."""
         # Where the last step is kept whatever happens, nobody comes back to the others.
         weights = weights_of(self.trainer) if self.settings.stopping.band < 1 else {}
@@ -240,7 +245,7 @@ class _Steps:
         if self.viewer is not None:
             arrays[_VIEW] = self.views[-1]
         self.store.write(step_name(step), Record(self.history[-1], arrays | weights))
-        self.store.write(LATEST, latest_record(self.trainer, self.position, self.fingerprint))
+        self.save(self.position)
 
     def finish(self) -> TrainingResult:
         """Go back to the step that is kept, and score the targets with more care."""
@@ -248,10 +253,11 @@ class _Steps:
         self.openness.keep(kept.step)
         if kept.step < kept.steps:
             load_weights(self.trainer, self._weights(kept.step - 1))
-            self.trainer.inputs.refresh()
+            self.trainer.inputs.refresh(self.trainer.team)
         samples = self._samples(kept.step - 1)
-        network, settings = self.trainer.network, self.settings
-        scores = transduce(network, samples, settings, self.trainer.rng, settings.ranking.draws)
+        network, settings, team = self.trainer.network, self.settings, self.trainer.team
+        draws = settings.ranking.draws
+        scores = transduce(network, samples, settings, self.trainer.rng, draws, team)
         view = self._view(samples, kept.step)
         return TrainingResult(network, scores, samples, self.history, self.labels, kept, view)
 

@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from opensetda.data.image_lists import ImageColumns
 from opensetda.data.images import ImageList, is_image_data, read_image_domains
+from opensetda.data.parts import table_bytes, table_files
 from opensetda.data.tables import FeatureTable, TableColumns, read_domains
 from opensetda.errors import InputError
 from opensetda.files import file_record, near
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import FitRequest, TableOptions
+from opensetda.team import ALONE, Team
 
 if TYPE_CHECKING:
     from opensetda.backbones.extraction import Broken, Extraction
@@ -35,10 +37,11 @@ class FitData:
 
     Attributes
     ----------
-    source, target : arrays of float32 of shape (n_s, d) and (n_t, d)
+    source, target : arrays of shape (n_s, d) and (n_t, d)
+        Of float32, or a memory map of any numbers.
     labels : array of str of shape (n_s,)
     ids, source_ids : arrays of str of shape (n_t,) and (n_s,) or None
-        Names of the targets, and of the sources.
+        Names of the targets, and of the sources; those of a memory map stay in their file.
     inputs : dict
         Source and target for the record; with what tells them from any other.
     columns : dict
@@ -59,10 +62,10 @@ class FitData:
         What a person should know about the data, and what to look at.
     """
 
-    source: npt.NDArray[np.float32]
+    source: npt.NDArray[Any]
     labels: npt.NDArray[Any]
-    target: npt.NDArray[np.float32]
-    ids: npt.NDArray[Any] | None
+    target: npt.NDArray[Any]
+    ids: Any | None
     inputs: dict[str, Any]
     columns: dict[str, Any]
     feature_names: tuple[str, ...] | None
@@ -73,7 +76,7 @@ class FitData:
     broken: list[Broken] = field(default_factory=list)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    source_ids: npt.NDArray[Any] | None = None
+    source_ids: Any | None = None
 
 
 def is_image_request(request: FitRequest) -> bool:
@@ -127,11 +130,19 @@ def table_columns(options: TableOptions) -> TableColumns:
     return TableColumns(options.label or "y", options.id, options.features, options.drop)
 
 
-def load_tables(request: FitRequest, progress: CountingProgress | None = None) -> FitData:
-    """Read two feature tables; `progress` is told the megabytes, each twice: read and hashed."""
+def load_tables(
+    request: FitRequest,
+    progress: CountingProgress | None = None,
+    scratch: Path | None = None,
+    team: Team = ALONE,
+) -> FitData:
+    """Read two feature tables; `progress` is told the megabytes, each twice: read and hashed.
+
+    `scratch` is a folder for what does not fit into memory, which all of the `team` see.
+    """
     columns = table_columns(request.tables)
     domains = near(request.source), near(request.target)
-    total = 2 * sum(path.stat().st_size for path in domains if path.exists())
+    total = 2 * sum(table_bytes(path) for path in domains if path.exists())
     done = 0
 
     def tell(n_bytes: int) -> None:
@@ -141,14 +152,21 @@ def load_tables(request: FitRequest, progress: CountingProgress | None = None) -
             progress(done // _MEGABYTE, total // _MEGABYTE)
 
     tell(0)
-    source, target = read_domains(*domains, columns, tell)
+    own = None if scratch is None else scratch / f"tables-{team.rank:04d}"
+    if own is not None:
+        own.mkdir(exist_ok=True)
+    source, target = read_domains(*domains, columns, tell, own)
     assert source.labels is not None, "read_domains returns a labelled source"
     return FitData(
         source=source.X,
         labels=source.labels,
         target=target.X,
         ids=target.ids,
-        inputs={"source": _table_record(source, tell), "target": _table_record(target, tell)},
+        inputs=(
+            {"source": _table_record(source, tell), "target": _table_record(target, tell)}
+            if team.is_first
+            else {"source": {"path": request.source}, "target": {"path": request.target}}
+        ),
         columns={
             "label": columns.label,
             "id": columns.id,
@@ -164,8 +182,16 @@ def load_tables(request: FitRequest, progress: CountingProgress | None = None) -
     )
 
 
-def load_images(request: FitRequest, progress: CountingProgress | None = None) -> FitData:
-    """List two lots of images and turn them into features; broken images are left out."""
+def load_images(
+    request: FitRequest,
+    progress: CountingProgress | None = None,
+    scratch: Path | None = None,
+    team: Team = ALONE,
+) -> FitData:
+    """List two lots of images and turn them into features; broken images are left out.
+
+    `scratch` is a folder for features that do not fit into memory, which all of the `team` see.
+    """
     from opensetda.backbones.cache import FeatureCache
     from opensetda.backbones.extraction import extract
     from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
@@ -180,7 +206,7 @@ def load_images(request: FitRequest, progress: CountingProgress | None = None) -
         cache = None
         if folder is not None:
             cache = stack.enter_context(FeatureCache(folder, recipe.key, recipe.width))
-        extraction = extract(recipe, ids, paths, cache, progress)
+        extraction = extract(recipe, ids, paths, cache, progress, scratch=scratch, team=team)
     if options.strict and extraction.broken:
         first = extraction.broken[0]
         raise InputError(
@@ -246,8 +272,20 @@ def _kept(
 
 
 def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[str, Any]:
-    file = file_record(table.path, progress)
-    record = {**file, "rows": len(table), "features": table.X.shape[1]}
+    files = table_files(table.path)
+    whole = file_record(files[0], progress)
+    if files != [table.path]:
+        # A folder of parts: their names and contents, in order.
+        parts = [whole, *(file_record(file, progress) for file in files[1:])]
+        names = [f"{file.name} {part['sha256']}" for file, part in zip(files, parts, strict=True)]
+        whole = {
+            "path": str(table.path.resolve()),
+            "bytes": sum(part["bytes"] for part in parts),
+            "sha256": hashlib.sha256(
+                "\n".join(names).encode("utf-8", "surrogateescape")
+            ).hexdigest(),
+        }
+    record = {**whole, "rows": len(table), "features": table.X.shape[1]}
     if table.labels is not None:
         record["classes"] = table.class_counts()
     return record

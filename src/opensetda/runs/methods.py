@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opensetda.pgl.checkpoints import CheckpointStore
     from opensetda.pgl.inputs import TrainableImages
     from opensetda.progress import ProgressListener
+    from opensetda.team import Team
 
 REJECTOR = "+"
 """`dann+osvm` is the method dann with the rejector osvm."""
@@ -84,6 +85,7 @@ def build_method(
     images: TrainableImages | None = None,
     checkpoints: CheckpointStore | None = None,
     view: bool = False,
+    team: Team | None = None,
 ) -> OpenSetClassifier:
     """Return an unfitted classifier, its settings checked.
 
@@ -110,11 +112,14 @@ def build_method(
         Where a training writes down how far it is; the other methods take seconds.
     view : bool
         Keep what a map of the steps needs, for a method that can show its steps.
+    team : Team, optional
+        Processes that train together, for a method that can; of the others each does all.
     """
     cls = method_class(method)
     changes = dict(changes or {})
     if method == "pgl":
         from opensetda.pgl.settings import PGLSettings
+        from opensetda.team import ALONE
 
         PGLSettings.preset(preset).with_changes(changes)
         return cls(
@@ -127,6 +132,7 @@ def build_method(
             images=images,
             checkpoints=checkpoints,
             view=view,
+            team=team or ALONE,
         )
     if preset != "default":
         raise InputError(f"preset {preset!r}: only the method pgl has presets")

@@ -210,6 +210,7 @@ def _image_files(run: RunFolder) -> dict[Shown, str]:
 def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
     """Find the images that the ids of a feature table name; never one outside of `root`."""
     from opensetda.data.decoding import IMAGE_SUFFIXES
+    from opensetda.data.tar_members import member_status
 
     found, base = {}, root.resolve()
     names = {Shown(TARGET, row): name for row, name in enumerate(run.predictions().ids.tolist())}
@@ -221,7 +222,7 @@ def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
             continue
         path = (base / name).resolve()
         inside = path.suffix.lower() in IMAGE_SUFFIXES and path.is_relative_to(base)
-        if inside and path.is_file():
+        if inside and (path.is_file() or member_status(str(path)) is not None):
             found[shown] = str(path)
     if not found:
         first = next(iter(names.values()), "")

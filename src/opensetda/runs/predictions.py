@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
+from opensetda.rows import release_pages
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -24,7 +25,7 @@ _ROUNDED_DIGITS = 6
 IMAGE_ID = "path"
 
 # "p_unknown" but "p:bike": no class name can collide with the other columns.
-_CLASS_PREFIX = "p:"
+CLASS_PREFIX = "p:"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class PredictionTable:
             known_scores=classifier.transduction_scores_,
             nearest=classifier.transduction_nearest_.astype(np.str_),
             proba=classifier.transduction_proba_,
-            classes=_class_names(classifier),
+            classes=class_names(classifier),
             unknown_label=str(classifier.unknown_label),
             id_name=id_name,
         )
@@ -118,7 +119,7 @@ class PredictionTable:
             known_scores=known_scores,
             nearest=classifier.classes_[classes].astype(np.str_),
             proba=np.concatenate(parts),
-            classes=_class_names(classifier),
+            classes=class_names(classifier),
             unknown_label=str(classifier.unknown_label),
             id_name=id_name,
         )
@@ -145,7 +146,7 @@ class PredictionTable:
             columns["corrected"] = self.corrected
         if top_k is None:
             for place, name in enumerate(self.classes):
-                columns[_CLASS_PREFIX + name] = self.proba[:, place]
+                columns[CLASS_PREFIX + name] = self.proba[:, place]
             return pa.table(columns)
         names = np.array([*self.classes, self.unknown_label], dtype=np.str_)
         best = np.argsort(-self.proba, axis=1, kind="stable")[:, :top_k]
@@ -164,12 +165,12 @@ class PredictionTable:
         """Read back a Parquet file that `write` wrote."""
         table = read_parquet(path)
         classes = tuple(
-            name.removeprefix(_CLASS_PREFIX)
+            name.removeprefix(CLASS_PREFIX)
             for name in table.column_names
-            if name.startswith(_CLASS_PREFIX)
+            if name.startswith(CLASS_PREFIX)
         )
         try:
-            proba = [table[_CLASS_PREFIX + name].to_numpy() for name in classes]
+            proba = [table[CLASS_PREFIX + name].to_numpy() for name in classes]
             return cls(
                 ids=np.array(table[0].to_pylist(), dtype=np.str_),
                 labels=np.array(table["label"].to_pylist(), dtype=np.str_),
@@ -208,12 +209,20 @@ class PredictionWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish the file; nothing can be added any more."""
         if self._writer is not None:
             self._writer.close()
+            self._writer = None
 
     def write(self, table: PredictionTable) -> None:
         """Add rows."""
-        rows = table.to_arrow(self.top_k)
+        self.write_rows(table.to_arrow(self.top_k))
+
+    def write_rows(self, rows: Any) -> None:
+        """Add rows of a pyarrow table."""
         if self.path.suffix.lower() != ".parquet":
             rows = _rounded(rows)
         if self._writer is None:
@@ -233,23 +242,25 @@ class PredictionWriter:
 
 def label_rows(
     model: OpenSetClassifier,
-    X: npt.NDArray[np.float32],
-    ids: npt.NDArray[Any] | None,
+    X: npt.NDArray[Any],
+    ids: Any | None,
+    rows: range,
     writer: PredictionWriter,
     progress: Callable[[int], None],
 ) -> Counter[str]:
-    """Write the labels of rows of features, and return how often each label was given.
+    """Write the labels of some rows of features, and return how often each label was given.
 
-    `progress` is told how many rows are done.
+    `X` and `ids` may lie in files; `progress` is told how many rows are done.
     """
     counts: Counter[str] = Counter()
-    names = row_numbers(len(X)) if ids is None else ids
-    for start in range(0, len(X), _PREDICTED_ROWS):
-        part = slice(start, start + _PREDICTED_ROWS)
-        table = PredictionTable.of_samples(model, X[part], names[part])
+    for start in range(rows.start, rows.stop, _PREDICTED_ROWS):
+        part = slice(start, min(start + _PREDICTED_ROWS, rows.stop))
+        names = numbers_of(part) if ids is None else np.asarray(ids[part])
+        table = PredictionTable.of_samples(model, X[part].astype(np.float32, copy=False), names)
+        release_pages(X)
         counts.update(table.labels.tolist())
         writer.write(table)
-        progress(start + len(table))
+        progress(part.stop - rows.start)
     return counts
 
 
@@ -284,13 +295,19 @@ def _rounded(table: Any) -> Any:
     )
 
 
-def _class_names(classifier: OpenSetClassifier) -> tuple[str, ...]:
+def class_names(classifier: OpenSetClassifier) -> tuple[str, ...]:
+    """Return the known classes as text."""
     return tuple(str(name) for name in classifier.classes_.tolist())
 
 
 def row_numbers(n_rows: int) -> npt.NDArray[Any]:
     """Return "1", "2", ... for samples without names, as the error messages count."""
-    return np.arange(1, n_rows + 1).astype(np.str_)
+    return numbers_of(slice(0, n_rows))
+
+
+def numbers_of(rows: slice) -> npt.NDArray[Any]:
+    """Return the numbers of some rows, counted from 1, as text."""
+    return np.arange(rows.start + 1, rows.stop + 1).astype(np.str_)
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:

@@ -51,6 +51,10 @@ class ImageOptions:
     finetune: bool = False
 
 
+SAMPLE = 65_536
+"""Targets that a method learns from at the most, unless it is told otherwise."""
+
+
 @dataclass(frozen=True)
 class FitRequest:
     """Everything that `osda fit` was told; paths are absolute, so that it means the same anywhere.
@@ -67,6 +71,8 @@ class FitRequest:
         Folder of event files to write while it trains.
     corrections : str or None
         CSV file with labels of targets, told by a person.
+    sample : int
+        Targets that are learned from at the most.
     report : bool
         Whether to make the report at the end.
     overwrite : bool
@@ -87,6 +93,7 @@ class FitRequest:
     checkpoint_seconds: float = 60.0
     tensorboard: str | None = None
     corrections: str | None = None
+    sample: int = SAMPLE
     report: bool = True
     overwrite: bool = False
     command: tuple[str, ...] = ()

@@ -37,7 +37,8 @@ _REQUEST = "request.json"
 _INPUTS = "inputs.json"
 _LOCK = "lock"
 _CHECKPOINTS = "checkpoints"
-_OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS)
+_SCRATCH = "scratch"
+_OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS, _SCRATCH)
 
 
 class UnfinishedRun:
@@ -121,6 +122,12 @@ class UnfinishedRun:
     def checkpoints(self) -> FolderCheckpoints:
         """Return the checkpoints of the training."""
         return FolderCheckpoints(self.path / _CHECKPOINTS, self.request.checkpoint_seconds)
+
+    def scratch(self) -> Path:
+        """Return a folder for what does not fit into memory; it goes with the run's folder."""
+        place = self.path / _SCRATCH
+        place.mkdir(exist_ok=True)
+        return place
 
     @property
     def is_worth_keeping(self) -> bool:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from opensetda.backbones.extraction import Broken
     from opensetda.base import OpenSetClassifier
     from opensetda.runs.corrections import Corrections
+    from opensetda.runs.large import LabelledTargets
     from opensetda.runs.predictions import PredictionTable
     from opensetda.runs.view import RunView
 
@@ -104,6 +105,8 @@ class RunRecord:
         The recipe of the features of images, and whether the backbone was ``finetuned``.
     identity : str or None
         Tells the run from any other.
+    sample : int or None
+        How many of the targets were learned from, if not all.
     """
 
     method: str
@@ -121,6 +124,7 @@ class RunRecord:
     data_seconds: float = 0.0
     backbone: Mapping[str, Any] | None = None
     identity: str | None = None
+    sample: int | None = None
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,7 @@ def write_run(
     backbone: nn.Module | None = None,
     shown: ShownSamples | None = None,
     corrections: Corrections | None = None,
+    labelled: LabelledTargets | None = None,
 ) -> RunFolder:
     """Write every file of a run into an empty folder, one that `new_folder` gave.
 
@@ -203,11 +208,13 @@ def write_run(
         What the report shows of the samples; without it there is no map.
     corrections : Corrections, optional
         What a person said about targets, which counts.
+    labelled : LabelledTargets, optional
+        The labels of all targets, where the classifier has seen a sample of them only.
     """
     from safetensors.numpy import save
 
     from opensetda.runs.pictures import write_images
-    from opensetda.runs.predictions import IMAGE_ID, PredictionTable
+    from opensetda.runs.predictions import class_names
 
     state, arrays = classifier.get_state()
     write_json(folder / MODEL, {"feature_names": record.feature_names, "state": state})
@@ -225,17 +232,14 @@ def write_run(
     lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
     (folder / HISTORY).write_text("".join(lines), encoding="utf-8")
     write_json(folder / ESTIMATES, _estimates(classifier, state))
-    id_name = "id" if record.backbone is None else IMAGE_ID
-    predictions = PredictionTable.of_targets(classifier, ids, id_name)
-    if corrections is not None:
-        predictions = corrections.applied_to(predictions)
     if shown is not None:
         shown.view.write(folder / VIEW)
         if shown.target_images:
             write_images(folder / IMAGES, shown.source_images, shown.target_images)
-    predictions.write(folder / PREDICTIONS)
-    predictions.write(folder / PREDICTIONS_FOR_PEOPLE)
-    _write_steps(folder / STEPS, predictions, step_labels(classifier))
+    if labelled is not None:
+        labelled.write(folder, step=max(len(classifier.history_), 1))
+    else:
+        _write_predictions(folder, classifier, record, ids, corrections)
     (folder / CURVES).write_bytes(curves)
     settings = {
         "format": FORMAT,
@@ -246,17 +250,36 @@ def write_run(
         "preset": record.preset,
         "seed": record.seed,
         "settings": dict(record.settings),
-        "classes": list(predictions.classes),
+        "classes": list(class_names(classifier)),
         "has_ids": record.has_ids,
         "columns": dict(record.columns),
         "inputs": dict(record.inputs),
         "backbone": None if record.backbone is None else dict(record.backbone),
         "command": list(record.command),
         "identity": record.identity,
+        "sample": record.sample,
     }
     # Last: a folder without it is no run.
     write_json(folder / SETTINGS, settings)
     return RunFolder(folder, settings)
+
+
+def _write_predictions(
+    folder: Path,
+    classifier: OpenSetClassifier,
+    record: RunRecord,
+    ids: npt.NDArray[Any] | None,
+    corrections: Corrections | None,
+) -> None:
+    from opensetda.runs.predictions import IMAGE_ID, PredictionTable
+
+    id_name = "id" if record.backbone is None else IMAGE_ID
+    predictions = PredictionTable.of_targets(classifier, ids, id_name)
+    if corrections is not None:
+        predictions = corrections.applied_to(predictions)
+    predictions.write(folder / PREDICTIONS)
+    predictions.write(folder / PREDICTIONS_FOR_PEOPLE)
+    _write_steps(folder / STEPS, predictions, step_labels(classifier))
 
 
 def write_broken(path: Path, broken: Sequence[Broken]) -> None:

@@ -1,0 +1,44 @@
+"""Who started this process, by its environment: `torchrun`, `accelerate launch` or nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+
+def is_shared() -> bool:
+    """Whether this process was started as one of several."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    return "RANK" in os.environ and size.isdigit() and int(size) > 1
+
+
+def is_first() -> bool:
+    """Whether it is the first of them, or alone."""
+    return not is_shared() or os.environ["RANK"] == "0"
+
+
+def was_restarted() -> bool:
+    """Whether the launcher has started the processes anew, after it had lost one."""
+    return is_shared() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def restart_count() -> str:
+    """Return how often that was, as text."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def neighbours() -> int:
+    """Return how many of the processes share this machine."""
+    size = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, int(size)) if is_shared() and size.isdigit() else 1
+
+
+def launch_identity(place: str) -> str | None:
+    """Return what tells this launch from others, the same after a restart; None without one.
+
+    `place` is where the result goes.
+    """
+    launch = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    if not is_shared() or launch == "none":
+        return None
+    return hashlib.sha256(f"{launch} {place}".encode()).hexdigest()[:32]

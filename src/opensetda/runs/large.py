@@ -1,0 +1,234 @@
+"""Targets beyond memory: learn from a random sample of them, then label all, part by part.
+
+The sample is drawn by the content of the rows, so their order carries nothing. Every target is
+then scored as later samples are, on its own, so that neither company nor the number of
+processes changes an answer. The threshold is where the share of unknowns, found on the sample,
+cuts the scores of all targets: an exact order statistic over the shards of all processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+
+from opensetda.base import OpenSetClassifier
+from opensetda.order_statistics import shared_rejection_cut
+from opensetda.rows import IntArray, content_keys, release_pages
+from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
+from opensetda.runs.parts import Parts
+from opensetda.runs.predictions import CLASS_PREFIX, PredictionTable, class_names, numbers_of
+from opensetda.runs.request import SAMPLE
+from opensetda.team import ALONE, Team
+
+# Probabilities of a sample that are in memory at a time: with many classes it is smaller.
+SAMPLE_CELLS = 2**25
+# Rows that are read, scored and written at a time.
+CHUNK = 8192
+
+
+def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
+    """Return how many targets are learned from at the most."""
+    return min(wanted, max(1024, SAMPLE_CELLS // n_classes))
+
+
+def draw_sample(X: npt.NDArray[Any], size: int, team: Team = ALONE) -> IntArray:
+    """Return which rows are the sample, in rising order: those with the smallest hashes.
+
+    Each process goes through its share of the rows; memory is that of the sample.
+    """
+    best = np.empty(0, dtype=np.uint64)
+    places = np.empty(0, dtype=np.int64)
+    for start, chunk in _chunks(X, team.rows(len(X))):
+        best = np.concatenate([best, content_keys(chunk)])
+        places = np.concatenate([places, np.arange(start, start + len(chunk))])
+        if len(best) > 4 * size:
+            best, places = _smallest(best, places, size)
+    best, places = _smallest(best, places, size)
+    # Everybody has at most `size`; those with fewer fill up with what never wins.
+    padded = np.full((2, size), -1, dtype=np.int64)
+    padded[0, : len(best)], padded[1, : len(best)] = best.view(np.int64), places
+    together = np.concatenate(team.gather(padded), axis=1)
+    together = together[:, together[1] >= 0]
+    _, chosen = _smallest(together[0].view(np.uint64), together[1], size)
+    return np.sort(chosen).astype(np.intp)
+
+
+def _smallest(
+    keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64], size: int
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    order = np.lexsort((places, keys))[:size]
+    return keys[order], places[order]
+
+
+@dataclass(frozen=True)
+class LabelledTargets:
+    """All targets with their labels, in files.
+
+    Attributes
+    ----------
+    parts : Parts
+        Tables of predictions, one a process.
+    counts : Counter
+        How often each label was given.
+    sample : array of int
+        Which rows were learned from.
+    """
+
+    parts: Parts
+    counts: Counter[str]
+    sample: IntArray
+
+    def write(self, folder: Path, step: int) -> None:
+        """Write predictions and labels of the last step into a run's folder."""
+        parts = self.parts
+        parts.write(folder / PREDICTIONS)
+        # A column a class would make a text of many gigabytes that nobody reads.
+        narrow = [name for name in parts.names() if not name.startswith(CLASS_PREFIX)]
+        parts.write(folder / PREDICTIONS_FOR_PEOPLE, {name: name for name in narrow})
+        parts.write(folder / STEPS, {narrow[0]: "id", "label": f"{STEP_PREFIX}{step}"})
+
+
+def label_targets(
+    classifier: OpenSetClassifier,
+    X: npt.NDArray[Any],
+    ids: Any | None,
+    id_name: str,
+    sample: IntArray,
+    scratch: Path,
+    team: Team = ALONE,
+    progress: Callable[[int, int], None] | None = None,
+) -> LabelledTargets:
+    """Score, rank and label all targets, and set the classifier's threshold by them.
+
+    Parameters
+    ----------
+    classifier : OpenSetClassifier
+        Fitted to the sample.
+    X : array of shape (n, d)
+        All targets; may be a memory map.
+    ids : sequence of str, optional
+        Their names; may be in a file, too.
+    sample : array of int
+        The rows it was fitted to.
+    scratch : Path
+        A folder that all processes see; who calls removes it.
+    progress : callable, optional
+        Told how many of this process's targets are done, and how many it has.
+    """
+    rows = team.rows(len(X))
+    stored = _Stored.make(scratch, team.rank, len(rows), len(classifier.classes_))
+    for start, chunk in _chunks(X, rows):
+        scores = classifier._score_later(chunk)
+        part = slice(start - rows.start, start - rows.start + len(chunk))
+        stored.known[part], stored.nearest[part] = scores.known, scores.nearest
+        stored.classes[part] = softmax(scores.classes, axis=1)
+        stored.release()
+        if progress is not None:
+            progress(part.stop, len(rows))
+
+    def shard() -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
+        for first in range(0, len(rows), 2**20):
+            yield rows.start + first, np.array(stored.known[first : first + 2**20])
+            stored.release()
+
+    if not classifier.openness_report_.own_boundary:
+        cut = shared_rejection_cut(shard, classifier.openness_, team)
+        classifier.rejection_threshold_ = cut
+    parts = Parts(scratch, team)
+    counts: Counter[str] = Counter()
+    with parts.writer() as writer:
+        for first in range(0, len(rows), CHUNK):
+            part = slice(first, min(first + CHUNK, len(rows)))
+            names = slice(rows.start + part.start, rows.start + part.stop)
+            table = _table(classifier, stored, part, names, ids, id_name)
+            counts.update(table.labels.tolist())
+            writer.write(table)
+            stored.release()
+    stored.remove()
+    return LabelledTargets(parts, together(counts, team), sample)
+
+
+def together(counts: Counter[str], team: Team) -> Counter[str]:
+    """Add up everybody's counts."""
+    total: Counter[str] = Counter()
+    for part in team.gather_bytes(json.dumps(counts).encode()):
+        total.update(json.loads(part))
+    return total
+
+
+@dataclass
+class _Stored:
+    """What one process found out about its targets, in files that are mapped into memory."""
+
+    known: Any
+    nearest: Any
+    classes: Any
+
+    @classmethod
+    def make(cls, folder: Path, rank: int, n_rows: int, n_classes: int) -> _Stored:
+        def new(name: str, dtype: Any, shape: tuple[int, ...]) -> Any:
+            if 0 in shape:
+                return np.zeros(shape, dtype=dtype)
+            path = folder / f"{name}-{rank:04d}.npy"
+            return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+
+        return cls(
+            new("known", np.float64, (n_rows,)),
+            new("nearest", np.int32, (n_rows,)),
+            new("classes", np.float32, (n_rows, n_classes)),
+        )
+
+    def release(self) -> None:
+        """Give the pages back: the files hold them."""
+        import mmap
+
+        for array in (self.known, self.nearest, self.classes):
+            if isinstance(array, np.memmap):
+                array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
+    def remove(self) -> None:
+        """Remove the files."""
+        for array in (self.known, self.nearest, self.classes):
+            if isinstance(array, np.memmap):
+                Path(str(array.filename)).unlink(missing_ok=True)
+
+
+def _chunks(X: npt.NDArray[Any], rows: range) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    for start in range(rows.start, rows.stop, CHUNK):
+        yield start, np.asarray(X[start : min(start + CHUNK, rows.stop)], dtype=np.float32)
+        release_pages(X)
+
+
+def _table(
+    classifier: OpenSetClassifier,
+    stored: _Stored,
+    part: slice,
+    places: slice,
+    ids: Any | None,
+    id_name: str,
+) -> PredictionTable:
+    """Return the predictions of some of this process's targets, `places` among all."""
+    known = np.array(stored.known[part])
+    nearest = np.array(stored.nearest[part]).astype(np.intp)
+    threshold = classifier.rejection_threshold_
+    unknown = classifier._unknown_probability(known, threshold, classifier.rejection_slope_)
+    classes = np.array(stored.classes[part], dtype=np.float64) * (1 - unknown)[:, None]
+    labels = np.where(known < threshold, len(classifier.classes_), nearest)
+    return PredictionTable(
+        ids=numbers_of(places) if ids is None else np.asarray(ids[places]),
+        labels=classifier._decode_labels(labels).astype(np.str_),
+        known_scores=known,
+        nearest=classifier.classes_[nearest].astype(np.str_),
+        proba=np.column_stack([classes, unknown]),
+        classes=class_names(classifier),
+        unknown_label=str(classifier.unknown_label),
+        id_name=id_name,
+    )
