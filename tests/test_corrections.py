@@ -166,7 +166,8 @@ def test_what_was_told_counts(tmp_path):
     assert told.corrected.tolist() == [True, True, False]
     assert table.labels.tolist() == ["cat", "unknown", "dog"]
     told.write(tmp_path / "p.parquet")
-    assert PredictionTable.read_parquet(tmp_path / "p.parquet").corrected.tolist() == [
+    again = PredictionTable.read_parquet(tmp_path / "p.parquet", table.classes)
+    assert again.corrected.tolist() == [
         True,
         True,
         False,

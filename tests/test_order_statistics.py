@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensetda import order_statistics
-from opensetda.base import rejection_cut
+from opensetda.calibration import rejection_cut
 from opensetda.order_statistics import (
     cut_of_smallest,
     cuts_of_smallest,

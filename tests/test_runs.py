@@ -96,7 +96,7 @@ def test_a_class_called_unknown_does_not_collide(tmp_path, classifier):
         table.ids, table.labels, table.known_scores, table.nearest, table.proba, ("unknown", "id")
     )
     renamed.write(tmp_path / "p.parquet")
-    again = PredictionTable.read_parquet(tmp_path / "p.parquet")
+    again = PredictionTable.read_parquet(tmp_path / "p.parquet", renamed.classes)
     assert again.classes == ("unknown", "id")
     np.testing.assert_array_equal(again.proba, table.proba)
 

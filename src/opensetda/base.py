@@ -21,10 +21,10 @@ from sklearn.utils.validation import (
 )
 
 from opensetda import state
-from opensetda.calibration import fit_slope, unknown_posterior
+from opensetda.calibration import fit_slope, rejection_cut, unknown_posterior
 from opensetda.errors import InputError
 from opensetda.openness import OpennessTracker
-from opensetda.rows import FloatArray, IntArray, Rows, check_finite
+from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, check_finite
 
 Vector = npt.NDArray[np.float64]
 
@@ -202,14 +202,20 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
         in_callers_order = np.argsort(target.index)
         slope = fit_slope(scores.known, posterior, cut)
-        proba = self._probabilities(scores, cut, slope)
         self.transduction_ = self._decode_labels(labels[in_callers_order])
         if hasattr(self, "step_labels_"):
             # The step that is kept was labelled once more, with more care.
             self.step_labels_[openness.kept - 1] = labels[in_callers_order]
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
-        self.transduction_proba_ = proba[in_callers_order]
+        self.transduction_proba_ = np.empty((len(labels), n_classes + 1))
+        for start in range(0, len(labels), CHUNK_ROWS):
+            # Of many classes there is no room for several tables of all targets.
+            rows = in_callers_order[start : start + CHUNK_ROWS]
+            part = Scores(*(values[rows] for values in scores))
+            self.transduction_proba_[start : start + len(rows)] = self._probabilities(
+                part, cut, slope
+            )
 
     def _forget(self) -> None:
         """Delete what an earlier `fit` found: without targets, this one would not replace it."""
@@ -354,25 +360,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         except KeyError as error:
             raise InputError(f"saved model: {error} is missing; fit again") from None
         return classifier
-
-
-def rejection_cut(known_score: Vector, share: float) -> float:
-    """Where to cut so that `share` of the scores lie below, half way between two scores.
-
-    Equal scores go one way: the cut moves to the nearer end of their group.
-    """
-    ordered = np.sort(known_score)
-    wanted = round(share * len(ordered))
-    gaps = np.flatnonzero(np.diff(ordered) > 0) + 1
-    places = np.concatenate([[0], gaps, [len(ordered)]])
-    below = int(places[np.abs(places - wanted).argmin()])
-    if below == 0:
-        return float("-inf")
-    if below == len(ordered):
-        return float(np.nextafter(ordered[-1], np.inf))
-    middle = (ordered[below - 1] + ordered[below]) / 2
-    # Between neighbouring floats there is no middle.
-    return float(middle if middle > ordered[below - 1] else ordered[below])
 
 
 def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:

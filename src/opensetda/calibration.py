@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say, without target labels."""
+"""Threshold and probabilities of unknown that mean what they say, without target labels."""
 
 from __future__ import annotations
 
@@ -47,3 +47,22 @@ def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:
 
     found = minimize_scalar(cross_entropy, bounds=(-3.0, LARGEST_LOG_SLOPE), method="bounded")
     return float(np.exp(found.x) / scale)
+
+
+def rejection_cut(known_score: Vector, share: float) -> float:
+    """Where to cut so that `share` of the scores lie below, half way between two scores.
+
+    Equal scores go one way: the cut moves to the nearer end of their group.
+    """
+    ordered = np.sort(known_score)
+    wanted = round(share * len(ordered))
+    gaps = np.flatnonzero(np.diff(ordered) > 0) + 1
+    places = np.concatenate([[0], gaps, [len(ordered)]])
+    below = int(places[np.abs(places - wanted).argmin()])
+    if below == 0:
+        return float("-inf")
+    if below == len(ordered):
+        return float(np.nextafter(ordered[-1], np.inf))
+    middle = (ordered[below - 1] + ordered[below]) / 2
+    # Between neighbouring floats there is no middle.
+    return float(middle if middle > ordered[below - 1] else ordered[below])

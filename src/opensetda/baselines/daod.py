@@ -11,8 +11,9 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse
 
-from opensetda.base import OpenSetClassifier, Scores, rejection_cut
+from opensetda.base import OpenSetClassifier, Scores
 from opensetda.baselines._network import ALIGNMENT
+from opensetda.calibration import rejection_cut
 from opensetda.errors import InputError
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.alignment import Alignment

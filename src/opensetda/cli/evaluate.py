@@ -23,7 +23,8 @@ def evaluate(
         typer.Option(
             "--labels",
             metavar="TRUTH",
-            help="True labels of the target: a table, or images (class folders, list, manifest).",
+            help="True labels of the target: a table (.npz, .csv, .parquet, a folder of .parquet "
+            "parts), or images (class folders, list, manifest, tar shards).",
         ),
     ],
     label_column: Annotated[

@@ -45,7 +45,8 @@ def features(
     data: Annotated[
         Path,
         typer.Argument(
-            metavar="DATA", help="Images: a folder, a list (.txt) or a manifest (.csv, .parquet)."
+            metavar="DATA",
+            help="Images: a folder, a list (.txt), a manifest (.csv, .parquet) or tar shards.",
         ),
     ],
     out: Annotated[

@@ -47,7 +47,8 @@ def fit(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="Labelled images (folder of class folders, list, manifest) or feature table.",
+            help="Labelled images (folder of class folders, list, manifest, tar shards) or "
+            "feature table.",
         ),
     ],
     target: Annotated[
@@ -194,12 +195,14 @@ def fit(
       osda fit a.npz b.npz --out run --openness 0.55 --id-column paths
 
     The source is a folder of class folders, a list of 'path label' lines, a
-    manifest (.csv or .parquet with the columns path and label) or a table of
-    features (.npz, .csv or .parquet). The target is of the same kind, without
-    labels. Images become features once: the next run finds them in a cache.
-    The run folder holds the labels (predictions.csv), the model, the settings
-    and a picture of the curves. How many targets are unknown is estimated,
-    unless you say it. An interrupted run goes on with 'osda resume'.
+    manifest (.csv or .parquet with the columns path and label), tar shards
+    (.tar, a folder of them, 'shop-{000..009}.tar') or a table of features
+    (.npz, .csv, .parquet or a folder of .parquet parts). The target is of the
+    same kind, without labels; a table may be .npy, too. Images become features
+    once: the next run finds them in a cache. The run folder holds the labels
+    (predictions.csv), the model, the settings and a picture of the curves. How
+    many targets are unknown is estimated, unless you say it. An interrupted
+    run goes on with 'osda resume'.
     """
     share_of_unknowns = _parse_openness(openness)
     if not unknown_label.strip():

@@ -43,7 +43,8 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="PATHS...",
-            help="Images to label: files, folders, lists or manifests; or one feature table.",
+            help="Images to label: files, folders, lists, manifests or tar shards; or one "
+            "feature table.",
         ),
     ],
     out: Annotated[
@@ -93,8 +94,9 @@ def predict(
       osda predict run new.csv --out labels.parquet
 
     Images are read, labelled and written part by part: a folder may hold any
-    number of them. Of tables, features that had names in 'osda fit' are found
-    by name; other columns do not matter.
+    number of them. A table is .npz, .npy, .csv, .parquet or a folder of
+    .parquet parts. Features that had names in 'osda fit' are found by name;
+    other columns do not matter.
     """
     team = join_team()
     team.first_does(lambda: check_new_file("--out", out, _SUFFIXES, overwrite))

@@ -37,17 +37,23 @@ class EpisodeBatch:
     n_support: int
 
 
+def classes_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
+    """C, or fewer where there are many."""
+    return min(n_classes, settings.classes or n_classes)
+
+
 def episodes_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
     """B, or fewer where many classes would make the graph too large."""
     if settings.node_limit is None:
         return settings.episodes
     # Two at least: a node is classified by the others of its class.
-    return min(settings.episodes, max(2, settings.node_limit // (2 * n_classes)))
+    at_most = settings.node_limit // (2 * classes_in_graph(n_classes, settings))
+    return min(settings.episodes, max(2, at_most))
 
 
 def queries_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
     """C B, the number of queries, and of support slots."""
-    return n_classes * episodes_in_graph(n_classes, settings)
+    return classes_in_graph(n_classes, settings) * episodes_in_graph(n_classes, settings)
 
 
 class EpisodeSampler:
@@ -59,6 +65,10 @@ class EpisodeSampler:
 
     No sample is twice in a graph: a slot whose class has no sample left in either
     domain stays empty, so a class of one sample takes one slot.
+
+    Of many classes, a graph holds some, drawn anew for each: C becomes C'. Targets whose
+    pseudo-label is none of them are no queries of that graph: they would have nobody to be near
+    to.
 
     Parameters
     ----------
@@ -85,18 +95,23 @@ class EpisodeSampler:
         self.replacement = settings.mix_up_limit * progress if settings.mix_up else 0.0
         self.source_of = [np.flatnonzero(source_labels == c) for c in range(n_classes)]
         self.target_of = [np.flatnonzero(pseudo_labels == c) for c in range(n_classes)]
+        self.n_drawn = classes_in_graph(n_classes, settings)
+        self.without_class = np.flatnonzero((pseudo_labels < 0) | (pseudo_labels >= n_classes))
 
     def draw(self, rng: np.random.Generator) -> EpisodeBatch:
         """Draw the nodes of one graph."""
         index, is_target, labels = [], [], []
-        for label in range(self.n_classes):
+        classes = np.arange(self.n_classes)
+        if self.n_drawn < self.n_classes:
+            classes = np.sort(rng.choice(self.n_classes, self.n_drawn, replace=False))
+        for label in classes.tolist():
             targets, sources = self._support_of(label, rng)
             index += [*targets, *sources]
             is_target += [True] * len(targets) + [False] * len(sources)
             labels += [label] * (len(targets) + len(sources))
         n_support = len(index)
         taken = np.array(index, dtype=np.intp)[np.array(is_target, dtype=bool)]
-        queries = self._queries(taken, rng)
+        queries = self._queries(taken, classes, rng)
         query_labels = (
             self.pseudo_labels[queries]
             if self.settings.labelled_queries
@@ -125,12 +140,16 @@ class EpisodeSampler:
             rng.choice(pool_s, n_s, replace=False),
         )
 
-    def _queries(self, taken: IntArray, rng: np.random.Generator) -> IntArray:
-        wanted = self.n_classes * self.episodes
-        free = self.n_targets - len(taken)
+    def _queries(self, taken: IntArray, classes: IntArray, rng: np.random.Generator) -> IntArray:
+        wanted = self.n_drawn * self.episodes
+        pool: IntArray | int = self.n_targets
+        n_pool = self.n_targets
+        if self.n_drawn < self.n_classes:
+            theirs = [self.target_of[label] for label in classes.tolist()]
+            pool = np.concatenate([self.without_class, *theirs])
+            n_pool = len(pool)
+        free = n_pool - len(taken)
         # Drawing a few more and dropping those taken costs less than listing all that are free.
-        drawn = rng.choice(
-            self.n_targets, min(wanted + len(taken), self.n_targets), replace=False, shuffle=True
-        )
+        drawn = rng.choice(pool, min(wanted + len(taken), n_pool), replace=False, shuffle=True)
         queries = drawn[~np.isin(drawn, taken)][: min(wanted, free)]
         return np.asarray(queries, dtype=np.intp)

@@ -18,6 +18,7 @@ from opensetda.pgl.graph import attach_queries, degrees
 from opensetda.pgl.inference import (
     LabelledSamples,
     draw_per_class,
+    draw_support,
     members_of_classes,
     scores_of_logits,
     support_means,
@@ -91,18 +92,21 @@ class SupportGraph:
         n_classes = network.n_classes
         budget = settings.ranking.support_nodes or queries_in_graph(n_classes, settings.episodes)
         slots = max(1, budget // n_classes)
-        source = draw_per_class(members_of_classes(samples.source_labels, n_classes), slots, rng)
-        known = draw_per_class(members_of_classes(samples.pseudo_labels, n_classes), slots, rng)
+        of_source = members_of_classes(samples.source_labels, n_classes)
+        source, source_labels = draw_support(samples.source, of_source, slots, rng)
+        of_target = members_of_classes(samples.pseudo_labels, n_classes)
+        known, known_labels = draw_support(samples.target, of_target, slots, rng)
         unknown = draw_per_class(
             [np.flatnonzero(samples.pseudo_labels.cpu().numpy() == n_classes)], budget, rng
         )
-        targets = torch.cat([known, unknown])
+        rows = torch.cat([source, known, samples.target[unknown]]).cpu()
+        labels = [source_labels, known_labels, samples.pseudo_labels[unknown]]
         # Later samples are scored on the processor, in double precision, wherever it was trained.
         return cls(
             network.cpu(),
-            torch.cat([samples.source[source], samples.target[targets]]).cpu(),
-            torch.cat([samples.source_labels[source], samples.pseudo_labels[targets]]).cpu(),
-            torch.arange(len(source) + len(targets)) >= len(source),
+            rows,
+            torch.cat(labels).cpu(),
+            torch.arange(len(rows)) >= len(source),
             samples.progress,
             settings,
         )

@@ -20,6 +20,9 @@ from opensetda.pgl.settings import PGLSettings
 from opensetda.rows import FloatArray, IntArray
 from opensetda.team import ALONE, Team
 
+# With fewer slots a class, a slot holds the mean of so many samples.
+FEWEST_SAMPLES, MEANT_SAMPLES = 4, 32
+
 
 @dataclass(frozen=True)
 class LabelledSamples:
@@ -131,11 +134,11 @@ class _TargetGraphs:
         samples = self.samples
         shuffled = torch.from_numpy(rng.permutation(len(samples.target)))
         for number, company in enumerate(shuffled.tensor_split(self.n_graphs)):
-            support = draw_per_class(self.support_pool, self.slots, rng)
+            support, classes = draw_support(samples.source, self.support_pool, self.slots, rng)
             if number % team.size != team.rank:
                 continue
-            x = torch.cat([samples.source[support], samples.target[company]])
-            labels = torch.cat([samples.source_labels[support], samples.pseudo_labels[company]])
+            x = torch.cat([support, samples.target[company]])
+            labels = torch.cat([classes, samples.pseudo_labels[company]])
             n_source = len(support)
             scores = score_graph(self.network, x, labels, n_source, samples.progress, self.settings)
             yield company.numpy(), scores
@@ -233,7 +236,43 @@ def members_of_classes(labels: Tensor, n_classes: int) -> list[IntArray]:
     return [np.flatnonzero(values == label) for label in range(n_classes)]
 
 
+def draw_support(
+    rows: Tensor, pools: list[IntArray], slots: int, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draw `slots` nodes of each class at the most: rows (n, d) -> nodes (S, d), classes (S,).
+
+    A node is a sample. Of many classes each has few slots, and one sample says little about
+    its class: a slot then holds the mean of many, as long as they are on average.
+    """
+    if slots >= FEWEST_SAMPLES:
+        index = draw_per_class(pools, slots, rng)
+        counts = [min(len(pool), slots) for pool in pools]
+        return rows[index], _classes(counts, rows)
+    drawn = [
+        part
+        for pool in pools
+        if len(pool)
+        for part in np.array_split(_some(pool, slots * MEANT_SAMPLES, rng), min(slots, len(pool)))
+    ]
+    sizes = torch.tensor([len(part) for part in drawn], device=rows.device)
+    node = torch.repeat_interleave(torch.arange(len(drawn), device=rows.device), sizes)
+    members = rows[torch.from_numpy(np.concatenate(drawn))]
+    means = rows.new_zeros(len(drawn), rows.shape[1]).index_add(0, node, members)
+    lengths = rows.new_zeros(len(drawn)).index_add(0, node, members.norm(dim=1)) / sizes
+    counts = [min(len(pool), slots) for pool in pools]
+    return torch.nn.functional.normalize(means, dim=1) * lengths[:, None], _classes(counts, rows)
+
+
+def _classes(counts: list[int], rows: Tensor) -> Tensor:
+    """Name the class of each node, so many of each."""
+    classes = torch.arange(len(counts), device=rows.device)
+    return torch.repeat_interleave(classes, torch.tensor(counts, device=rows.device))
+
+
 def draw_per_class(pools: list[IntArray], slots: int, rng: np.random.Generator) -> Tensor:
     """Draw at most `slots` members of each pool, nobody twice."""
-    drawn = [p if len(p) <= slots else rng.choice(p, slots, replace=False) for p in pools]
-    return torch.from_numpy(np.concatenate(drawn))
+    return torch.from_numpy(np.concatenate([_some(pool, slots, rng) for pool in pools]))
+
+
+def _some(pool: IntArray, most: int, rng: np.random.Generator) -> IntArray:
+    return pool if len(pool) <= most else rng.choice(pool, most, replace=False)

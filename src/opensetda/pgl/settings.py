@@ -41,6 +41,8 @@ class EpisodeSettings:
     """B: episodes that are merged into one graph of 2 C B nodes."""
     node_limit: Count | None = 256
     """With many classes, take fewer episodes (but two) where the graph would exceed this."""
+    classes: Annotated[int, Field(ge=2)] | None = 100
+    """C': classes of one graph at the most, drawn anew for each; None takes all."""
     mix_up: bool = True
     """Put pseudo-labelled targets into support slots, with probability m * alpha."""
     mix_up_limit: Share = 0.5
@@ -259,6 +261,7 @@ _PAPER: dict[str, Any] = {
     "alignment.components": None,
     "alignment.whitening": 0,
     "episodes.node_limit": None,
+    "episodes.classes": None,
     "episodes.mix_up_limit": 1.0,
     "episodes.labelled_queries": False,
     "graph.form": "paper",

@@ -122,7 +122,7 @@ class Trainer:
             samples.progress,
             self.settings.episodes,
         )
-        queries = self.n_classes * sampler.episodes
+        queries = sampler.n_drawn * sampler.episodes
         per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
         total = per_epoch * (schedule.epochs_per_step if step else schedule.first_step_epochs)
         # Every update has all of its graphs.

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from opensetda.base import Scores, rejection_cut
+from opensetda.base import Scores
+from opensetda.calibration import rejection_cut
 from opensetda.errors import InputError
 from opensetda.openness import OpennessTracker
 from opensetda.pgl.checkpoints import (

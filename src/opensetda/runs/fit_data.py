@@ -16,6 +16,7 @@ from opensetda.data.image_lists import ImageColumns
 from opensetda.data.images import ImageList, is_image_data, read_image_domains
 from opensetda.data.parts import table_bytes, table_files
 from opensetda.data.tables import FeatureTable, TableColumns, read_domains
+from opensetda.data.tar_shards import is_shard
 from opensetda.errors import InputError
 from opensetda.files import file_record, near
 from opensetda.runs.predictions import IMAGE_ID
@@ -104,7 +105,7 @@ def is_image_request(request: FitRequest) -> bool:
         "--drop": columns_given.drop,
         "--features-key": columns_given.features != TableOptions().features,
     }
-    if all(path.is_dir() for path in domains):
+    if all(is_shard(path.name) or path.is_dir() for path in domains):
         # There is no list whose columns or paths could be told.
         for_tables |= {
             "--label-column": columns_given.label,

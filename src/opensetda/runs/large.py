@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from opensetda.base import OpenSetClassifier
+from opensetda.base import OpenSetClassifier, Scores
 from opensetda.order_statistics import shared_rejection_cut
 from opensetda.rows import IntArray, content_keys, release_pages
 from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
@@ -31,7 +31,9 @@ from opensetda.team import ALONE, Team
 # Probabilities of a sample that are in memory at a time: with many classes it is smaller.
 SAMPLE_CELLS = 2**25
 # Rows that are read, scored and written at a time.
-CHUNK = 8192
+CHUNK = 4096
+# Of more classes the table has the likeliest only: a column a class would be most of it.
+MOST_COLUMNS, TOP_CLASSES = 100, 5
 
 
 def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
@@ -124,12 +126,13 @@ def label_targets(
         Told how many of this process's targets are done, and how many it has.
     """
     rows = team.rows(len(X))
-    stored = _Stored.make(scratch, team.rank, len(rows), len(classifier.classes_))
+    n_classes = len(classifier.classes_)
+    top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
+    stored = _Stored.make(scratch, team.rank, len(rows), n_classes, top_k)
     for start, chunk in _chunks(X, rows):
         scores = classifier._score_later(chunk)
         part = slice(start - rows.start, start - rows.start + len(chunk))
-        stored.known[part], stored.nearest[part] = scores.known, scores.nearest
-        stored.classes[part] = softmax(scores.classes, axis=1)
+        stored.put(part, scores)
         stored.release()
         if progress is not None:
             progress(part.stop, len(rows))
@@ -142,7 +145,7 @@ def label_targets(
     if not classifier.openness_report_.own_boundary:
         cut = shared_rejection_cut(shard, classifier.openness_, team)
         classifier.rejection_threshold_ = cut
-    parts = Parts(scratch, team)
+    parts = Parts(scratch, team, top_k)
     counts: Counter[str] = Counter()
     with parts.writer() as writer:
         for first in range(0, len(rows), CHUNK):
@@ -166,14 +169,43 @@ def together(counts: Counter[str], team: Team) -> Counter[str]:
 
 @dataclass
 class _Stored:
-    """What one process found out about its targets, in files that are mapped into memory."""
+    """What one process found out about its targets, in files that are mapped into memory.
+
+    Attributes
+    ----------
+    known, nearest : arrays of shape (n,)
+    likely, places : arrays of shape (n, K)
+        Probabilities of classes among the known ones, and which: all, or the likeliest.
+    """
 
     known: Any
     nearest: Any
-    classes: Any
+    likely: Any
+    places: Any
+    n_classes: int
+
+    def put(self, part: slice, scores: Scores) -> None:
+        """Keep some scores."""
+        self.known[part], self.nearest[part] = scores.known, scores.nearest
+        likely, kept = softmax(scores.classes, axis=1), self.likely.shape[1]
+        if kept < self.n_classes:
+            self.places[part] = np.argsort(-likely, axis=1, kind="stable")[:, :kept]
+            likely = np.take_along_axis(likely, self.places[part], axis=1)
+        self.likely[part] = likely
+
+    def classes(self, part: slice) -> npt.NDArray[np.float64]:
+        """Return the probabilities of all classes of some targets; of the unlikeliest, 0."""
+        likely = np.array(self.likely[part], dtype=np.float64)
+        if likely.shape[1] == self.n_classes:
+            return likely
+        dense = np.zeros((len(likely), self.n_classes))
+        np.put_along_axis(dense, np.array(self.places[part]).astype(np.intp), likely, axis=1)
+        return dense
 
     @classmethod
-    def make(cls, folder: Path, rank: int, n_rows: int, n_classes: int) -> _Stored:
+    def make(
+        cls, folder: Path, rank: int, n_rows: int, n_classes: int, top_k: int | None
+    ) -> _Stored:
         def new(name: str, dtype: Any, shape: tuple[int, ...]) -> Any:
             if 0 in shape:
                 return np.zeros(shape, dtype=dtype)
@@ -183,22 +215,26 @@ class _Stored:
         return cls(
             new("known", np.float64, (n_rows,)),
             new("nearest", np.int32, (n_rows,)),
-            new("classes", np.float32, (n_rows, n_classes)),
+            new("likely", np.float32, (n_rows, top_k or n_classes)),
+            new("places", np.int32, (n_rows, top_k or 0)),
+            n_classes,
         )
+
+    def _arrays(self) -> list[Any]:
+        arrays = self.known, self.nearest, self.likely, self.places
+        return [array for array in arrays if isinstance(array, np.memmap)]
 
     def release(self) -> None:
         """Give the pages back: the files hold them."""
         import mmap
 
-        for array in (self.known, self.nearest, self.classes):
-            if isinstance(array, np.memmap):
-                array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        for array in self._arrays():
+            array._mmap.madvise(mmap.MADV_DONTNEED)
 
     def remove(self) -> None:
         """Remove the files."""
-        for array in (self.known, self.nearest, self.classes):
-            if isinstance(array, np.memmap):
-                Path(str(array.filename)).unlink(missing_ok=True)
+        for array in self._arrays():
+            Path(str(array.filename)).unlink(missing_ok=True)
 
 
 def _chunks(X: npt.NDArray[Any], rows: range) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
@@ -220,7 +256,7 @@ def _table(
     nearest = np.array(stored.nearest[part]).astype(np.intp)
     threshold = classifier.rejection_threshold_
     unknown = classifier._unknown_probability(known, threshold, classifier.rejection_slope_)
-    classes = np.array(stored.classes[part], dtype=np.float64) * (1 - unknown)[:, None]
+    classes = stored.classes(part) * (1 - unknown)[:, None]
     labels = np.where(known < threshold, len(classifier.classes_), nearest)
     return PredictionTable(
         ids=numbers_of(places) if ids is None else np.asarray(ids[places]),

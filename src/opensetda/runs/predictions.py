@@ -26,6 +26,7 @@ IMAGE_ID = "path"
 
 # "p_unknown" but "p:bike": no class name can collide with the other columns.
 CLASS_PREFIX = "p:"
+_TOP, _P_TOP = "top_", "p_top_"
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,8 @@ class PredictionTable:
         names = np.array([*self.classes, self.unknown_label], dtype=np.str_)
         best = np.argsort(-self.proba, axis=1, kind="stable")[:, :top_k]
         for place in range(best.shape[1]):
-            columns[f"top_{place + 1}"] = pa.array(names[best[:, place]].tolist(), pa.string())
-            columns[f"p_top_{place + 1}"] = self.proba[np.arange(len(self)), best[:, place]]
+            columns[f"{_TOP}{place + 1}"] = pa.array(names[best[:, place]].tolist(), pa.string())
+            columns[f"{_P_TOP}{place + 1}"] = self.proba[np.arange(len(self)), best[:, place]]
         return pa.table(columns)
 
     def write(self, path: Path) -> None:
@@ -161,22 +162,26 @@ class PredictionTable:
             writer.write(self)
 
     @classmethod
-    def read_parquet(cls, path: Path) -> Self:
-        """Read back a Parquet file that `write` wrote."""
+    def read_parquet(cls, path: Path, classes: Sequence[str]) -> Self:
+        """Read back a Parquet file that `write` wrote, of a run with these classes.
+
+        Where it holds the likeliest classes only, the others have a probability of 0.
+        """
         table = read_parquet(path)
-        classes = tuple(
-            name.removeprefix(CLASS_PREFIX)
-            for name in table.column_names
-            if name.startswith(CLASS_PREFIX)
-        )
+        classes = tuple(classes)
         try:
-            proba = [table[CLASS_PREFIX + name].to_numpy() for name in classes]
+            unknown = table["p_unknown"].to_numpy()
+            if f"{_TOP}1" in table.column_names:
+                proba = _of_top_classes(table, classes)
+            else:
+                columns = [table[CLASS_PREFIX + name].to_numpy() for name in classes]
+                proba = np.column_stack([*columns, unknown])
             return cls(
                 ids=np.array(table[0].to_pylist(), dtype=np.str_),
                 labels=np.array(table["label"].to_pylist(), dtype=np.str_),
                 known_scores=table["known_score"].to_numpy(),
                 nearest=np.array(table["nearest_class"].to_pylist(), dtype=np.str_),
-                proba=np.column_stack([*proba, table["p_unknown"].to_numpy()]),
+                proba=proba,
                 classes=classes,
                 id_name=table.column_names[0],
                 corrected=(
@@ -187,6 +192,20 @@ class PredictionTable:
             )
         except KeyError as error:
             raise InputError(f"{path}: damaged (no column {error}); fit again") from None
+
+
+def _of_top_classes(table: Any, classes: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return the probabilities of all classes and unknown, of a table with the likeliest only."""
+    place = {name: column for column, name in enumerate(classes)}
+    proba = np.zeros((len(table), len(classes) + 1))
+    rows = np.arange(len(table))
+    top = [name for name in table.column_names if name.startswith(_TOP)]
+    for name in top:
+        # What is not a class is unknown, whatever it is called: the last column.
+        columns = [place.get(label, len(classes)) for label in table[name].to_pylist()]
+        proba[rows, columns] = table[_P_TOP + name.removeprefix(_TOP)].to_numpy()
+    proba[:, -1] = table["p_unknown"].to_numpy()
+    return proba
 
 
 class PredictionWriter:
@@ -230,11 +249,14 @@ class PredictionWriter:
         self._writer.write_table(rows)
 
     def _open(self, schema: Any) -> Any:
+        import pyarrow as pa
         import pyarrow.csv
         import pyarrow.parquet
 
         if self.path.suffix.lower() == ".parquet":
-            return pyarrow.parquet.ParquetWriter(self.path, schema)
+            # A dictionary of numbers that hardly repeat costs a megabyte a column.
+            text = [field.name for field in schema if pa.types.is_string(field.type)]
+            return pyarrow.parquet.ParquetWriter(self.path, schema, use_dictionary=text)
         if self.path.suffix.lower() == ".json":
             return _JsonRows(self.path)
         return pyarrow.csv.CSVWriter(self.path, schema)

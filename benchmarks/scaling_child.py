@@ -1,0 +1,235 @@
+"""What `benchmarks/scaling.py` measures within a process: alone, or one of several of torchrun.
+
+    python benchmarks/scaling_child.py train '{"n_classes": 12, ...}'
+    torchrun --nproc-per-node 2 benchmarks/scaling_child.py extract '{...}'
+
+The first process prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opensetda.memory import peak_megabytes, reset_peak
+from opensetda.team import Team, this_team
+from scaling_tools import draw_domains
+
+
+def train(options: dict[str, Any]) -> dict[str, Any]:
+    """Time updates of the training, after a warm-up; memory is its growth over that before.
+
+    `queries` have no pseudo-labels: the first step of a training.
+    """
+    import torch
+
+    from opensetda.pgl.episodes import EpisodeSampler
+    from opensetda.pgl.inputs import FixedRows
+    from opensetda.pgl.settings import PGLSettings
+    from opensetda.pgl.trainer import Position, Trainer
+    from opensetda.rows import Rows
+
+    team = this_team()
+    torch.manual_seed(0)
+    n_classes, updates = options["n_classes"], options["updates"]
+    settings = PGLSettings().with_changes(options["settings"])
+    n_source, n_target = n_classes * options.get("per_class", 20), options["n_target"]
+    X_s, y, X_t, _ = draw_domains(n_source, n_target, n_classes, options["width"], n_classes)
+    X = np.concatenate([X_s, X_t])
+    place = np.arange(len(X))
+    inputs = FixedRows(Rows(X, place[:n_source]), Rows(X, place[n_source:]), settings.alignment)
+    trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(0), team)
+    # Half of the targets have pseudo-labels, as in the middle of a training.
+    labels = np.where(np.arange(n_target) % 2, np.arange(n_target) % (n_classes + 1), -1)
+    sampler = EpisodeSampler(y, labels, n_classes, 0.5, settings.episodes)
+    drawn = sampler.draw(np.random.default_rng(0))
+    support = drawn.labels[: drawn.n_support]
+    reset_peak()
+    before = peak_megabytes()
+
+    def update_often(count: int) -> float:
+        team.wait()
+        started = time.perf_counter()
+        for _ in range(count):
+            trainer.iterate(sampler, 1.0)
+            trainer.update(Position())
+        team.wait()
+        return time.perf_counter() - started
+
+    update_often(max(2, updates // 10))
+    seconds = update_often(updates)
+    return {
+        "seconds": seconds,
+        "graphs": updates * trainer.graphs,
+        "ms_a_graph": 1000 * seconds / (updates * trainer.graphs),
+        "nodes": len(drawn.index),
+        "classes_in_graph": len(np.unique(support)),
+        "peak_growth_mb": peak_megabytes() - before,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def extract(options: dict[str, Any]) -> dict[str, Any]:
+    """Time an extraction whose engine has been built and used before."""
+    from opensetda.backbones import engine
+    from opensetda.backbones.extraction import extract
+    from opensetda.backbones.extractor import usable_cores
+    from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
+
+    team = this_team()
+    # One engine for both calls: what is measured is the extraction, not the export.
+    build, built = engine.make_engine, []
+
+    def build_once(*arguments: Any, **more: Any) -> Any:
+        if not built:
+            built.append(build(*arguments, **more))
+        return built[0]
+
+    engine.make_engine = build_once
+    recipe = resolve(DEFAULT_BACKBONE, None, None, None)
+    paths = sorted(str(path) for path in Path(options["images"]).rglob("*.jpg"))
+    scratch = Path(options["scratch"])
+    warm = paths[: 2 * team.size]
+    extract(recipe, warm, warm, scratch=scratch, team=team)
+    team.wait()
+    started = time.perf_counter()
+    result = extract(recipe, paths, paths, scratch=scratch, team=team)
+    seconds = time.perf_counter() - started
+    return {
+        "seconds": seconds,
+        "images": len(result.rows),
+        "images_a_second": len(result.rows) / seconds,
+        "engine": result.engine,
+        "threads_a_process": usable_cores(),
+    }
+
+
+class Wire:
+    """Counts what a process receives in the exchanges of a team, in bytes of payload.
+
+    A gathering of P arrays of n bytes is (P - 1) n, a sum is 2 (P - 1) / P n (as a ring does it),
+    what the first sends is n for the others and its length, and nothing for itself.
+    """
+
+    def __init__(self, team: Team) -> None:
+        self.bytes: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+        size = team.size
+        if size == 1:
+            return
+        gather_tensor, add_up, from_first = team.gather_tensor, team.sum, team.from_first
+
+        def gather_and_count(tensor: Any) -> Any:
+            self._add("gather", (size - 1) * tensor.numel() * tensor.element_size())
+            return gather_tensor(tensor)
+
+        def sum_and_count(values: Any) -> Any:
+            self._add("sum", 2 * (size - 1) / size * values.nbytes)
+            return add_up(values)
+
+        def receive_and_count(data: bytes) -> bytes:
+            received = from_first(data)
+            self._add("from_first", 0 if team.is_first else 8 + len(received))
+            return received
+
+        # `gather` and `gather_bytes` go through `gather_tensor`, `wait` through `sum`.
+        team.gather_tensor, team.sum = gather_and_count, sum_and_count  # type: ignore
+        team.from_first = receive_and_count  # type: ignore[method-assign]
+
+    def _add(self, name: str, count: float) -> None:
+        self.bytes[name] += count
+        self.calls[name] += 1
+
+
+def _timed(seconds: dict[str, float], name: str, function: Any) -> Any:
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return function(*arguments, **options)
+        finally:
+            seconds[name] += time.perf_counter() - started
+
+    return call
+
+
+def fit(options: dict[str, Any]) -> dict[str, Any]:
+    """Fit as the command does; seconds by what is done, peak memory, bytes on the wire."""
+    from opensetda import PGLClassifier
+    from opensetda.metrics import evaluate
+    from opensetda.pgl import estimator, training
+    from opensetda.pgl.trainer import Trainer
+
+    team = this_team()
+    wire = Wire(team)
+    seconds: dict[str, float] = defaultdict(float)
+    estimator.FixedRows = _timed(seconds, "align", estimator.FixedRows)
+    Trainer.train_step = _timed(seconds, "train", Trainer.train_step)
+    training.transduce_once = _timed(seconds, "score", training.transduce_once)
+    training.transduce = _timed(seconds, "score", training.transduce)
+    n_source, n_target, n_classes = (
+        options[name] for name in ("n_source", "n_target", "n_classes")
+    )
+    X_s, y_s, X_t, y_t = draw_domains(
+        *(n_source, n_target, n_classes, options["width"], options.get("n_unknown", n_classes)),
+        unknown_share=options.get("unknown_share", 0.5),
+        noise=options.get("noise", 1.0),
+        seed=1 + options.get("seed", 0),
+    )
+    X = np.concatenate([X_s, X_t])
+    y = np.concatenate([y_s, np.zeros(n_target, dtype=int)])
+    domain = np.repeat([1, -1], [n_source, n_target])
+    truth = np.where(y_t < n_classes, y_t, -1)
+    share = float((truth < 0).mean()) if options.get("told") else "auto"
+    classifier = PGLClassifier(
+        share,
+        settings=options["settings"],
+        random_state=options.get("seed", 0),
+        unknown_label=-1,
+        team=team,
+    )
+    del X_s, X_t
+    reset_peak()
+    before = peak_megabytes()
+    team.wait()
+    wire.bytes.clear()
+    wire.calls.clear()
+    started = time.perf_counter()
+    classifier.fit(X, y, sample_domain=domain)
+    total = time.perf_counter() - started
+    metrics = evaluate(truth, classifier.transduction_, list(range(n_classes)), unknown_label=-1)
+    own = {"peak": peak_megabytes(), "received": sum(wire.bytes.values())}
+    largest = {
+        name: max(float(part[0]) for part in team.gather(np.array([value])))
+        for name, value in own.items()
+    }
+    return {
+        "seconds": total,
+        "seconds_of": {**seconds, "rest": total - sum(seconds.values())},
+        "peak_mb": largest["peak"],
+        "peak_growth_mb": largest["peak"] - before,
+        "wire_mb": largest["received"] / 1e6,
+        "wire_mb_of": {name: value / 1e6 for name, value in wire.bytes.items()},
+        "wire_calls": dict(wire.calls),
+        "accuracy": float(np.mean(classifier.transduction_ == truth)),
+        "hos": float(metrics.hos),
+    }
+
+
+def main() -> None:
+    """Do one task."""
+    tasks = {"train": train, "extract": extract, "fit": fit}
+    answer = tasks[sys.argv[1]](json.loads(sys.argv[2]))
+    if this_team().is_first:
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
