@@ -192,7 +192,9 @@ def run(
         stdout.seek(0), stderr.seek(0)
         done = Finished(code, stdout.read(), stderr.read(), seconds, watch.peaks, watch.peak_sum)
     if code:
-        raise FailedChildError(f"{' '.join(command)} ended with {code}\n{done.stderr[-3000:]}")
+        # torchrun says much after the process that failed.
+        said = done.stderr if len(done.stderr) < 4000 else f"{done.stderr[:4000]}\n..."
+        raise FailedChildError(f"{' '.join(command)} ended with {code}\n{said}")
     return done
 
 

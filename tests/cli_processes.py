@@ -106,11 +106,11 @@ def _wait_at_images(wait):
 
     load_images = fit_data.load_images
 
-    def load_and_wait(request, progress):
+    def load_and_wait(request, progress, *more):
         def tell(done, total):
             if done > total / 3:
                 wait()
 
-        return load_images(request, tell)
+        return load_images(request, tell, *more)
 
     fit_data.load_images = load_and_wait

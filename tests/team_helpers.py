@@ -28,7 +28,8 @@ _SERVED = cli_processes._SERVED
 _SERVED.set_forkserver_preload(
     [
         *("opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.report.curves"),
-        *("opensetda.team", "cli_processes", __name__),
+        # The first optimiser would import the former, and that takes longer than the rest.
+        *("torch._dynamo", "torch.distributed", "opensetda.cli.main", "cli_processes", __name__),
     ]
 )
 PATIENCE = 100

@@ -220,7 +220,7 @@ def test_memory_does_not_grow_with_the_targets(sampled, tmp_path, monkeypatch):
     # Fewer scores than that are put in order in memory: less than it has elsewhere.
     monkeypatch.setattr("opensetda.order_statistics.COLLECTED", 1024)
     peaks = []
-    for n in (20_000, 80_000):
+    for n in (10_000, 40_000):
         path = tmp_path / f"{n}.npy"
         X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, 4))
         for start in range(0, n, 2000):
@@ -237,8 +237,8 @@ def test_memory_does_not_grow_with_the_targets(sampled, tmp_path, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert labelled.counts.total() == n
-    # 60,000 scores, which the cut takes in lots of a million, but no table and no features.
-    assert peaks[1] - peaks[0] < 60_000 * 8 * 2.5
+    # 30,000 scores, which the cut takes in lots of a million, but no table and no features.
+    assert peaks[1] - peaks[0] < 30_000 * 8 * 2.5
 
 
 # `osda fit --sample` -------------------------------------------------------------------------
@@ -352,18 +352,17 @@ def test_images_beyond_the_sample(pictures, tmp_path, monkeypatch, capsys):
     assert names_in(tmp_path) == ["run"]
 
 
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (OSError(28, "full"), 1)])
-def test_interrupted_while_it_labels_it_goes_on_to_the_same_bytes(many, monkeypatch, error, code):
+def test_interrupted_while_it_labels_it_goes_on_to_the_same_bytes(many, monkeypatch):
     assert main([*command(method="pgl")]) == 0
     (many / "run").rename(many / "whole")
     monkeypatch.setattr(large, "CHUNK", 256)
 
     def fail(*_):
-        raise error
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("opensetda.runs.predictions.PredictionWriter.close", fail)
-        assert main([*command(method="pgl")]) == code
+        assert main([*command(method="pgl")]) == 130
     assert "run" not in names_in(many)
     assert "run.unfinished" in names_in(many)
     assert main(["resume", "run"]) == 0

@@ -85,7 +85,10 @@ def fit(case, team=ALONE, graphs=None, checkpoints=None):
     backbone = {} if images is None else images.backbone.state_dict()
     return {
         **{f"gradient.{number}": move for number, move in enumerate(moves)},
-        **{f"model.{name}": np.array(values) for name, values in classifier._fitted_state()[1].items()},
+        **{
+            f"model.{name}": np.array(values)
+            for name, values in classifier._fitted_state()[1].items()
+        },
         **{f"backbone.{name}": values.numpy() for name, values in backbone.items()},
         "labels": classifier.step_labels_,
         "scores": classifier.transduction_scores_,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -174,7 +175,7 @@ def test_rows_are_dealt_out_once_and_evenly(n, size):
     parts = [member(rank, size).rows(n) for rank in range(size)]
     assert parts[0].start == 0
     assert parts[-1].stop == n
-    assert all(one.stop == other.start for one, other in zip(parts, parts[1:], strict=False))
+    assert all(one.stop == other.start for one, other in pairwise(parts))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 

@@ -109,9 +109,11 @@ class _Processes(Team):
         import torch
         from accelerate import PartialState
 
+        on_gpu = torch.cuda.is_available()
         with _lost():
+            _connect("cuda:nccl,cpu:gloo" if on_gpu else "gloo")
             # Without a GPU it has to be told: it would start each process on its own.
-            self._state = PartialState(cpu=not torch.cuda.is_available(), timeout=_PATIENCE)
+            self._state = PartialState(cpu=not on_gpu)
         self.rank = int(self._state.process_index)
         self.size = int(self._state.num_processes)
 
@@ -171,8 +173,8 @@ class _Processes(Team):
 
         try:
             store = distributed.distributed_c10d._get_default_store()
-            # The launcher keeps it, so it outlives the processes; a restart begins anew.
-            return bool(store.add(f"opensetda/spoken/{restart_count()}", 1) == 1)
+            # The launcher keeps it, so it outlives the processes.
+            return bool(store.add("spoken", 1) == 1)
         except Exception:
             # The launcher is gone as well: better two lines than none.
             return True
@@ -191,6 +193,21 @@ class _Processes(Team):
         if "failed" in answer:
             raise OtherProcessError(answer["failed"])
         return answer["value"]
+
+
+def _connect(backend: str) -> None:
+    """Connect the processes, as accelerate would, but apart from those of an earlier attempt.
+
+    The launcher's store outlives the processes. After a restart, a process that looks for the
+    address of another would find that of a dead one in it, and hang.
+    """
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed import init_process_group
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://"))
+    own = PrefixStore(f"opensetda/{restart_count()}", store)
+    init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
 
 
 @contextmanager

@@ -87,5 +87,5 @@ def reason_of(error: BaseException) -> str:
     """Return why a process of a team ends, if it is not by its own mistake."""
     size = os.environ.get("WORLD_SIZE", "1")
     if isinstance(error, LostProcessError):
-        return f"another of the {size} processes is gone ({error})"
+        return f"another of the {size} processes is gone"
     return f"told to end, as torchrun does when another of the {size} processes is gone"

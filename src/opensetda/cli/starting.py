@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ def begin(out: Path, request: FitRequest, team: Team) -> UnfinishedRun | None:
                 if earlier is not None:
                     earlier.remove()
                 return "complete"
-            if earlier is not None and earlier.request.identity == request.identity:
+            if earlier is not None and _is_same(earlier.request, request):
                 run = earlier
                 return "found"
             if earlier is not None:
@@ -78,6 +79,13 @@ def begin(out: Path, request: FitRequest, team: Team) -> UnfinishedRun | None:
         run.was_left_behind = True
         console.note(f"going on with {run.path}")
     return run
+
+
+def _is_same(one: FitRequest, other: FitRequest) -> bool:
+    """Whether two requests are of one launch; one without a name is known by all it was told."""
+    return one.identity == other.identity or replace(one, identity="") == replace(
+        other, identity=""
+    )
 
 
 def take_up(out: Path, team: Team) -> UnfinishedRun | None:
