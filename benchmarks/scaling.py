@@ -23,6 +23,7 @@ import argparse
 import importlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -69,7 +70,7 @@ def ranking(options: Options) -> dict[str, Any]:
     """Rank scores that lie in shards."""
     import scaling_ranking
 
-    sizes = options.choose((10**8, (1, 2), (10**6, 10**7)), (10**6, (1, 2), (10**5,)))
+    sizes = options.choose((10**8, (1, 2), (10**6, 10**7)), (3 * 10**6, (1, 2), (10**5,)))
     result = scaling_ranking.measure(*sizes)
     shown = ("scores", "class_balance", "processes", "seconds_to_rank", "peak_mb", "sent_mb")
     print_table(shown, [[row[name] for name in shown] for row in result["runs"]])
@@ -106,6 +107,8 @@ def main() -> None:
     out = arguments.out or (None if arguments.quick else RESULTS / "scaling.json")
     if arguments.folder is not None:
         arguments.folder.mkdir(parents=True, exist_ok=True)
+    # As by Ctrl-C: what was started ends, and files are removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed = []
     for name in arguments.only:
         print(f"## {name}\n", flush=True)

@@ -22,6 +22,7 @@ from scaling_tools import (
 
 LIMIT_MB = 2000.0
 UNKNOWN_SHARE = 0.2
+FEWER = 30
 # For the noise of the clock, where the classes of a graph are the same.
 NOISE_OF_TIMING = 1.1
 
@@ -33,6 +34,12 @@ def variants() -> dict[str, dict[str, Any]]:
     if "classes" not in {setting.name for setting in fields(EpisodeSettings)}:
         return {"full": {}}
     return {"full": {"episodes.classes": None}, "sampled": {}}
+
+
+def _quality_variants() -> dict[str, dict[str, Any]]:
+    """Return those, and one of fewer classes: a default may have room for all of them."""
+    fewer = {f"{FEWER} classes": {"episodes.classes": FEWER}} if "sampled" in variants() else {}
+    return variants() | fewer
 
 
 def measure(options: Options) -> dict[str, Any]:
@@ -80,7 +87,7 @@ def _fit(options: Options) -> dict[str, Any]:
 
 def _graphs(options: Options) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Time training graphs of all numbers of classes, in turns."""
-    counts = options.choose((10, 30, 100, 300, 1000), (10, 30, 100))
+    counts = options.choose((10, 30, 100, 300, 1000), (10, 100, 200))
     answers: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for _ in range(options.choose(5, 1)):
         for n_classes in counts:
@@ -137,8 +144,8 @@ def _graphs(options: Options) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 def _quality(options: Options) -> list[dict[str, Any]]:
     """Compare labels by full and by sampled episodes, on classes that overlap."""
     rows = []
-    for n_classes in options.choose((100, 300), (60,)):
-        for name, settings in variants().items():
+    for n_classes in options.choose((100, 300), (40,)):
+        for name, settings in _quality_variants().items():
             wanted = {
                 "n_source": 20 * n_classes,
                 "n_target": 25 * n_classes,

@@ -186,7 +186,12 @@ def run(
         )
         watch = MemoryWatch(child.pid)
         watch.start()
-        code = child.wait()
+        try:
+            code = child.wait()
+        except BaseException:
+            child.terminate()
+            child.wait()
+            raise
         seconds = time.perf_counter() - started
         watch.end()
         stdout.seek(0), stderr.seek(0)

@@ -85,6 +85,15 @@ class Rows:
         return np.asarray(means[group])
 
 
+def row_chunks(
+    X: npt.NDArray[Any], rows: range, size: int
+) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    """Yield rows that follow each other, `size` at a time, with the number of the first."""
+    for start in range(rows.start, rows.stop, size):
+        yield start, np.asarray(X[start : min(start + size, rows.stop)], dtype=np.float32)
+        release_pages(X)
+
+
 def content_keys(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
     """Return a hash of each row's content: (n, d) -> (n,)."""
     weights = np.random.default_rng(0).integers(1, 2**63, rows.shape[1], dtype=np.uint64)

@@ -90,7 +90,7 @@ class Team:
         """Go on when everybody has come here."""
 
     def may_speak(self) -> bool:
-        """Whether nobody else has said what went wrong: one line is enough."""
+        """Whether this process is the first to ask: one line about what went wrong is enough."""
         return True
 
     def first_does(self, action: Callable[[], Any]) -> Any:
@@ -114,6 +114,7 @@ class _Processes(Team):
             _connect("cuda:nccl,cpu:gloo" if on_gpu else "gloo")
             # Without a GPU it has to be told: it would start each process on its own.
             self._state = PartialState(cpu=not on_gpu)
+        self._may_speak: bool | None = None
         self.rank = int(self._state.process_index)
         self.size = int(self._state.num_processes)
 
@@ -171,13 +172,15 @@ class _Processes(Team):
     def may_speak(self) -> bool:
         import torch.distributed as distributed
 
-        try:
-            store = distributed.distributed_c10d._get_default_store()
-            # The launcher keeps it, so it outlives the processes.
-            return bool(store.add("spoken", 1) == 1)
-        except Exception:
-            # The launcher is gone as well: better two lines than none.
-            return True
+        if self._may_speak is None:
+            try:
+                store = distributed.distributed_c10d._get_default_store()
+                # The launcher keeps it, so it outlives the processes.
+                self._may_speak = bool(store.add("spoken", 1) == 1)
+            except Exception:
+                # The launcher is gone as well: better two lines than none.
+                self._may_speak = True
+        return self._may_speak
 
     def first_does(self, action: Callable[[], Any]) -> Any:
         answer: dict[str, Any] = {}

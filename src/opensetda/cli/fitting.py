@@ -42,6 +42,8 @@ def carry_out(run: UnfinishedRun, team: Team = ALONE) -> None:
     try:
         outcome = _carry_out(run, team)
     except BaseException as error:
+        # Before the folder goes, which others might miss: they follow from this error.
+        team.may_speak()
         worth_keeping = run.is_worth_keeping
         if team.is_first:
             run.release() if worth_keeping else run.undo()
@@ -135,7 +137,7 @@ def _carry_out(run: UnfinishedRun, team: Team) -> _Outcome | None:
 
 def _sample(request: FitRequest, data: FitData, team: Team) -> IntArray | None:
     """Return which targets to learn from; None takes all."""
-    from opensetda.runs.large import draw_sample, sample_size
+    from opensetda.runs.sampling import draw_sample, sample_size
 
     size = sample_size(len(set(data.labels.tolist())), request.sample)
     if len(data.target) <= size:

@@ -31,7 +31,7 @@ from opensetda.cli.report import report
 from opensetda.cli.resume import resume
 from opensetda.cli.review import review
 from opensetda.errors import InputError, LostProcessError, LostRunError, RunPausedError
-from opensetda.launch import is_shared
+from opensetda.launch import is_first, is_shared
 
 app = typer.Typer(
     name="osda",
@@ -62,7 +62,7 @@ app.add_typer(data_app)
 # What a wrong option or value raises; typer's own name for it has moved between releases.
 _UsageError = typer.BadParameter.__mro__[1]
 
-_INTERRUPTED = 130
+_WRONG_USE, _INTERRUPTED = 2, 130
 _NOTHING_WRITTEN = "interrupted; nothing was written"
 
 
@@ -103,6 +103,9 @@ def _answer(arguments: Sequence[str]) -> int:
         message, exit_code = _explain(error)
         if is_connected():
             end_together(error, message, exit_code)
+        if exit_code == _WRONG_USE and not is_first():
+            # All of them were started with the same words.
+            return exit_code
         # Without a command, its help has been shown.
         return console.fail(message, exit_code) if message else exit_code
     if code == _INTERRUPTED:

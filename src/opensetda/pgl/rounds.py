@@ -133,12 +133,12 @@ class GraphAverage:
         team: Team,
     ) -> None:
         self.parameters, self.graphs, self.team = parameters, graphs, team
-        self.buffers = [
-            buffer
-            for module in modules
-            for buffer in module.buffers()
-            if torch.is_floating_point(buffer)
-        ]
+        every = [buffer for module in modules for buffer in module.buffers()]
+        self.buffers = [buffer for buffer in every if torch.is_floating_point(buffer)]
+        # How many batches batch normalisation has seen: each graph counts on from the start.
+        self.counters = [buffer for buffer in every if not torch.is_floating_point(buffer)]
+        self._counted = [counter.clone() for counter in self.counters]
+        self._learning: set[int] = set()
         self._moved: dict[int, Tensor] = {}
         self._losses: dict[int, list[list[float]]] = {}
         self._start = self._flat_buffers()
@@ -148,6 +148,9 @@ class GraphAverage:
         if self.graphs > 1 and self.buffers:
             if not self._moved:
                 self._start = self._flat_buffers()
+                self._counted = [counter.clone() for counter in self.counters]
+            for counter, start in zip(self.counters, self._counted, strict=True):
+                counter.copy_(start + len(self._losses.get(graph, [])))
             held = self._moved.get(graph)
             self._put_buffers(self._start if held is None else held[-len(self._start) :])
 
@@ -157,7 +160,9 @@ class GraphAverage:
         if self.graphs == 1:
             return
         gradients = _flat([_gradient(parameter) for parameter in self.parameters])
-        for parameter in self.parameters:
+        for number, parameter in enumerate(self.parameters):
+            if parameter.grad is not None:
+                self._learning.add(number)
             parameter.grad = None
         if graph in self._moved:
             gradients += self._moved[graph][: len(gradients)]
@@ -184,6 +189,7 @@ class GraphAverage:
             losses = in_order.reshape(self.graphs * rounds, -1).tolist()
         self._moved.clear()
         self._losses.clear()
+        self._learning.clear()
         # As they were drawn: round by round, graph by graph.
         order = np.arange(len(losses)).reshape(-1, rounds).T.ravel()
         return [losses[place] for place in order], flag
@@ -195,9 +201,11 @@ class GraphAverage:
             # One after the other: a sum in another order has other bits.
             total += graph
         place = 0
-        for parameter in self.parameters:
+        for number, parameter in enumerate(self.parameters):
             size = parameter.numel()
-            parameter.grad = total[place : place + size].view_as(parameter).clone()
+            # Without a gradient nothing pulls at a parameter, not even the weight decay.
+            if number in self._learning:
+                parameter.grad = total[place : place + size].view_as(parameter).clone()
             place += size
         if self.buffers:
             self._put_buffers(total[place:] / self.graphs)

@@ -21,53 +21,16 @@ from scipy.special import softmax
 
 from opensetda.base import OpenSetClassifier, Scores
 from opensetda.order_statistics import shared_rejection_cut
-from opensetda.rows import IntArray, content_keys, release_pages
+from opensetda.rows import IntArray, row_chunks
 from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
 from opensetda.runs.parts import Parts
 from opensetda.runs.predictions import CLASS_PREFIX, PredictionTable, class_names, numbers_of
-from opensetda.runs.request import SAMPLE
 from opensetda.team import ALONE, Team
 
-# Probabilities of a sample that are in memory at a time: with many classes it is smaller.
-SAMPLE_CELLS = 2**25
 # Rows that are read, scored and written at a time.
 CHUNK = 4096
 # Of more classes the table has the likeliest only: a column a class would be most of it.
 MOST_COLUMNS, TOP_CLASSES = 100, 5
-
-
-def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
-    """Return how many targets are learned from at the most."""
-    return min(wanted, max(1024, SAMPLE_CELLS // n_classes))
-
-
-def draw_sample(X: npt.NDArray[Any], size: int, team: Team = ALONE) -> IntArray:
-    """Return which rows are the sample, in rising order: those with the smallest hashes.
-
-    Each process goes through its share of the rows; memory is that of the sample.
-    """
-    best = np.empty(0, dtype=np.uint64)
-    places = np.empty(0, dtype=np.int64)
-    for start, chunk in _chunks(X, team.rows(len(X))):
-        best = np.concatenate([best, content_keys(chunk)])
-        places = np.concatenate([places, np.arange(start, start + len(chunk))])
-        if len(best) > 4 * size:
-            best, places = _smallest(best, places, size)
-    best, places = _smallest(best, places, size)
-    # Everybody has at most `size`; those with fewer fill up with what never wins.
-    padded = np.full((2, size), -1, dtype=np.int64)
-    padded[0, : len(best)], padded[1, : len(best)] = best.view(np.int64), places
-    together = np.concatenate(team.gather(padded), axis=1)
-    together = together[:, together[1] >= 0]
-    _, chosen = _smallest(together[0].view(np.uint64), together[1], size)
-    return np.sort(chosen).astype(np.intp)
-
-
-def _smallest(
-    keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64], size: int
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    order = np.lexsort((places, keys))[:size]
-    return keys[order], places[order]
 
 
 @dataclass(frozen=True)
@@ -129,7 +92,7 @@ def label_targets(
     n_classes = len(classifier.classes_)
     top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
     stored = _Stored.make(scratch, team.rank, len(rows), n_classes, top_k)
-    for start, chunk in _chunks(X, rows):
+    for start, chunk in row_chunks(X, rows, CHUNK):
         scores = classifier._score_later(chunk)
         part = slice(start - rows.start, start - rows.start + len(chunk))
         stored.put(part, scores)
@@ -235,12 +198,6 @@ class _Stored:
         """Remove the files."""
         for array in self._arrays():
             Path(str(array.filename)).unlink(missing_ok=True)
-
-
-def _chunks(X: npt.NDArray[Any], rows: range) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-    for start in range(rows.start, rows.stop, CHUNK):
-        yield start, np.asarray(X[start : min(start + CHUNK, rows.stop)], dtype=np.float32)
-        release_pages(X)
 
 
 def _table(
