@@ -102,7 +102,7 @@ def work(n: int, size: int, balance: float, rank: int, pipes: list[Connection]) 
         counts += [unknown, len(labels) - unknown - unlabelled, checksum]
     labelled = time.perf_counter()
     counts = team.sum(counts)
-    own = before * 1e-9
+    own = max(before, 1) * 1e-9
     return {
         "seconds_to_rank": ranked - started,
         "passes": passes,

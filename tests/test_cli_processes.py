@@ -265,7 +265,7 @@ def test_killed_one_the_other_ends_in_a_line_and_the_run_goes_on(place, alone, w
     assert codes[1 - who] == 1, served.output()
     (line,) = error_lines(served.output())
     assert line.startswith("error: another of the 2 processes is gone; what was learned")
-    assert line.endswith("); what was learned is kept, go on with 'osda resume run'")
+    assert line.endswith("; what was learned is kept, go on with 'osda resume run'")
     assert "Traceback" not in served.output()
     assert names_in(place) == sorted(["run.unfinished", *TABLES])
     if who == 0:

@@ -134,7 +134,7 @@ def label(classifier, X, sample, folder, size=1, ids=None):
 
     def work(team):
         own = copy.deepcopy(classifier)
-        labelled = label_targets(own, X, ids, "id", sample, scratch, team)
+        labelled = label_targets(own, X, ids, "id", scratch, team)
         team.wait()
         if team.is_first:
             labelled.write(out, step=3)
@@ -186,7 +186,7 @@ def test_more_processes_than_targets(sampled, tmp_path):
 
     def work(team):
         own = copy.deepcopy(sampled["class-means"])
-        labelled = label_targets(own, X, None, "id", np.arange(2), scratch, team)
+        labelled = label_targets(own, X, None, "id", scratch, team)
         team.wait()
         if team.is_first:
             labelled.write(out, step=3)
@@ -231,9 +231,9 @@ def test_memory_does_not_grow_with_the_targets(sampled, tmp_path, monkeypatch):
         scratch = tmp_path / f"of {n}"
         scratch.mkdir()
         tracemalloc.start()
-        chosen = draw_sample(mapped, 1024)
+        assert len(draw_sample(mapped, 1024)) == 1024
         classifier = copy.deepcopy(sampled["class-means"])
-        labelled = label_targets(classifier, mapped, None, "id", chosen, scratch)
+        labelled = label_targets(classifier, mapped, None, "id", scratch)
         labelled.parts.write(scratch / "all.csv")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

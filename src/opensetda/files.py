@@ -98,6 +98,20 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(halves + "\n", encoding="utf-8")
 
 
+def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Make an ``.npy`` file to be filled through a memory map, which is returned.
+
+    Its place on the disk is taken at once: a full disk is an error now, and not the end of the
+    process when the map is written to.
+    """
+    path.unlink(missing_ok=True)
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as stream:
+            os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+    return array
+
+
 def read_json(path: Path) -> Any:
     """Read JSON, or raise an `InputError` that names the file."""
     try:

@@ -100,7 +100,7 @@ def cuts_of_smallest(
 
 
 def shared_rejection_cut(shard: Shard, share: float, team: Team) -> float:
-    """Return `opensetda.base.rejection_cut` of all scores: `share` of them lie below.
+    """Return `opensetda.calibration.rejection_cut` of all scores: `share` of them lie below.
 
     The passes of `cuts_of_smallest` over the score bits, and one more for the neighbours.
     """

@@ -113,19 +113,20 @@ class _Processes(Team):
         with _lost():
             _connect("cuda:nccl,cpu:gloo" if on_gpu else "gloo")
             # Without a GPU it has to be told: it would start each process on its own.
-            self._state = PartialState(cpu=not on_gpu)
+            state = PartialState(cpu=not on_gpu)
         self._may_speak: bool | None = None
-        self.rank = int(self._state.process_index)
-        self.size = int(self._state.num_processes)
+        self.rank = int(state.process_index)
+        self.size = int(state.num_processes)
 
     def sum(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         import torch
         import torch.distributed as distributed
 
-        total = torch.from_numpy(np.array(values, order="C")).to(self._state.device)
+        # Not on a GPU: there a process that is gone would be noticed much later.
+        total = torch.from_numpy(np.array(values, order="C"))
         with _lost():
             distributed.all_reduce(total)
-        return np.asarray(total.cpu().numpy())
+        return np.asarray(total.numpy())
 
     def gather(self, values: npt.NDArray[Number]) -> list[npt.NDArray[Number]]:
         import torch
@@ -137,11 +138,10 @@ class _Processes(Team):
         import torch
         import torch.distributed as distributed
 
-        own = tensor.contiguous().to(self._state.device)
-        everybody = [torch.empty_like(own) for _ in range(self.size)]
+        everybody = [torch.empty_like(tensor) for _ in range(self.size)]
         with _lost():
-            distributed.all_gather(everybody, own)
-        return [part.to(tensor.device) for part in everybody]
+            distributed.all_gather(everybody, tensor.contiguous())
+        return everybody
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         lengths = [int(n) for n in np.concatenate(self.gather(np.array([len(data)])))]
@@ -154,16 +154,15 @@ class _Processes(Team):
         import torch
         import torch.distributed as distributed
 
-        device = self._state.device
-        length = torch.tensor([len(data)], device=device)
+        length = torch.tensor([len(data)])
         with _lost():
             distributed.broadcast(length, 0)
-            content = torch.empty(int(length), dtype=torch.uint8, device=device)
+            content = torch.empty(int(length), dtype=torch.uint8)
             if self.is_first and data:
-                content = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
+                content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
             if len(content):
                 distributed.broadcast(content, 0)
-        return content.cpu().numpy().tobytes()
+        return content.numpy().tobytes()
 
     def wait(self) -> None:
         # Not torch's barrier: with gloo it may end in another error than a lost connection.

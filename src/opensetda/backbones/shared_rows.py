@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.files import new_array_file
 from opensetda.rows import IntArray
 from opensetda.team import Team
 
@@ -43,8 +44,7 @@ class SharedRows:
 
     def _make(self) -> None:
         assert self.path is not None
-        self.path.unlink(missing_ok=True)
-        np.lib.format.open_memmap(self.path, mode="w+", dtype=np.float32, shape=self.shape)
+        new_array_file(self.path, np.float32, self.shape)
 
     def take(self, rows: IntArray) -> npt.NDArray[np.float32]:
         """Return some rows, in rising order, when every process has filled its own."""

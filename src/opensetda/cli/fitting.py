@@ -6,14 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opensetda.cli import console
 from opensetda.cli.processes import reason_of
-from opensetda.errors import InputError, LostProcessError, LostRunError, RunPausedError
+from opensetda.errors import (
+    InputError,
+    LostProcessError,
+    LostRunError,
+    OtherProcessError,
+    RunPausedError,
+)
 from opensetda.files import in_shell, near
 from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.team import ALONE, Team
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
 
 
 # Of more targets a report reads more than most machines hold.
-MOST_REPORTED = 1_000_000
+MOST_REPORTED, MOST_CELLS = 1_000_000, 2**27
 
 
 def carry_out(run: UnfinishedRun, team: Team = ALONE) -> None:
@@ -43,7 +49,8 @@ def carry_out(run: UnfinishedRun, team: Team = ALONE) -> None:
         outcome = _carry_out(run, team)
     except BaseException as error:
         # Before the folder goes, which others might miss: they follow from this error.
-        team.may_speak()
+        if not isinstance(error, OtherProcessError):
+            team.may_speak()
         worth_keeping = run.is_worth_keeping
         if team.is_first:
             run.release() if worth_keeping else run.undo()
@@ -62,17 +69,18 @@ def carry_out(run: UnfinishedRun, team: Team = ALONE) -> None:
         return
     run.remove()
     if run.request.report:
-        outcome.report = _report(run.out, outcome.labels.total())
+        outcome.report = _report(run.out, outcome)
     outcome.show()
 
 
-def _report(run: Path, n_targets: int) -> Path | None:
+def _report(run: Path, outcome: _Outcome) -> Path | None:
     from opensetda.cli.reporting import report_at_end
 
-    if n_targets <= MOST_REPORTED:
+    n_targets, n_classes = outcome.labels.total(), len(outcome.classifier.classes_)
+    if n_targets <= MOST_REPORTED and n_targets * n_classes <= MOST_CELLS:
         return report_at_end(run)
     console.note(
-        f"no report: of more than {MOST_REPORTED:,} targets it takes much memory; "
+        f"no report: of {n_targets:,} targets and {n_classes:,} classes it takes much memory; "
         f"'osda report {in_shell(run)}' makes it"
     )
     return None
@@ -89,6 +97,7 @@ def _carry_out(run: UnfinishedRun, team: Team) -> _Outcome | None:
 
     request = run.request
     started = time.perf_counter()
+    team.first_does(run.clear_scratch)
     data, corrections = _correct(request, _load(run, team))
     settings = full_settings(request.method, request.preset, request.changes)
     inputs = {**data.inputs, "settings": {"release": __version__, **settings}}
@@ -105,7 +114,7 @@ def _carry_out(run: UnfinishedRun, team: Team) -> _Outcome | None:
     with _listener(request, run.was_left_behind, team) as listener:
         classifier, own = _build(request, data, run, listener, team)
         seconds = fit_domains(classifier, data.source, data.labels, data.target, sample)
-    labelled = None if sample is None else _label(classifier, data, sample, run, team)
+    labelled = None if sample is None else _label(classifier, data, run, team)
     if not team.is_first:
         return None
 
@@ -154,7 +163,7 @@ def _sample(request: FitRequest, data: FitData, team: Team) -> IntArray | None:
 
 
 def _label(
-    classifier: OpenSetClassifier, data: FitData, sample: IntArray, run: UnfinishedRun, team: Team
+    classifier: OpenSetClassifier, data: FitData, run: UnfinishedRun, team: Team
 ) -> LabelledTargets:
     from opensetda.cli.counting import counting_progress
     from opensetda.runs.large import label_targets
@@ -163,7 +172,7 @@ def _label(
     id_name = "id" if data.recipe is None else IMAGE_ID
     with counting_progress("label", data.noun) as progress:
         return label_targets(
-            classifier, data.target, data.ids, id_name, sample, run.scratch(), team, progress
+            classifier, data.target, data.ids, id_name, run.scratch(), team, progress
         )
 
 
@@ -208,10 +217,7 @@ def _shown(classifier: OpenSetClassifier, data: FitData, sample: IntArray | None
     from opensetda.runs.view import view_of
     from opensetda.runs.writing import ShownSamples
 
-    target = data.target if sample is None else data.target[sample].astype("float32")
-    view = view_of(classifier, data.source, data.labels, target, data.source_ids)
-    if sample is not None:
-        view = replace(view, target=sample[view.target])
+    view = view_of(classifier, data.source, data.labels, data.target, data.source_ids, sample)
     paths, n_source = data.image_paths, len(data.source)
     if not paths:
         return ShownSamples(view)

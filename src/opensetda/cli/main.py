@@ -108,6 +108,8 @@ def _answer(arguments: Sequence[str]) -> int:
             return exit_code
         # Without a command, its help has been shown.
         return console.fail(message, exit_code) if message else exit_code
+    if code == _INTERRUPTED and is_connected():
+        end_together(KeyboardInterrupt(), _NOTHING_WRITTEN, _INTERRUPTED)
     if code == _INTERRUPTED:
         return console.fail(_NOTHING_WRITTEN, _INTERRUPTED)
     return code if isinstance(code, int) else 0

@@ -52,6 +52,11 @@ def shared_folder(beside: Path, team: Team) -> Iterator[Path]:
     try:
         team.first_does(place.mkdir)
         yield place
+    except BaseException as error:
+        # Before the folder goes, which others might miss: they follow from this error.
+        if not isinstance(error, OtherProcessError):
+            team.may_speak()
+        raise
     finally:
         if team.is_first:
             shutil.rmtree(place, ignore_errors=True)

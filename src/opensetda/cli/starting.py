@@ -16,6 +16,8 @@ from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, u
 if TYPE_CHECKING:
     from opensetda.team import Team
 
+_GRAPHS = "optimiser.graphs"
+
 
 def check_request(request: FitRequest) -> None:
     """Find wrong settings before big files are read."""
@@ -50,7 +52,12 @@ def begin(out: Path, request: FitRequest, team: Team) -> UnfinishedRun | None:
 
     run = UnfinishedRun(out, request)
 
-    def claim() -> str:
+    def claim() -> dict[str, object]:
+        nonlocal run
+        state = claimed()
+        return {"state": state, "request": run.request.to_dict()}
+
+    def claimed() -> str:
         nonlocal run
         if was_restarted():
             earlier = UnfinishedRun.find(out)
@@ -67,15 +74,18 @@ def begin(out: Path, request: FitRequest, team: Team) -> UnfinishedRun | None:
         check_unfinished(out, request.overwrite)
         check_request(request)
         if request.tensorboard is not None:
-            check_new_log(Path(request.tensorboard), request.overwrite)
+            check_new_log(near(request.tensorboard), request.overwrite)
         run = UnfinishedRun.begin(out, request, request.overwrite)
         return "begun"
 
-    state = team.first_does(claim)
-    if state == "complete":
+    answer = team.first_does(claim)
+    if answer["state"] == "complete":
         console.say(f"{out} is complete.")
         return None
-    if state == "found":
+    if not team.is_first:
+        # Of the first attempt, if there was one: it may have had other processes.
+        run = UnfinishedRun(out, FitRequest.from_dict(answer["request"], run.path))
+    if answer["state"] == "found":
         run.was_left_behind = True
         console.note(f"going on with {run.path}")
     return run
@@ -110,6 +120,10 @@ def take_up(out: Path, team: Team) -> UnfinishedRun | None:
                 found.remove()
             return None
         check_request(found.request)
+        if team.size > 1 and found.request.method == "pgl" and _GRAPHS not in found.request.changes:
+            raise InputError(
+                f"{found.path}: begun by one process; go on without torchrun, or begin anew"
+            )
         if out.exists() and not found.request.overwrite:
             raise InputError(
                 f"{out}: has come to this place since the run began, and is not replaced; "

@@ -54,7 +54,7 @@ class PGLClassifier(OpenSetClassifier):
         already, `fit` goes on from there, and wants the same data and settings.
     view : bool, default=False
         Keep how the network sees some samples after each step, for a map; changes no result.
-    team : Team, default=ALONE
+    team : Team, optional
         Processes that train and label together, `opensetda.team.this_team()` under `torchrun`:
         all of them call `fit` with the same arguments, and get the same result.
 
@@ -94,7 +94,7 @@ class PGLClassifier(OpenSetClassifier):
         images: TrainableImages | None = None,
         checkpoints: CheckpointStore | None = None,
         view: bool = False,
-        team: Team = ALONE,
+        team: Team | None = None,
     ) -> None:
         self.openness = openness
         self.preset = preset
@@ -111,9 +111,10 @@ class PGLClassifier(OpenSetClassifier):
         self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
     ) -> Scores:
         settings = PGLSettings.preset(self.preset).with_changes(self.settings or {})
-        if settings.optimiser.graphs is None and self.team.size > 1:
+        team = self.team or ALONE
+        if settings.optimiser.graphs is None and team.size > 1:
             # Written down, so that any number of processes can do the same again.
-            settings = settings.with_changes({"optimiser.graphs": self.team.size})
+            settings = settings.with_changes({"optimiser.graphs": team.size})
         self.settings_ = settings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.images is not None and self.settings_.finetune.share_of_frozen and len(target):
@@ -129,7 +130,7 @@ class PGLClassifier(OpenSetClassifier):
             self.progress,
             self.checkpoints,
             self.view,
-            self.team,
+            team,
         )
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         self._alignment = inputs.alignment
@@ -162,7 +163,8 @@ class PGLClassifier(OpenSetClassifier):
         settings = PGLSettings.preset("default").with_changes({"optimiser.graphs": graphs})
         frozen, rows = OpennessTracker(self.openness), FixedRows(source, target, settings.alignment)
         n_classes = len(self.classes_)
-        scores = train(rows, y, n_classes, frozen, settings, seed, team=self.team).scores
+        team = self.team or ALONE
+        scores = train(rows, y, n_classes, frozen, settings, seed, team=team).scores
         frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
         openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
 

@@ -93,9 +93,10 @@ class SupportGraph:
         budget = settings.ranking.support_nodes or queries_in_graph(n_classes, settings.episodes)
         slots = max(1, budget // n_classes)
         of_source = members_of_classes(samples.source_labels, n_classes)
-        source, source_labels = draw_support(samples.source, of_source, slots, rng)
+        means = settings.ranking.support_nodes is not None
+        source, source_labels = draw_support(samples.source, of_source, slots, rng, means)
         of_target = members_of_classes(samples.pseudo_labels, n_classes)
-        known, known_labels = draw_support(samples.target, of_target, slots, rng)
+        known, known_labels = draw_support(samples.target, of_target, slots, rng, means)
         unknown = draw_per_class(
             [np.flatnonzero(samples.pseudo_labels.cpu().numpy() == n_classes)], budget, rng
         )

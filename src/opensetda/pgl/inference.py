@@ -121,6 +121,8 @@ class _TargetGraphs:
         self.n_graphs = max(1, -(-len(samples.target) // at_most))
         self.support_pool = members_of_classes(samples.source_labels, n_classes)
         self.slots = max(1, (ranking.support_nodes or as_in_training) // n_classes)
+        # As in training, there are samples only.
+        self.means = ranking.support_nodes is not None
 
     @property
     def same_every_time(self) -> bool:
@@ -134,7 +136,9 @@ class _TargetGraphs:
         samples = self.samples
         shuffled = torch.from_numpy(rng.permutation(len(samples.target)))
         for number, company in enumerate(shuffled.tensor_split(self.n_graphs)):
-            support, classes = draw_support(samples.source, self.support_pool, self.slots, rng)
+            support, classes = draw_support(
+                samples.source, self.support_pool, self.slots, rng, self.means
+            )
             if number % team.size != team.rank:
                 continue
             x = torch.cat([support, samples.target[company]])
@@ -237,17 +241,17 @@ def members_of_classes(labels: Tensor, n_classes: int) -> list[IntArray]:
 
 
 def draw_support(
-    rows: Tensor, pools: list[IntArray], slots: int, rng: np.random.Generator
+    rows: Tensor, pools: list[IntArray], slots: int, rng: np.random.Generator, means: bool
 ) -> tuple[Tensor, Tensor]:
     """Draw `slots` nodes of each class at the most: rows (n, d) -> nodes (S, d), classes (S,).
 
     A node is a sample. Of many classes each has few slots, and one sample says little about
-    its class: a slot then holds the mean of many, as long as they are on average.
+    its class: with `means` a slot then holds the mean of many, as long as they are on average.
     """
-    if slots >= FEWEST_SAMPLES:
-        index = draw_per_class(pools, slots, rng)
-        counts = [min(len(pool), slots) for pool in pools]
-        return rows[index], _classes(counts, rows)
+    counts = torch.tensor([min(len(pool), slots) for pool in pools], device=rows.device)
+    classes = torch.repeat_interleave(torch.arange(len(pools), device=rows.device), counts)
+    if slots >= FEWEST_SAMPLES or not means or not len(classes):
+        return rows[draw_per_class(pools, slots, rng)], classes
     drawn = [
         part
         for pool in pools
@@ -257,16 +261,9 @@ def draw_support(
     sizes = torch.tensor([len(part) for part in drawn], device=rows.device)
     node = torch.repeat_interleave(torch.arange(len(drawn), device=rows.device), sizes)
     members = rows[torch.from_numpy(np.concatenate(drawn))]
-    means = rows.new_zeros(len(drawn), rows.shape[1]).index_add(0, node, members)
+    sums = rows.new_zeros(len(drawn), rows.shape[1]).index_add(0, node, members)
     lengths = rows.new_zeros(len(drawn)).index_add(0, node, members.norm(dim=1)) / sizes
-    counts = [min(len(pool), slots) for pool in pools]
-    return torch.nn.functional.normalize(means, dim=1) * lengths[:, None], _classes(counts, rows)
-
-
-def _classes(counts: list[int], rows: Tensor) -> Tensor:
-    """Name the class of each node, so many of each."""
-    classes = torch.arange(len(counts), device=rows.device)
-    return torch.repeat_interleave(classes, torch.tensor(counts, device=rows.device))
+    return torch.nn.functional.normalize(sums, dim=1) * lengths[:, None], classes
 
 
 def draw_per_class(pools: list[IntArray], slots: int, rng: np.random.Generator) -> Tensor:

@@ -71,6 +71,8 @@ class Trainer:
         self.settings, self.rng = settings, rng
         self.team, self.graphs = team, settings.optimiser.graphs or team.size
         self.streams = Streams(rng, self.graphs, team)
+        self._names: list[str] = []
+        """Of the losses."""
         self.accelerator = make_accelerator(settings.finetune.precision if inputs.learned else "no")
         self.device = self.accelerator.device
         if self.accelerator.mixed_precision == "fp16" and self.device.type == "cpu":

@@ -19,6 +19,7 @@ from opensetda.data.tables import FeatureTable, TableColumns, read_domains
 from opensetda.data.tar_shards import is_shard
 from opensetda.errors import InputError
 from opensetda.files import file_record, near
+from opensetda.rows import row_chunks
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import FitRequest, TableOptions
 from opensetda.team import ALONE, Team
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 CountingProgress = Callable[[int, int], None]
 
 _MEGABYTE = 10**6
+_HASHED_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -163,11 +165,9 @@ def load_tables(
         labels=source.labels,
         target=target.X,
         ids=target.ids,
-        inputs=(
-            {"source": _table_record(source, tell), "target": _table_record(target, tell)}
-            if team.is_first
-            else {"source": {"path": request.source}, "target": {"path": request.target}}
-        ),
+        inputs={"source": _table_record(source, tell), "target": _table_record(target, tell)}
+        if team.is_first
+        else _names_only(request),
         columns={
             "label": columns.label,
             "id": columns.id,
@@ -226,7 +226,9 @@ def load_images(
         inputs={
             "source": _image_record(kept[0], features[:n_source]),
             "target": _image_record(kept[1], features[n_source:]),
-        },
+        }
+        if team.is_first
+        else _names_only(request),
         columns={
             "label": request.tables.label,
             "id": IMAGE_ID,
@@ -292,12 +294,18 @@ def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[
     return record
 
 
+def _names_only(request: FitRequest) -> dict[str, Any]:
+    """Return what a process needs to know of the inputs that writes nothing."""
+    return {"source": {"path": request.source}, "target": {"path": request.target}}
+
+
 def _image_record(images: ImageList, features: npt.NDArray[np.float32]) -> dict[str, Any]:
     # Of what is learned from: names, labels and features. Another image gives another feature.
     digest = hashlib.sha256("\n".join(images.ids.tolist()).encode("utf-8", "surrogateescape"))
     if images.labels is not None:
         digest.update("\n".join(images.labels.tolist()).encode("utf-8", "surrogateescape"))
-    digest.update(np.ascontiguousarray(features).data)
+    for _, chunk in row_chunks(features, range(len(features)), _HASHED_ROWS):
+        digest.update(np.ascontiguousarray(chunk).data)
     record = {
         "path": str(images.origin.resolve()),
         "images": len(images),

@@ -112,7 +112,7 @@ class RunFolder:
                 f"{path / SETTINGS}: version {settings.get('version')!r} is not {VERSION}; "
                 "fit again with this release"
             )
-        missing = {"unknown_label", "has_ids", "columns", "classes"} - settings.keys()
+        missing = {"unknown_label", "has_ids", "columns"} - settings.keys()
         if missing:
             raise InputError(f"{path / SETTINGS}: no {sorted(missing)[0]!r} in it; fit again")
         return cls(path, settings)
@@ -187,7 +187,7 @@ class RunFolder:
         """Return the labels of the targets, with scores and probabilities."""
         from opensetda.runs.predictions import PredictionTable
 
-        classes = [str(name) for name in self.settings["classes"]]
+        classes = [str(name) for name in self.settings.get("classes", [])]
         return PredictionTable.read_parquet(self.path / PREDICTIONS, classes)
 
     def labels(self) -> npt.NDArray[Any]:

@@ -19,16 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from opensetda.base import OpenSetClassifier, Scores
+from opensetda.base import SCORED_ROWS, OpenSetClassifier, Scores
+from opensetda.files import new_array_file
 from opensetda.order_statistics import shared_rejection_cut
-from opensetda.rows import IntArray, row_chunks
+from opensetda.rows import row_chunks
 from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
 from opensetda.runs.parts import Parts
 from opensetda.runs.predictions import CLASS_PREFIX, PredictionTable, class_names, numbers_of
 from opensetda.team import ALONE, Team
 
 # Rows that are read, scored and written at a time.
-CHUNK = 4096
+CHUNK, CHUNK_CELLS = 4096, 2**22
 # Of more classes the table has the likeliest only: a column a class would be most of it.
 MOST_COLUMNS, TOP_CLASSES = 100, 5
 
@@ -43,13 +44,10 @@ class LabelledTargets:
         Tables of predictions, one a process.
     counts : Counter
         How often each label was given.
-    sample : array of int
-        Which rows were learned from.
     """
 
     parts: Parts
     counts: Counter[str]
-    sample: IntArray
 
     def write(self, folder: Path, step: int) -> None:
         """Write predictions and labels of the last step into a run's folder."""
@@ -66,7 +64,6 @@ def label_targets(
     X: npt.NDArray[Any],
     ids: Any | None,
     id_name: str,
-    sample: IntArray,
     scratch: Path,
     team: Team = ALONE,
     progress: Callable[[int, int], None] | None = None,
@@ -81,8 +78,6 @@ def label_targets(
         All targets; may be a memory map.
     ids : sequence of str, optional
         Their names; may be in a file, too.
-    sample : array of int
-        The rows it was fitted to.
     scratch : Path
         A folder that all processes see; who calls removes it.
     progress : callable, optional
@@ -92,7 +87,8 @@ def label_targets(
     n_classes = len(classifier.classes_)
     top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
     stored = _Stored.make(scratch, team.rank, len(rows), n_classes, top_k)
-    for start, chunk in row_chunks(X, rows, CHUNK):
+    size = max(SCORED_ROWS, min(CHUNK, CHUNK_CELLS // n_classes))
+    for start, chunk in row_chunks(X, rows, size):
         scores = classifier._score_later(chunk)
         part = slice(start - rows.start, start - rows.start + len(chunk))
         stored.put(part, scores)
@@ -111,15 +107,15 @@ def label_targets(
     parts = Parts(scratch, team, top_k)
     counts: Counter[str] = Counter()
     with parts.writer() as writer:
-        for first in range(0, len(rows), CHUNK):
-            part = slice(first, min(first + CHUNK, len(rows)))
+        for first in range(0, len(rows), size):
+            part = slice(first, min(first + size, len(rows)))
             names = slice(rows.start + part.start, rows.start + part.stop)
             table = _table(classifier, stored, part, names, ids, id_name)
             counts.update(table.labels.tolist())
             writer.write(table)
             stored.release()
     stored.remove()
-    return LabelledTargets(parts, together(counts, team), sample)
+    return LabelledTargets(parts, together(counts, team))
 
 
 def together(counts: Counter[str], team: Team) -> Counter[str]:
@@ -172,8 +168,7 @@ class _Stored:
         def new(name: str, dtype: Any, shape: tuple[int, ...]) -> Any:
             if 0 in shape:
                 return np.zeros(shape, dtype=dtype)
-            path = folder / f"{name}-{rank:04d}.npy"
-            return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+            return new_array_file(folder / f"{name}-{rank:04d}.npy", dtype, shape)
 
         return cls(
             new("known", np.float64, (n_rows,)),

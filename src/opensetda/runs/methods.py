@@ -119,7 +119,6 @@ def build_method(
     changes = dict(changes or {})
     if method == "pgl":
         from opensetda.pgl.settings import PGLSettings
-        from opensetda.team import ALONE
 
         PGLSettings.preset(preset).with_changes(changes)
         return cls(
@@ -132,7 +131,7 @@ def build_method(
             images=images,
             checkpoints=checkpoints,
             view=view,
-            team=team or ALONE,
+            team=team,
         )
     if preset != "default":
         raise InputError(f"preset {preset!r}: only the method pgl has presets")

@@ -162,27 +162,27 @@ class PredictionTable:
             writer.write(self)
 
     @classmethod
-    def read_parquet(cls, path: Path, classes: Sequence[str]) -> Self:
-        """Read back a Parquet file that `write` wrote, of a run with these classes.
+    def read_parquet(cls, path: Path, classes: Sequence[str] = ()) -> Self:
+        """Read back a Parquet file that `write` wrote.
 
-        Where it holds the likeliest classes only, the others have a probability of 0.
+        Where it holds the likeliest of `classes` only, the others have a probability of 0.
         """
         table = read_parquet(path)
-        classes = tuple(classes)
+        columns = [name for name in table.column_names if name.startswith(CLASS_PREFIX)]
+        names = tuple(name.removeprefix(CLASS_PREFIX) for name in columns) or tuple(classes)
         try:
             unknown = table["p_unknown"].to_numpy()
             if f"{_TOP}1" in table.column_names:
-                proba = _of_top_classes(table, classes)
+                proba = _of_top_classes(table, names)
             else:
-                columns = [table[CLASS_PREFIX + name].to_numpy() for name in classes]
-                proba = np.column_stack([*columns, unknown])
+                proba = np.column_stack([*(table[name].to_numpy() for name in columns), unknown])
             return cls(
                 ids=np.array(table[0].to_pylist(), dtype=np.str_),
                 labels=np.array(table["label"].to_pylist(), dtype=np.str_),
                 known_scores=table["known_score"].to_numpy(),
                 nearest=np.array(table["nearest_class"].to_pylist(), dtype=np.str_),
                 proba=proba,
-                classes=classes,
+                classes=names,
                 id_name=table.column_names[0],
                 corrected=(
                     np.array(table["corrected"].to_pylist(), dtype=bool)

@@ -125,9 +125,12 @@ class UnfinishedRun:
 
     def scratch(self) -> Path:
         """Return a folder for what does not fit into memory; it goes with the run's folder."""
-        place = self.path / _SCRATCH
-        place.mkdir(exist_ok=True)
-        return place
+        return self.path / _SCRATCH
+
+    def clear_scratch(self) -> None:
+        """Make that folder, without what an earlier attempt has left in it."""
+        shutil.rmtree(self.scratch(), ignore_errors=True)
+        self.scratch().mkdir()
 
     @property
     def is_worth_keeping(self) -> bool:

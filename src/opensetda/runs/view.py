@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.rows import FloatArray, IntArray, unit_rows
+from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -103,18 +103,24 @@ def view_of(
     labels: npt.NDArray[Any],
     target: npt.NDArray[np.float32],
     source_ids: Sequence[str] | npt.NDArray[Any] | None = None,
+    sample: IntArray | None = None,
 ) -> RunView:
-    """Return what is kept of a fitted classifier and the rows it was fitted to."""
+    """Return what is kept of a fitted classifier and the rows it was fitted to.
+
+    `sample` are the target rows that it was fitted to, if not all.
+    """
     from opensetda.pgl.view import MOST_SOURCES, MOST_TARGETS, principal_components
 
     shown = getattr(classifier, "view_", None)
     if shown is not None:
         source_rows, target_rows, steps = shown.source, shown.target, shown.steps
+        target_rows = target_rows if sample is None else sample[target_rows]
         nodes, affinity = shown.nodes, shown.affinity
     else:
         source_rows = _drawn(len(source), MOST_SOURCES)
         target_rows = _drawn(len(target), MOST_TARGETS)
-        rows = _features(classifier, source[source_rows], target[target_rows])
+        chosen = [Rows(X, rows) for X, rows in ((source, source_rows), (target, target_rows))]
+        rows = _features(classifier, *(_in_memory(part) for part in chosen))
         steps = (principal_components(np.concatenate(rows)),)
         nodes, affinity = np.arange(0), np.zeros((0, 0), dtype=np.uint8)
     names = () if source_ids is None else tuple(str(source_ids[row]) for row in source_rows)
@@ -127,6 +133,10 @@ def view_of(
         nodes=nodes,
         affinity=affinity,
     )
+
+
+def _in_memory(rows: Rows) -> FloatArray:
+    return np.concatenate([chunk for _, chunk in rows.chunks()])
 
 
 def _drawn(count: int, most: int) -> IntArray:
