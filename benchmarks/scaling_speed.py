@@ -7,17 +7,18 @@ from typing import Any
 
 from scaling_tools import Options, child, print_bar, print_table, write_images
 
-# Of the task, what the larger graphs change, classes, and the bar.
-TRAININGS = {
-    "default, 12 classes": ({}, 12, 1.5),
-    "larger graphs: 31 classes, 8 episodes": ({"episodes.node_limit": None}, 31, None),
+# Of the task: changed settings, classes, and graphs an update (optimiser.graphs).
+TRAININGS: dict[str, tuple[dict[str, Any], int, int]] = {
+    "12 classes, one graph a process (default)": ({}, 12, 2),
+    "12 classes, four graphs a process": ({}, 12, 8),
+    "31 classes, 8 episodes, one graph a process": ({"episodes.node_limit": None}, 31, 2),
 }
-EXTRACTION_BAR = 1.7
+EXTRACTION_BAR, TRAINING_BAR = 1.7, 1.5
 
 
 def measure(options: Options) -> dict[str, Any]:
     """Measure both, in turns: one process, two processes, one process ..."""
-    rounds = options.choose(5, 1)
+    rounds = options.choose(3, 1)
     rows = [_extraction(options, options.choose(3, 1))]
     rows += [_training(options, name, rounds) for name in TRAININGS]
     print_table(
@@ -28,9 +29,11 @@ def measure(options: Options) -> dict[str, Any]:
         "medians of alternating runs; 1 process is pinned to one core, 2 have two; extraction is "
         "timed within the process, by extract() after an engine was built and warmed up"
     )
-    met = all(row["bar"] is None or row["speedup"] >= row["bar"] for row in rows)
-    print_bar("extraction at least 1.7 times, training at least 1.5 times as fast", met)
-    return {"rows": rows, "met": met}
+    for row in rows:
+        print_bar(
+            f"{row['what']} at least {row['bar']} times as fast", row["speedup"] >= row["bar"]
+        )
+    return {"rows": rows, "met": all(row["speedup"] >= row["bar"] for row in rows)}
 
 
 def _alternate(
@@ -71,15 +74,15 @@ def _extraction(options: Options, rounds: int) -> dict[str, Any]:
 
 
 def _training(options: Options, name: str, rounds: int) -> dict[str, Any]:
-    changes, n_classes, bar = TRAININGS[name]
+    changes, n_classes, graphs = TRAININGS[name]
     wanted = {
         "n_classes": n_classes,
         "n_target": 2000,
         "width": 256,
-        "updates": options.choose(150, 10),
-        "settings": {**changes, "optimiser.graphs": 2},
+        "updates": options.choose(300, 20) // graphs,
+        "settings": {**changes, "optimiser.graphs": graphs},
     }
     one, two = _alternate(options, "train", wanted, rounds)
     rates = tuple([1000 / run["ms_a_graph"] for run in runs] for runs in (one, two))
-    row = _row(f"training, {name}", "graphs a second", rates, bar)
+    row = _row(f"training, {name}", "graphs a second", rates, TRAINING_BAR)
     return {**row, "nodes": one[0]["nodes"]}

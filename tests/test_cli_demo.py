@@ -28,6 +28,7 @@ class StandIn(ProgressiveClassMeans):
         images=None,
         checkpoints=None,
         view=False,
+        team=None,
     ):
         super().__init__(openness, 3, unknown_label)
         self.preset = preset
@@ -36,7 +37,7 @@ class StandIn(ProgressiveClassMeans):
         self.progress = progress
         self.images = images
         self.checkpoints = checkpoints
-        self.view = view
+        self.view, self.team = view, team
 
     def fit(self, X, y, sample_domain=None):
         super().fit(X, y, sample_domain)

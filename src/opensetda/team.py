@@ -7,6 +7,7 @@ answer depends on who was first.
 
 from __future__ import annotations
 
+import atexit
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -209,7 +210,16 @@ def _connect(backend: str) -> None:
 
     store, rank, size = next(rendezvous("env://"))
     own = PrefixStore(f"opensetda/{restart_count()}", store)
+    atexit.register(_disconnect)
     init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+
+
+def _disconnect() -> None:
+    """Close the connections; threads that are still there at the end would abort the process."""
+    import torch.distributed as distributed
+
+    with suppress(Exception):
+        distributed.destroy_process_group()
 
 
 @contextmanager
