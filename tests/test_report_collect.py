@@ -139,7 +139,7 @@ def test_map_and_thumbnails_are_kept(evaluated, report, monkeypatch):
     assert again.map.pictures == report.map.pictures
 
 
-def test_a_map_of_other_samples_is_made_anew(evaluated, tmp_path):
+def test_a_map_of_other_samples_is_made_anew(evaluated, report, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(evaluated.path, path)
     run = RunFolder.open(path)
@@ -150,7 +150,7 @@ def test_a_map_of_other_samples_is_made_anew(evaluated, tmp_path):
     assert len(planes_of(run)[1]) == 54
 
 
-def test_progress_is_told(evaluated, tmp_path):
+def test_progress_is_told(evaluated, report, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(evaluated.path, path)
     (path / MAP).unlink()
