@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from office31 import fit_and_evaluate, load_task
-from opensetda.data.datasets import BENCHMARKS
+from opensetda.data.benchmarks.catalogue import BENCHMARKS
 from opensetda.runs.methods import build_method
 
 OSDA = [sys.executable, "-c", "from opensetda.cli.main import run; run()"]
@@ -145,8 +145,8 @@ def run_iteration(name: str) -> dict[str, Any]:
     from opensetda.backbones.networks import build_network
     from opensetda.backbones.recipe import Recipe
     from opensetda.backbones.registry import BACKBONES
+    from opensetda.nn.inputs import TunedImages
     from opensetda.pgl.episodes import EpisodeSampler
-    from opensetda.pgl.inputs import TunedImages
     from opensetda.pgl.settings import PGLSettings
     from opensetda.pgl.trainer import Trainer
     from opensetda.rows import Rows

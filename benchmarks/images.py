@@ -47,7 +47,7 @@ from opensetda.backbones.onnx_engine import open_onnx_engine, relative_differenc
 from opensetda.backbones.preprocess import load_image, normalise
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve
-from opensetda.data.images import read_images
+from opensetda.data.images.loading import read_images
 
 OFFICE31 = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31"
 RESULTS = Path(__file__).parent / "results" / "images.json"

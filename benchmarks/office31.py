@@ -24,8 +24,8 @@ import numpy as np
 
 from opensetda.analyses.ablation import ablations_of, why_not
 from opensetda.base import OpenSetClassifier
-from opensetda.data.protocols import OpenSetTask, open_set_split, open_set_task
-from opensetda.metrics import OpenSetMetrics
+from opensetda.data.benchmarks.protocols import OpenSetTask, open_set_split, open_set_task
+from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.pgl.settings import PGLSettings
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.methods import build_method

@@ -28,11 +28,11 @@ from joblib import Parallel, delayed
 
 from office31 import BACKBONES, DATA, TASKS, fit_and_evaluate, load_task
 from opensetda.base import OpenSetClassifier
-from opensetda.data.protocols import OpenSetTask, with_openness
-from opensetda.data.shifts import DIGIT_SHIFTS, FEATURE_SHIFTS, digit_task, feature_task
-from opensetda.files import plain
-from opensetda.metrics import evaluate
+from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
+from opensetda.data.benchmarks.shifts import DIGIT_SHIFTS, FEATURE_SHIFTS, digit_task, feature_task
+from opensetda.metrics.open_set import evaluate
 from opensetda.runs.methods import build_method
+from opensetda.system.files import plain
 
 SWEEP = (None, 0.1, 0.25, 0.5, 0.75, 0.9)
 PARTS = ("office", "closed", "digits", "shifts")

@@ -21,7 +21,7 @@ from statistics import fmean
 import numpy as np
 
 from office31 import DATA, TASKS, fit_and_evaluate
-from opensetda.data.protocols import ClassSplit, OpenSetTask, open_set_task
+from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.runs.methods import build_method
 from published_figures import (
     OFFICE_31_TASKS,

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from office31 import BACKBONES, DATA, TASKS, load_task
-from opensetda.data.protocols import OpenSetTask
+from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.pgl.estimator import PGLClassifier
 from opensetda.runs.fitting import fit_domains
 from opensetda.runs.groups import group_rows

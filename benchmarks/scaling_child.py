@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.memory import peak_megabytes, reset_peak
-from opensetda.team import Team, this_team
+from opensetda.system.memory import peak_megabytes, reset_peak
+from opensetda.system.team import Team, this_team
 from scaling_tools import draw_domains
 
 
@@ -30,8 +30,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     """
     import torch
 
+    from opensetda.nn.inputs import FixedRows
     from opensetda.pgl.episodes import EpisodeSampler
-    from opensetda.pgl.inputs import FixedRows
     from opensetda.pgl.settings import PGLSettings
     from opensetda.pgl.trainer import Position, Trainer
     from opensetda.rows import Rows
@@ -163,7 +163,7 @@ def _timed(seconds: dict[str, float], name: str, function: Any) -> Any:
 def fit(options: dict[str, Any]) -> dict[str, Any]:
     """Fit as the command does; seconds by what is done, peak memory, bytes on the wire."""
     from opensetda import PGLClassifier
-    from opensetda.metrics import evaluate
+    from opensetda.metrics.open_set import evaluate
     from opensetda.pgl import estimator, training
     from opensetda.pgl.trainer import Trainer
 

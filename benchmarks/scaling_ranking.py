@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.memory import peak_megabytes, reset_peak
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.shared_ranking import rank_shards
+from opensetda.system.memory import peak_megabytes, reset_peak
 
 RESULTS = Path(__file__).parent / "results" / "scaling_ranking.json"
 CHUNK, N_CLASSES, OPENNESS, PROGRESS = 2**20, 12, 0.6, 0.5

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from opensetda.nn.inputs import FixedRows
 from opensetda.pgl.episodes import EpisodeSampler
-from opensetda.pgl.inputs import FixedRows
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import Trainer
 from opensetda.rows import Rows

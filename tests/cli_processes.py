@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from opensetda import share_estimators
+from opensetda.openness import share_estimators
 
 _SERVED = multiprocessing.get_context("forkserver")
 _SERVED.set_forkserver_preload(

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from estimator_helpers import METHODS, FittedClassifiers, make_classifier
-from opensetda import share_estimators
+from opensetda.openness import share_estimators
 
 hypothesis.settings.register_profile("opensetda", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("opensetda")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opensetda.data.images import ImageList
+from opensetda.data.images.loading import ImageList
 from opensetda.errors import InputError
 
 

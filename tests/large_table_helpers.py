@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from opensetda.data import mapped, parts
-from opensetda.data.tables import TableColumns
+from opensetda.data.tables import mapped
+from opensetda.data.tables import parquet_parts as parts
+from opensetda.data.tables.loading import TableColumns
 
 IDS = TableColumns(id="id")
 

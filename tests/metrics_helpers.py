@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from opensetda.metrics import OpenSetMetrics, evaluate
+from opensetda.metrics.open_set import OpenSetMetrics, evaluate
 
 KNOWN = ["a", "b", "c"]
 ALIENS = ["x", "y"]

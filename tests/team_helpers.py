@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 import cli_processes
-from opensetda import share_estimators
 from opensetda.errors import OtherProcessError
-from opensetda.team import Team
+from opensetda.openness import share_estimators
+from opensetda.system.team import Team
 
 _SERVED = cli_processes._SERVED
 _SERVED.set_forkserver_preload(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensetda.pgl.alignment import Alignment
-from opensetda.pgl.settings import AlignmentSettings
+from opensetda.nn.alignment import Alignment
+from opensetda.nn.settings import AlignmentSettings
 from opensetda.rows import Rows, unit_rows
 
 WIDTH = 7

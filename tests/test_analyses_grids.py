@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from analyses_helpers import QUICK, SmallTasks, a_request
-from opensetda.analyses import ablation, alpha, losses, openness, steps
+from opensetda.analyses import ablation, alpha, openness, steps
+from opensetda.analyses import loss_weights as losses
 from opensetda.analyses.grid_summary import by_seed, difference, failures, summary
-from opensetda.benchmark.cells import fit_task
-from opensetda.data.protocols import with_openness
+from opensetda.benchmark.running import fit_task
+from opensetda.data.benchmarks.protocols import with_openness
 from opensetda.errors import InputError
-from opensetda.metrics import evaluate
+from opensetda.metrics.open_set import evaluate
 from opensetda.pgl.settings import PGLSettings
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.methods import build_method

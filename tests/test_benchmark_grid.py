@@ -10,7 +10,6 @@ import pytest
 
 import broken_method
 from benchmark_helpers import DIGITS, DeadlyTasks, domain, write_domains
-from opensetda.benchmark.cells import run_cell
 from opensetda.benchmark.files import read_parquet
 from opensetda.benchmark.grid import (
     FAILED,
@@ -21,12 +20,13 @@ from opensetda.benchmark.grid import (
     n_finished,
     run_grid,
 )
-from opensetda.benchmark.methods import benchmark_methods, make_variants
+from opensetda.benchmark.running import run_cell
 from opensetda.benchmark.tasks import find_tasks
+from opensetda.benchmark.variants import benchmark_methods, make_variants
 from opensetda.benchmark.workers import run_all
 from opensetda.errors import InputError
-from opensetda.memory import peak_megabytes, reset_peak
 from opensetda.runs.methods import METHODS
+from opensetda.system.memory import peak_megabytes, reset_peak
 
 MEANS = Variant("means", "class-means")
 SOURCE = Variant("source", "source-only")

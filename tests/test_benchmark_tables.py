@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from opensetda.benchmark.cells import FAILED, MEASURED, OK
-from opensetda.benchmark.report import failures, notes, write_report
+from opensetda.benchmark.output import failures, notes, write_report
+from opensetda.benchmark.running import FAILED, MEASURED, OK
 from opensetda.benchmark.significance import paired_p_value, smallest_p_value
 from opensetda.benchmark.summary import summarise
-from opensetda.benchmark.tables import (
+from opensetda.benchmark.text_tables import (
     average_table,
     latex,
     latex_text,

@@ -8,7 +8,7 @@ import pytest
 from benchmark_helpers import DIGITS, domain, write_domains
 from cli_helpers import write_csv
 from opensetda.benchmark.tasks import benchmark_names, find_tasks
-from opensetda.data.tables import TableColumns
+from opensetda.data.tables.loading import TableColumns
 from opensetda.errors import InputError
 from opensetda.runs.request import ImageOptions
 
@@ -72,7 +72,7 @@ def test_files_of_all_formats_give_the_same_task(folder, tmp_path):
 
 
 def test_classes_may_be_spelt_in_other_ways(tmp_path):
-    from opensetda.data.datasets import BENCHMARKS
+    from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
     spec = BENCHMARKS["office-home"]
     spelt = np.array([name.replace("_", " ").upper() for name in spec.classes])
@@ -84,7 +84,7 @@ def test_classes_may_be_spelt_in_other_ways(tmp_path):
 
 
 def test_every_other_class_is_unknown_where_the_protocol_says_so(tmp_path):
-    from opensetda.data.datasets import BENCHMARKS
+    from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
     known = np.array(BENCHMARKS["syn2real-o"].known)
     np.savez(tmp_path / "train.npz", X=np.ones((12, 2)), y=known)
@@ -197,7 +197,7 @@ def test_a_target_without_unknowns_or_with_too_few_labels(folder):
 
 @pytest.fixture(scope="module")
 def image_folder(tmp_path_factory):
-    from opensetda.data.digits import write_image_folders
+    from opensetda.data.benchmarks.digits import write_image_folders
 
     folder = tmp_path_factory.mktemp("digits") / "images"
     _, target = write_image_folders(folder, every=60)

@@ -12,9 +12,9 @@ from scipy.special import expit
 
 from conftest import fit_task
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
-from opensetda.calibration import fit_slope, unknown_posterior
-from opensetda.calibration_error import expected_calibration_error
-from opensetda.data.shifts import feature_task
+from opensetda.data.benchmarks.shifts import feature_task
+from opensetda.metrics.calibration_error import expected_calibration_error
+from opensetda.openness.calibration import fit_slope, unknown_posterior
 
 # The slope ----------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.calibration_error import expected_calibration_error
 from opensetda.errors import InputError
-from opensetda.metrics import evaluate
+from opensetda.metrics.calibration_error import expected_calibration_error
+from opensetda.metrics.open_set import evaluate
 
 # Few distinct values make ties common.
 confidences = st.sampled_from([0.0, -0.0, 0.2, 0.5, 0.9, 1.0]) | st.floats(0, 1)

@@ -13,7 +13,7 @@ from opensetda.analyses.registry import ANALYSES
 from opensetda.analyses.table import Column, ResultTable
 from opensetda.cli.analyse import show_table
 from opensetda.cli.main import main
-from opensetda.data.datasets import benchmark
+from opensetda.data.benchmarks.catalogue import benchmark
 
 QUICK = (
     *("--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2", "--set", "ranking.draws=1"),

@@ -171,7 +171,7 @@ def test_ctrl_c_says_how_to_go_on(place, broken, monkeypatch, capsys):
 
 SERVED = """
 import sys
-from opensetda import share_estimators
+from opensetda.openness import share_estimators
 share_estimators._RESAMPLES = 6
 from opensetda.cli.main import main
 sys.exit(main(sys.argv[1:]))

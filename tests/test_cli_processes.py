@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from cli_helpers import FIT, OPENNESS, blobs, make_images, names_in
-from opensetda import share_estimators
 from opensetda.cli.main import main
 from opensetda.errors import InputError
-from opensetda.launch import launch_identity
+from opensetda.openness import share_estimators
+from opensetda.system.launch import launch_identity
 from team_helpers import Served, error_lines, osda
 
 FIT_PGL = (
@@ -321,7 +321,7 @@ CUSTOM = """
 import os, time
 from pathlib import Path
 if "RANK" in os.environ:
-    from opensetda import share_estimators
+    from opensetda.openness import share_estimators
     share_estimators._RESAMPLES = {resamples}
 
 {pause}

@@ -6,8 +6,8 @@ import pytest
 
 from conftest import fit_task
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
-from opensetda.data.protocols import with_openness
-from opensetda.data.shifts import DIGIT_SHIFTS, FEATURE_SHIFTS, digit_task, feature_task
+from opensetda.data.benchmarks.protocols import with_openness
+from opensetda.data.benchmarks.shifts import DIGIT_SHIFTS, FEATURE_SHIFTS, digit_task, feature_task
 
 AT_MOST = 0.05
 

@@ -11,14 +11,14 @@ import pytest
 from PIL import Image
 
 from opensetda.cli.main import main
-from opensetda.data.dataset_checks import check_benchmark
-from opensetda.data.datasets import (
+from opensetda.data.benchmarks.catalogue import (
     BENCHMARKS,
     benchmark,
     benchmark_task,
     benchmark_task_with_truth,
     find_domains,
 )
+from opensetda.data.benchmarks.completeness import check_benchmark
 from opensetda.errors import InputError
 
 OFFICE31 = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31"

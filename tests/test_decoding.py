@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from opensetda.data.decoding import (
+from opensetda.data.images.decoding import (
     IMAGE_SUFFIXES,
     MAX_PIXELS,
     BrokenImageError,
@@ -293,7 +293,7 @@ def test_nothing_reaches_the_terminal(tmp_path):
     exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\xff\xff\0\0\xff\xff\xff\xff"
     odd.write_bytes(encoded(picture(), "JPEG", exif=exif))
     code = (
-        "import sys\nfrom opensetda.data.decoding import *\n"
+        "import sys\nfrom opensetda.data.images.decoding import *\n"
         "for path in sys.argv[1:]:\n"
         "    try:\n        decode_image(path)\n"
         "    except BrokenImageError:\n        pass\n"

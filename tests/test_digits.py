@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from opensetda import ProgressiveClassMeans, SourceOnly, evaluate
-from opensetda.data import digits
-from opensetda.data.decoding import decode_image
-from opensetda.data.images import read_image_domains, read_image_truth
+from opensetda.data.benchmarks import digits
+from opensetda.data.images.decoding import decode_image
+from opensetda.data.images.loading import read_image_domains, read_image_truth
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,16 @@ import pytest
 from opensetda import InputError, ProgressiveClassMeans
 from opensetda.cli import console
 from opensetda.cli.main import main
-from opensetda.files import write_json
-from opensetda.openness import OpennessReport
+from opensetda.openness.share_estimators import ShareEstimate
+from opensetda.openness.stopping import KeptStep
+from opensetda.openness.tracker import OpennessReport
 from opensetda.report import curves
 from opensetda.report.curves import curve_panels, draw_curves
 from opensetda.runs import folder
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.writing import check_destination
-from opensetda.share_estimators import ShareEstimate
-from opensetda.stopping import KeptStep
+from opensetda.system.files import write_json
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])
 KNOWN = NAMES[:4]
@@ -365,7 +365,7 @@ def test_the_panel_of_the_share_is_in_percent():
 
 
 def test_every_panel_has_a_place_of_its_own(monkeypatch):
-    from opensetda.metrics import evaluate
+    from opensetda.metrics.open_set import evaluate
 
     places = []
 

@@ -7,7 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from opensetda import InputError, files
+from opensetda import InputError
+from opensetda.system import files
 from runs_helpers import names_in
 
 

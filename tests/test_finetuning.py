@@ -15,7 +15,7 @@ from opensetda.backbones.finetuning import FineTunedImages, random_view
 from opensetda.backbones.preprocess import load_image, normalise
 from opensetda.backbones.registry import resolve
 from opensetda.errors import InputError
-from opensetda.pgl.settings import FineTuneSettings
+from opensetda.nn.settings import FineTuneSettings
 
 SIZE = 32
 ROWS = np.arange(3)

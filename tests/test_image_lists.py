@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from image_helpers import error_of, listed, tree
-from opensetda.data.image_lists import parse_line, printable
-from opensetda.data.images import (
+from opensetda.data.images.lists import parse_line, printable
+from opensetda.data.images.loading import (
     ImageColumns,
     is_image_data,
     read_image_domains,

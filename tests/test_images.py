@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from image_helpers import error_of, listed, tree
-from opensetda.data.images import (
+from opensetda.data.images.loading import (
     iterate_images,
     read_image_domains,
     read_image_truth,

@@ -8,10 +8,12 @@ import torch
 from torch import nn
 
 from opensetda import InputError, PGLClassifier
-from opensetda.openness import OpennessTracker
-from opensetda.pgl.inputs import FixedRows, TunedImages
-from opensetda.pgl.settings import AlignmentSettings, FineTuneSettings, PGLSettings
-from opensetda.pgl.trainer import Trainer, make_accelerator
+from opensetda.nn.inputs import FixedRows, TunedImages
+from opensetda.nn.optimiser import make_accelerator
+from opensetda.nn.settings import AlignmentSettings, FineTuneSettings
+from opensetda.openness.tracker import OpennessTracker
+from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.trainer import Trainer
 from opensetda.pgl.training import train
 from opensetda.rows import Rows
 

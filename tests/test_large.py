@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from cli_helpers import OPENNESS, blobs, image_fit, names_in
 from estimator_helpers import make_classifier
-from opensetda.calibration import rejection_cut
 from opensetda.cli.main import main
+from opensetda.openness.calibration import rejection_cut
 from opensetda.runs import large, sampling
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.large import label_targets
@@ -217,9 +217,9 @@ def test_the_order_of_the_targets_carries_nothing(sampled, tmp_path):
 
 def test_memory_does_not_grow_with_the_targets(sampled, tmp_path, monkeypatch):
     monkeypatch.setattr(large, "CHUNK", 1024)
-    monkeypatch.setattr("opensetda.runs.parts._ROWS", 1024)
+    monkeypatch.setattr("opensetda.runs.shared_tables._ROWS", 1024)
     # Fewer scores than that are put in order in memory: less than it has elsewhere.
-    monkeypatch.setattr("opensetda.order_statistics.COLLECTED", 1024)
+    monkeypatch.setattr("opensetda.runs.order_statistics.COLLECTED", 1024)
     peaks = []
     for n in (10_000, 40_000):
         path = tmp_path / f"{n}.npy"

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from opensetda.data import mapped
-from opensetda.data.mapped import stored_array
-from opensetda.data.tables import TableColumns, read_samples
+from opensetda.data.tables import mapped
+from opensetda.data.tables.loading import TableColumns, read_samples
+from opensetda.data.tables.mapped import stored_array
 from opensetda.errors import InputError
 from table_helpers import error_of
 

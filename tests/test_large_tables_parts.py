@@ -12,10 +12,17 @@ import pyarrow.parquet
 import pytest
 
 from large_table_helpers import IDS, a_matrix, is_in_file, make_all_large, names
-from opensetda.data import parts, scratch, stored_text
-from opensetda.data.parts import is_parts_folder, table_bytes, table_files
-from opensetda.data.stored_text import StoredText, first_repeated
-from opensetda.data.tables import TableColumns, read_domains, read_samples, read_truth
+from opensetda.data.tables import parquet_parts as parts
+from opensetda.data.tables.loading import (
+    TableColumns,
+    read_domains,
+    read_samples,
+    read_truth,
+    scratch,
+    stored_text,
+)
+from opensetda.data.tables.parquet_parts import is_parts_folder, table_bytes, table_files
+from opensetda.data.tables.stored_text import StoredText, first_repeated
 from table_helpers import error_of, save
 
 

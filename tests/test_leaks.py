@@ -13,7 +13,7 @@ import pytest
 
 from estimator_helpers import make_classifier
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
-from opensetda.data.shifts import feature_task
+from opensetda.data.benchmarks.shifts import feature_task
 
 N_LATER = 30
 

@@ -24,7 +24,7 @@ from metrics_helpers import (
     samples_of_any_kind,
     samples_of_every_class,
 )
-from opensetda.metrics import ClassRow, OpenSetMetrics, evaluate
+from opensetda.metrics.open_set import ClassRow, OpenSetMetrics, evaluate
 
 
 class TestHandComputed:

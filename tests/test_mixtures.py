@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.mixtures import KnownUnknownMixture, ScoreHistogram, fit_mixture
+from opensetda.openness.mixtures import KnownUnknownMixture, ScoreHistogram, fit_mixture
 
 pytestmark = pytest.mark.filterwarnings("error")
 

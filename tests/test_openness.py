@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from conftest import fit_task
 from opensetda import InputError, ProgressiveClassMeans, SourceOnly, openness
-from opensetda.data.shifts import feature_task
-from opensetda.openness import OpennessTracker, check_openness
-from opensetda.share_estimators import (
+from opensetda.data.benchmarks.shifts import feature_task
+from opensetda.openness.share_estimators import (
     ESTIMATORS,
     LARGEST_SHARE,
     Evidence,
@@ -22,6 +21,7 @@ from opensetda.share_estimators import (
     free_mixture,
     held_out_classes,
 )
+from opensetda.openness.tracker import OpennessTracker, check_openness
 
 pytestmark = pytest.mark.usefixtures("all_resamples")
 

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opensetda import order_statistics
-from opensetda.calibration import rejection_cut
-from opensetda.order_statistics import (
+from opensetda.openness.calibration import rejection_cut
+from opensetda.pgl import shared_ranking
+from opensetda.pgl.pseudo_labels import rank_pseudo_labels
+from opensetda.pgl.shared_ranking import rank_shards
+from opensetda.runs import order_statistics
+from opensetda.runs.order_statistics import (
     cut_of_smallest,
     cuts_of_smallest,
     keys_of,
     scores_of,
     shared_rejection_cut,
 )
-from opensetda.pgl import shared_ranking
-from opensetda.pgl.pseudo_labels import rank_pseudo_labels
-from opensetda.pgl.shared_ranking import rank_shards
 
 FEW = [-np.inf, -2.5, -0.0, 0.0, 5e-324, 1.0, np.nextafter(1.0, 2.0), 1e300, np.inf]
 

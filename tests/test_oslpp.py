@@ -350,7 +350,7 @@ def test_dslr_to_webcam(request):
     folder = request.config.rootpath.parent / "shared" / "data" / "office31-features" / "resnet50"
     if not folder.is_dir():
         pytest.skip(f"the Office-31 features are not in {folder}")
-    from opensetda.data.protocols import open_set_split, open_set_task
+    from opensetda.data.benchmarks.protocols import open_set_split, open_set_task
     from opensetda.runs.evaluation import evaluate_targets
 
     domains = []

@@ -22,10 +22,10 @@ from opensetda.backbones.extraction import Broken, extract
 from opensetda.backbones.shared_rows import SharedRows
 from opensetda.errors import InputError
 from opensetda.pgl.induction import SAME, same_rows
-from opensetda.runs import parts
-from opensetda.runs.parts import Parts, written_together
+from opensetda.runs import shared_tables as parts
 from opensetda.runs.predictions import PredictionTable
-from opensetda.team import ALONE
+from opensetda.runs.shared_tables import Parts, written_together
+from opensetda.system.team import ALONE
 from team_helpers import in_threads
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_helpers import make_images, run_fit
-from opensetda import ProgressiveClassMeans, files
+from opensetda import ProgressiveClassMeans
 from opensetda.cli import console
 from opensetda.cli.counting import (
     Pace,
@@ -24,6 +24,7 @@ from opensetda.progress import ProgressEvent
 from opensetda.runs import fit_data, predictions
 from opensetda.runs.predictions import read_parquet
 from opensetda.runs.request import FitRequest, TableOptions
+from opensetda.system import files
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from opensetda.data.protocols import (
+from opensetda.data.benchmarks.protocols import (
     ClassSplit,
     open_set_split,
     open_set_task,

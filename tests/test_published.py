@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import published
 import published_ours
 from opensetda import evaluate
-from opensetda.data.datasets import benchmark
+from opensetda.data.benchmarks.catalogue import benchmark
 from published_figures import (
     OFFICE_31_TASKS,
     PAPER,

@@ -13,7 +13,7 @@ from estimator_helpers import alone_and_in_company, same_answers
 from opensetda import InputError, SourceOnly
 from opensetda.base import Scores
 from opensetda.baselines.ati import ATI
-from opensetda.mixtures import ScoreHistogram, fit_mixture
+from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
 from opensetda.rejection import REJECTORS, make_rejector
 from opensetda.rejection.distances import first_of_every_class, products, squared_distances
 from opensetda.rejection.hiding import Round, best_threshold, hidings

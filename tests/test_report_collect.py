@@ -12,8 +12,8 @@ from cli_helpers import FIT, FIT_PGL, OPENNESS
 from opensetda.cli.main import main
 from opensetda.report.collect import Progress, collect
 from opensetda.report.facts import facts_of
-from opensetda.report.parts import cut_of, nearest_to_cut
 from opensetda.report.plane import planes_of
+from opensetda.report.run_parts import cut_of, nearest_to_cut
 from opensetda.runs.folder import MAP, THUMBNAILS, VIEW, RunFolder
 from opensetda.runs.predictions import PredictionTable
 

@@ -14,7 +14,7 @@ from estimator_helpers import SMALL_PAPER
 from opensetda import InputError, PGLClassifier
 from opensetda.pgl.rounds import GraphAverage, Streams
 from opensetda.runs.checkpoints import FolderCheckpoints
-from opensetda.team import ALONE, this_team
+from opensetda.system.team import ALONE, this_team
 from team_helpers import Served, in_threads
 from test_checkpoints import CrashError, Dying
 from test_inputs import N_SOURCE, N_TARGET, TinyImages

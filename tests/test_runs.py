@@ -10,14 +10,15 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from opensetda import InputError, files
-from opensetda.data.tables import TruthTable
+from opensetda import InputError
+from opensetda.data.tables.loading import TruthTable
 from opensetda.report.curves import draw_curves
 from opensetda.runs import folder
 from opensetda.runs.evaluation import evaluate_run
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.writing import RunRecord, check_destination, write_run
+from opensetda.system import files
 from runs_helpers import blobs, fitted, names_in
 
 

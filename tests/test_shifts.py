@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from opensetda.data.digits import load_digits_task, target_images
-from opensetda.data.shifts import (
+from opensetda.data.benchmarks.digits import load_digits_task, target_images
+from opensetda.data.benchmarks.shifts import (
     DIGIT_SHIFTS,
     FEATURE_SHIFTS,
     FeatureShift,

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from opensetda import PGLClassifier
-from opensetda.openness import OpennessTracker
+from opensetda.nn.inputs import FixedRows
+from opensetda.openness.stopping import StableStepRule
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl import training
-from opensetda.pgl.inputs import FixedRows
 from opensetda.pgl.settings import PRESETS, PGLSettings
 from opensetda.pgl.training import train
 from opensetda.rows import Rows
-from opensetda.stopping import StableStepRule
 
 STABLE = [0.3, 0.34, 0.28, 0.31, 0.3]
 RUNAWAY = [0.3, 0.32, 0.3, 0.31, 0.29, 0.7, 0.9]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from opensetda.data.tables import TableColumns, read_domains, read_samples, read_truth
+from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth
 from table_helpers import FORMATS, error_of, save, text
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from opensetda.data.tables import TableColumns, read_domains
+from opensetda.data.tables.loading import TableColumns, read_domains
 from table_helpers import FORMATS, error_of, save, text
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from image_helpers import error_of, tree
 from opensetda.backbones.extractor import read_content
-from opensetda.data import tar_members
-from opensetda.data.decoding import BrokenImageError, decode_image
-from opensetda.data.images import is_image_data, read_images
-from opensetda.data.tar_members import clean_name
+from opensetda.data.images import tar_members
+from opensetda.data.images.decoding import BrokenImageError, decode_image
+from opensetda.data.images.loading import is_image_data, read_images
+from opensetda.data.images.tar_members import clean_name
 from opensetda.errors import InputError
 from tar_helpers import info, write_tar
 

@@ -20,11 +20,11 @@ from opensetda.backbones import file_digests
 from opensetda.backbones.extractor import read_content
 from opensetda.backbones.file_digests import FileDigests, read_digest, read_signed
 from opensetda.cli.main import main
-from opensetda.data import tar_members
-from opensetda.data.decoding import BrokenImageError, decode_image
-from opensetda.data.images import read_images
-from opensetda.data.tar_members import open_image
-from opensetda.review.images import showable
+from opensetda.data.images import tar_members
+from opensetda.data.images.decoding import BrokenImageError, decode_image
+from opensetda.data.images.loading import read_images
+from opensetda.data.images.tar_members import open_image
+from opensetda.review.showable import showable
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.pictures import Pictures
 from tar_helpers import info, shop, write_tar

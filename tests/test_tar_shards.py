@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from image_helpers import error_of, listed, tree
 from opensetda.backbones.extractor import read_content
-from opensetda.data.images import (
+from opensetda.data.images.loading import (
     is_image_data,
     iterate_images,
     read_image_domains,
     read_image_truth,
     read_images,
 )
-from opensetda.data.tar_shards import expand
+from opensetda.data.images.tar_shards import expand
 from tar_helpers import shop, write_tar
 
 # what may be given -------------------------------------------------------------------------

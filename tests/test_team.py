@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda import launch
 from opensetda.errors import InputError, LostProcessError, OtherProcessError
-from opensetda.team import ALONE, Team, this_team
+from opensetda.system import launch
+from opensetda.system.team import ALONE, Team, this_team
 from team_helpers import Served
 
 LENGTHS = [(0, 0), (0, 7), (5, 0), (3, 100_000)]

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from opensetda.openness import OpennessTracker
+from opensetda.nn.inputs import FixedRows
+from opensetda.nn.optimiser import make_optimiser
+from opensetda.nn.settings import OptimiserSettings
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl import trainer
-from opensetda.pgl.inputs import FixedRows
 from opensetda.pgl.network import PGLNetwork
-from opensetda.pgl.settings import GraphSettings, OptimiserSettings, PGLSettings
-from opensetda.pgl.trainer import epochs_before, make_optimiser, set_rates
+from opensetda.pgl.settings import GraphSettings, PGLSettings
+from opensetda.pgl.trainer import epochs_before, set_rates
 from opensetda.pgl.training import train
 from opensetda.progress import ProgressEvent
 from opensetda.rows import Rows

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opensetda.baselines.sta import STA
     from opensetda.baselines.uniot import UniOT
     from opensetda.errors import InputError
-    from opensetda.metrics import evaluate
+    from opensetda.metrics.open_set import evaluate
     from opensetda.pgl.estimator import PGLClassifier
     from opensetda.pgl.settings import PGLSettings
 

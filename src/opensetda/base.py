@@ -21,9 +21,9 @@ from sklearn.utils.validation import (
 )
 
 from opensetda import state
-from opensetda.calibration import fit_slope, rejection_cut, unknown_posterior
 from opensetda.errors import InputError
-from opensetda.openness import OpennessTracker
+from opensetda.openness.calibration import fit_slope, rejection_cut, unknown_posterior
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, check_finite
 
 Vector = npt.NDArray[np.float64]
@@ -43,7 +43,7 @@ class Scores(NamedTuple):
         How likely the sample is of a known class at all; higher is surer.
     held_out : array of shape (n,)
         The known score if the sample's nearest class were not among the known ones
-        (see `opensetda.held_out`); all NaN where a method cannot tell.
+        (see `opensetda.openness.held_out`); all NaN where a method cannot tell.
     """
 
     classes: npt.NDArray[np.float64]

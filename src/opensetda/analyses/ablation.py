@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
 from opensetda.analyses.grid_summary import (
     METRICS,
     difference,
@@ -17,7 +18,6 @@ from opensetda.analyses.grid_summary import (
     metric_columns,
     summary,
 )
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult
 from opensetda.analyses.table import Column, ResultTable, Spread
 from opensetda.benchmark.grid import grid_cells
 from opensetda.pgl.settings import PGLSettings

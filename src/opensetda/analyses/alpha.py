@@ -6,6 +6,7 @@ costs time.
 
 from __future__ import annotations
 
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
 from opensetda.analyses.grid_summary import (
     METRICS,
     failures,
@@ -13,7 +14,6 @@ from opensetda.analyses.grid_summary import (
     metric_series,
     summary,
 )
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult
 from opensetda.analyses.table import Column, ResultTable
 from opensetda.benchmark.grid import grid_cells
 from opensetda.errors import InputError

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opensetda.analyses.bound_terms import BoundTerms, bound_terms
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.observed import ObservedTraining
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.table import Column, ResultTable, Spread
 from opensetda.report.lines import LinePanel, Series, draw_lines
 from opensetda.report.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY

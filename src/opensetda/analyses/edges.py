@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.edge_maps import (
     GraphNodes,
     Matrix,
@@ -16,7 +17,6 @@ from opensetda.analyses.edge_maps import (
     true_edges,
 )
 from opensetda.analyses.observed import ObservedTraining
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.table import Column, ResultTable
 from opensetda.errors import InputError
 from opensetda.pgl.settings import PGLSettings

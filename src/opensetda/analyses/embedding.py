@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.embedding_quality import EmbeddingQuality, embedding_quality
 from opensetda.analyses.observed import ObservedTraining, true_classes
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.table import Column, ResultTable, written
-from opensetda.benchmark.cells import fit_task
-from opensetda.data.protocols import OpenSetTask
+from opensetda.benchmark.running import fit_task
+from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
-from opensetda.pgl.alignment import Alignment
-from opensetda.pgl.settings import AlignmentSettings
+from opensetda.nn.alignment import Alignment
+from opensetda.nn.settings import AlignmentSettings
 from opensetda.report.scatter import ScatterPanel, draw_scatter
 from opensetda.rows import FloatArray, Rows, unit_rows
 from opensetda.runs.methods import METHODS, build_method, method_class

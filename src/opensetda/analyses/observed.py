@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from opensetda.data.protocols import OpenSetTask
+from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
+from opensetda.nn.inputs import FixedRows
 from opensetda.pgl.checkpoints import LATEST, Arrays, Record, step_name
 from opensetda.pgl.estimator import PGLClassifier
 from opensetda.pgl.inference import LabelledSamples, support_means
-from opensetda.pgl.inputs import FixedRows
 from opensetda.pgl.network import GraphOutput, PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings

@@ -6,8 +6,8 @@ their proportions. The seed says which rows stay, and every method gets the same
 
 from __future__ import annotations
 
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
 from opensetda.analyses.grid_summary import METRICS, failures, metric_columns, series, summary
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult
 from opensetda.analyses.table import Column, ResultTable, Spread
 from opensetda.benchmark.grid import AUTO, Variant, grid_cells
 from opensetda.errors import InputError

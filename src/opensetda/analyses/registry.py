@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
-    from opensetda.analyses.request import AnalysisRequest, AnalysisResult
+    from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
 
 
 @dataclass(frozen=True)

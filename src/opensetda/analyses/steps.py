@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult, PGLRun
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.table import Column, ResultTable, Spread
-from opensetda.benchmark.cells import fit_task
-from opensetda.metrics import evaluate
+from opensetda.benchmark.running import fit_task
+from opensetda.metrics.open_set import evaluate
 from opensetda.report.lines import LinePanel, Series, draw_lines
 from opensetda.report.style import METRIC_STYLE
 from opensetda.runs.methods import build_method

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opensetda.analyses.request import AnalysisResult
-from opensetda.files import new_file
+from opensetda.analyses.contract import AnalysisResult
 from opensetda.report.style import figure_bytes
+from opensetda.system.files import new_file
 
 
 def write_analysis(folder: Path, name: str, result: AnalysisResult, command: str) -> list[Path]:

@@ -24,8 +24,8 @@ from opensetda.backbones.extractor import TASK, Extractor, chunks, read_content,
 from opensetda.backbones.file_digests import FileDigests, Signature, read_signed
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.shared_rows import SharedRows
-from opensetda.data.decoding import BrokenImageError
-from opensetda.team import ALONE, Team
+from opensetda.data.images.decoding import BrokenImageError
+from opensetda.system.team import ALONE, Team
 
 __all__ = ["Broken", "Extraction", "Extractor", "extract"]
 

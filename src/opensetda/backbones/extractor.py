@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.backbones.recipe import Recipe
-from opensetda.data.decoding import BrokenImageError, decode_bytes
-from opensetda.data.tar_members import open_image
-from opensetda.launch import neighbours
+from opensetda.data.images.decoding import BrokenImageError, decode_bytes
+from opensetda.data.images.tar_members import open_image
+from opensetda.system.launch import neighbours
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from opensetda.backbones.model import ImageBackbone
 from opensetda.backbones.preprocess import normalise, resize_image
 from opensetda.backbones.recipe import Preprocessing
-from opensetda.data.decoding import BrokenImageError, decode_image
+from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError
-from opensetda.pgl.settings import FineTuneSettings
+from opensetda.nn.settings import FineTuneSettings
 from opensetda.rows import IntArray
 
 Pixels = npt.NDArray[np.uint8]

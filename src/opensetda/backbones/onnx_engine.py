@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from opensetda.backbones.model import ImageBackbone, load_backbone
 from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.errors import InputError
-from opensetda.files import new_folder
+from opensetda.system.files import new_folder
 
 TOLERANCE = 1e-3
 """Largest relative difference between exported and eager features of the probe images."""

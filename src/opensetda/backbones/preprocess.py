@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from opensetda.backbones.recipe import Preprocessing
-from opensetda.data.decoding import decode_image
+from opensetda.data.images.decoding import decode_image
 
 # Longer strips are cut before their shorter side is scaled: a 1 x 100,000 image would
 # otherwise become gigabytes, nearly all of which is cut off again.

@@ -201,7 +201,7 @@ def _recall(note: Path) -> BackboneSpec | None:
 
 
 def _remember(note: Path, spec: BackboneSpec) -> None:
-    from opensetda.files import new_file, write_json
+    from opensetda.system.files import new_file, write_json
 
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)

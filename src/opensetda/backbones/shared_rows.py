@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.files import new_array_file
 from opensetda.rows import IntArray
-from opensetda.team import Team
+from opensetda.system.files import new_array_file
+from opensetda.system.team import Team
 
 # As float32: a larger matrix of one process goes to a file, too.
 LARGE_BYTES = 2**28

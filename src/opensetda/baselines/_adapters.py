@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from opensetda.base import Scores
 from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork
-from opensetda.pgl.inputs import TrainableImages, TrainingInputs
+from opensetda.nn.inputs import TrainableImages, TrainingInputs
 from opensetda.progress import ProgressListener
 from opensetda.rejection.classifier import RejectingClassifier
 from opensetda.rows import IntArray

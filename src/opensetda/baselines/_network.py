@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from opensetda.base import OpenSetClassifier, Scores, split_domains
 from opensetda.errors import InputError
-from opensetda.openness import OpennessTracker
-from opensetda.pgl.alignment import Alignment
-from opensetda.pgl.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
-from opensetda.pgl.network import Adapter
-from opensetda.pgl.settings import AlignmentSettings, FineTuneSettings, OptimiserSettings
-from opensetda.pgl.trainer import make_accelerator, make_optimiser
+from opensetda.nn.adapter import Adapter
+from opensetda.nn.alignment import Alignment
+from opensetda.nn.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
+from opensetda.nn.optimiser import make_accelerator, make_optimiser
+from opensetda.nn.settings import AlignmentSettings, FineTuneSettings, OptimiserSettings
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
 from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows
 

@@ -12,10 +12,10 @@ from sklearn.linear_model import LogisticRegression
 
 from opensetda.base import Scores
 from opensetda.errors import InputError
-from opensetda.held_out import cosine_without_nearest
-from opensetda.openness import OpennessTracker
-from opensetda.pgl.alignment import Alignment
-from opensetda.pgl.settings import AlignmentSettings
+from opensetda.nn.alignment import Alignment
+from opensetda.nn.settings import AlignmentSettings
+from opensetda.openness.held_out import cosine_without_nearest
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressListener, finish_step
 from opensetda.rejection.classifier import RejectingClassifier
 from opensetda.rejection.distances import products, squared_distances

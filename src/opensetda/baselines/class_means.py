@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier, Scores
 from opensetda.errors import InputError
-from opensetda.held_out import cosine_without_nearest
-from opensetda.openness import OpennessTracker
+from opensetda.openness.held_out import cosine_without_nearest
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import rank_pseudo_labels
 from opensetda.progress import ProgressListener, finish_step
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows

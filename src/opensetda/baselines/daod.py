@@ -13,10 +13,10 @@ import scipy.sparse
 
 from opensetda.base import OpenSetClassifier, Scores
 from opensetda.baselines._network import ALIGNMENT
-from opensetda.calibration import rejection_cut
 from opensetda.errors import InputError
-from opensetda.openness import OpennessTracker
-from opensetda.pgl.alignment import Alignment
+from opensetda.nn.alignment import Alignment
+from opensetda.openness.calibration import rejection_cut
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressListener, finish_step
 from opensetda.rejection.distances import first_of_every_class
 from opensetda.rejection.osnn import DistanceRatioRejector

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from opensetda.base import OpenSetClassifier, Scores
 from opensetda.errors import InputError
-from opensetda.openness import OpennessTracker
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.progress import ProgressListener, finish_step
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows

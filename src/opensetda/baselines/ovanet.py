@@ -16,9 +16,9 @@ from opensetda.baselines._network import (
     momentum_optimiser,
     numpy_scores,
 )
-from opensetda.pgl.graph import zero_linear
-from opensetda.pgl.inputs import TrainableImages
-from opensetda.pgl.settings import OptimiserSettings
+from opensetda.nn.adapter import zero_linear
+from opensetda.nn.inputs import TrainableImages
+from opensetda.nn.settings import OptimiserSettings
 from opensetda.progress import ProgressListener
 
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import Normalizer
 
 from opensetda.base import Scores
-from opensetda.openness import OpennessTracker
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.rejection.classifier import RejectingClassifier
 from opensetda.rows import FloatArray, IntArray, Rows
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from opensetda.base import Scores
 from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
 from opensetda.errors import InputError
-from opensetda.pgl.adversary import Discriminator, reversal_strength
-from opensetda.pgl.inputs import TrainableImages
+from opensetda.nn.adversary import Discriminator, reversal_strength
+from opensetda.nn.inputs import TrainableImages
 from opensetda.progress import ProgressListener
 
 # Shares of the training after which targets are ranked, and after which they are aligned.

@@ -26,8 +26,8 @@ from opensetda.baselines._transport import (
     plan_rows,
     unbalanced_transport,
 )
-from opensetda.pgl.inputs import TrainableImages, TrainingInputs
-from opensetda.pgl.settings import OptimiserSettings
+from opensetda.nn.inputs import TrainableImages, TrainingInputs
+from opensetda.nn.settings import OptimiserSettings
 from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
 

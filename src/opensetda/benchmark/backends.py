@@ -149,7 +149,7 @@ class _TaskBackend(ParallelBackendBase):  # type: ignore[misc]
 
 def _work_alone(function: Callable[[Work], Any], place: int, piece: Work) -> tuple[int, Any]:
     """Do a piece of work in a worker of the cluster."""
-    from opensetda.benchmark.cells import one_thread
+    from opensetda.benchmark.running import one_thread
 
     # Threads of one worker share what a cell measures and sets: then one after the other.
     with _busy, one_thread():

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensetda.benchmark.cells import MEASURED
-from opensetda.files import new_file
+from opensetda.benchmark.running import MEASURED
+from opensetda.system.files import new_file
 
 _TEXT = ("benchmark", "task", "method", "openness", "status", "error", "warnings")
 _WHOLE = ("seed", "kept_step")

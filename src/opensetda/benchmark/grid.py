@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from opensetda import __version__
-from opensetda.benchmark.cells import FAILED, OK, failed_row, run_cell
+from opensetda.benchmark.running import FAILED, OK, failed_row, run_cell
 from opensetda.benchmark.tasks import TaskSet, digest
 from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, run_all
 from opensetda.errors import InputError
-from opensetda.files import check_writable, new_file, plain, read_json, write_json
+from opensetda.system.files import check_writable, new_file, plain, read_json, write_json
 
 CELLS = "cells"
 IDENTITY = "benchmark.json"

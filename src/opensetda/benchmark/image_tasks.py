@@ -15,8 +15,8 @@ from opensetda.backbones.extraction import extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 from opensetda.benchmark.tasks import TaskSet, digest, task_digest
-from opensetda.data.datasets import benchmark, benchmark_task_with_truth
-from opensetda.data.protocols import ClassSplit, OpenSetTask, open_set_task
+from opensetda.data.benchmarks.catalogue import benchmark, benchmark_task_with_truth
+from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.errors import InputError
 from opensetda.runs.request import ImageOptions
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from opensetda.benchmark.cells import OK
+from opensetda.benchmark.running import OK
 from opensetda.benchmark.significance import paired_p_value
 
 Row = Mapping[str, Any]

@@ -19,12 +19,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.datasets import BENCHMARKS, Benchmark, benchmark, find_domains, plain_name
-from opensetda.data.protocols import ClassSplit, OpenSetTask, open_set_task
-from opensetda.data.tables import TableColumns, read_domains, read_truth
+from opensetda.data.benchmarks.catalogue import (
+    BENCHMARKS,
+    Benchmark,
+    benchmark,
+    find_domains,
+    plain_name,
+)
+from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
+from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
-from opensetda.files import file_record
 from opensetda.runs.request import ImageOptions
+from opensetda.system.files import file_record
 
 CountingProgress = Callable[[int, int], None]
 
@@ -87,7 +93,7 @@ class DemoTasks(TaskSet):
 
     def load(self, task: str) -> OpenSetTask:
         """Read a task."""
-        from opensetda.data.shifts import digit_task
+        from opensetda.data.benchmarks.shifts import digit_task
 
         return digit_task(_DEMO_SHIFTS[task])
 
@@ -159,7 +165,7 @@ def find_tasks(
     Parameters
     ----------
     protocol : str
-        A key of `opensetda.data.datasets.BENCHMARKS`, or "demo".
+        A key of `opensetda.data.benchmarks.catalogue.BENCHMARKS`, or "demo".
     data : str or Path, optional
         A folder of feature files, one a domain (``amazon.npz``, ``.parquet`` or ``.csv``), or
         of image folders. "demo" needs none.

@@ -30,10 +30,10 @@ from opensetda.cli.options import (
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
-    from opensetda.analyses.request import AnalysisRequest, AnalysisResult
+    from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
     from opensetda.analyses.table import ResultTable
     from opensetda.benchmark.tasks import TaskSet
-    from opensetda.data.tables import TableColumns
+    from opensetda.data.tables.loading import TableColumns
     from opensetda.runs.request import ImageOptions
 
 _CHOICE_PANEL = "What is analysed"
@@ -144,12 +144,12 @@ def analyse(
     """
     chosen = find_analysis(analysis)
     _check(analysis, chosen, tasks, methods, values, seeds)
-    from opensetda.analyses.request import AnalysisRequest
+    from opensetda.analyses.contract import AnalysisRequest
     from opensetda.analyses.writing import write_analysis
-    from opensetda.data.tables import TableColumns
-    from opensetda.files import check_writable
+    from opensetda.data.tables.loading import TableColumns
     from opensetda.pgl.settings import PGLSettings
     from opensetda.runs.request import ImageOptions
+    from opensetda.system.files import check_writable
 
     settings = parse_changes(changes)
     PGLSettings.preset(preset).with_changes(settings)

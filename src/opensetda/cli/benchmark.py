@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opensetda.benchmark.methods import OWN, benchmark_methods, check_names
+from opensetda.benchmark.variants import OWN, benchmark_methods, check_names
 from opensetda.cli import console
 from opensetda.cli.image_options import (
     Backbone,
@@ -155,11 +155,11 @@ def benchmark(
     settings = parse_changes(changes)
     against = _reference(reference, names)
     from opensetda.benchmark.grid import check_folder, grid_cells, n_finished
-    from opensetda.benchmark.methods import make_variants
-    from opensetda.benchmark.report import failures, write_report
+    from opensetda.benchmark.output import failures, write_report
+    from opensetda.benchmark.variants import make_variants
     from opensetda.benchmark.workers import Backend
     from opensetda.cli.benchmark_display import show_results
-    from opensetda.data.tables import TableColumns
+    from opensetda.data.tables.loading import TableColumns
     from opensetda.runs.request import ImageOptions
 
     where = Backend(backend.value, scheduler)
@@ -228,7 +228,7 @@ def _find(
 
 
 def _title(name: str) -> str:
-    from opensetda.data.datasets import BENCHMARKS
+    from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
     return BENCHMARKS[name].title if name in BENCHMARKS else "Embedded digits (demo)"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from opensetda.benchmark.grid import GridProgress, Results
     from opensetda.benchmark.summary import Section
-    from opensetda.benchmark.tables import TextTable
+    from opensetda.benchmark.text_tables import TextTable
 
 _SHOWN_FAILURES = 10
 
@@ -39,8 +39,8 @@ def grid_progress() -> Iterator[GridProgress]:
 
 def show_results(results: Results, sections: Sequence[Section], out: Path) -> None:
     """Print the tables, what failed, and where the files are."""
-    from opensetda.benchmark.report import CSV, LATEX, MARKDOWN, RESULTS, failures, notes
-    from opensetda.benchmark.tables import average_table, task_table
+    from opensetda.benchmark.output import CSV, LATEX, MARKDOWN, RESULTS, failures, notes
+    from opensetda.benchmark.text_tables import average_table, task_table
 
     failed = failures(results.rows)
     for section in sections:
@@ -70,7 +70,7 @@ def _rich(table: TextTable) -> Table:
     from rich.console import Console
     from rich.markup import escape
 
-    from opensetda.benchmark.tables import PLUS_MINUS
+    from opensetda.benchmark.text_tables import PLUS_MINUS
 
     columns = list(zip(table.headings, *[[e.text for e in row] for row in table.rows], strict=True))
     screen = Console()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opensetda.base import OpenSetClassifier
-    from opensetda.metrics import OpenSetMetrics
-    from opensetda.openness import OpennessReport
+    from opensetda.metrics.open_set import OpenSetMetrics
+    from opensetda.openness.tracker import OpennessReport
 
 DASH = "-"
 
@@ -88,7 +88,7 @@ def result(values: Mapping[str, Any]) -> None:
     Paths become absolute, NaN and infinity null; "warnings" is added: all that were printed.
     """
     if _mode.json and not _mode.silent:
-        from opensetda.files import plain
+        from opensetda.system.files import plain
 
         whole = plain(_with_paths({**values, "warnings": _mode.warnings}))
         # In ASCII: a file's name may have bytes that are no text.

@@ -16,8 +16,8 @@ from opensetda.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opensetda.data.dataset_checks import BenchmarkCheck, DomainCheck
-    from opensetda.data.datasets import Benchmark
+    from opensetda.data.benchmarks.catalogue import Benchmark
+    from opensetda.data.benchmarks.completeness import BenchmarkCheck, DomainCheck
 
 _SHOWN = 10
 
@@ -37,7 +37,7 @@ def list_benchmarks(quiet: Quiet = False, as_json: Json = False, debug: Debug = 
 
       osda data list
     """
-    from opensetda.data.datasets import BENCHMARKS
+    from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
     table = console.new_table(
         "Benchmarks",
@@ -105,8 +105,8 @@ def check(
 
     Exit code 0 if all is well, 1 if something is missing, misspelt or broken.
     """
-    from opensetda.data.dataset_checks import check_benchmark
-    from opensetda.files import check_writable
+    from opensetda.data.benchmarks.completeness import check_benchmark
+    from opensetda.system.files import check_writable
 
     if unreadable is not None:
         check_new_file("--list", unreadable, (".csv",), overwrite)
@@ -147,8 +147,8 @@ def digits(
       osda fit digits/mnist digits/scikit-learn --out run --image-size 64
     """
     from opensetda.cli.counting import counting_progress
-    from opensetda.data.digits import write_image_folders
-    from opensetda.files import check_writable, new_folder
+    from opensetda.data.benchmarks.digits import write_image_folders
+    from opensetda.system.files import check_writable, new_folder
 
     if folder.exists():
         raise InputError(f"{folder}: exists already; choose another name")
@@ -197,7 +197,7 @@ def _published(spec: Benchmark) -> dict[str, Any]:
 
 def _found(found: BenchmarkCheck, decoded: bool, listed: Path | None) -> dict[str, Any]:
     """Return for programs what was found; an image that cannot be read is as people read it."""
-    from opensetda.data.image_lists import printable
+    from opensetda.data.images.lists import printable
 
     return {
         "benchmark": found.benchmark.name,
@@ -253,7 +253,7 @@ def _show_classes(domain: DomainCheck, everything: bool) -> None:
 
 
 def _show_unreadable(found: BenchmarkCheck) -> None:
-    from opensetda.data.image_lists import printable
+    from opensetda.data.images.lists import printable
 
     broken = [pair for domain in found.domains for pair in domain.unreadable]
     for path, reason in broken[:_SHOWN]:
@@ -265,8 +265,8 @@ def _show_unreadable(found: BenchmarkCheck) -> None:
 def _write_unreadable(found: BenchmarkCheck, path: Path) -> None:
     import csv
 
-    from opensetda.data.image_lists import printable
-    from opensetda.files import new_file
+    from opensetda.data.images.lists import printable
+    from opensetda.system.files import new_file
 
     with new_file(path) as aside, aside.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)

@@ -13,9 +13,9 @@ from opensetda.cli.options import OUTPUT_PANEL, TRAINING_PANEL, Debug, Json, Ove
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
-    from opensetda.data.protocols import OpenSetTask
-    from opensetda.metrics import OpenSetMetrics
-    from opensetda.openness import OpennessReport
+    from opensetda.data.benchmarks.protocols import OpenSetTask
+    from opensetda.metrics.open_set import OpenSetMetrics
+    from opensetda.openness.tracker import OpennessReport
     from opensetda.runs.view import RunView
     from opensetda.runs.writing import RunRecord
 
@@ -65,11 +65,11 @@ def demo(
     Nothing is downloaded. Compares three methods and leaves the run folder of PGL.
     """
     from opensetda.cli.reporting import report_at_end
-    from opensetda.data.digits import load_digits_task
-    from opensetda.files import in_shell, new_folder, plain, write_json
+    from opensetda.data.benchmarks.digits import load_digits_task
     from opensetda.runs.evaluation import evaluate_targets
     from opensetda.runs.folder import COMPARISON, METRICS
     from opensetda.runs.writing import check_destination
+    from opensetda.system.files import in_shell, new_folder, plain, write_json
 
     check_destination(out, overwrite)
     task = load_digits_task()
@@ -189,7 +189,7 @@ def _write(
 
 def _write_thumbnails(folder: Path, view: RunView) -> None:
     """Draw the digits: there are no files that they could be read from."""
-    from opensetda.data.digits import digit_pictures
+    from opensetda.data.benchmarks.digits import digit_pictures
     from opensetda.runs.folder import THUMBNAILS
     from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, write_thumbnails
 

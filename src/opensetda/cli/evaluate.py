@@ -12,7 +12,7 @@ from opensetda.cli.options import TABLE_PANEL, Debug, Json, Quiet, RunArgument
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
-    from opensetda.data.tables import TruthTable
+    from opensetda.data.tables.loading import TruthTable
     from opensetda.runs.folder import RunFolder
 
 
@@ -60,10 +60,10 @@ def evaluate(
     curves.png into the run folder, and its report anew, if there is one.
     """
     from opensetda.cli.reporting import report_at_end
-    from opensetda.files import file_record
     from opensetda.report.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_run
     from opensetda.runs.folder import CURVES, METRICS, REPORT, RunFolder
+    from opensetda.system.files import file_record
 
     folder = RunFolder.open(run)
     if id_column is not None and not folder.has_ids:
@@ -116,9 +116,9 @@ def evaluate(
 def _read_truth(
     folder: RunFolder, labels: Path, label_column: str | None, id_column: str | None
 ) -> TruthTable:
-    from opensetda.data.image_lists import ImageColumns
-    from opensetda.data.images import is_image_data, read_image_truth
-    from opensetda.data.tables import TableColumns, read_truth
+    from opensetda.data.images.lists import ImageColumns
+    from opensetda.data.images.loading import is_image_data, read_image_truth
+    from opensetda.data.tables.loading import TableColumns, read_truth
 
     label = label_column or folder.column("label")
     # A manifest may name its columns as others do, or as the one of 'osda fit' did.

@@ -35,8 +35,8 @@ from opensetda.errors import InputError
 if TYPE_CHECKING:
     from opensetda.backbones.extraction import Extraction
     from opensetda.backbones.recipe import Recipe
-    from opensetda.data.images import ImageColumns, ImageList
-    from opensetda.team import Team
+    from opensetda.data.images.loading import ImageColumns, ImageList
+    from opensetda.system.team import Team
 
 _SUFFIXES = (".npz", ".parquet")
 
@@ -94,8 +94,8 @@ def features(
     """
     team = join_team()
     team.first_does(lambda: check_new_file("--out", out, _SUFFIXES, overwrite))
-    from opensetda.data.images import ImageColumns
-    from opensetda.files import check_writable
+    from opensetda.data.images.loading import ImageColumns
+    from opensetda.system.files import check_writable
 
     team.first_does(lambda: check_writable(out))
     folder = cache_folder(cache, no_cache)
@@ -109,7 +109,7 @@ def features(
 
 
 def _finish(extraction: Extraction, images: ImageList, out: Path) -> None:
-    from opensetda.files import new_file
+    from opensetda.system.files import new_file
 
     with new_file(out) as aside:
         _write(aside, images.select(extraction.rows), extraction)
@@ -134,7 +134,7 @@ def _check(extraction: Extraction, images: ImageList, data: Path, strict: bool) 
 
 def _find(data: Path, columns: ImageColumns) -> ImageList:
     """Find images, with their classes if every one has one."""
-    from opensetda.data.images import read_images
+    from opensetda.data.images.loading import read_images
 
     try:
         images = read_images(data, columns, labelled=True)
@@ -207,8 +207,8 @@ def _write(path: Path, images: ImageList, extraction: Extraction) -> None:
 
 
 def _show_result(extraction: Extraction, images: ImageList, out: Path) -> None:
-    from opensetda.files import new_file
     from opensetda.runs.writing import write_broken
+    from opensetda.system.files import new_file
 
     listed = broken_list(out)
     listed.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ from opensetda.cli.options import (
 )
 from opensetda.cli.processes import join_team
 from opensetda.errors import InputError
-from opensetda.launch import launch_identity
+from opensetda.system.launch import launch_identity
 
 # As in opensetda.runs.request, which would make a wrong option a slow one.
 SAMPLE = 65_536

@@ -20,9 +20,9 @@ from opensetda.errors import (
     OtherProcessError,
     RunPausedError,
 )
-from opensetda.files import in_shell, near
 from opensetda.progress import ProgressEvent, ProgressListener
-from opensetda.team import ALONE, Team
+from opensetda.system.files import in_shell, near
+from opensetda.system.team import ALONE, Team
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -89,11 +89,11 @@ def _report(run: Path, outcome: _Outcome) -> Path | None:
 def _carry_out(run: UnfinishedRun, team: Team) -> _Outcome | None:
     """Return the outcome to the first process, None to the others."""
     from opensetda import __version__
-    from opensetda.files import new_folder
     from opensetda.runs.fitting import fit_domains
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.methods import full_settings
     from opensetda.runs.writing import write_run
+    from opensetda.system.files import new_folder
 
     request = run.request
     started = time.perf_counter()
@@ -338,7 +338,7 @@ def _summary(outcome: _Outcome) -> dict[str, Any]:
 
 
 def _show_result(outcome: _Outcome) -> None:
-    from opensetda.data.image_lists import printable
+    from opensetda.data.images.lists import printable
     from opensetda.runs.folder import BROKEN
 
     classifier, data, out = outcome.classifier, outcome.data, outcome.run.out

@@ -31,7 +31,7 @@ from opensetda.cli.report import report
 from opensetda.cli.resume import resume
 from opensetda.cli.review import review
 from opensetda.errors import InputError, LostProcessError, LostRunError, RunPausedError
-from opensetda.launch import is_first, is_shared
+from opensetda.system.launch import is_first, is_shared
 
 app = typer.Typer(
     name="osda",

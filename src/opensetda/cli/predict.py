@@ -28,10 +28,10 @@ from opensetda.cli.processes import join_team, shared_folder
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
-    from opensetda.data.image_lists import ImageColumns
-    from opensetda.data.tables import TableColumns
+    from opensetda.data.images.lists import ImageColumns
+    from opensetda.data.tables.loading import TableColumns
     from opensetda.runs.folder import RunFolder
-    from opensetda.team import Team
+    from opensetda.system.team import Team
 
 _SUFFIXES = (".csv", ".json", ".parquet")
 _TOP_K = 5
@@ -100,11 +100,11 @@ def predict(
     """
     team = join_team()
     team.first_does(lambda: check_new_file("--out", out, _SUFFIXES, overwrite))
-    from opensetda.data.image_lists import ImageColumns
-    from opensetda.data.images import is_image_data
-    from opensetda.data.tables import TableColumns
-    from opensetda.files import check_writable
+    from opensetda.data.images.lists import ImageColumns
+    from opensetda.data.images.loading import is_image_data
+    from opensetda.data.tables.loading import TableColumns
     from opensetda.runs.folder import RunFolder
+    from opensetda.system.files import check_writable
 
     team.first_does(lambda: check_writable(out))
     folder = RunFolder.open(run)
@@ -153,11 +153,11 @@ def _predict_images(
     team: Team,
 ) -> None:
     from opensetda.cli.counting import counting_progress
-    from opensetda.data.images import iterate_images
-    from opensetda.files import new_file
+    from opensetda.data.images.loading import iterate_images
     from opensetda.runs.labelling import label_images
-    from opensetda.runs.parts import written_together
+    from opensetda.runs.shared_tables import written_together
     from opensetda.runs.writing import write_broken
+    from opensetda.system.files import new_file
 
     total = sum(1 for _ in iterate_images(paths, columns))
     rows = team.rows(total)
@@ -201,9 +201,9 @@ def _predict_table(
     team: Team,
 ) -> None:
     from opensetda.cli.counting import counting_progress
-    from opensetda.data.tables import read_samples
-    from opensetda.runs.parts import written_together
+    from opensetda.data.tables.loading import read_samples
     from opensetda.runs.predictions import label_rows
+    from opensetda.runs.shared_tables import written_together
 
     model = folder.model()
     with counting_progress("predict", "row") as progress, shared_folder(out, team) as scratch:

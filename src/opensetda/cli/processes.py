@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from opensetda.cli import console
 from opensetda.errors import InputError, LostProcessError, OtherProcessError
-from opensetda.launch import is_first, is_shared
+from opensetda.system.launch import is_first, is_shared
 
 if TYPE_CHECKING:
-    from opensetda.team import Team
+    from opensetda.system.team import Team
 
 SHARED_COMMANDS = ("fit", "resume", "features", "predict")
 
@@ -33,7 +33,7 @@ def check_command(arguments: Sequence[str]) -> None:
 
 def join_team() -> Team:
     """Return the team of this command; only its first process speaks."""
-    from opensetda.team import this_team
+    from opensetda.system.team import this_team
 
     console.be_silent(not is_first())
     return this_team()
@@ -45,7 +45,7 @@ def shared_folder(beside: Path, team: Team) -> Iterator[Path]:
 
     Nobody uses it any more when the first process leaves.
     """
-    from opensetda.files import aside_of, make_parents
+    from opensetda.system.files import aside_of, make_parents
 
     place = Path(team.first_does(lambda: str(aside_of(beside.resolve()))))
     made = make_parents(place) if team.is_first else []
@@ -67,7 +67,7 @@ def shared_folder(beside: Path, team: Team) -> Iterator[Path]:
 
 def is_connected() -> bool:
     """Whether this process has joined others."""
-    team = sys.modules.get("opensetda.team")
+    team = sys.modules.get("opensetda.system.team")
     return is_shared() and team is not None and team.this_team.cache_info().currsize > 0
 
 
@@ -76,7 +76,7 @@ def end_together(error: BaseException, message: str, code: int) -> None:
 
     It does not return: connections to who is gone may hang for long at a usual end.
     """
-    from opensetda.team import this_team
+    from opensetda.system.team import this_team
 
     if isinstance(error, OtherProcessError):
         code = error.code

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opensetda.cli import console
 from opensetda.errors import InputError, RunPausedError
-from opensetda.files import in_shell
+from opensetda.system.files import in_shell
 
 if TYPE_CHECKING:
     from opensetda.runs.folder import RunFolder

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from opensetda.cli import console
 from opensetda.errors import InputError
-from opensetda.files import near
-from opensetda.launch import was_restarted
 from opensetda.runs.request import FitRequest
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
+from opensetda.system.files import near
+from opensetda.system.launch import was_restarted
 
 if TYPE_CHECKING:
-    from opensetda.team import Team
+    from opensetda.system.team import Team
 
 _GRAPHS = "optimiser.graphs"
 

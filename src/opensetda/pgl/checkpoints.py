@@ -19,7 +19,7 @@ import torch
 
 from opensetda.pgl.trainer import Position, Trainer
 from opensetda.rows import IntArray
-from opensetda.team import Team
+from opensetda.system.team import Team
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -10,16 +10,16 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 
 from opensetda.base import OpenSetClassifier, Scores, Vector
-from opensetda.openness import OpennessTracker
-from opensetda.pgl.alignment import Alignment
+from opensetda.nn.alignment import Alignment
+from opensetda.nn.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.checkpoints import CheckpointStore
 from opensetda.pgl.induction import SupportGraph
-from opensetda.pgl.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.training import train
 from opensetda.progress import ProgressListener
 from opensetda.rows import FloatArray, IntArray, Rows
-from opensetda.team import ALONE, Team
+from opensetda.system.team import ALONE, Team
 
 # The threshold for later samples is read off so many targets, scored as later samples are.
 THRESHOLD_ROWS = 2048
@@ -55,8 +55,8 @@ class PGLClassifier(OpenSetClassifier):
     view : bool, default=False
         Keep how the network sees some samples after each step, for a map; changes no result.
     team : Team, optional
-        Processes that train and label together, `opensetda.team.this_team()` under `torchrun`:
-        all of them call `fit` with the same arguments, and get the same result.
+        Processes that train and label together, under `torchrun`: all of them call `fit` with the
+        same arguments, and get the same result.
 
     Attributes
     ----------

@@ -6,16 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from opensetda.nn.adapter import zero_linear
 from opensetda.pgl.pairs import PairNetwork
 from opensetda.pgl.settings import GraphSettings
-
-
-def zero_linear(width_in: int, width_out: int) -> nn.Linear:
-    """Return a linear map that starts as zero, so that what it is added to is unchanged."""
-    linear = nn.Linear(width_in, width_out)
-    nn.init.zeros_(linear.weight)
-    nn.init.zeros_(linear.bias)
-    return linear
 
 
 def normalised_edges(affinity: Tensor) -> Tensor:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from opensetda.base import Scores
-from opensetda.held_out import cosine_without_nearest, softmax_without_nearest
+from opensetda.openness.held_out import cosine_without_nearest, softmax_without_nearest
 from opensetda.pgl.classifier import COSINE_SCALE, class_means, mixed_means
 from opensetda.pgl.episodes import queries_in_graph
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
 from opensetda.rows import FloatArray, IntArray
-from opensetda.team import ALONE, Team
+from opensetda.system.team import ALONE, Team
 
 # With fewer slots a class, a slot holds the mean of so many samples.
 FEWEST_SAMPLES, MEANT_SAMPLES = 4, 32

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from opensetda.pgl.adversary import Discriminator
+from opensetda.nn.adapter import Adapter
+from opensetda.nn.adversary import Discriminator
 from opensetda.pgl.classifier import ClassMeanClassifier, LinearClassifier
-from opensetda.pgl.graph import GraphLayer, make_layer, zero_linear
+from opensetda.pgl.graph import GraphLayer, make_layer
 from opensetda.pgl.settings import GraphSettings
 
 
@@ -28,27 +28,6 @@ class GraphOutput:
     """E^(l), normalised: (N, N)."""
     class_logits: list[Tensor]
     """F(v^(l)): (N, C)."""
-
-
-class Adapter(nn.Module):
-    r"""Stands in the backbone's place when samples are feature rows.
-
-    .. math:: v^{(0)} = x + W x + b, \quad W = 0, b = 0 \text{ at the start}
-
-    Where a backbone learns, there is nothing left to adapt, and W and b are left out.
-
-    Shapes: x (N, D) -> (N, D), of unit length where `unit` is set.
-    """
-
-    def __init__(self, width: int, unit: bool, learns: bool = True) -> None:
-        super().__init__()
-        self.change = zero_linear(width, width) if learns else None
-        self.unit = unit
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Adapt rows."""
-        adapted: Tensor = x if self.change is None else x + self.change(x)
-        return F.normalize(adapted, dim=1) if self.unit else adapted
 
 
 class PGLNetwork(nn.Module):

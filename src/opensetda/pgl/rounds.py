@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from opensetda.errors import InputError
-from opensetda.team import Team
+from opensetda.system.team import Team
 
 
 @dataclass

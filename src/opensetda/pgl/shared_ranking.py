@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opensetda import order_statistics
-from opensetda.order_statistics import (
+from opensetda.pgl.pseudo_labels import UNLABELLED
+from opensetda.rows import IntArray
+from opensetda.runs import order_statistics
+from opensetda.runs.order_statistics import (
     Counts,
     Cut,
     Extent,
@@ -24,8 +26,6 @@ from opensetda.order_statistics import (
     survey,
     tally,
 )
-from opensetda.pgl.pseudo_labels import UNLABELLED
-from opensetda.rows import IntArray
 
 # Chunks of consecutive targets: index of the first, known scores, nearest classes.
 ClassShard = Callable[[], Iterable[tuple[int, Vector, IntArray]]]

@@ -8,21 +8,21 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from opensetda.errors import InputError
-from opensetda.pgl.adversary import reversal_strength
+from opensetda.nn.adversary import reversal_strength
+from opensetda.nn.inputs import TrainingInputs
+from opensetda.nn.optimiser import make_accelerator, make_optimiser
+from opensetda.nn.settings import OptimiserSettings
 from opensetda.pgl.episodes import EpisodeSampler
 from opensetda.pgl.inference import LabelledSamples
-from opensetda.pgl.inputs import TrainingInputs
 from opensetda.pgl.losses import graph_losses
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.rounds import GraphAverage, Streams
-from opensetda.pgl.settings import OptimiserSettings, PGLSettings
+from opensetda.pgl.settings import PGLSettings
 from opensetda.progress import ProgressEvent, ProgressListener
-from opensetda.team import ALONE, Team
+from opensetda.system.team import ALONE, Team
 
 
 @dataclass
@@ -255,45 +255,10 @@ class Reporter:
             self.listener(ProgressEvent(*place, self.loss, message, updates, entry))
 
 
-def make_accelerator(precision: str) -> Accelerator:
-    """Return accelerate's choice of device, with the precision asked for."""
-    state = AcceleratorState._shared_state
-    if state and state.get("_mixed_precision", precision) != precision:
-        # It refuses a second precision in one process, and has no public way to start over.
-        AcceleratorState._reset_state()
-    return Accelerator(mixed_precision=precision)
-
-
 def any_loss(settings: PGLSettings) -> bool:
     """Whether there is anything to learn from."""
     losses = settings.losses
     return bool(losses.node or losses.adversary or (losses.edge and settings.graph.enabled))
-
-
-def make_optimiser(
-    network: torch.nn.Module,
-    settings: OptimiserSettings,
-    backbone: list[torch.nn.Parameter] | None = None,
-) -> torch.optim.Adam:
-    """Adam with the paper's two groups: the backbone learns more slowly than the rest.
-
-    `backbone` are the parameters of an image backbone; feature rows have the adapter only, which
-    the network calls `backbone`.
-    """
-    adapter = list(network.get_submodule("backbone").parameters())
-    theirs = {id(parameter) for parameter in adapter}
-    rest = [p for p in network.parameters() if id(p) not in theirs]
-    return torch.optim.Adam(
-        [
-            {
-                "params": [*adapter, *(backbone or [])],
-                "lr": settings.backbone_rate,
-                "name": "backbone",
-            },
-            {"params": rest, "lr": settings.graph_rate, "name": "graph"},
-        ],
-        weight_decay=settings.weight_decay,
-    )
 
 
 def epochs_before(step: int, settings: OptimiserSettings) -> int:

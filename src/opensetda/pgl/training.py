@@ -11,9 +11,11 @@ import numpy.typing as npt
 import torch
 
 from opensetda.base import Scores
-from opensetda.calibration import rejection_cut
 from opensetda.errors import InputError
-from opensetda.openness import OpennessTracker
+from opensetda.nn.inputs import TrainingInputs
+from opensetda.openness.calibration import rejection_cut
+from opensetda.openness.stopping import KeptStep, StableStepRule
+from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.checkpoints import (
     LATEST,
     Arrays,
@@ -28,7 +30,6 @@ from opensetda.pgl.checkpoints import (
     weights_of,
 )
 from opensetda.pgl.inference import LabelledSamples, StepScores, transduce, transduce_once
-from opensetda.pgl.inputs import TrainingInputs
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
@@ -36,8 +37,7 @@ from opensetda.pgl.trainer import Position, Reporter, Saver, Trainer
 from opensetda.pgl.view import Embeddings, TrainingView, Viewer
 from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
-from opensetda.stopping import KeptStep, StableStepRule
-from opensetda.team import ALONE, Team
+from opensetda.system.team import ALONE, Team
 
 # In a step's record.
 _VIEW = "view"

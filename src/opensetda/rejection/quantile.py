@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opensetda.base import Scores
-from opensetda.held_out import softmax_without_nearest
+from opensetda.openness.held_out import softmax_without_nearest
 from opensetda.rejection.base import Matrix, Rejector
 from opensetda.rows import FloatArray, IntArray
 

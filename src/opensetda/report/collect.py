@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.image_lists import printable
-from opensetda.files import read_json
+from opensetda.data.images.lists import printable
 from opensetda.report.cards import Cards
 from opensetda.report.content import (
     ClassGallery,
@@ -23,12 +22,13 @@ from opensetda.report.content import (
     UnknownGroup,
 )
 from opensetda.report.facts import facts_of
-from opensetda.report.parts import RunParts, nearest_to_cut, own_labels
 from opensetda.report.plane import Plane, planes_of
+from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
 from opensetda.runs.folder import ENVIRONMENT, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown
 from opensetda.runs.predictions import PredictionTable
+from opensetda.system.files import read_json
 
 CountingProgress = Callable[[int, int], None]
 

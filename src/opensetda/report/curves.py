@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opensetda.metrics import OpenSetMetrics
+from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.report.style import (
     BLUE,
     CYCLE,

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opensetda.errors import InputError
-from opensetda.files import check_writable, make_parents, new_file
+from opensetda.openness.share_estimators import CONFIDENCE
 from opensetda.report.bars import HistogramPanel, draw_histograms
 from opensetda.report.content import EdgeMap, SampleMap
 from opensetda.report.curves import curve_figure
 from opensetda.report.intervals import IntervalRow, draw_intervals
 from opensetda.report.maps import PairMap, draw_maps
 from opensetda.report.matrix import draw_confusion
-from opensetda.report.parts import RunParts
 from opensetda.report.plane import planes_of
+from opensetda.report.run_parts import RunParts
 from opensetda.report.scatter import ScatterPanel, draw_scatter
 from opensetda.report.style import figure_bytes
 from opensetda.runs.evaluation import Evaluation
 from opensetda.runs.folder import RunFolder
-from opensetda.share_estimators import CONFIDENCE
+from opensetda.system.files import check_writable, make_parents, new_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

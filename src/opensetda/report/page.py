@@ -21,7 +21,6 @@ import jinja2
 from markupsafe import Markup
 
 import opensetda
-from opensetda.files import in_shell
 from opensetda.report.charts import (
     HEIGHT,
     WIDTH,
@@ -34,6 +33,7 @@ from opensetda.report.content import Confusion, LabelCount, Report, Sample
 from opensetda.report.curves import Panel
 from opensetda.report.edge_images import edge_images
 from opensetda.report.map_data import map_values, picture_address, script_json
+from opensetda.system.files import in_shell
 
 _STYLES = ("base.css", "parts.css", "samples.css", "map.css")
 _SCRIPTS = ("page.js", "map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "map.js")

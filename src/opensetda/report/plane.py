@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.files import new_file
 from opensetda.runs.folder import MAP, RunFolder
 from opensetda.runs.view import kept_place
+from opensetda.system.files import new_file
 
 Plane = npt.NDArray[np.float32]
 Embedding = npt.NDArray[np.floating[Any]]

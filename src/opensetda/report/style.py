@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from opensetda.data.image_lists import printable
+from opensetda.data.images.lists import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opensetda.files import new_file
 from opensetda.report.collect import Progress, collect
 from opensetda.report.page import render_page
 from opensetda.runs.folder import REPORT, RunFolder
+from opensetda.system.files import new_file
 
 
 def write_report(

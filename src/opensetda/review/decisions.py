@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from opensetda.errors import InputError
-from opensetda.files import new_file
+from opensetda.system.files import new_file
 
 _FORMAT = "opensetda-review"
 _VERSION = 1

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from opensetda.errors import InputError
-from opensetda.files import new_file
 from opensetda.pgl.checkpoints import Record
+from opensetda.system.files import new_file
 
 _VALUES = "values"
 

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.files import file_record
 from opensetda.rows import IntArray
 from opensetda.runs.class_names import check_name
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
+from opensetda.system.files import file_record
 
 _ID_COLUMNS = ("id", IMAGE_ID)
 _LABEL = "label"

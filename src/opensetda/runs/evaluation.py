@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
-from opensetda.data.tables import TruthTable
+from opensetda.data.tables.loading import TruthTable
 from opensetda.errors import InputError
-from opensetda.metrics import OpenSetMetrics, evaluate
+from opensetda.metrics.open_set import OpenSetMetrics, evaluate
 from opensetda.runs.folder import RunFolder, StepLabels
 from opensetda.runs.predictions import PredictionTable
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.image_lists import ImageColumns
-from opensetda.data.images import ImageList, is_image_data, read_image_domains
-from opensetda.data.parts import table_bytes, table_files
-from opensetda.data.tables import FeatureTable, TableColumns, read_domains
-from opensetda.data.tar_shards import is_shard
+from opensetda.data.images.lists import ImageColumns
+from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains
+from opensetda.data.images.tar_shards import is_shard
+from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
+from opensetda.data.tables.parquet_parts import table_bytes, table_files
 from opensetda.errors import InputError
-from opensetda.files import file_record, near
 from opensetda.rows import row_chunks
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import FitRequest, TableOptions
-from opensetda.team import ALONE, Team
+from opensetda.system.files import file_record, near
+from opensetda.system.team import ALONE, Team
 
 if TYPE_CHECKING:
     from opensetda.backbones.extraction import Broken, Extraction

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.files import new_file, read_json, write_json
+from opensetda.system.files import new_file, read_json, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

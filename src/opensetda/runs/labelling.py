@@ -10,7 +10,7 @@ import numpy as np
 
 from opensetda.backbones.cache import default_cache_folder
 from opensetda.backbones.extraction import Broken, Extractor
-from opensetda.data.image_lists import printable
+from opensetda.data.images.lists import printable
 from opensetda.errors import InputError
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter

@@ -20,13 +20,13 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from opensetda.base import SCORED_ROWS, OpenSetClassifier, Scores
-from opensetda.files import new_array_file
-from opensetda.order_statistics import shared_rejection_cut
 from opensetda.rows import row_chunks
 from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
-from opensetda.runs.parts import Parts
+from opensetda.runs.order_statistics import shared_rejection_cut
 from opensetda.runs.predictions import CLASS_PREFIX, PredictionTable, class_names, numbers_of
-from opensetda.team import ALONE, Team
+from opensetda.runs.shared_tables import Parts
+from opensetda.system.files import new_array_file
+from opensetda.system.team import ALONE, Team
 
 # Rows that are read, scored and written at a time.
 CHUNK, CHUNK_CELLS = 4096, 2**22

@@ -14,10 +14,10 @@ from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
+    from opensetda.nn.inputs import TrainableImages
     from opensetda.pgl.checkpoints import CheckpointStore
-    from opensetda.pgl.inputs import TrainableImages
     from opensetda.progress import ProgressListener
-    from opensetda.team import Team
+    from opensetda.system.team import Team
 
 REJECTOR = "+"
 """`dann+osvm` is the method dann with the rejector osvm."""

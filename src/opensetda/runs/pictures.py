@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.files import new_file
 from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder
+from opensetda.system.files import new_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -183,7 +183,7 @@ def _encoded(image: Image) -> bytes:
 
 
 def _thumbnail_of(path: str) -> bytes | None:
-    from opensetda.data.decoding import BrokenImageError, decode_image
+    from opensetda.data.images.decoding import BrokenImageError, decode_image
 
     try:
         return thumbnail(decode_image(path, at_least=2 * SIDE))
@@ -209,8 +209,8 @@ def _image_files(run: RunFolder) -> dict[Shown, str]:
 
 def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
     """Find the images that the ids of a feature table name; never one outside of `root`."""
-    from opensetda.data.decoding import IMAGE_SUFFIXES
-    from opensetda.data.tar_members import member_status
+    from opensetda.data.images.decoding import IMAGE_SUFFIXES
+    from opensetda.data.images.tar_members import member_status
 
     found, base = {}, root.resolve()
     names = {Shown(TARGET, row): name for row, name in enumerate(run.predictions().ids.tolist())}

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from opensetda.rows import IntArray, content_keys, row_chunks
 from opensetda.runs.request import SAMPLE
-from opensetda.team import ALONE, Team
+from opensetda.system.team import ALONE, Team
 
 # Probabilities of a sample that are in memory at a time: with many classes it is smaller.
 SAMPLE_CELLS = 2**25

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from opensetda.errors import InputError
-from opensetda.files import check_writable, near
 from opensetda.progress import ProgressEvent
+from opensetda.system.files import check_writable, near
 
 LOSS = "iteration/loss"
 STEP = "step"

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from opensetda.errors import InputError
-from opensetda.files import (
+from opensetda.runs.checkpoints import FolderCheckpoints
+from opensetda.runs.folder import SETTINGS
+from opensetda.runs.request import FitRequest
+from opensetda.system.files import (
     aside_of,
     check_writable,
     in_shell,
@@ -25,9 +28,6 @@ from opensetda.files import (
     read_json,
     write_json,
 )
-from opensetda.runs.checkpoints import FolderCheckpoints
-from opensetda.runs.folder import SETTINGS
-from opensetda.runs.request import FitRequest
 
 SUFFIX = ".unfinished"
 

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.image_lists import printable
+from opensetda.data.images.lists import printable
 from opensetda.errors import InputError
-from opensetda.files import check_writable, is_partial, plain, write_json
-from opensetda.memory import peak_megabytes
 from opensetda.runs.folder import (
     BACKBONE,
     BROKEN,
@@ -44,6 +42,8 @@ from opensetda.runs.folder import (
     StepLabels,
     read_settings,
 )
+from opensetda.system.files import check_writable, is_partial, plain, write_json
+from opensetda.system.memory import peak_megabytes
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,0 +1,1 @@
+"""Published benchmarks, class splits, simulated shifts and the embedded digits."""

@@ -1,0 +1,365 @@
+"""Published benchmarks: where they are, how they are laid out, and their open-set protocols.
+
+Numbers are facts of the datasets, checked against what is public: Office-31 was counted;
+Office-Home's totals are those that list files and papers agree on; VisDA-17's validation
+counts are those of the organisers' own ground truth; MNIST, USPS and SVHN are the training
+sets. Where only a total is public, only the total is here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from opensetda.data.benchmarks.protocols import ClassSplit
+from opensetda.data.images.folders import scan_folder
+from opensetda.data.images.loading import ImageList, read_images
+from opensetda.data.tables.formats import listing
+from opensetda.data.tables.loading import TruthTable
+from opensetda.errors import InputError
+
+
+@dataclass(frozen=True)
+class BenchmarkDomain:
+    """One domain of a benchmark.
+
+    Attributes
+    ----------
+    name : str
+        Its folder, as published. Case, blanks, "_" and "-" do not matter.
+    images : int or None
+        How many images it has, if that is public.
+    per_class : mapping of str to int, or None
+        How many images each class has, if that is public.
+    """
+
+    name: str
+    images: int | None = None
+    per_class: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A published dataset with its open-set protocol.
+
+    Attributes
+    ----------
+    name, title : str
+        What it is called on the command line, and in papers.
+    citation : str
+        The paper that published it.
+    urls : tuple of str
+        Where its authors publish the originals.
+    terms : str
+        What they say of its use.
+    layout : str
+        Where an image is, below the folder of the benchmark.
+    domains : tuple of BenchmarkDomain
+        The domains.
+    known, unused, unknown : tuples of str
+        Class folders: labelled by the source, left out, only in the target.
+    others_unknown : bool
+        Whether every further class folder of the target is unknown, too.
+    """
+
+    name: str
+    title: str
+    citation: str
+    urls: tuple[str, ...]
+    terms: str
+    layout: str
+    domains: tuple[BenchmarkDomain, ...]
+    known: tuple[str, ...]
+    unknown: tuple[str, ...]
+    unused: tuple[str, ...] = ()
+    others_unknown: bool = False
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All class folders that are known by name."""
+        return (*self.known, *self.unused, *self.unknown)
+
+    def kind(self, class_name: str) -> str:
+        """Return "known", "unknown" or "not used"."""
+        if class_name in self.known:
+            return "known"
+        others = self.others_unknown and class_name not in self.classes
+        return "unknown" if others or class_name in self.unknown else "not used"
+
+    def class_of(self, folder: str) -> str | None:
+        """Return the class of a folder, however it is spelt; None if it is none."""
+        return {plain_name(name): name for name in self.classes}.get(plain_name(folder))
+
+
+def plain_name(name: str) -> str:
+    """Return a name without what people spell in different ways: "Real World", "Real_World"."""
+    return re.sub(r"[\W_]+", "", name).lower()
+
+
+def benchmark(name: str) -> Benchmark:
+    """Return a benchmark by its name, or raise an `InputError` that lists the names."""
+    by_plain = {plain_name(known): known for known in BENCHMARKS}
+    found = by_plain.get(plain_name(name))
+    if found is None:
+        close = difflib.get_close_matches(name.lower(), BENCHMARKS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"{name}: no such benchmark{hint}; there are {', '.join(BENCHMARKS)}")
+    return BENCHMARKS[found]
+
+
+def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
+    """Find the folders of the domains, at once or below one folder that an archive made."""
+    spec, folder = benchmark(name), Path(folder)
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder}: no such folder; give the folder that holds {_domain_list(spec)}"
+        )
+    for root in (folder, *_only_folder(folder)):
+        by_plain = {plain_name(entry): root / entry for entry, is_dir, _ in _scan(root) if is_dir}
+        found = {domain.name: by_plain.get(plain_name(domain.name)) for domain in spec.domains}
+        if any(path is not None for path in found.values()):
+            return found
+    raise InputError(
+        f"{folder}: no domain of {spec.title} in this folder; it should hold {_domain_list(spec)} "
+        f"({spec.layout})"
+    )
+
+
+def benchmark_task(
+    name: str, folder: str | Path, source_domain: str, target_domain: str
+) -> tuple[ImageList, ImageList]:
+    """Apply a benchmark's protocol to its image folders.
+
+    Parameters
+    ----------
+    name : str
+        The benchmark, for example "office-home".
+    folder : str or Path
+        The folder that holds its domains.
+    source_domain, target_domain : str
+        Two of the domains.
+
+    Returns
+    -------
+    source : ImageList
+        Images of the known classes, labelled.
+    target : ImageList
+        Images of known and unknown classes, without labels.
+    """
+    source, target, _ = benchmark_task_with_truth(name, folder, source_domain, target_domain)
+    return source, target
+
+
+def benchmark_task_with_truth(
+    name: str, folder: str | Path, source_domain: str, target_domain: str
+) -> tuple[ImageList, ImageList, TruthTable]:
+    """Return what `benchmark_task` returns, and the target's classes for evaluation."""
+    spec = benchmark(name)
+    source = _read_domain(spec, folder, source_domain)
+    target = _read_domain(spec, folder, target_domain)
+    split = _split(spec, target)
+    assert source.labels is not None
+    assert target.labels is not None
+    source = source.select(np.isin(source.labels, split.known))
+    missing = sorted({*split.known} - {*source.class_counts()})
+    if missing:
+        raise InputError(
+            f"{source.origin}: no image of {listing(missing)}; "
+            f"check the download with 'osda data check {spec.name} {folder}'"
+        )
+    target = target.select(np.isin(target.labels, split.known + split.unknown))
+    assert target.labels is not None
+    truth = TruthTable(target.labels, target.ids, target.origin)
+    return source, replace(target, labels=None), truth
+
+
+def _read_domain(spec: Benchmark, folder: str | Path, domain: str) -> ImageList:
+    by_plain = {plain_name(own.name): own.name for own in spec.domains}
+    found = by_plain.get(plain_name(domain))
+    if found is None:
+        raise InputError(f"{domain}: {spec.title} has no such domain, but {_domain_list(spec)}")
+    path = find_domains(spec.name, folder)[found]
+    if path is None:
+        raise InputError(f"{folder}: no folder {found!r}; it should hold {_domain_list(spec)}")
+    images = read_images(path, labelled=True)
+    assert images.labels is not None
+    names, which = np.unique(images.labels, return_inverse=True)
+    spelt = np.array([spec.class_of(label) or label for label in names.tolist()], dtype=np.str_)
+    return replace(images, labels=spelt[which])
+
+
+def _split(spec: Benchmark, target: ImageList) -> ClassSplit:
+    unknown = spec.unknown
+    if spec.others_unknown:
+        unknown += tuple(name for name in target.class_counts() if name not in spec.classes)
+    return ClassSplit(known=spec.known, unknown=unknown)
+
+
+def _only_folder(folder: Path) -> list[Path]:
+    inside = [name for name, is_dir, _ in _scan(folder) if is_dir]
+    return [folder / inside[0]] if len(inside) == 1 else []
+
+
+def _scan(folder: Path) -> list[tuple[str, bool, bool]]:
+    return scan_folder(str(folder))
+
+
+def _domain_list(spec: Benchmark) -> str:
+    names = [domain.name for domain in spec.domains]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _counts(classes: tuple[str, ...], *counts: int) -> dict[str, int]:
+    return dict(zip(classes, counts, strict=True))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_OFFICE31 = _words(
+    """back_pack bike bike_helmet bookcase bottle calculator desk_chair desk_lamp
+    desktop_computer file_cabinet headphones keyboard laptop_computer letter_tray mobile_phone
+    monitor mouse mug paper_notebook pen phone printer projector punchers ring_binder ruler
+    scissors speaker stapler tape_dispenser trash_can"""
+)
+_AMAZON = _counts(
+    _OFFICE31,
+    *(92, 82, 72, 82, 36, 94, 91, 97, 97, 81, 99, 100, 100, 98, 100, 99),
+    *(100, 94, 96, 95, 93, 100, 98, 98, 90, 75, 100, 99, 99, 96, 64),
+)
+_DSLR = _counts(
+    _OFFICE31,
+    *(12, 21, 24, 12, 16, 12, 13, 14, 15, 15, 13, 10, 24, 16, 31, 22),
+    *(12, 8, 10, 10, 13, 15, 23, 18, 10, 7, 18, 26, 21, 22, 15),
+)
+_WEBCAM = _counts(
+    _OFFICE31,
+    *(29, 21, 28, 12, 16, 31, 40, 18, 21, 19, 27, 27, 30, 19, 30, 43),
+    *(30, 27, 28, 32, 16, 20, 30, 27, 40, 11, 25, 30, 24, 23, 21),
+)
+
+# In the alphabetical order of the authors' page. "ruler" is the only name in lower case, and "TV"
+# comes before "Table" for a computer: both are far behind the cut, after the 25th, "Fork".
+_OFFICE_HOME = _words(
+    """Alarm_Clock Backpack Batteries Bed Bike Bottle Bucket Calculator Calendar Candles Chair
+    Clipboards Computer Couch Curtains Desk_Lamp Drill Eraser Exit_Sign Fan File_Cabinet Flipflops
+    Flowers Folder Fork Glasses Hammer Helmet Kettle Keyboard Knives Lamp_Shade Laptop Marker
+    Monitor Mop Mouse Mug Notebook Oven Pan Paper_Clip Pen Pencil Postit_Notes Printer Push_Pin
+    Radio Refrigerator ruler Scissors Screwdriver Shelf Sink Sneakers Soda Speaker Spoon Table
+    Telephone Toothbrush Toys Trash_Can TV Webcam"""
+)
+
+_VISDA = _words(
+    "aeroplane bicycle bus car horse knife motorcycle person plant skateboard train truck"
+)
+_VISDA_VALIDATION = _counts(
+    _VISDA, 3646, 3475, 4690, 10401, 4691, 2075, 5796, 4000, 4549, 2281, 4236, 5548
+)
+_VISDA_KNOWN = _words("bicycle bus car motorcycle train truck")
+
+_DIGITS = _words("0 1 2 3 4 5 6 7 8 9")
+_MNIST = _counts(_DIGITS, 5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+_USPS = _counts(_DIGITS, 1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644)
+_SVHN = _counts(_DIGITS, 4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)
+
+BENCHMARKS: dict[str, Benchmark] = {
+    spec.name: spec
+    for spec in (
+        Benchmark(
+            name="office31",
+            title="Office-31",
+            citation="Saenko et al., Adapting visual category models to new domains, ECCV 2010",
+            urls=("https://faculty.cc.gatech.edu/~judy/domainadapt/",),
+            terms="not stated here; see the authors' page",
+            layout="amazon/images/back_pack/frame_0001.jpg, or without images/",
+            domains=(
+                BenchmarkDomain("amazon", 2817, _AMAZON),
+                BenchmarkDomain("dslr", 498, _DSLR),
+                BenchmarkDomain("webcam", 795, _WEBCAM),
+            ),
+            known=_OFFICE31[:10],
+            unused=_OFFICE31[10:20],
+            unknown=_OFFICE31[20:],
+        ),
+        Benchmark(
+            name="office-home",
+            title="Office-Home",
+            citation="Venkateswara et al., Deep hashing network for unsupervised domain "
+            "adaptation, CVPR 2017",
+            urls=("https://www.hemanthdv.org/officeHomeDataset.html",),
+            terms="non-commercial research and education (the authors' fair use notice)",
+            layout="Art/Alarm_Clock/00001.jpg",
+            domains=(
+                BenchmarkDomain("Art", 2427),
+                BenchmarkDomain("Clipart", 4365),
+                BenchmarkDomain("Product", 4439),
+                BenchmarkDomain("Real World", 4357),
+            ),
+            known=_OFFICE_HOME[:25],
+            unknown=_OFFICE_HOME[25:],
+        ),
+        Benchmark(
+            name="visda-17",
+            title="VisDA-17",
+            citation="Peng et al., VisDA: the visual domain adaptation challenge, "
+            "arXiv:1710.06924, 2017",
+            urls=(
+                "https://ai.bu.edu/visda-2017/",
+                "https://github.com/VisionLearningGroup/taskcv-2017-public",
+            ),
+            terms="see the organisers' page",
+            layout="train/aeroplane/x.png, validation/aeroplane/y.jpg",
+            domains=(
+                BenchmarkDomain("train", 152397),
+                BenchmarkDomain("validation", 55388, _VISDA_VALIDATION),
+            ),
+            known=_VISDA_KNOWN,
+            unknown=tuple(name for name in _VISDA if name not in _VISDA_KNOWN),
+        ),
+        Benchmark(
+            name="syn2real-o",
+            title="Syn2Real-O",
+            citation="Peng et al., Syn2Real: a new benchmark for synthetic-to-real visual domain "
+            "adaptation, arXiv:1806.09755, 2018",
+            urls=(
+                "https://ai.bu.edu/syn2real/",
+                "https://github.com/VisionLearningGroup/visda-2018-public",
+            ),
+            terms="non-commercial research and education; the images may not be passed on",
+            layout="train/aeroplane/x.jpg, validation/aeroplane/y.jpg; background images in "
+            "folders of any other name",
+            # The organisers publish no counts for these folders.
+            domains=(BenchmarkDomain("train"), BenchmarkDomain("validation")),
+            known=_VISDA,
+            unknown=(),
+            others_unknown=True,
+        ),
+        Benchmark(
+            name="digits",
+            title="Digits (MNIST, USPS, SVHN)",
+            citation="0 to 4 known, 5 to 9 unknown: Saito et al., Open set domain adaptation by "
+            "backpropagation, ECCV 2018",
+            urls=(
+                "http://yann.lecun.com/exdb/mnist/",
+                "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html",
+                "http://ufldl.stanford.edu/housenumbers/",
+            ),
+            terms="see the authors' pages",
+            # Published as arrays: whoever writes them to image files makes these folders.
+            layout="the training sets as mnist/0/x.png to mnist/9/x.png",
+            domains=(
+                BenchmarkDomain("mnist", 60000, _MNIST),
+                BenchmarkDomain("usps", 7291, _USPS),
+                BenchmarkDomain("svhn", 73257, _SVHN),
+            ),
+            known=_DIGITS[:5],
+            unknown=_DIGITS[5:],
+        ),
+    )
+}

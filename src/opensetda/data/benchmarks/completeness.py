@@ -1,0 +1,230 @@
+"""Is a downloaded benchmark what its authors published? Counts, names, and every image."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from opensetda.data.benchmarks.catalogue import (
+    Benchmark,
+    BenchmarkDomain,
+    benchmark,
+    find_domains,
+    plain_name,
+)
+from opensetda.data.images.decoding import BrokenImageError, decode_image
+from opensetda.data.images.folders import FolderWalk, scan_folder
+from opensetda.data.images.lists import printable
+
+Progress = Callable[[str, int, int], None]
+"""Called with the domain, the images read so far and how many there are."""
+
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class ClassCheck:
+    """Images of one class folder.
+
+    Attributes
+    ----------
+    name, kind : str
+        The class, and what the protocol makes of it: "known", "unknown", "not used" or "extra".
+    images : int
+        How many there are.
+    expected : int or None
+        How many were published, if that is known.
+    remark : str
+        What is wrong; empty if nothing is.
+    """
+
+    name: str
+    kind: str
+    images: int
+    expected: int | None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class DomainCheck:
+    """What was found of one domain.
+
+    Attributes
+    ----------
+    domain : BenchmarkDomain
+        What was published.
+    folder : Path or None
+        Where it is; None if it is missing.
+    classes : tuple of ClassCheck
+        One for each class published and each folder found.
+    images, without_class : int
+        All images, and those that lie beside the class folders.
+    unreadable : tuple of (str, str)
+        Path and reason of every image that cannot be read.
+    """
+
+    domain: BenchmarkDomain
+    folder: Path | None
+    classes: tuple[ClassCheck, ...] = ()
+    images: int = 0
+    without_class: int = 0
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, a short line each."""
+        name = self.domain.name
+        if self.folder is None:
+            return [f"{name}: the folder is missing"]
+        told = []
+        if self.domain.images is not None and self.images != self.domain.images:
+            told.append(f"{name}: {_images(self.images)}, published are {self.domain.images:,}")
+        wrong = [check for check in self.classes if check.remark]
+        told += [f"{name}: class {check.name!r}: {check.remark}" for check in wrong]
+        if self.without_class:
+            told.append(f"{name}: {_images(self.without_class)} outside of class folders")
+        if self.unreadable:
+            told.append(f"{name}: {_images(len(self.unreadable))} cannot be read")
+        return told
+
+
+@dataclass(frozen=True)
+class BenchmarkCheck:
+    """What was found of a benchmark.
+
+    Attributes
+    ----------
+    benchmark : Benchmark
+        What was published.
+    domains : tuple of DomainCheck
+        What was found of each domain.
+    extra : tuple of str
+        Further folders beside the domains; no harm is done by them.
+    """
+
+    benchmark: Benchmark
+    domains: tuple[DomainCheck, ...]
+    extra: tuple[str, ...]
+
+    @property
+    def images(self) -> int:
+        """All images found."""
+        return sum(check.images for check in self.domains)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong; nothing if all is well."""
+        return [problem for check in self.domains for problem in check.problems]
+
+
+def check_benchmark(
+    name: str, folder: str | Path, decode: bool = True, progress: Progress | None = None
+) -> BenchmarkCheck:
+    """Compare a download with what was published.
+
+    Parameters
+    ----------
+    name : str
+        The benchmark.
+    folder : str or Path
+        The folder that holds its domains.
+    decode : bool
+        Whether every image is really read.
+    progress : callable or None
+        Told how many images of a domain have been read.
+    """
+    spec = benchmark(name)
+    found = find_domains(name, folder)
+    domains = tuple(
+        _check_domain(spec, own, found[own.name], decode, progress) for own in spec.domains
+    )
+    root = next(path.parent for path in found.values() if path is not None)
+    own = {path.name for path in found.values() if path is not None}
+    others = [entry for entry, is_dir, _ in scan_folder(str(root)) if is_dir and entry not in own]
+    return BenchmarkCheck(spec, domains, tuple(map(printable, others)))
+
+
+def _check_domain(
+    spec: Benchmark,
+    domain: BenchmarkDomain,
+    folder: Path | None,
+    decode: bool,
+    progress: Progress | None,
+) -> DomainCheck:
+    if folder is None:
+        return DomainCheck(domain, None)
+    walk = FolderWalk()
+    counts: Counter[str | None] = Counter()
+    paths = []
+    for entry in walk.folder(folder):
+        counts[entry.label] += 1
+        paths.append(entry.path)
+    unreadable = _unreadable(paths, domain.name, progress) if decode else ()
+    return DomainCheck(
+        domain=domain,
+        folder=folder,
+        classes=tuple(_check_classes(spec, domain, counts, walk.classes)),
+        images=len(paths),
+        without_class=counts[None],
+        unreadable=tuple(unreadable),
+    )
+
+
+def _check_classes(
+    spec: Benchmark, domain: BenchmarkDomain, counts: Counter[str | None], folders: Sequence[str]
+) -> Iterator[ClassCheck]:
+    folder_of = {spec.class_of(folder): folder for folder in folders if spec.class_of(folder)}
+    extra = [folder for folder in folders if spec.class_of(folder) is None]
+    for name in spec.classes:
+        images = counts[folder_of[name]] if name in folder_of else 0
+        expected = None if domain.per_class is None else domain.per_class[name]
+        remark = ""
+        if name not in folder_of:
+            remark = f"no such folder{_misspelt(name, extra)}"
+        elif not images:
+            remark = "the folder is empty"
+        elif expected is not None and images != expected:
+            remark = f"{_images(images)}, published are {expected:,}"
+        yield ClassCheck(name, spec.kind(name), images, expected, remark)
+    for folder in extra:
+        kind, remark = "extra", "not a class of this benchmark"
+        if spec.others_unknown:
+            kind, remark = "unknown", ""
+        yield ClassCheck(folder, kind, counts[folder], None, remark)
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count:,} images"
+
+
+def _misspelt(name: str, folders: Sequence[str]) -> str:
+    by_plain = {plain_name(folder): folder for folder in folders}
+    close = difflib.get_close_matches(plain_name(name), by_plain, n=1)
+    return f"; is it {by_plain[close[0]]!r}?" if close else ""
+
+
+def _unreadable(
+    paths: Sequence[str], domain: str, progress: Progress | None
+) -> Iterator[tuple[str, str]]:
+    """Read every image; yield those that cannot be read."""
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(paths), _AT_ONCE):
+            batch = paths[start : start + _AT_ONCE]
+            for path, reason in zip(batch, pool.map(_reason, batch), strict=True):
+                if reason is not None:
+                    yield path, reason
+            if progress is not None:
+                progress(domain, start + len(batch), len(paths))
+
+
+def _reason(path: str) -> str | None:
+    try:
+        decode_image(path)
+    except BrokenImageError as error:
+        return str(error)
+    return None

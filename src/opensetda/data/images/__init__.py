@@ -1,0 +1,1 @@
+"""Images: folders, lists, manifests and tar shards."""

@@ -1,0 +1,201 @@
+"""Lists of images in files: ``path label`` lines, and manifests in CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from opensetda.data.images.decoding import IMAGE_SUFFIXES
+from opensetda.data.tables.formats import find_name, open_table
+from opensetda.errors import InputError
+
+LIST_SUFFIXES = (".txt",)
+MANIFEST_SUFFIXES = (".csv", ".parquet")
+
+_PATH_NAMES = ("path", "file", "image", "filename")
+_LABEL_NAMES = ("label", "class", "y")
+_ID_NAME = "id"
+
+_BLANK = re.compile(r"[ \t]+")
+_LONGEST_HEADING = 1 << 16
+
+
+@dataclass(frozen=True)
+class ImageColumns:
+    """What is where in list files and manifests.
+
+    Attributes
+    ----------
+    path : str or None
+        Manifest column of the paths; None: "path", "file", "image" or "filename".
+    label : str or None
+        Manifest column of the labels; None: "label", "class" or "y".
+    root : Path or None
+        Folder that relative paths start from; None: the folder of the list, then the one
+        above it.
+    """
+
+    path: str | None = None
+    label: str | None = None
+    root: Path | None = None
+
+
+class Entry(NamedTuple):
+    """One image.
+
+    Attributes
+    ----------
+    id : str
+        Its name; text that can be written to any file.
+    path : str
+        Where it is.
+    label : str or None
+        Its class, if it has one.
+    place : str
+        Where it is written ("line 3"); empty for files found in a folder.
+    there : bool
+        Whether there is such a file.
+    """
+
+    id: str
+    path: str
+    label: str | None
+    place: str = ""
+    there: bool = True
+
+
+def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | None]:
+    """Take a line of a list apart.
+
+    Parameters
+    ----------
+    text : str
+        The line without white space around it: a path, or a path, a blank and a label. Paths
+        may hold blanks, labels may not.
+    is_file : callable
+        Whether a path leads to a file. It settles what a line with blanks is; where no file is
+        found, an image's ending at the end of the line tells that no label follows.
+    """
+    blanks = list(_BLANK.finditer(text))
+    if not blanks or is_file(text):
+        return text, None
+    path, label = text[: blanks[-1].start()], text[blanks[-1].end() :]
+    if not is_file(path) and text.lower().endswith(tuple(IMAGE_SUFFIXES)):
+        return text, None
+    return path, label
+
+
+def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
+    """Yield the images of a list of ``path label`` or ``path`` lines."""
+    find = _Finder(path, columns)
+    try:
+        # Bytes that are not UTF-8 stay what they are: on Linux they may name a file.
+        with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
+            for number, line in enumerate(lines, start=1):
+                text = line.strip()
+                if not text or text.startswith("#"):
+                    continue
+                written, label = parse_line(text, find.is_file)
+                where, there = find(written)
+                label = None if label is None else printable(label)
+                yield Entry(printable(written), where, label, f"line {number}", there)
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
+def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Iterator[Entry]:
+    """Yield the images of a CSV or Parquet file; labels only if `labelled`."""
+    names = _heading(path)
+    path_column = columns.path or _first(names, _PATH_NAMES) or _PATH_NAMES[0]
+    label_column = columns.label or _first(names, _LABEL_NAMES) or _LABEL_NAMES[0]
+    id_column = _first(names, (_ID_NAME,))
+    table = open_table(path, [path_column, label_column, *([id_column] if id_column else [])])
+    paths = table.text(find_name(table, path_column, "--path-column")).tolist()
+    labels = ids = [None] * len(paths)
+    if labelled:
+        labels = table.labels(find_name(table, label_column, "--label-column")).tolist()
+    if id_column:
+        ids = table.text(id_column).tolist()
+    find = _Finder(path, columns)
+    for row, (written, label, own) in enumerate(zip(paths, labels, ids, strict=True), start=1):
+        if written is None:
+            raise InputError(f"{path}: {path_column!r}, row {row}: empty; write the path")
+        where, there = find(written)
+        yield Entry(own or written, where, label, f"row {row}", there)
+
+
+def is_manifest(path: Path, columns: ImageColumns) -> bool:
+    """Tell a manifest from a feature table, by the heading alone.
+
+    A manifest has a column of paths and, besides it, at most a label and an id.
+    """
+    if columns.path is not None:
+        return True
+    try:
+        names = _heading(path)
+    except (InputError, OSError):
+        # Whoever reads the table says what is wrong with it.
+        return False
+    path_column = _first(names, _PATH_NAMES)
+    if path_column is None:
+        return False
+    label_column = columns.label or _first(names, _LABEL_NAMES)
+    return {*names} <= {path_column, label_column, _first(names, (_ID_NAME,))}
+
+
+def printable(name: str) -> str:
+    r"""Return a file's name as text that can be written: bytes that are no UTF-8 become \xff."""
+    if name.isascii():
+        return name
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def cannot_read(path: Path | str, error: OSError) -> InputError:
+    """Return the error for a list or folder that cannot be opened."""
+    reason = (error.strerror or str(error)).lower()
+    return InputError(f"{printable(str(path))}: cannot be read ({reason}); check it")
+
+
+class _Finder:
+    """Finds the files of a list: below its root, its own folder or the folder above that."""
+
+    def __init__(self, path: Path, columns: ImageColumns) -> None:
+        own = path.parent
+        roots = [columns.root] if columns.root is not None else [own, own / ".."]
+        # Not "./a.png" for a list in the current folder: people read these.
+        self._roots = ["" if root == Path() else str(root) for root in roots]
+
+    def __call__(self, written: str) -> tuple[str, bool]:
+        """Return where the file is, and whether it is there."""
+        for root in self._roots:
+            path = os.path.join(root, written)  # noqa: PTH118
+            if os.path.isfile(path):  # noqa: PTH113
+                return path, True
+        return os.path.join(self._roots[0], written), False  # noqa: PTH118
+
+    def is_file(self, written: str) -> bool:
+        return self(written)[1]
+
+
+def _heading(path: Path) -> Sequence[str]:
+    if path.suffix.lower() == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        try:
+            return tuple(pyarrow.parquet.read_schema(path).names)
+        except pa.ArrowException as error:
+            raise InputError(f"{path}: cannot read a Parquet file: {error}") from error
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        return next(csv.reader([lines.readline(_LONGEST_HEADING)]), ())
+
+
+def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
+    """Return the name that comes first among `wanted`, whatever its case."""
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
+    return next((by_lower[name] for name in wanted if name in by_lower), None)

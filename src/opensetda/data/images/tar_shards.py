@@ -1,0 +1,292 @@
+"""Images in WebDataset's tar shards: which shards, which samples, and which class each has.
+
+The files of a sample share a key, the path up to the first dot of the file's name:
+``a/0001.jpg`` and ``a/0001.cls``. Classes are read for a source only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from opensetda.data.images.decoding import IMAGE_SUFFIXES
+from opensetda.data.images.lists import Entry, cannot_read, printable
+from opensetda.data.images.tar_members import (
+    Archive,
+    CompressedTarError,
+    Member,
+    TarError,
+    archive_of,
+    clean_name,
+    read_member,
+)
+from opensetda.errors import InputError
+
+_SUFFIX = ".tar"
+# Named here to be refused in words; none of them can be read at random.
+_COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+
+# Where a class may be, the first that is there counts.
+_CLASS_ENDINGS = ("cls", "json", "txt")
+_CLASS_KEYS = ("label", "class", "cls")
+_LONGEST_CLASS = 200
+_LARGEST_CLASS_FILE = 1 << 20
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
+_MOST_SHARDS = 100_000
+
+_URL = re.compile(r"pipe:.*|[a-z][a-z0-9+.-]+:")
+
+
+def is_shard(name: str) -> bool:
+    """Tell a tar shard by the ending of its name; compressed ones count, to be refused."""
+    return name.lower().endswith((_SUFFIX, *_COMPRESSED))
+
+
+def is_pattern(path: Path) -> bool:
+    """Tell whether a path stands for several shards, ``train-{000..009}.tar``."""
+    text = str(path)
+    # Not Path's: it raises an error where a pattern is longer than a name can be.
+    return is_shard(text) and bool(_BRACES.search(text)) and not os.path.exists(text)  # noqa: PTH110
+
+
+def refuse_url(path: Path) -> None:
+    """Raise an `InputError` for what WebDataset would fetch."""
+    # "https://host/a" is "https:/host/a" by the time it is a path.
+    if any(_URL.fullmatch(part) for part in path.parts[:-1]) or path.name.startswith("pipe:"):
+        raise InputError(
+            f"{printable(str(path))}: URLs are not read; download it and give the file or folder"
+        )
+
+
+def expand(pattern: str) -> list[str]:
+    """Return the names that a pattern stands for, in the order of a shell.
+
+    ``{08..11}`` are numbers, with zeros in front if one of the two has any; ``{a,b}`` are
+    texts. Braces with anything else in them stay as they are.
+    """
+    choices: list[Sequence[str]] = []
+    end = 0
+    for found in _BRACES.finditer(pattern):
+        choices += [[pattern[end : found.start()]], _choices(pattern, found)]
+        end = found.end()
+    choices.append([pattern[end:]])
+    if math.prod(map(len, choices)) > _MOST_SHARDS:
+        raise _too_many(pattern)
+    return ["".join(parts) for parts in itertools.product(*choices)]
+
+
+def find_shards(path: Path) -> list[str]:
+    """Return the shards that a pattern stands for; all must be there."""
+    shards = expand(str(path))
+    missing = [shard for shard in shards if not os.path.isfile(shard)]  # noqa: PTH113
+    if missing:
+        raise InputError(
+            f"{printable(str(path))}: no such shard {printable(missing[0])} ({len(missing):,} of "
+            f"{len(shards):,} are missing); give the numbers that are there"
+        )
+    return shards
+
+
+@dataclass
+class ShardWalk:
+    """A walk through shards, and what it left out.
+
+    Attributes
+    ----------
+    n_shards : int
+        Shards that were met.
+    left_out : Counter
+        What was left out, in words.
+    first : dict of str to str
+        An example of each.
+    unfinished : list of str
+        Shards that do not end as archives end.
+    """
+
+    n_shards: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    first: dict[str, str] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
+
+    def images(self, shards: Sequence[str], labelled: bool) -> Iterator[Entry]:
+        """Yield the images of shards, shard by shard; classes only if `labelled`."""
+        self.n_shards += len(shards)
+        start = _length_in_common(shards)
+        for shard in shards:
+            # As if the shard were a folder; "a/0.tar" and "b/0.tar" are told apart.
+            name = printable(Path(shard[start:].lstrip(os.sep)).as_posix())
+            for member, label in self._shard(shard, labelled):
+                yield Entry(f"{name}/{printable(member)}", f"{shard}/{member}", label)
+
+    def _shard(self, shard: str, labelled: bool) -> list[tuple[str, str | None]]:
+        shown = printable(shard)
+        try:
+            if not os.path.isfile(shard):  # noqa: PTH113 - a pipe would hang a reader
+                raise InputError(f"{shown}: not a file; give a tar shard")
+            with open(shard, "rb") as stream:  # noqa: PTH123
+                archive = archive_of(shard, stream)
+                if not archive.is_whole:
+                    self.unfinished.append(shown)
+                found = []
+                for key, sample in self._samples(shown, archive).items():
+                    image = self._image(shown, key, sample)
+                    if image is not None:
+                        label = _class_of(shown, stream, sample) if labelled else None
+                        found.append((image, label))
+                return found
+        except CompressedTarError as error:
+            raise InputError(f"{shown}: {error}; unpack it to a .tar") from error
+        except TarError as error:
+            raise InputError(f"{shown}: {error}; write it anew") from error
+        except OSError as error:
+            raise cannot_read(shard, error) from error
+
+    def _samples(self, shown: str, archive: Archive) -> dict[str, _Sample]:
+        """Return the samples of a shard by their keys."""
+        samples: dict[str, _Sample] = {}
+        seen: set[str] = set()
+        for member in archive.members:
+            name = clean_name(member.name)
+            if name is None:
+                self._leave_out("file whose name leads out of the shard", shown, member.name)
+                continue
+            folder, _, base = name.rpartition("/")
+            # Such as "._0001.jpg" and "__MACOSX/0001.jpg", which Macs add.
+            if any(part.startswith((".", "__MACOSX")) for part in name.split("/")):
+                continue
+            if not member.is_plain:
+                self._leave_out("link, device or sparse file", shown, name)
+                continue
+            key, dot, ending = base.partition(".")
+            if not dot:
+                continue
+            if name in seen:
+                raise InputError(f"{shown}: {printable(name)!r} is there twice; remove one")
+            seen.add(name)
+            sample = samples.setdefault(f"{folder}/{key}".lstrip("/"), _Sample())
+            sample.add(name, ending.lower(), member)
+        return samples
+
+    def _image(self, shown: str, key: str, sample: _Sample) -> str | None:
+        """Return the image of a sample: the one, or the one that has no second dot."""
+        if len(sample.images) < 2:
+            if not sample.images:
+                self._leave_out("sample without an image", shown, key)
+            return next(iter(sample.images), None)
+        plain = [name for name, ending in sample.images.items() if "." not in ending]
+        if len(plain) != 1:
+            first, second, *_ = plain or sample.images
+            raise InputError(
+                f"{shown}: {printable(first)!r} and {printable(second)!r} are images of one "
+                "sample, as its name ends at the first dot; rename or remove one"
+            )
+        for other in sample.images:
+            if other != plain[0]:
+                self._leave_out("further image of a sample", shown, other)
+        return plain[0]
+
+    def _leave_out(self, what: str, shown: str, name: str) -> None:
+        self.left_out[what] += 1
+        # Quoted: a name from anywhere may hold what would clear the terminal.
+        self.first.setdefault(what, repr(f"{shown}/{printable(name)}"))
+
+    def notes(self) -> list[str]:
+        """Tell what was left out."""
+        told = [
+            f"left out of the shards: {what}, {n:,} in all, such as {self.first[what]}"
+            for what, n in self.left_out.items()
+        ]
+        for shard in self.unfinished[:1]:
+            more = len(self.unfinished) - 1
+            others = f" (and {more:,} more)" if more else ""
+            told.append(f"{shard}: the archive's end is missing, it may be cut short{others}")
+        return told
+
+
+@dataclass(slots=True)
+class _Sample:
+    """The files of one key: images by name with their endings, and where a class may be."""
+
+    images: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, Member] = field(default_factory=dict)
+
+    def add(self, name: str, ending: str, member: Member) -> None:
+        if f".{ending.rpartition('.')[2]}" in IMAGE_SUFFIXES:
+            self.images[name] = ending
+        elif ending in _CLASS_ENDINGS:
+            self.classes[ending] = member
+
+
+def _class_of(shown: str, stream: IO[bytes], sample: _Sample) -> str | None:
+    """Return the class of a sample; None if it has none."""
+    for ending in _CLASS_ENDINGS:
+        member = sample.classes.get(ending)
+        if member is None:
+            continue
+        try:
+            if member.size > _LARGEST_CLASS_FILE:
+                raise ValueError(f"{member.size:,} bytes")
+            text = read_member(stream, member).decode("utf-8-sig")
+            label = _class_in_json(text) if ending == "json" else text.strip()
+            if label and (len(label) > _LONGEST_CLASS or min(label) < " "):
+                raise ValueError(f"not one line of at most {_LONGEST_CLASS} characters")
+            (label or "").encode()
+        except (ValueError, RecursionError, TarError) as error:
+            reason = "not UTF-8" if isinstance(error, UnicodeError) else str(error)
+            raise InputError(
+                f"{shown}, {printable(member.name)!r}: no class ({reason}); write a name or number"
+            ) from error
+        if label:
+            return label
+    return None
+
+
+def _class_in_json(text: str) -> str | None:
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        return None
+    for key in _CLASS_KEYS:
+        value = values.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return str(value).strip()
+        if value is not None:
+            raise ValueError(f"{key!r} is neither text nor a whole number")
+    return None
+
+
+def _length_in_common(shards: Sequence[str]) -> int:
+    """Return how many letters of the shards' paths are the folder that they all are in."""
+    try:
+        return len(os.path.commonpath([os.path.dirname(shard) for shard in shards]))  # noqa: PTH120
+    except ValueError:  # some are absolute paths, some are not
+        return 0
+
+
+def _choices(pattern: str, found: re.Match[str]) -> Sequence[str]:
+    inside = found[1]
+    if "," in inside:
+        return inside.split(",")
+    numbers = _RANGE.fullmatch(inside)
+    if numbers is None:
+        return [found[0]]
+    first, last = int(numbers[1]), int(numbers[2])
+    if abs(last - first) >= _MOST_SHARDS:
+        raise _too_many(pattern)
+    zeros = any(text.startswith("0") and len(text) > 1 for text in numbers.groups())
+    width = max(map(len, numbers.groups())) if zeros else 1
+    step = 1 if first <= last else -1
+    return [f"{number:0{width}}" for number in range(first, last + step, step)]
+
+
+def _too_many(pattern: str) -> InputError:
+    return InputError(f"{printable(pattern)}: more than {_MOST_SHARDS:,} shards; give fewer")

@@ -1,0 +1,1 @@
+"""Feature tables: CSV, Parquet, npz and npy, larger than memory too."""

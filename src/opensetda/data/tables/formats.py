@@ -1,0 +1,341 @@
+"""All formats of tables behind one face: names, a text column, a feature matrix."""
+
+from __future__ import annotations
+
+import difflib
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.data.tables import mapped
+from opensetda.data.tables.cells import (
+    TextColumn,
+    as_text,
+    broken,
+    check_numeric,
+    column_numbers,
+    column_text,
+    not_finite,
+    one_line,
+    to_float32,
+)
+from opensetda.data.tables.mapped import BareArray, StoredArray, ignore
+from opensetda.data.tables.parquet_parts import (
+    ParquetParts,
+    check_once,
+    is_large_parquet,
+    is_parts_folder,
+)
+from opensetda.data.tables.stored_text import ArrayText, StoredText
+from opensetda.errors import InputError
+
+Matrix = npt.NDArray[Any]
+
+SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
+
+_CHECKED_ROWS = 4096
+
+
+class TableFile(Protocol):
+    """An open table.
+
+    Attributes
+    ----------
+    path : Path
+        Where it is.
+    names : tuple of str
+        Its columns, or the arrays of an ``.npz`` file; an ``.npy`` file has none.
+    has_columns : bool
+        Whether each feature is a column with a name.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    has_columns: bool
+
+    def text(self, name: str) -> TextColumn:
+        """Return a column as text; None where the cell is empty."""
+        ...
+
+    def labels(self, name: str) -> TextColumn:
+        """Return a column of labels as text; None where the cell is empty."""
+        ...
+
+    def width(self, names: Sequence[str]) -> int | None:
+        """Return the number of features, if it is known before a large table is read."""
+        ...
+
+    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+        """Return columns, or one array, as a matrix of finite numbers.
+
+        In memory it is float32. What is large stays in a file: a read-only `numpy.memmap` of
+        any kind of numbers. `tell` may be told of bytes while they are read.
+        """
+        ...
+
+    def check_kinds(self, names: Sequence[str]) -> None:
+        """Raise an error for the first column that is not of numbers."""
+        ...
+
+    def stored_text(self, name: str, advice: str) -> StoredText | None:
+        """Return a column as text without gaps that stays in a file; None if it cannot."""
+        ...
+
+
+def open_table(
+    path: Path, text_columns: Iterable[str] = (), scratch: Path | None = None
+) -> TableFile:
+    """Open a feature table.
+
+    Parameters
+    ----------
+    path : Path
+        An ``.npz``, ``.npy``, ``.csv`` or ``.parquet`` file, or a folder of Parquet files.
+    text_columns : iterable of str
+        Columns of a CSV file to be taken as they are typed: the label 007 stays 007.
+    scratch : Path, optional
+        A folder for large Parquet tables in a form that can be mapped into memory; who gives
+        it removes it. None: one that is removed when the program ends.
+    """
+    suffix = path.suffix.lower()
+    if is_parts_folder(path):
+        return ParquetParts(path, scratch)
+    if path.is_dir():
+        raise InputError(
+            f"{path}: this is a folder; give a feature table ({_either(SUFFIXES)}), or a folder "
+            "with .parquet files only"
+        )
+    if suffix not in SUFFIXES:
+        raise InputError(f"{path}: the name must end in {_either(SUFFIXES)}")
+    if not path.exists():
+        raise InputError(f"{path}: no such file{_neighbour(path)}")
+    try:
+        if suffix == ".npz":
+            return ArrayFile(path)
+        if suffix == ".npy":
+            return BareArray(path)
+        if suffix == ".parquet" and is_large_parquet(path):
+            return ParquetParts(path, scratch)
+        return ColumnFile(path, _read_columns(path, suffix, text_columns))
+    except OSError as error:
+        reason = error.strerror or one_line(error)
+        raise InputError(f"{path}: cannot be read ({reason}); check the file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: the text is not UTF-8; save the file as UTF-8") from error
+
+
+class ArrayFile:
+    """An ``.npz`` file: arrays by name. Nothing in it is ever unpickled."""
+
+    has_columns = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            loaded = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+            raise broken(path, "an .npz file", "it is damaged, cut short or not one") from error
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise broken(path, "an .npz file", "it holds one bare array; save it with np.savez")
+        self._arrays = loaded
+        self.names = tuple(loaded.files)
+
+    def text(self, name: str) -> TextColumn:
+        """Return a one-dimensional array as text."""
+        values = self._array(name)
+        if values.ndim != 1:
+            raise InputError(
+                f"{self.path}: array {name!r} has shape {values.shape}; "
+                "labels and ids need one dimension"
+            )
+        return as_text(values, f"{self.path}: array {name!r}")
+
+    def labels(self, name: str) -> TextColumn:
+        """Return labels, numbers replaced by their names if the file has an array `classes`."""
+        numbers = self._array(name)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or "classes" not in self.names:
+            return self.text(name)
+        class_names = self.text("classes")
+        outside = (numbers < 0) | (numbers >= len(class_names))
+        if outside.any():
+            row = int(outside.argmax())
+            raise InputError(
+                f"{self.path}: array {name!r}, row {row + 1}: {numbers[row]} is not a number of "
+                f"the {len(class_names)} names in 'classes' (0 to {len(class_names) - 1})"
+            )
+        return np.asarray(class_names[numbers], dtype=object)
+
+    def width(self, names: Sequence[str]) -> int | None:
+        """Return the number of features of a large array; of others nothing is said yet."""
+        stored = self._large(names)
+        return None if stored is None else stored.shape[1]
+
+    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+        """Return the array `names[0]`."""
+        (name,) = names
+        stored = self._large(names)
+        if stored is not None:
+            return mapped.checked_map(stored, tell)
+        values = self._array(name)
+        if values.ndim != 2 or values.dtype.kind not in "biuf":
+            raise InputError(
+                f"{self.path}: array {name!r} has shape {values.shape} of {values.dtype}; "
+                "features need numbers in two dimensions, one row a sample"
+            )
+        matrix = to_float32(values)
+        for start in range(0, len(matrix), _CHECKED_ROWS):
+            finite = np.isfinite(matrix[start : start + _CHECKED_ROWS])
+            if not finite.all():
+                row, column = np.argwhere(~finite)[0]
+                value = values[start + row, column]
+                raise not_finite(self.path, int(start + row), f"column {column}", value)
+        return np.ascontiguousarray(matrix)
+
+    def check_kinds(self, names: Sequence[str]) -> None:
+        """Do nothing: there are no columns."""
+
+    def stored_text(self, name: str, advice: str) -> StoredText | None:
+        """Return a one-dimensional array as text that stays in the file."""
+        stored = self._stored(name)
+        if stored is None or len(stored.shape) != 1:
+            return None
+        return ArrayText(stored, name, advice)
+
+    def _large(self, names: Sequence[str]) -> StoredArray | None:
+        (name,) = names
+        stored = self._stored(name)
+        if stored is None or not mapped.is_large(stored.shape):
+            return None
+        mapped.check_shape(stored, stored.name)
+        return stored
+
+    def _stored(self, name: str) -> StoredArray | None:
+        archive = self._arrays.zip
+        assert archive is not None, "open as long as this is"
+        try:
+            member = archive.getinfo(name)
+        except KeyError:
+            member = archive.getinfo(f"{name}.npy")
+        try:
+            return mapped.stored_array(self.path, member, f"array {name!r}")
+        except OSError as error:
+            raise broken(self.path, f"array {name!r}", one_line(error)) from error
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        try:
+            return np.asarray(self._arrays[name])
+        except ValueError as error:
+            if "allow_pickle" in str(error):
+                raise InputError(
+                    f"{self.path}: array {name!r} holds Python objects, which are never "
+                    "unpickled; save it as text or numbers, e.g. values.astype(str)"
+                ) from error
+            raise broken(self.path, f"array {name!r}", "the file is damaged") from error
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Of a damaged file zipfile, zlib, lzma and numpy complain each in its own way.
+            raise broken(self.path, f"array {name!r}", "the file is damaged") from error
+
+
+class ColumnFile:
+    """A CSV or Parquet file: columns by name."""
+
+    has_columns = True
+
+    def __init__(self, path: Path, table: Any) -> None:
+        self.path = path
+        self.names = tuple(table.column_names)
+        self._table = table
+        check_once(path, self.names)
+
+    def text(self, name: str) -> TextColumn:
+        """Return a column as text."""
+        return column_text(self._table.column(name), f"{self.path}: column {name!r}")
+
+    def labels(self, name: str) -> TextColumn:
+        """Return a column of labels as text."""
+        return self.text(name)
+
+    def width(self, names: Sequence[str]) -> int | None:
+        """Return None: the table is in memory already."""
+        return None
+
+    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+        """Return columns side by side."""
+        matrix = np.empty((self._table.num_rows, len(names)), dtype=np.float32)
+        for place, name in enumerate(names):
+            matrix[:, place] = column_numbers(self._table.column(name), self.path, name)
+        return matrix
+
+    def check_kinds(self, names: Sequence[str]) -> None:
+        """Raise an error for the first column that is not of numbers."""
+        for name in names:
+            check_numeric(self._table.column(name), f"{self.path}: column {name!r}")
+
+    def stored_text(self, name: str, advice: str) -> None:
+        """Return None: the table is in memory."""
+
+
+def find_name(table: TableFile, name: str, option: str) -> str:
+    """Return `name` if the table has it; otherwise raise an error that lists what it has."""
+    if name in table.names:
+        return name
+    if not table.names:
+        raise InputError(
+            f"{table.path}: a bare array has no {name!r} beside it; save X and {name} with np.savez"
+        )
+    kind = "column" if table.has_columns else "array"
+    close = difflib.get_close_matches(name, table.names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; choose another with {option}"
+    if len(table.names) == 1 and table.has_columns and any(c in table.names[0] for c in ";\t|"):
+        hint = "; the file must be separated by commas"
+    raise InputError(f"{table.path}: no {kind} {name!r}; it has {listing(table.names)}{hint}")
+
+
+def listing(names: Sequence[str], most: int = 8) -> str:
+    """Join names for an error message, the first few of many."""
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
+
+
+def _read_columns(path: Path, suffix: str, text_columns: Iterable[str]) -> Any:
+    import pyarrow as pa
+
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            # Not read_table: it would make columns out of folder names such as "year=2024".
+            with pyarrow.parquet.ParquetFile(path) as file:
+                return file.read()
+        import pyarrow.csv
+
+        convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text_columns, pa.string()))
+        parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+        try:
+            return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+        except pa.ArrowInvalid:
+            # On one thread the reader knows the line, and says it.
+            read = pyarrow.csv.ReadOptions(use_threads=False)
+            return pyarrow.csv.read_csv(path, read, parse, convert)
+    except pa.ArrowException as error:
+        kind = "a Parquet file" if suffix == ".parquet" else "a CSV table"
+        raise broken(path, kind, one_line(error)) from error
+
+
+def _neighbour(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f" (nor a folder {folder})"
+    there = [entry.name for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES]
+    close = difflib.get_close_matches(path.name, there, n=1)
+    return f"; did you mean {folder / close[0]}?" if close else ""
+
+
+def _either(choices: Sequence[str]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"

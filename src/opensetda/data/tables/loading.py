@@ -1,0 +1,368 @@
+"""Feature tables: one row a sample, read from ``.npz``, ``.npy``, ``.csv`` or ``.parquet``.
+
+What can be wrong with a file is found here, before anything is trained, and
+said in one line. Rows are counted from 1 in every message.
+
+The labels of a target are dropped at this door: `read_domains` never returns
+them, whatever the file holds. Only `read_truth`, for evaluation, reads them.
+
+What is large stays in its file, as a memory map: an ``.npy`` file, an array of an ``.npz`` file
+that is not packed. A large Parquet file, or folder of them, is written to a scratch file first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.data.tables.cells import TextColumn, empty_cell
+from opensetda.data.tables.formats import Matrix, TableFile, find_name, listing, open_table
+from opensetda.data.tables.mapped import ignore, is_mapped
+from opensetda.data.tables.parquet_parts import table_bytes
+from opensetda.data.tables.stored_text import StoredText, first_repeated
+from opensetda.errors import InputError
+
+Labels = npt.NDArray[np.str_]
+Tell = Callable[[int], None]
+
+_NO_ID = "name the row or leave --id-column out"
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What is where in a table.
+
+    Attributes
+    ----------
+    label : str
+        Column (in ``.npz`` files: array) of the labels.
+    id : str or None
+        Column or array that names the samples, for example by their file.
+    features : str
+        Array of the features in ``.npz`` files. In the other formats every column
+        that is not named here is a feature.
+    drop : tuple of str
+        Columns to leave out.
+    """
+
+    label: str = "y"
+    id: str | None = None
+    features: str = "X"
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """Samples as rows of features.
+
+    Attributes
+    ----------
+    X : array of shape (n, d)
+        Finite features: float32 in memory, or a read-only `numpy.memmap` of floats or whole
+        numbers of any size. Only some rows of a map should be in memory at a time.
+    labels : array of str of shape (n,) or None
+        Classes, as text; None for everything but a source.
+    ids : array of str of shape (n,), StoredText or None
+        Names of the samples, each once; with a map of features, text that stays in a file, too.
+    feature_names : tuple of str or None
+        Names of the columns; ``.npz`` and ``.npy`` files have none.
+    path : Path
+        The file, or the folder of its parts.
+    """
+
+    X: Matrix
+    labels: Labels | None
+    ids: Labels | StoredText | None
+    feature_names: tuple[str, ...] | None
+    path: Path
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def class_counts(self) -> dict[str, int]:
+        """Return how many rows each class has; nothing without labels."""
+        if self.labels is None:
+            return {}
+        names, counts = np.unique(self.labels, return_counts=True)
+        return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class TruthTable:
+    """True labels of a target, read for evaluation only.
+
+    Attributes
+    ----------
+    labels : array of str of shape (n,)
+        Classes, as text.
+    ids : array of str of shape (n,) or None
+        Names of the samples.
+    path : Path
+        The file.
+    """
+
+    labels: Labels
+    ids: Labels | None
+    path: Path
+
+
+def read_domains(
+    source: str | Path,
+    target: str | Path,
+    columns: TableColumns | None = None,
+    progress: Callable[[int], None] | None = None,
+    scratch: Path | None = None,
+) -> tuple[FeatureTable, FeatureTable]:
+    """Read labelled rows of at least two classes, and rows to be labelled.
+
+    The target has the features of the source, in the order of the source. A label
+    column in the target is neither a feature nor returned.
+
+    Parameters
+    ----------
+    source, target : str or Path
+        Tables; a source needs labels, which an ``.npy`` file does not have.
+    columns : TableColumns, optional
+        What is where in them.
+    progress : callable, optional
+        Told how many bytes of a table have been read since it was told last.
+    scratch : Path, optional
+        A folder for large Parquet tables in a form that can be mapped into memory; who gives
+        it removes it, after the last use of the tables. None: one of its own, which is removed
+        when the program ends.
+    """
+    columns = columns or TableColumns()
+    tables = [_open(source, columns, scratch), _open(target, columns, scratch)]
+    for name in columns.drop:
+        if not any(table.has_columns and name in table.names for table in tables):
+            if tables[0].names:
+                find_name(tables[0], name, "--drop")
+            kind = tables[0].path.suffix.lower()
+            raise InputError(f"--drop {name}: an {kind} file has arrays, not columns to drop")
+    with _counted(tables[0], progress) as tell:
+        labelled = _source(tables[0], columns, tell)
+    with _counted(tables[1], progress) as tell:
+        unlabelled = _target(tables[1], labelled, columns, tell)
+    return labelled, unlabelled
+
+
+@contextmanager
+def _counted(table: TableFile, progress: Tell | None) -> Iterator[Tell]:
+    """Yield what may be told of bytes on the way; in the end the whole table has been told."""
+    left = table_bytes(table.path)
+
+    def tell(n_bytes: int) -> None:
+        nonlocal left
+        n_bytes = min(n_bytes, left)
+        left -= n_bytes
+        if progress is not None:
+            progress(n_bytes)
+
+    yield tell
+    tell(left)
+
+
+def _source(table: TableFile, columns: TableColumns, tell: Tell) -> FeatureTable:
+    label_column = find_name(table, columns.label, "--label-column")
+    names = _feature_names(table, columns)
+    X = _features(table, columns, names, tell=tell)
+    advice = "label the row or remove it"
+    labels = _complete(table, table.labels(label_column), label_column, len(X), advice)
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise InputError(
+            f"{table.path}: one class only ({str(classes[0])!r} in {label_column!r}); "
+            "give labelled rows of at least two classes"
+        )
+    return FeatureTable(X, labels, None, names, table.path)
+
+
+def _target(
+    table: TableFile, source: FeatureTable, columns: TableColumns, tell: Tell
+) -> FeatureTable:
+    names = _feature_names(table, columns)
+    if names is not None and source.feature_names is not None:
+        table.check_kinds(names)
+        there = set(names)
+        missing = [name for name in source.feature_names if name not in there]
+        expected = set(source.feature_names)
+        extra = [name for name in names if name not in expected]
+        if missing:
+            raise InputError(
+                f"{table.path}: {_count(missing, 'feature column')} of {source.path} "
+                f"not found here: {listing(missing, 3)}; both need the same features"
+            )
+        if extra:
+            raise InputError(
+                f"{table.path}: {_count(extra, 'column')} that {source.path} does not have: "
+                f"{listing(extra, 3)}; leave out with --drop"
+            )
+        names = source.feature_names
+    width = source.X.shape[1], str(source.path)
+    X = _features(table, columns, names, width, tell)
+    return FeatureTable(X, None, _ids(table, columns, X), names, table.path)
+
+
+def read_samples(
+    path: str | Path,
+    width: int,
+    feature_names: Sequence[str] | None = None,
+    columns: TableColumns | None = None,
+    usual_id: str | None = None,
+    scratch: Path | None = None,
+) -> FeatureTable:
+    """Read later samples for a fitted model.
+
+    If the model knows its features by name, they are taken by name and other
+    columns do not matter. If `columns` names no id, the column `usual_id` is
+    taken for it where there is one. `scratch` is as in `read_domains`.
+    """
+    columns = columns or TableColumns()
+    asked = columns if columns.id else replace(columns, id=usual_id)
+    table = _open(path, asked, scratch)
+    if asked.id in table.names:
+        columns = asked
+    if feature_names is not None and table.has_columns:
+        there = set(table.names)
+        missing = [name for name in feature_names if name not in there]
+        if missing:
+            raise InputError(
+                f"{table.path}: {_count(missing, 'feature column')} of the model not found: "
+                f"{listing(missing, 3)}; it has {listing(table.names, 3)}"
+            )
+        X = _features(table, columns, feature_names)
+        names: tuple[str, ...] | None = tuple(feature_names)
+    else:
+        names = _feature_names(table, columns)
+        X = _features(table, columns, names, (width, "the model"))
+    return FeatureTable(X, None, _ids(table, columns, X), names, table.path)
+
+
+def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTable:
+    """Read true labels for evaluation; features, if there are any, are ignored."""
+    columns = columns or TableColumns()
+    table = _open(path, columns)
+    label_column = find_name(table, columns.label, "--label-column")
+    advice = "write the true class, or the word for unknown"
+    labels = _complete(table, table.labels(label_column), label_column, None, advice)
+    return TruthTable(labels, _ids_in_memory(table, columns, len(labels)), table.path)
+
+
+def _check_width(path: Path, width: int, expected: int, of: str) -> None:
+    """Raise an `InputError` unless a table has as many features as it must."""
+    if width != expected:
+        raise InputError(
+            f"{path}: {width} features, but {of} has {expected}; "
+            "both must come from the same feature extractor"
+        )
+
+
+def _open(path: str | Path, columns: TableColumns, scratch: Path | None = None) -> TableFile:
+    text = [columns.label, *([columns.id] if columns.id else [])]
+    return open_table(Path(path), text, scratch)
+
+
+def _feature_names(table: TableFile, columns: TableColumns) -> tuple[str, ...] | None:
+    """Return the columns that are features; None for arrays."""
+    if not table.has_columns:
+        return None
+    left_out = {columns.label, columns.id, *columns.drop}
+    names = tuple(name for name in table.names if name not in left_out)
+    if not names:
+        raise InputError(f"{table.path}: no feature column left; it has {listing(table.names)}")
+    return names
+
+
+def _features(
+    table: TableFile,
+    columns: TableColumns,
+    names: Sequence[str] | None,
+    expected: tuple[int, str] | None = None,
+    tell: Tell = ignore,
+) -> Matrix:
+    """Read features; `expected` is how many there must be, and whose number that is."""
+    if names is None:
+        arrays = [columns.features] if table.names else []
+        names = [find_name(table, name, "--features-key") for name in arrays]
+    width = table.width(names)
+    if width is not None and expected is not None:
+        # Text first: an id that was not named as such is one column too many.
+        table.check_kinds(names)
+        _check_width(table.path, width, *expected)
+    X = table.features(names, tell)
+    _check_not_empty(table, len(X))
+    if X.shape[1] == 0:
+        what = f"array {columns.features!r}" if table.names else "the array"
+        raise InputError(f"{table.path}: {what} has no feature")
+    if expected is not None:
+        _check_width(table.path, X.shape[1], *expected)
+    return X
+
+
+def _check_not_empty(table: TableFile, n_rows: int) -> None:
+    if n_rows == 0:
+        raise InputError(f"{table.path}: the table is empty; give at least one row")
+
+
+def _ids(table: TableFile, columns: TableColumns, X: Matrix) -> Labels | StoredText | None:
+    if columns.id is None:
+        return None
+    if is_mapped(X):
+        name = find_name(table, columns.id, "--id-column")
+        stored = table.stored_text(name, _NO_ID)
+        if stored is not None:
+            _check_length(table, len(stored), name, len(X))
+            found = first_repeated(stored)
+            if found is not None:
+                raise _twice(table, name, *found)
+            return stored
+    return _ids_in_memory(table, columns, len(X))
+
+
+def _ids_in_memory(table: TableFile, columns: TableColumns, n_rows: int) -> Labels | None:
+    if columns.id is None:
+        return None
+    name = find_name(table, columns.id, "--id-column")
+    ids = _complete(table, table.text(name), name, n_rows, _NO_ID)
+    unique, first, count = np.unique(ids, return_index=True, return_counts=True)
+    if len(unique) < len(ids):
+        repeated = str(unique[count > 1][np.argmin(first[count > 1])])
+        rows = np.flatnonzero(ids == repeated)
+        raise _twice(table, name, int(rows[0]), int(rows[1]), repeated)
+    return ids
+
+
+def _twice(table: TableFile, name: str, row: int, again: int, text: str) -> InputError:
+    return InputError(
+        f"{table.path}: {name!r}, rows {row + 1} and {again + 1}: the id {text!r} is there "
+        "twice; every row needs its own"
+    )
+
+
+def _complete(
+    table: TableFile, values: TextColumn, name: str, n_rows: int | None, advice: str
+) -> Labels:
+    """Return a column of text that has no gap and is as long as the features."""
+    _check_not_empty(table, len(values))
+    if n_rows is not None:
+        _check_length(table, len(values), name, n_rows)
+    empty = np.array([value is None for value in values])
+    if empty.any():
+        raise empty_cell(table.path, name, int(empty.argmax()), advice)
+    return values.astype(np.str_)
+
+
+def _check_length(table: TableFile, length: int, name: str, n_rows: int) -> None:
+    if length != n_rows:
+        raise InputError(
+            f"{table.path}: {length} entries in {name!r} for {n_rows} rows of features"
+        )
+
+
+def _count(names: Sequence[str], noun: str) -> str:
+    return f"1 {noun}" if len(names) == 1 else f"{len(names)} {noun}s"

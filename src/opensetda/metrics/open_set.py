@@ -1,0 +1,322 @@
+"""How good open-set predictions are: ALL, OS, OS*, UNK, HOS, AUROC, OSCR, ECE, a row per class.
+
+The only module that reads target labels. Every value is a fraction in [0, 1];
+NaN stands for "undefined on these samples", None for "not asked for".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError
+from opensetda.metrics.arguments import (
+    check_known_classes,
+    encode_labels,
+    label_list,
+    probability_rows,
+    score_vector,
+    unknown_classes_of,
+)
+from opensetda.metrics.calibration_error import expected_calibration_error
+
+IntArray = npt.NDArray[np.intp]
+BoolArray = npt.NDArray[np.bool_]
+Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """How the samples of one true class were labelled.
+
+    Attributes
+    ----------
+    label : hashable
+        The true class.
+    kind : {"known", "unknown"}
+        Whether it is one of the known classes.
+    n : int
+        Its number of samples.
+    correct : int
+        How many got their class or, if it is an unknown class, were rejected.
+    accuracy : float
+        ``correct / n``; NaN if there is no sample.
+    confused_with : hashable or None
+        The wrong label its samples got most often, the first in the order of
+        the known classes (then unknown) if several tie; None if nothing went wrong.
+    confused_count : int
+        How many samples got that label.
+    """
+
+    label: Hashable
+    kind: Literal["known", "unknown"]
+    n: int
+    correct: int
+    accuracy: float
+    confused_with: Hashable
+    confused_count: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as a dict that JSON can hold: NaN becomes None."""
+        return {field.name: _json_value(getattr(self, field.name)) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class OpenSetMetrics:
+    """What `evaluate` measures; all values are fractions in [0, 1].
+
+    Attributes
+    ----------
+    all : float
+        Accuracy over all samples, the unknown classes pooled into one.
+    os : float
+        Mean accuracy of the known classes and the pooled unknown class.
+    os_star : float
+        Mean accuracy of the known classes.
+    unk : float
+        Share of the unknown samples that were rejected.
+    unk_per_class : float
+        Mean over the true unknown classes of the share of each that was rejected.
+    hos : float
+        Harmonic mean of `os_star` and `unk`.
+    auroc : float or None
+        Chance that a known sample has a higher known score than an unknown one.
+    oscr : float or None
+        Area under the rate of accepted and correctly classified knowns over the
+        rate of accepted unknowns.
+    ece : float or None
+        Calibration error of the predicted labels: how far the probability of a label
+        is from how often it is right, all unknowns being one class. Lower is better.
+    unknown_ece : float or None
+        Calibration error of the probability of unknown: how far it is from the share
+        of unknowns. Lower is better.
+    per_class : tuple of ClassRow
+        The known classes in the order they were given, then the unknown ones, sorted.
+    """
+
+    all: float
+    os: float
+    os_star: float
+    unk: float
+    unk_per_class: float
+    hos: float
+    auroc: float | None
+    oscr: float | None
+    ece: float | None
+    unknown_ece: float | None
+    per_class: tuple[ClassRow, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics as a dict that JSON can hold: NaN becomes None."""
+        values = {
+            field.name: _json_value(getattr(self, field.name))
+            for field in fields(self)
+            if field.name != "per_class"
+        }
+        return {**values, "per_class": [row.to_dict() for row in self.per_class]}
+
+
+def evaluate(
+    y_true: Any,
+    y_pred: Any,
+    known_classes: Any,
+    *,
+    unknown_label: Any = "unknown",
+    known_score: Any = None,
+    nearest_class: Any = None,
+    probabilities: Any = None,
+) -> OpenSetMetrics:
+    """Compare open-set predictions with the truth.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,)
+        True labels, text or numbers. Every label that is not in `known_classes`
+        counts as unknown.
+    y_pred : array-like of shape (n,)
+        Predicted labels: a known class or `unknown_label`.
+    known_classes : array-like of shape (C,)
+        The classes of the source, each once.
+    unknown_label : hashable
+        What a rejected sample is called in `y_pred`.
+    known_score : array-like of shape (n,), optional
+        How likely a sample is of a known class at all; higher is surer. Only the
+        order matters. AUROC and OSCR need it.
+    nearest_class : array-like of shape (n,), optional
+        The known class each sample would get if nothing were rejected. OSCR needs it.
+    probabilities : array-like of shape (n, C + 1), optional
+        Probabilities of `known_classes`, in their order, then of unknown; each row sums
+        to 1. The calibration errors need it. The confidence in a label is the
+        probability of that label, be it the largest of the row or not.
+
+    Returns
+    -------
+    OpenSetMetrics
+        A known class without a sample is left out of the means. Without an
+        unknown sample `unk`, `unk_per_class`, `hos`, `auroc` and `oscr` are NaN
+        and `os` equals `os_star`. Without a known sample `os_star`, `hos`,
+        `auroc` and `oscr` are NaN and `os` equals `unk`. `hos` is 0 if both its
+        parts are.
+
+    Raises
+    ------
+    InputError
+        For input that is empty, of differing lengths or lacks a label, for a
+        prediction that is no possible answer, for scores that are not finite and for
+        probabilities that are outside of [0, 1] or do not sum to 1.
+    """
+    known = label_list(known_classes, "known_classes")
+    [unknown_label] = label_list([unknown_label], "unknown_label")
+    index_of_known = {label: index for index, label in enumerate(known)}
+    check_known_classes(known, index_of_known, unknown_label)
+    n_known_classes = len(known)
+
+    truth = label_list(y_true, "y_true")
+    if not truth:
+        raise InputError("y_true: there is no sample; give at least one true label")
+    unknown_classes = unknown_classes_of(truth, index_of_known)
+    index_of_true = index_of_known | {
+        label: n_known_classes + index for index, label in enumerate(unknown_classes)
+    }
+    true_index = np.array([index_of_true[label] for label in truth], dtype=np.intp)
+    is_unknown = true_index >= n_known_classes
+
+    predicted_index = encode_labels(
+        label_list(y_pred, "y_pred", len(truth)),
+        "y_pred",
+        index_of_known | {unknown_label: n_known_classes},
+        f"neither a known class nor the unknown label {unknown_label!r}; "
+        "correct it, or add the class to known_classes",
+    )
+    score = None if known_score is None else score_vector(known_score, len(truth))
+    nearest_index = None
+    if nearest_class is not None:
+        nearest_index = encode_labels(
+            label_list(nearest_class, "nearest_class", len(truth)),
+            "nearest_class",
+            index_of_known,
+            "not a known class; give the class the sample would get if nothing were rejected",
+        )
+    answer_probability = None
+    if probabilities is not None:
+        answer_probability = probability_rows(probabilities, (len(truth), n_known_classes + 1))
+
+    per_class = _class_rows(true_index, predicted_index, known, unknown_classes, unknown_label)
+    known_rows, unknown_rows = per_class[:n_known_classes], per_class[n_known_classes:]
+    known_accuracies = [row.accuracy for row in known_rows if row.n]
+    pooled_unknown = [_pooled_accuracy(unknown_rows)] if unknown_rows else []
+    os_star = _mean(known_accuracies)
+    unk = _mean(pooled_unknown)
+
+    auroc = oscr = None
+    if score is not None:
+        auroc = _share_ranked_above(score, ~is_unknown, is_unknown)
+        if nearest_index is not None:
+            # An unknown sample's index is never that of a known class.
+            oscr = _share_ranked_above(score, nearest_index == true_index, is_unknown)
+    ece = unknown_ece = None
+    if answer_probability is not None:
+        confidence = answer_probability[np.arange(len(truth)), predicted_index]
+        right = predicted_index == np.minimum(true_index, n_known_classes)
+        ece = expected_calibration_error(confidence, right)
+        unknown_ece = expected_calibration_error(answer_probability[:, -1], is_unknown)
+    return OpenSetMetrics(
+        all=_pooled_accuracy(per_class),
+        os=_mean(known_accuracies + pooled_unknown),
+        os_star=os_star,
+        unk=unk,
+        unk_per_class=_mean([row.accuracy for row in unknown_rows]),
+        hos=_harmonic_mean(os_star, unk),
+        auroc=auroc,
+        oscr=oscr,
+        ece=ece,
+        unknown_ece=unknown_ece,
+        per_class=per_class,
+    )
+
+
+# numbers ------------------------------------------------------------------------------------
+
+
+def _class_rows(
+    true_index: IntArray,
+    predicted_index: IntArray,
+    known: list[Hashable],
+    unknown_classes: list[Hashable],
+    unknown_label: Hashable,
+) -> tuple[ClassRow, ...]:
+    true_labels = known + unknown_classes
+    answers = [*known, unknown_label]
+    cells = np.bincount(
+        true_index * len(answers) + predicted_index, minlength=len(true_labels) * len(answers)
+    )
+    rows = []
+    for index, counts in enumerate(cells.reshape(len(true_labels), len(answers))):
+        right = min(index, len(known))
+        wrong = counts.copy()
+        wrong[right] = 0
+        most = int(wrong.argmax())
+        n, correct = int(counts.sum()), int(counts[right])
+        rows.append(
+            ClassRow(
+                label=true_labels[index],
+                kind="known" if index < len(known) else "unknown",
+                n=n,
+                correct=correct,
+                accuracy=_share(correct, n),
+                confused_with=answers[most] if wrong[most] else None,
+                confused_count=int(wrong[most]),
+            )
+        )
+    return tuple(rows)
+
+
+def _share_ranked_above(score: Vector, counted: BoolArray, is_unknown: BoolArray) -> float:
+    """Share of the (known, unknown) pairs whose known is `counted` and has the higher score.
+
+    Samples of equal score are accepted together, so a tied pair counts one half;
+    this is the area under the trapezoids of the curve. With every known counted it
+    is the AUROC, with the correctly classified ones the OSCR. Counting pairs in
+    whole numbers makes it exact and the order of the rows irrelevant.
+    """
+    values, rank = np.unique(score, return_inverse=True)
+    counted_at = np.bincount(rank[counted], minlength=len(values))
+    unknown_at = np.bincount(rank[is_unknown], minlength=len(values))
+    counted_above = counted_at.sum() - counted_at.cumsum()
+    twice_the_pairs = int(unknown_at @ (2 * counted_above + counted_at))
+    n_unknown = int(is_unknown.sum())
+    return _share(twice_the_pairs, 2 * (len(score) - n_unknown) * n_unknown)
+
+
+def _pooled_accuracy(rows: tuple[ClassRow, ...]) -> float:
+    return _share(sum(row.correct for row in rows), sum(row.n for row in rows))
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan
+
+
+def _mean(values: list[float]) -> float:
+    # fmean rounds once: the order of the classes cannot change the last bit.
+    return fmean(values) if values else math.nan
+
+
+def _harmonic_mean(first: float, second: float) -> float:
+    total = first + second
+    return 2 * first * second / total if total else 0.0
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return str(value)

@@ -1,0 +1,1 @@
+"""What the networks of PGL and its rivals share."""

@@ -1,0 +1,118 @@
+"""What happens to feature rows before anything is learned: centre each domain, half-whiten."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from opensetda.nn.settings import AlignmentSettings
+from opensetda.rows import FloatArray, Rows, unit_rows
+
+Matrix = npt.NDArray[np.float32]
+
+# The principal components of so many rows are those of all: more would only cost time.
+MOMENT_ROWS = 16_384
+# Components with less than this share of the largest variance are noise of the arithmetic.
+SMALLEST_VARIANCE = 1e-6
+
+
+class Alignment:
+    r"""Bring two domains of feature rows into one space.
+
+    .. math::
+        u = \operatorname{unit}(\operatorname{unit}(x) - \mu_d), \qquad
+        z = \operatorname{unit}(\Lambda^{-w/2} V^\top u)
+
+    with :math:`\mu_d` the mean of the row's own domain, :math:`V, \Lambda` the first
+    principal components and variances of both domains together, each domain counting
+    one half whatever its size, and :math:`w` the whitening (1/2 by default).
+
+    Shapes: x (n, D) -> z (n, d), d at most `components`.
+    """
+
+    def __init__(self, settings: AlignmentSettings) -> None:
+        self.settings = settings
+        self.source_mean = np.zeros(0)
+        self.target_mean = np.zeros(0)
+        self.projection: npt.NDArray[np.float64] | None = None
+
+    def fit(self, source: Rows, target: Rows) -> Alignment:
+        """Measure means and components; an empty target is taken to look like the source."""
+        self.fit_means(source, target)
+        if self.settings.components is not None:
+            moment = self._second_moment(source, self.source_mean)
+            if len(target):
+                moment = (moment + self._second_moment(target, self.target_mean)) / 2
+            self.projection = self._principal_map(moment)
+        return self
+
+    def fit_means(self, source: Rows, target: Rows) -> None:
+        """Measure the means only."""
+        self.source_mean = self._mean(source)
+        self.target_mean = self.source_mean
+        if len(target) and self.settings.centring == "own":
+            self.target_mean = self._mean(target)
+
+    def source(self, rows: Rows) -> Matrix:
+        """Transform rows of the source: (n, D) -> (n, d)."""
+        return self._transform(rows, self.source_mean)
+
+    def target(self, rows: Rows) -> Matrix:
+        """Transform rows of the target: (n, D) -> (n, d)."""
+        return self._transform(rows, self.target_mean)
+
+    def later(self, X: FloatArray) -> npt.NDArray[np.float64]:
+        """Transform samples that come after `fit`, in double precision: (n, D) -> (n, d)."""
+        return self._project(self._centre(X.astype(np.float64), self.target_mean))
+
+    def _transform(self, rows: Rows, mean: npt.NDArray[np.float64]) -> Matrix:
+        width = rows.width if self.projection is None else self.projection.shape[1]
+        transformed = np.empty((len(rows), width), dtype=np.float32)
+        for place, chunk in rows.chunks():
+            transformed[place] = self._project(self._centre(chunk, mean.astype(np.float32)))
+        return transformed
+
+    def _centre(self, X: FloatArray, mean: FloatArray) -> FloatArray:
+        if not self.settings.normalise:
+            return X - mean
+        return unit_rows(unit_rows(X) - mean)
+
+    def _project(self, X: FloatArray) -> npt.NDArray[np.float64]:
+        if self.projection is not None:
+            X = X @ self.projection.astype(X.dtype)
+        return np.asarray(unit_rows(X) if self.settings.normalise else X)
+
+    def _mean(self, rows: Rows) -> npt.NDArray[np.float64]:
+        total = np.zeros(rows.width)
+        if self.settings.centring != "none":
+            for _, chunk in rows.chunks():
+                unit = unit_rows(chunk) if self.settings.normalise else chunk
+                total += unit.sum(axis=0, dtype=np.float64)
+        return total / len(rows)
+
+    def _second_moment(self, rows: Rows, mean: npt.NDArray[np.float64]) -> FloatArray:
+        # In canonical order the first rows are a random sample, the same for any row order.
+        sample = Rows(rows.X, rows.index[:MOMENT_ROWS])
+        moment = np.zeros((rows.width, rows.width), dtype=np.float32)
+        for _, chunk in sample.chunks():
+            centred = self._centre(chunk, mean.astype(np.float32))
+            moment += centred.T @ centred
+        return moment / np.float32(len(sample))
+
+    def _principal_map(self, moment: FloatArray) -> npt.NDArray[np.float64]:
+        width = len(moment)
+        keep = min(self.settings.components or width, width)
+        variances, directions = scipy.linalg.eigh(
+            moment.astype(np.float64), subset_by_index=[width - keep, width - 1]
+        )
+        variances, directions = variances[::-1], directions[:, ::-1]
+        real = variances > SMALLEST_VARIANCE * max(variances[0], np.finfo(np.float64).tiny)
+        if not real.any():
+            real[0], variances = True, np.ones_like(variances)
+        # The sign of an eigenvector is arbitrary: fix it, for the same bits everywhere.
+        largest = np.abs(directions).argmax(axis=0)
+        directions = directions * np.sign(directions[largest, np.arange(keep)])
+        return np.asarray(
+            directions[:, real] * variances[real] ** (-self.settings.whitening / 2),
+        )

@@ -1,0 +1,298 @@
+"""What the trainer learns from: aligned rows, fixed, or made by a backbone that learns with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from opensetda.nn.alignment import Alignment
+from opensetda.nn.settings import AlignmentSettings, FineTuneSettings
+from opensetda.rows import IntArray, Rows
+from opensetda.system.team import ALONE, Team
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+# Images that pass the backbone together when all of them are looked at anew.
+REFRESHED_IMAGES = 64
+
+
+class TrainingInputs(Protocol):
+    """Both domains as the network sees them.
+
+    Attributes
+    ----------
+    source, target : tensors of shape (n_s, d) and (n_t, d)
+        Aligned rows of all samples, as of the last `refresh`.
+    alignment : Alignment
+        How raw features became aligned rows; later samples go the same way.
+    learned : nn.Module or None
+        The backbone that is trained along, if there is one.
+    """
+
+    source: Tensor
+    target: Tensor
+    alignment: Alignment
+
+    @property
+    def learned(self) -> nn.Module | None: ...  # noqa: D102
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return what of the backbone is trained."""
+        ...
+
+    def to(self, device: torch.device) -> None:
+        """Move to where the training is."""
+        ...
+
+    def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the rows of one training graph, each by its number in its domain: (N, d)."""
+        ...
+
+    def refresh(self, team: Team = ALONE) -> None:
+        """Look at all samples anew, after the backbone has learned; each process at its share."""
+        ...
+
+    def start_anew(self) -> None:
+        """Forget what the backbone has learned."""
+        ...
+
+    def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
+        """Return the first targets as features before alignment: (at most `most`, D)."""
+        ...
+
+    def state(self) -> Arrays:
+        """Return what changes in training beside the weights."""
+        ...
+
+    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go back to what `state` returned."""
+        ...
+
+
+class FixedRows:
+    """Feature rows, aligned once."""
+
+    learned = None
+
+    def __init__(self, source: Rows, target: Rows, settings: AlignmentSettings) -> None:
+        self.alignment = Alignment(settings).fit(source, target)
+        self.source = torch.from_numpy(self.alignment.source(source))
+        self.target = torch.from_numpy(self.alignment.target(target))
+        self._raw = target
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return nothing: rows do not learn."""
+        return []
+
+    def to(self, device: torch.device) -> None:
+        """Move to where the training is."""
+        self.source, self.target = self.source.to(device), self.target.to(device)
+
+    def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
+        """Look the rows up."""
+        x = self.source.new_empty(len(index), self.source.shape[1])
+        x[~is_target] = self.source[index[~is_target]]
+        x[is_target] = self.target[index[is_target]]
+        return x
+
+    def refresh(self, team: Team = ALONE) -> None:
+        """Do nothing: rows stay as they are."""
+
+    def start_anew(self) -> None:
+        """Do nothing: rows have learned nothing."""
+
+    def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
+        """Return the first targets as they were given."""
+        sample = Rows(self._raw.X, self._raw.index[:most])
+        return np.concatenate([chunk for _, chunk in sample.chunks()])
+
+    def state(self) -> Arrays:
+        """Return nothing: it is all computed again from the rows."""
+        return {}
+
+    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Do nothing."""
+
+
+class TrainableImages(Protocol):
+    """Images behind feature rows, and the backbone that makes features of them.
+
+    Attributes
+    ----------
+    backbone : nn.Module
+        Images (N, 3, S, S) -> features (N, D).
+    """
+
+    backbone: nn.Module
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that are to learn."""
+        ...
+
+    def pixels(self, rows: IntArray) -> Tensor:
+        """Return the images of some rows of X, as later ones are looked at: (N, 3, S, S)."""
+        ...
+
+    def augmented(
+        self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
+    ) -> Tensor:
+        """Return them changed at random, for training."""
+        ...
+
+
+class TunedImages:
+    """Images whose backbone learns with the graph.
+
+    Raw features x of the backbone are aligned as feature rows are. The principal map is that
+    of the frozen features and stays: a learned graph must not find its axes turned. The means
+    of the domains follow the backbone, once a step.
+
+    Parameters
+    ----------
+    images : TrainableImages
+        Image i belongs to row i of the matrix behind `source` and `target`.
+    source, target : Rows
+        Frozen features to begin with.
+    keep_start : bool
+        Keep a copy of the first weights, for `start_anew`.
+    """
+
+    def __init__(
+        self,
+        images: TrainableImages,
+        source: Rows,
+        target: Rows,
+        alignment: AlignmentSettings,
+        settings: FineTuneSettings,
+        keep_start: bool = True,
+    ) -> None:
+        self.images, self.settings = images, settings
+        self.backbone = images.backbone
+        self._start: dict[str, Tensor] = {}
+        if keep_start:
+            self._start = {k: v.detach().clone() for k, v in self.backbone.state_dict().items()}
+        self._index = {"source": source.index, "target": target.index}
+        self._features = np.empty((len(source.X), source.width), dtype=np.float32)
+        for rows in (source, target):
+            for place, chunk in rows.chunks():
+                self._features[rows.index[place]] = chunk
+        self.device = torch.device("cpu")
+        self.alignment = Alignment(alignment).fit(*self._rows())
+        self._align()
+
+    @property
+    def learned(self) -> nn.Module:
+        """The backbone."""
+        return self.backbone
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return what of the backbone is trained; the rest stands still."""
+        trained = self.images.trainable_parameters()
+        chosen = {id(parameter) for parameter in trained}
+        for parameter in self.backbone.parameters():
+            parameter.requires_grad_(id(parameter) in chosen)
+        return trained
+
+    def to(self, device: torch.device) -> None:
+        """Move to where the training is."""
+        self.device = device
+        self.backbone.to(device)
+        self._align()
+
+    def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
+        """Pass augmented images through the backbone and align what comes out."""
+        targets = is_target.cpu().numpy()
+        numbers = index.cpu().numpy()
+        rows = np.empty(len(numbers), dtype=np.intp)
+        rows[~targets] = self._index["source"][numbers[~targets]]
+        rows[targets] = self._index["target"][numbers[targets]]
+        self._set_mode()
+        pixels = self.images.augmented(rows, rng, self.settings).to(self.device)
+        if self.settings.chunk is None:
+            features = self.backbone(pixels)
+        else:
+            # Each part is computed again for its gradient: memory for one part, not for all.
+            parts = torch.split(pixels, self.settings.chunk)
+            features = torch.cat(
+                [checkpoint(self.backbone, part, use_reentrant=False) for part in parts]
+            )
+        return self._aligned(features, is_target)
+
+    def _set_mode(self) -> None:
+        self.backbone.train()
+        if self.settings.batch_norm == "frozen":
+            for module in self.backbone.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+
+    def _aligned(self, x: Tensor, is_target: Tensor) -> Tensor:
+        """`Alignment` once more, for tensors with a gradient: (N, D) -> (N, d)."""
+        with torch.autocast(x.device.type, enabled=False):
+            return self._aligned_in_full_precision(x.float(), is_target)
+
+    def _aligned_in_full_precision(self, x: Tensor, is_target: Tensor) -> Tensor:
+        means = torch.from_numpy(
+            np.stack([self.alignment.source_mean, self.alignment.target_mean])
+        ).to(x)
+        normalise = self.alignment.settings.normalise
+        x = F.normalize(x, dim=1) if normalise else x
+        x = x - means[is_target.long()]
+        x = F.normalize(x, dim=1) if normalise else x
+        if self.alignment.projection is not None:
+            x = x @ torch.from_numpy(self.alignment.projection).to(x)
+            x = F.normalize(x, dim=1) if normalise else x
+        return x
+
+    @torch.no_grad()
+    def refresh(self, team: Team = ALONE) -> None:
+        """Compute the features of all images, the means of the domains and the aligned rows."""
+        self.backbone.eval()
+        rows = np.concatenate([*self._index.values()])
+        if team.size > 1:
+            self._features[rows] = 0.0
+        # Batches are the same for any number of processes: their size changes bits.
+        for start in range(0, len(rows), REFRESHED_IMAGES)[team.rank :: team.size]:
+            part = rows[start : start + REFRESHED_IMAGES]
+            features = self.backbone(self.images.pixels(part).to(self.device))
+            self._features[part] = features.float().cpu().numpy()
+        self._features = team.sum(self._features)
+        self.alignment.fit_means(*self._rows())
+        self._align()
+
+    def start_anew(self) -> None:
+        """Put the backbone's first weights back."""
+        self.backbone.load_state_dict(self._start)
+
+    def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
+        """Return the features of the first targets, by the backbone as it is."""
+        return np.asarray(self._features[self._index["target"][:most]])
+
+    def state(self) -> Arrays:
+        """Return the means; the principal map comes from the frozen features."""
+        return {
+            "source_mean": self.alignment.source_mean,
+            "target_mean": self.alignment.target_mean,
+        }
+
+    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Set the means."""
+        self.alignment.source_mean = arrays["source_mean"]
+        self.alignment.target_mean = arrays["target_mean"]
+
+    def _rows(self) -> tuple[Rows, Rows]:
+        return (
+            Rows(self._features, self._index["source"]),
+            Rows(self._features, self._index["target"]),
+        )
+
+    def _align(self) -> None:
+        source, target = self._rows()
+        self.source = torch.from_numpy(self.alignment.source(source)).to(self.device)
+        self.target = torch.from_numpy(self.alignment.target(target)).to(self.device)

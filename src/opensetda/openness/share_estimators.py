@@ -1,0 +1,202 @@
+"""Estimators of the share of unknowns, without labels, behind one contract.
+
+An estimator gets `Evidence`, scores and aligned features, and returns a `ShareEstimate`: a
+point and an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
+from opensetda.rows import FloatArray, IntArray
+
+Vector = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.9
+"""An interval is meant to hold the true share this often."""
+LARGEST_SHARE = 0.97
+"""An estimate never says that nothing is known: the steps would have nobody to learn from."""
+
+_RESAMPLES = 60
+# Real unknowns score this many deviations beside the held-out ones, up or down.
+_BESIDE = 0.7
+# Of the targets that are taken for known, so many are sure enough to move a class to.
+_SUREST = 0.75
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about the targets without their labels.
+
+    Attributes
+    ----------
+    known : array of shape (n_t,)
+        The known score of each target; higher is more likely known.
+    held_out : array of shape (n_t,)
+        The known score it would get if its nearest class were not among the known ones;
+        all NaN where a method cannot tell.
+    nearest : array of int of shape (n_t,)
+        The class it would get.
+    share : float, optional
+        The share of unknowns that is in use.
+    source, source_labels : arrays of shape (n, d) and (n,), optional
+        Aligned features of source rows and their classes.
+    target : array of shape (m, d), optional
+        Aligned features of the first m targets.
+    """
+
+    known: Vector
+    held_out: Vector
+    nearest: IntArray
+    share: float = 0.5
+    source: FloatArray | None = None
+    source_labels: IntArray | None = None
+    target: FloatArray | None = None
+
+    def histogram(self) -> ScoreHistogram:
+        """Return the scores in bins."""
+        return ScoreHistogram.of(self.known, self.held_out, self.nearest)
+
+
+@dataclass(frozen=True)
+class ShareEstimate:
+    """A share of unknowns, and the interval that should hold the true one."""
+
+    share: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return plain values that JSON can hold."""
+        return {"share": self.share, "low": self.low, "high": self.high}
+
+    def __str__(self) -> str:
+        return f"{self.share:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+Estimator = Callable[[Evidence, np.random.Generator], ShareEstimate | None]
+
+
+def held_out_classes(evidence: Evidence, rng: np.random.Generator) -> ShareEstimate | None:
+    """Hide each class in turn, see how its targets score, and count how many score like that.
+
+    The mixture of `fit_mixture`, anchored. The interval resamples targets and classes, and
+    lets real unknowns lie beside the held-out ones. Where knowns and unknowns are well
+    apart, neither matters much; where they overlap, it is wide.
+    None where no class can be hidden: with two classes.
+    """
+    histogram = evidence.histogram()
+    if not histogram.has_held_out:
+        return None
+    share = float(fit_mixture(histogram).share[0])
+    offset = rng.normal(0.0, _BESIDE, _RESAMPLES)
+    resampled = histogram.resampled(_RESAMPLES, rng)
+    return _with_interval(share, fit_mixture(resampled, offset=offset).share)
+
+
+def free_mixture(evidence: Evidence, rng: np.random.Generator) -> ShareEstimate:
+    """Fit two normal distributions to the known scores; the lower one is of the unknowns.
+
+    It halves what has one peak, and takes a strong shift for unknowns.
+    """
+    histogram = evidence.histogram()
+    share = float(fit_mixture(histogram, anchored=False).share[0])
+    resampled = histogram.resampled(_RESAMPLES, rng)
+    return _with_interval(share, fit_mixture(resampled, anchored=False).share)
+
+
+def best_bin(evidence: Evidence, rng: np.random.Generator) -> ShareEstimate | None:
+    r"""Estimate the share of source-like targets as positive-unlabelled learning does (BBE).
+
+    Garg et al. (NeurIPS 2021): of a classifier between source and target, the top bin
+    holds positives only; with :math:`q(c)` the share of scores above c,
+
+    .. math:: 1 - \beta = q_t(c^*) / q_s(c^*)
+
+    where :math:`c^*` minimises an upper bound of the ratio. A shift of the classes breaks
+    the assumption, so first every source class is moved onto the surest of its targets,
+    and weighted as they are. Who is sure depends on the share in use: this is
+    a second opinion on that share, not one from nowhere.
+    """
+    if evidence.source is None or evidence.source_labels is None or evidence.target is None:
+        return None
+    moved, weights = _moved_classes(evidence)
+    if len(np.unique(evidence.source_labels)) < 2 or len(moved) < 10 or len(evidence.target) < 10:
+        return None
+    of_source, of_target = _domain_scores(moved, evidence.target, rng)
+    order = np.argsort(-of_source, kind="stable")
+    above_source = np.cumsum(weights[order]) / weights.sum()
+    cuts = of_source[order]
+    descending = np.sort(of_target)[::-1]
+    above_target = np.searchsorted(-descending, -cuts, side="right") / len(of_target)
+    effective = weights.sum() ** 2 / (weights**2).sum()
+    doubt = np.sqrt(np.log(4 / (1 - CONFIDENCE)) / 2) * (
+        1 / np.sqrt(effective) + 1 / np.sqrt(len(of_target))
+    )
+    usable = above_source > doubt
+    if not usable.any():
+        return None
+    ratio, bound = above_target[usable] / above_source[usable], doubt / above_source[usable]
+    best = int(np.argmin(ratio + bound))
+    share, margin = 1 - float(ratio[best]), float(bound[best])
+    return ShareEstimate(_clip(share), _clip(share - margin), _clip(share + margin))
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "held-out classes": held_out_classes,
+    "free mixture": free_mixture,
+    "best bin": best_bin,
+}
+"""All estimators. The steps follow the first that has an answer; the others stand beside it."""
+
+
+def _moved_classes(evidence: Evidence) -> tuple[FloatArray, Vector]:
+    """Move source classes onto the surest of their targets, and weigh them by their number."""
+    source, labels, target = evidence.source, evidence.source_labels, evidence.target
+    assert source is not None
+    assert labels is not None
+    assert target is not None
+    nearest, known = evidence.nearest[: len(target)], evidence.known[: len(target)]
+    sure = known >= np.quantile(known, 1 - _SUREST * (1 - min(evidence.share, LARGEST_SHARE)))
+    moved = np.array(source, dtype=np.float64)
+    weights = np.zeros(len(source))
+    for label in np.unique(labels):
+        rows, theirs = labels == label, (nearest == label) & sure
+        if theirs.any():
+            moved[rows] += target[theirs].mean(axis=0) - moved[rows].mean(axis=0)
+        weights[rows] = max(int(theirs.sum()), 1) / rows.sum()
+    return moved, weights
+
+
+def _domain_scores(
+    source: FloatArray, target: FloatArray, rng: np.random.Generator
+) -> tuple[Vector, Vector]:
+    """Score how source-like each row is, by a classifier that has not seen it."""
+    from sklearn.linear_model import LogisticRegression
+
+    X = np.concatenate([source, target])
+    is_source = np.arange(len(X)) < len(source)
+    fold = np.empty(len(X), dtype=np.intp)
+    for rows in (np.flatnonzero(is_source), np.flatnonzero(~is_source)):
+        fold[rows] = rng.permutation(len(rows)) % 2
+    scores = np.empty(len(X))
+    for part in (0, 1):
+        model = LogisticRegression(C=1.0, max_iter=500, class_weight="balanced")
+        model.fit(X[fold != part], is_source[fold != part])
+        scores[fold == part] = model.decision_function(X[fold == part])
+    return scores[is_source], scores[~is_source]
+
+
+def _with_interval(share: float, resampled: Vector) -> ShareEstimate:
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return ShareEstimate(_clip(share), _clip(min(low, share)), _clip(max(high, share)))
+
+
+def _clip(share: float) -> float:
+    return float(np.clip(share, 0.0, 1.0))

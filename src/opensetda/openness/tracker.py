@@ -1,0 +1,261 @@
+"""How many targets are unknown, without labels.
+
+`OpennessTracker` asks the estimators at every step of a method, and reports at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from opensetda.errors import InputError
+from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
+from opensetda.openness.share_estimators import (
+    CONFIDENCE,
+    ESTIMATORS,
+    LARGEST_SHARE,
+    Evidence,
+    ShareEstimate,
+    Vector,
+)
+from opensetda.rows import FloatArray, IntArray
+
+AUTO = "auto"
+NO_EVIDENCE = 0.03
+"""A smaller share is what a closed-set target gives, too: nothing is rejected then."""
+DISAGREEMENT = 0.3
+"""Estimators further apart than this are worth a warning."""
+WIDE = 0.4
+"""So is an interval wider than this."""
+
+FEWEST_TARGETS = 20
+"""With fewer, the interval is everything, and a warning says so."""
+
+# Rows of each domain that an estimator of features works on: more cost time.
+FEATURE_ROWS = 2000
+# At every step so much of the last share is replaced by the new estimate. An unknown that is
+# taken for known pulls a class mean to itself and scores higher for it: mistakes lower the
+# estimate, so a falling one is believed more slowly than a rising one.
+_RISING, _FALLING = 0.5, 0.2
+
+
+@dataclass(frozen=True)
+class OpennessReport:
+    """What was found out about the share of unknowns.
+
+    Attributes
+    ----------
+    share : float
+        The share that was used: the one that was told, or the estimate.
+    low, high : float
+        The interval of the estimate.
+    told : bool
+        Whether the share was told, and the estimate only stands beside it.
+    found_unknowns : bool
+        Whether there is evidence of unknowns at all.
+    estimates : dict of str to ShareEstimate
+        Each estimator's own, at the end.
+    by_step : tuple of float
+        The share that was used at each step.
+    warnings : tuple of str
+        In words, what a person should look at.
+    own_boundary : bool
+        Whether the share is what the method's own boundary rejects.
+    """
+
+    share: float
+    low: float
+    high: float
+    told: bool
+    found_unknowns: bool
+    estimates: dict[str, ShareEstimate]
+    by_step: tuple[float, ...]
+    warnings: tuple[str, ...]
+    own_boundary: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Where the share comes from, in words."""
+        each = ", ".join(f"{name} {estimate}" for name, estimate in self.estimates.items())
+        if self.told:
+            main = next(iter(self.estimates.values()))
+            looks = f"look like {main}" if self.found_unknowns else "show no evidence of unknowns"
+            return f"as told; the data {looks}: {each}"
+        if self.own_boundary:
+            return f"what the method's own boundary rejects; estimates: {each}"
+        if not self.found_unknowns:
+            return f"no evidence of unknowns, so nothing is rejected: {each}"
+        return f"estimated: {each}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold."""
+        return {
+            "share": self.share,
+            "low": self.low,
+            "high": self.high,
+            "confidence": CONFIDENCE,
+            "told": self.told,
+            "found_unknowns": self.found_unknowns,
+            "estimates": {name: e.to_dict() for name, e in self.estimates.items()},
+            "by_step": list(self.by_step),
+            "warnings": list(self.warnings),
+            "own_boundary": self.own_boundary,
+            "origin": self.origin,
+        }
+
+
+class OpennessTracker:
+    """The share of unknowns from step to step: told, or estimated anew as the domains align.
+
+    Parameters
+    ----------
+    openness : float or "auto"
+        The share that is told, or "auto".
+    """
+
+    def __init__(self, openness: float | str) -> None:
+        self.told = check_openness(openness)
+        self.shares: list[float] = []
+        """The share to use at each step so far."""
+        self.estimates: list[float] = []
+        """What each step's scores alone speak for."""
+        self.kept = 0
+        self._features: dict[str, Any] = {}
+        self._settled: OpennessReport | None = None
+        self._followed: float | None = None
+
+    def settle(self, report: OpennessReport) -> None:
+        """Take the share as found out elsewhere, on scores that are fit for it.
+
+        Steps go on to say what their own scores speak for, but nobody follows.
+        """
+        self._settled = report
+
+    def follow(self, share: float) -> None:
+        """Take the share that a method's own boundary rejects; the estimates stand beside it."""
+        self._followed = share
+
+    def use_features(self, source: FloatArray, labels: IntArray, target: FloatArray) -> None:
+        """Keep some aligned rows for the estimators that look at features.
+
+        Rows are in canonical order, where the first are a random sample.
+        """
+        self._features = {
+            # Copies: a view would keep all rows in memory.
+            "source": source[:FEATURE_ROWS].copy(),
+            "source_labels": labels[:FEATURE_ROWS].copy(),
+            "target": target[:FEATURE_ROWS].copy(),
+        }
+
+    def update(self, known: Vector, held_out: Vector, nearest: IntArray) -> float:
+        """Return the share for this step: the one told, or a running average of estimates.
+
+        Early scores know the target badly, late ones have heard their own opinion: an
+        average is steadier than either.
+        """
+        estimate = 0.0
+        if len(known):
+            histogram = ScoreHistogram.of(known, held_out, nearest)
+            estimate = float(fit_mixture(histogram, anchored=histogram.has_held_out).share[0])
+        self.estimates.append(min(estimate, LARGEST_SHARE))
+        if self.told is not None:
+            share = self.told
+        elif self._settled is not None:
+            share = self._settled.share
+        elif self.shares:
+            new, last = self.estimates[-1], self.shares[-1]
+            share = last + (_RISING if new > last else _FALLING) * (new - last)
+        else:
+            share = self.estimates[-1]
+        self.shares.append(share)
+        return share
+
+    def keep(self, step: int) -> None:
+        """Report on this step (from 1) instead of the last."""
+        self.kept = step
+
+    def report(self, known: Vector, held_out: Vector, nearest: IntArray) -> OpennessReport:
+        """Ask every estimator about the scores of the step that is kept."""
+        if self._settled is not None:
+            return replace(self._settled, by_step=tuple(self.shares))
+        follows = self._followed is not None
+        kept = self.shares[self.kept - 1] if self._followed is None else self._followed
+        evidence = Evidence(known, held_out, nearest, kept, **self._features)
+        rng = np.random.default_rng(0)
+        answers = {name: estimator(evidence, rng) for name, estimator in ESTIMATORS.items()}
+        estimates = {name: answer for name, answer in answers.items() if answer is not None}
+        main = next(iter(estimates.values()))
+        # The steps disagree as well: what was used, and what the last steps said, belongs to it.
+        recent = [*self.shares[len(self.shares) // 2 :], kept] if self.told is None else []
+        low, high = min([main.low, *recent]), max([main.high, *recent])
+        if len(known) < FEWEST_TARGETS:
+            low, high = 0.0, 1.0
+        share = kept
+        found = share >= NO_EVIDENCE if self.told is None else main.share >= NO_EVIDENCE
+        if self.told is None and not follows and not found:
+            share = low = 0.0
+        return OpennessReport(
+            share=share,
+            low=low,
+            high=high,
+            told=self.told is not None,
+            found_unknowns=found,
+            estimates=estimates,
+            by_step=tuple(self.shares),
+            warnings=tuple(self._warnings(share, low, high, found, estimates)),
+            own_boundary=follows,
+        )
+
+    def _warnings(
+        self,
+        share: float,
+        low: float,
+        high: float,
+        found: bool,
+        estimates: dict[str, ShareEstimate],
+    ) -> list[str]:
+        name, main = next(iter(estimates.items()))
+        others = {other: e for other, e in estimates.items() if other != name}
+        warnings = []
+        if self.told is None and self._followed is None and "held-out classes" not in estimates:
+            warnings.append(
+                "no known class can be hidden to see how unknowns score: the share "
+                f"of unknowns ({share:.2f}) is little more than a guess; set the openness by hand"
+            )
+        if self.told is not None:
+            if abs(self.told - main.share) > DISAGREEMENT:
+                warnings.append(
+                    f"openness {self.told:.2f} was told, but the data look like {main}; "
+                    "check the share, or leave it to be estimated"
+                )
+            return warnings
+        if not found and not share:
+            warnings.append("no evidence of unknowns: nothing is rejected")
+        apart = [e for e in others.values() if abs(e.share - share) > DISAGREEMENT]
+        if others and len(apart) == len(others):
+            theirs = ", ".join(f"{other} {e}" for other, e in others.items())
+            warnings.append(
+                f"the estimators disagree about the share of unknowns: {share:.2f} was used, "
+                f"but {theirs}; look at samples near the threshold, or set the openness by hand"
+            )
+        if high - low > WIDE:
+            warnings.append(
+                f"the share of unknowns is uncertain ({low:.2f} to {high:.2f}): "
+                "the shift is strong, or the target small"
+            )
+        return warnings
+
+
+def check_openness(openness: Any) -> float | None:
+    """Return `openness` as a float, None for "auto", or raise an `InputError`."""
+    if isinstance(openness, str) and openness == AUTO:
+        return None
+    number = isinstance(openness, int | float | np.number) and not isinstance(openness, bool)
+    if not number or not 0 <= openness < 1:
+        raise InputError(
+            f"openness={openness!r}: give the share of unknowns, a number in [0, 1), "
+            f"or {AUTO!r} to have it estimated"
+        )
+    return float(openness)

@@ -1,0 +1,1 @@
+"""Files, memory and processes: what the operating system gives."""

@@ -1,0 +1,240 @@
+"""Processes that work on one thing together: started by `torchrun` or `accelerate launch`.
+
+All of them run the same program on the same files, and every exchange is one that all of them
+take part in. Whatever is exchanged is put together in the order of the ranks, so that no
+answer depends on who was first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.errors import InputError, LostProcessError, OtherProcessError
+from opensetda.system.launch import is_shared, restart_count
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Number = TypeVar("Number", bound=np.generic)
+
+# One process may write or decode for long while the others wait. A process that dies closes its
+# connections, which ends the waiting at once.
+_PATIENCE = timedelta(hours=12)
+
+
+class Team:
+    """One process alone; `this_team` returns the team that this process belongs to.
+
+    Attributes
+    ----------
+    rank : int
+        Which of the processes this is, from 0.
+    size : int
+        How many there are.
+    """
+
+    rank = 0
+    size = 1
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Team:
+        # scikit-learn copies the parameters of an estimator; there is one team only.
+        return self
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes and speaks for all."""
+        return self.rank == 0
+
+    def rows(self, n: int) -> range:
+        """Return which of n things in a row are this process's: as many as anybody's, or one more.
+
+        Examples
+        --------
+        >>> Team().rows(5)
+        range(0, 5)
+        """
+        return range(self.rank * n // self.size, (self.rank + 1) * n // self.size)
+
+    def sum(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """Return the sum of everybody's arrays, which have one shape.
+
+        Of floats it is the same for any number of processes only where all but one are zero.
+        """
+        return values
+
+    def gather(self, values: npt.NDArray[Number]) -> list[npt.NDArray[Number]]:
+        """Return everybody's arrays, which have one shape, by rank."""
+        return [values]
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """Return what everybody gives, of any length, by rank."""
+        return [data]
+
+    def gather_tensor(self, tensor: Tensor) -> list[Tensor]:
+        """Return everybody's tensors, which have one shape, by rank."""
+        return [tensor]
+
+    def from_first(self, data: bytes) -> bytes:
+        """Return what the first process gives; what the others give does not count."""
+        return data
+
+    def wait(self) -> None:
+        """Go on when everybody has come here."""
+
+    def may_speak(self) -> bool:
+        """Whether this process is the first to ask: one line about what went wrong is enough."""
+        return True
+
+    def first_does(self, action: Callable[[], Any]) -> Any:
+        """Have the first process do something, the others wait; all get the answer.
+
+        The answer is something that JSON can hold. If it fails, the first raises the error and
+        the others `OtherProcessError`.
+        """
+        return action()
+
+
+class _Processes(Team):
+    """Several processes, connected by torch.distributed through accelerate."""
+
+    def __init__(self) -> None:
+        import torch
+        from accelerate import PartialState
+
+        on_gpu = torch.cuda.is_available()
+        with _lost():
+            _connect("cuda:nccl,cpu:gloo" if on_gpu else "gloo")
+            # Without a GPU it has to be told: it would start each process on its own.
+            state = PartialState(cpu=not on_gpu)
+        self._may_speak: bool | None = None
+        self.rank = int(state.process_index)
+        self.size = int(state.num_processes)
+
+    def sum(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        import torch
+        import torch.distributed as distributed
+
+        # Not on a GPU: there a process that is gone would be noticed much later.
+        total = torch.from_numpy(np.array(values, order="C"))
+        with _lost():
+            distributed.all_reduce(total)
+        return np.asarray(total.numpy())
+
+    def gather(self, values: npt.NDArray[Number]) -> list[npt.NDArray[Number]]:
+        import torch
+
+        own = torch.from_numpy(np.ascontiguousarray(values))
+        return [np.asarray(part.numpy()) for part in self.gather_tensor(own)]
+
+    def gather_tensor(self, tensor: Tensor) -> list[Tensor]:
+        import torch
+        import torch.distributed as distributed
+
+        everybody = [torch.empty_like(tensor) for _ in range(self.size)]
+        with _lost():
+            distributed.all_gather(everybody, tensor.contiguous())
+        return everybody
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        lengths = [int(n) for n in np.concatenate(self.gather(np.array([len(data)])))]
+        padded = np.zeros(max(lengths), dtype=np.uint8)
+        padded[: len(data)] = np.frombuffer(data, dtype=np.uint8)
+        parts = self.gather(padded)
+        return [part[:length].tobytes() for part, length in zip(parts, lengths, strict=True)]
+
+    def from_first(self, data: bytes) -> bytes:
+        import torch
+        import torch.distributed as distributed
+
+        length = torch.tensor([len(data)])
+        with _lost():
+            distributed.broadcast(length, 0)
+            content = torch.empty(int(length), dtype=torch.uint8)
+            if self.is_first and data:
+                content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            if len(content):
+                distributed.broadcast(content, 0)
+        return content.numpy().tobytes()
+
+    def wait(self) -> None:
+        # Not torch's barrier: with gloo it may end in another error than a lost connection.
+        self.sum(np.zeros(1, dtype=np.int64))
+
+    def may_speak(self) -> bool:
+        import torch.distributed as distributed
+
+        if self._may_speak is None:
+            try:
+                store = distributed.distributed_c10d._get_default_store()
+                # The launcher keeps it, so it outlives the processes.
+                self._may_speak = bool(store.add("spoken", 1) == 1)
+            except Exception:
+                # The launcher is gone as well: better two lines than none.
+                self._may_speak = True
+        return self._may_speak
+
+    def first_does(self, action: Callable[[], Any]) -> Any:
+        answer: dict[str, Any] = {}
+        if self.is_first:
+            try:
+                answer = {"value": action()}
+            except BaseException as error:
+                code = 2 if isinstance(error, InputError) else 1
+                with suppress(LostProcessError):
+                    self.from_first(json.dumps({"failed": code}).encode())
+                raise
+        answer = json.loads(self.from_first(json.dumps(answer).encode()))
+        if "failed" in answer:
+            raise OtherProcessError(answer["failed"])
+        return answer["value"]
+
+
+def _connect(backend: str) -> None:
+    """Connect the processes, as accelerate would, but apart from those of an earlier attempt.
+
+    The launcher's store outlives the processes. After a restart, a process that looks for the
+    address of another would find that of a dead one in it, and hang.
+    """
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed import init_process_group
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://"))
+    own = PrefixStore(f"opensetda/{restart_count()}", store)
+    atexit.register(_disconnect)
+    init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+
+
+def _disconnect() -> None:
+    """Close the connections; threads that are still there at the end would abort the process."""
+    import torch.distributed as distributed
+
+    with suppress(Exception):
+        distributed.destroy_process_group()
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    """Turn what torch raises when a connection ends into a `LostProcessError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostProcessError(" ".join(str(error).split())[:200]) from error
+
+
+ALONE = Team()
+
+
+@cache
+def this_team() -> Team:
+    """Return the team that this process was started in: by itself, or with others."""
+    return _Processes() if is_shared() else ALONE
