@@ -13,12 +13,12 @@ import pytest
 
 from large_table_helpers import IDS, a_matrix, is_in_file, make_all_large, names
 from opensetda.data.tables import parquet_parts as parts
+from opensetda.data.tables import scratch
 from opensetda.data.tables.loading import (
     TableColumns,
     read_domains,
     read_samples,
     read_truth,
-    scratch,
     stored_text,
 )
 from opensetda.data.tables.parquet_parts import is_parts_folder, table_bytes, table_files
