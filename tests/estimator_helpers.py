@@ -29,7 +29,7 @@ def make_classifier(method: str, **parameters: Any) -> Any:
 
     cls = methods.method_class(method)
     small = {"iterations": 30, "batch_size": 32} if issubclass(cls, NetworkBaseline) else {}
-    seeded = {"random_state": 0} if methods.is_random(method) else {}
+    seeded = {"random_state": 0} if methods.method_class(method).is_random else {}
     return cls(**{**seeded, **small, **parameters})
 
 

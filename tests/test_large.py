@@ -151,7 +151,7 @@ def label(classifier, X, sample, folder, size=1, ids=None):
 def test_labels_are_those_of_predict_and_of_the_cut_of_all(sampled, tmp_path, method):
     classifier, X = copy.deepcopy(sampled[method]), sampled.target
     _, table, counts, threshold = label(classifier, X, sampled.sample, tmp_path)
-    known = classifier._score_later(X).known
+    known = classifier.open_set_scores(X).known
     np.testing.assert_array_equal(table.known_scores, known)
     if not classifier.openness_report_.own_boundary:
         assert threshold == rejection_cut(known, classifier.openness_)

@@ -246,7 +246,7 @@ def test_class_means_are_of_source_and_selected_targets():
 
 
 def test_later_samples_are_scored_as_the_targets_were(fitted, task):
-    scores = fitted._score_later(task.target)
+    scores = fitted.open_set_scores(task.target)
     np.testing.assert_allclose(scores.known, fitted.transduction_scores_, rtol=1e-6, atol=1e-8)
 
 

@@ -314,9 +314,9 @@ def test_rows_are_labelled_part_by_part_to_the_same_bytes(workplace, monkeypatch
         clock[0] += 10.0
         return score(model, X)
 
-    score = ProgressiveClassMeans._score_later
+    score = ProgressiveClassMeans.open_set_scores
     monkeypatch.setattr(predictions, "_PREDICTED_ROWS", 25)
-    monkeypatch.setattr(ProgressiveClassMeans, "_score_later", scored)
+    monkeypatch.setattr(ProgressiveClassMeans, "open_set_scores", scored)
     assert main([*predict, "parts.parquet"]) == 0
     (line, *_) = capsys.readouterr().err.splitlines()
     assert line == "predict: 25/60 rows, 2.5 rows/s, 10 s, about 14 s left"

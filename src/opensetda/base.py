@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,10 @@ from sklearn.utils.validation import (
 )
 
 from opensetda import state
+from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.openness.calibration import fit_slope, rejection_cut, unknown_posterior
+from opensetda.openness.stopping import KeptStep
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, check_finite
 
@@ -54,6 +56,37 @@ class Scores(NamedTuple):
     def nearest(self) -> IntArray:
         """The class each sample gets, if it is known."""
         return np.asarray(self.classes.argmax(axis=1))
+
+
+class Rejection(NamedTuple):
+    """Where a method says unknown, and with which probability.
+
+    Attributes
+    ----------
+    threshold : float
+        A sample whose known score lies below is unknown.
+    slope : float
+        How fast the probability of unknown falls from 1/2 at the threshold.
+    """
+
+    threshold: float
+    slope: float
+
+    def labels(self, known: Vector, nearest: IntArray, n_classes: int) -> IntArray:
+        """Return the nearest class, or `n_classes` for unknown: (n,), (n,) -> (n,)."""
+        return np.where(known < self.threshold, n_classes, nearest)
+
+    def probability(self, known: Vector) -> Vector:
+        """Return the probability of unknown: (n,) -> (n,)."""
+        if not np.isfinite(self.threshold):
+            return np.zeros(len(known))
+        return np.asarray(expit(self.slope * (self.threshold - known)))
+
+    def probabilities(self, scores: Scores) -> npt.NDArray[np.float64]:
+        """Return the probabilities of the classes, then of unknown: (n, C + 1)."""
+        unknown = self.probability(scores.known)
+        classes = softmax(scores.classes, axis=1) * (1 - unknown)[:, None]
+        return np.column_stack([classes, unknown])
 
 
 class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -95,9 +128,27 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     openness: float | str
     unknown_label: Any
 
+    # What a method can do; a subclass declares what differs.
+    is_random: ClassVar[bool] = False
+    """Another `random_state` gives another result."""
+    trains_backbone: ClassVar[bool] = False
+    """Can train the backbone of images (`FitContext.images`)."""
+    transforms_domains: ClassVar[bool] = False
+    """Has ``transform(X, sample_domain)``, the learned features of either domain."""
+
+    # What only methods of several steps find out, or only if it was asked for.
+    kept_step_: KeptStep | None = None
+    step_labels_: IntArray | None = None
+    view_: Any = None
+
     @abstractmethod
     def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        context: FitContext,
     ) -> Scores:
         """Learn from source rows with class indices `y` and from target rows, if there are any.
 
@@ -138,7 +189,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     # fit --------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_domain: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, sample_domain: Any = None, context: FitContext | None = None
+    ) -> Self:
         """Learn from labelled source rows and unlabelled target rows.
 
         Parameters
@@ -149,6 +202,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             Labels. Those of target rows are never looked at and may be anything.
         sample_domain : array of int of shape (n,), optional
             0 or more: source; negative: target (skada's convention). None: all source.
+        context : FitContext, optional
+            Progress, checkpoints and other services; none of them changes the result, except for
+            images whose backbone is trained along.
         """
         if y is None:
             raise ValueError(
@@ -173,7 +229,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.openness_ = 0.0
         self.history_: list[dict[str, Any]] = []
         self.has_target_ = len(target) > 0
-        scores = self._fit_domains(source, y_source, ordered_target, openness)
+        scores = self._fit_domains(
+            source, y_source, ordered_target, openness, context or FitContext()
+        )
         if self.has_target_:
             scores = Scores(*(ordered_target.mean_of_twins(values) for values in scores))
             self._reject(ordered_target, scores, openness)
@@ -190,7 +248,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         report = openness.report(scores.known, scores.held_out, scores.nearest)
         self.openness_report_, self.openness_ = report, report.share
         cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
-        labels = np.where(scores.known < cut, n_classes, scores.nearest)
         posterior = unknown_posterior(scores.known, scores.held_out, scores.nearest, report.share)
 
         # The same share of later samples; who, may differ where company made the difference.
@@ -201,9 +258,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.rejection_slope_ = fit_slope(later, posterior[: len(later)], self.rejection_threshold_)
 
         in_callers_order = np.argsort(target.index)
-        slope = fit_slope(scores.known, posterior, cut)
-        self.transduction_ = self._decode_labels(labels[in_callers_order])
-        if hasattr(self, "step_labels_"):
+        rejection = Rejection(cut, fit_slope(scores.known, posterior, cut))
+        labels = rejection.labels(scores.known, scores.nearest, n_classes)
+        self.transduction_ = self.decode_labels(labels[in_callers_order])
+        if self.step_labels_ is not None:
             # The step that is kept was labelled once more, with more care.
             self.step_labels_[openness.kept - 1] = labels[in_callers_order]
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
@@ -213,9 +271,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             # Of many classes there is no room for several tables of all targets.
             rows = in_callers_order[start : start + CHUNK_ROWS]
             part = Scores(*(values[rows] for values in scores))
-            self.transduction_proba_[start : start + len(rows)] = self._probabilities(
-                part, cut, slope
-            )
+            self.transduction_proba_[start : start + len(rows)] = rejection.probabilities(part)
 
     def _forget(self) -> None:
         """Delete what an earlier `fit` found: without targets, this one would not replace it."""
@@ -254,7 +310,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             )
         return classes, encoded.astype(np.intp)
 
-    def _decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
+    def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
         """Turn class indices, C for unknown, into labels."""
         # numpy would turn the number 3 beside "unknown" into the string "3".
         names = self.classes_.tolist()
@@ -274,11 +330,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         check_finite(X)
         return np.asarray(X)
 
-    def _score_later(self, X: Any) -> Scores:
-        """Check later samples and score them, in blocks of one size, the last one filled up.
+    def open_set_scores(self, X: Any) -> Scores:
+        """Check later samples and score them.
 
-        BLAS rounds a product of one row in another way than one of many. In blocks of one
-        size a sample gets the same answer alone as in company, to the bit.
+        They are scored in blocks of one size, the last one filled up: BLAS rounds a product of
+        one row differently from one of many, and a sample must get the same bits regardless of
+        the batch.
         """
         rows = self._check_rows(X)
         blocks = []
@@ -289,41 +346,32 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             blocks.append([values[: len(part)] for values in self._score_rows(filled)])
         return Scores(*(np.concatenate(values) for values in zip(*blocks, strict=True)))
 
-    def _probabilities(
-        self, scores: Scores, threshold: float, slope: float
-    ) -> npt.NDArray[np.float64]:
-        """Return the probabilities of the classes, then of unknown: (n, C + 1)."""
-        unknown = self._unknown_probability(scores.known, threshold, slope)
-        classes = softmax(scores.classes, axis=1) * (1 - unknown)[:, None]
-        return np.column_stack([classes, unknown])
-
-    def _unknown_probability(self, known: Vector, threshold: float, slope: float) -> Vector:
-        """Return the probability of unknown by the known score: (n,) -> (n,)."""
-        if not np.isfinite(threshold):
-            return np.zeros(len(known))
-        return np.asarray(expit(slope * (threshold - known)))
+    @property
+    def rejection(self) -> Rejection:
+        """How later samples are rejected; only where there were targets in `fit`."""
+        return Rejection(self.rejection_threshold_, self.rejection_slope_)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Label later samples: a class, or `unknown_label` where its probability is above 1/2."""
-        scores = self._score_later(X)
-        labels = scores.nearest
-        if self.has_target_:
-            labels = np.where(scores.known < self.rejection_threshold_, len(self.classes_), labels)
-        return self._decode_labels(labels)
+        scores = self.open_set_scores(X)
+        if not self.has_target_:
+            return self.decode_labels(scores.nearest)
+        n_classes = len(self.classes_)
+        return self.decode_labels(self.rejection.labels(scores.known, scores.nearest, n_classes))
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities; the columns are `classes_`, then unknown."""
-        scores = self._score_later(X)
+        scores = self.open_set_scores(X)
         if not self.has_target_:
             return np.asarray(softmax(scores.classes, axis=1))
-        return self._probabilities(scores, self.rejection_threshold_, self.rejection_slope_)
+        return self.rejection.probabilities(scores)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """How likely a sample is of a known class: negative is rejected, higher is surer.
 
         Without targets in `fit`: the class scores, in scikit-learn's shape.
         """
-        scores = self._score_later(X)
+        scores = self.open_set_scores(X)
         if self.has_target_:
             if np.isneginf(self.rejection_threshold_):
                 # Nothing is rejected: all are above zero, in the same order.
@@ -355,7 +403,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def from_state(cls, saved: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Return a classifier that predicts as the one that `get_state` was called on."""
         try:
-            classifier = state.unpack(cls, saved)
+            classifier: Self = state.unpack(cls, saved)
             classifier._restore_fitted_state(saved["values"], arrays)
         except KeyError as error:
             raise InputError(f"saved model: {error} is missing; fit again") from None

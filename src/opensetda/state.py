@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
 
-if TYPE_CHECKING:
-    from opensetda.base import OpenSetClassifier
-
 STATE_VERSION = 2
+# Services that models of earlier releases list as parameters.
+_FORMER_PARAMETERS = {"progress", "images", "checkpoints", "view", "team"}
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def pack(classifier: OpenSetClassifier, values: dict[str, Any]) -> dict[str, Any]:
+def pack(classifier: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON-safe part of a fitted classifier; `values` are the method's own."""
     parameters, left_out = {}, []
     for name, value in classifier.get_params(deep=False).items():
@@ -51,7 +50,7 @@ def pack(classifier: OpenSetClassifier, values: dict[str, Any]) -> dict[str, Any
     return state
 
 
-def unpack(cls: type[OpenSetClassifier], state: Mapping[str, Any]) -> OpenSetClassifier:
+def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
     """Return a classifier with the fitted attributes that every method has."""
     if state.get("state_version") != STATE_VERSION:
         raise InputError(
@@ -63,7 +62,8 @@ def unpack(cls: type[OpenSetClassifier], state: Mapping[str, Any]) -> OpenSetCla
     dtype = np.dtype(state["classes_dtype"])
     if dtype.kind not in "biufU":
         raise InputError(f"saved model: classes of type {dtype} are not supported")
-    classifier = cls(**state["parameters"])
+    parameters = state["parameters"].items()
+    classifier = cls(**{k: v for k, v in parameters if k not in _FORMER_PARAMETERS})
     classifier.classes_ = np.array(state["classes"], dtype=dtype)
     classifier.n_features_in_ = int(state["n_features"])
     classifier.has_target_ = bool(state["has_target"])

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from opensetda.context import Arrays, FitContext, Record
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
 from opensetda.nn.inputs import FixedRows
-from opensetda.pgl.checkpoints import LATEST, Arrays, Record, step_name
+from opensetda.pgl.checkpoints import LATEST, step_name
 from opensetda.pgl.estimator import PGLClassifier
 from opensetda.pgl.inference import LabelledSamples, support_means
 from opensetda.pgl.network import GraphOutput, PGLNetwork
@@ -140,13 +141,12 @@ class ObservedTraining:
             preset=preset,
             settings=dict(changes or {}) or None,
             random_state=seed,
-            progress=progress,
-            checkpoints=self.memory,
         )
         X = np.concatenate([task.source_features, task.target_features])
         n_source = len(task.source_features)
         y = np.concatenate([task.source_labels, np.full(len(X) - n_source, task.source_labels[0])])
-        self.classifier.fit(X, y, np.repeat([0, -1], [n_source, len(X) - n_source]))
+        domain = np.repeat([0, -1], [n_source, len(X) - n_source])
+        self.classifier.fit(X, y, domain, FitContext(progress=progress, checkpoints=self.memory))
         source = Rows(X, np.arange(n_source)).in_canonical_order()
         target = Rows(X, np.arange(n_source, len(X))).in_canonical_order()
         self.inputs = FixedRows(source, target, self.settings.alignment)
@@ -169,7 +169,9 @@ class ObservedTraining:
     @property
     def kept_step(self) -> int:
         """The number of the step that was kept."""
-        return int(self.classifier.kept_step_.step)
+        kept = self.classifier.kept_step_
+        assert kept is not None, "PGL always keeps a step"
+        return kept.step
 
     @property
     def n_steps(self) -> int:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from opensetda.base import Scores
 from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork
-from opensetda.nn.inputs import TrainableImages, TrainingInputs
-from opensetda.progress import ProgressListener
+from opensetda.nn.inputs import TrainingInputs
 from opensetda.rejection.classifier import RejectingClassifier
 from opensetda.rows import IntArray
 
@@ -55,8 +54,6 @@ class AdapterBaseline(NetworkBaseline, RejectingClassifier):
         rate: float = 1e-3,
         random_state: Any = None,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
-        images: TrainableImages | None = None,
     ) -> None:
         self.openness = openness
         self.rejector = rejector
@@ -66,8 +63,6 @@ class AdapterBaseline(NetworkBaseline, RejectingClassifier):
         self.rate = rate
         self.random_state = random_state
         self.unknown_label = unknown_label
-        self.progress = progress
-        self.images = images
 
     def _after_training(self, inputs: TrainingInputs, y: IntArray) -> None:
         with torch.no_grad():

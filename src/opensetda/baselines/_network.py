@@ -20,10 +20,11 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from opensetda.base import OpenSetClassifier, Scores, split_domains
+from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.nn.adapter import Adapter
 from opensetda.nn.alignment import Alignment
-from opensetda.nn.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
+from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
 from opensetda.nn.optimiser import make_accelerator, make_optimiser
 from opensetda.nn.settings import AlignmentSettings, FineTuneSettings, OptimiserSettings
 from opensetda.openness.tracker import OpennessTracker
@@ -51,8 +52,6 @@ class Batch:
         Aligned target rows; empty where there is no target.
     target_index : tensor of int of shape (b',)
         Which targets these are, of all.
-    progress : float
-        How much of the training is done, in [0, 1).
     """
 
     source: Tensor
@@ -129,18 +128,14 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
         Seed of weights and batches.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every iteration.
-    images : TrainableImages, optional
-        The images behind the rows of X, with a backbone that is trained along; see `PGLClassifier`.
     """
+
+    is_random = trains_backbone = transforms_domains = True
 
     iterations: int
     batch_size: int
     rate: float
     random_state: Any
-    progress: ProgressListener | None
-    images: TrainableImages | None
 
     @abstractmethod
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> RivalNetwork:
@@ -160,40 +155,50 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
         """Learn what else it takes to score; a method that needs nothing more leaves it."""
 
     def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        context: FitContext,
     ) -> Scores:
         for name in ("iterations", "batch_size", "rate"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)!r}: give a number above 0")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        inputs = self._inputs(source, target)
+        inputs = self._inputs(source, target, context)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             width = int(inputs.source.shape[1])
             network = self._make_network(width, len(self.classes_), inputs.learned is None)
-            losses = self._train(network, inputs, torch.from_numpy(y), seed)
+            losses = self._train(network, inputs, torch.from_numpy(y), seed, context.progress)
         self._alignment = inputs.alignment
         self._network = _frozen(network)
         self._after_training(inputs, y)
         if not len(target):
-            return self._score_later(np.zeros((1, source.width), dtype=np.float32))
+            return self.open_set_scores(np.zeros((1, source.width), dtype=np.float32))
         # In the very way of later samples: what is said of a target is said of its copy tomorrow.
-        parts = [self._score_later(chunk) for chunk in _raw_targets(inputs, target)]
+        parts = [self.open_set_scores(chunk) for chunk in _raw_targets(inputs, target)]
         scores = Scores(*(np.concatenate(part) for part in zip(*parts, strict=True)))
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         entry = {"step": 1, "mean_score": float(scores.known.mean()), "loss": losses}
-        finish_step(self.history_, self.progress, entry, iterations=self.iterations)
+        finish_step(self.history_, context.progress, entry, iterations=self.iterations)
         return scores
 
-    def _inputs(self, source: Rows, target: Rows) -> TrainingInputs:
-        if self.images is None:
+    def _inputs(self, source: Rows, target: Rows, context: FitContext) -> TrainingInputs:
+        if context.images is None:
             return FixedRows(source, target, ALIGNMENT)
         return TunedImages(
-            self.images, source, target, ALIGNMENT, FineTuneSettings(), keep_start=False
+            context.images, source, target, ALIGNMENT, FineTuneSettings(), keep_start=False
         )
 
     def _train(
-        self, network: RivalNetwork, inputs: TrainingInputs, labels: Tensor, seed: int
+        self,
+        network: RivalNetwork,
+        inputs: TrainingInputs,
+        labels: Tensor,
+        seed: int,
+        listener: ProgressListener | None,
     ) -> dict[str, float]:
         """Train the network; returns the mean of each loss over the last tenth."""
         accelerator = make_accelerator("no")
@@ -229,9 +234,9 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
                 counted += 1
                 for name, value in losses.items():
                     sums[name] = sums.get(name, 0.0) + float(value.detach())
-            if self.progress is not None:
+            if listener is not None:
                 done, loss = iteration + 1, float(total.detach())
-                self.progress(ProgressEvent(1, 1, done, self.iterations, loss, updates=done))
+                listener(ProgressEvent(1, 1, done, self.iterations, loss, updates=done))
         inputs.refresh()
         return {name: value / counted for name, value in sums.items()}
 

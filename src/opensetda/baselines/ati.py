@@ -11,6 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.linear_model import LogisticRegression
 
 from opensetda.base import Scores
+from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.settings import AlignmentSettings
@@ -87,8 +88,6 @@ class ATI(RejectingClassifier):
         "quantile" and "mixture" need.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every step.
 
     Attributes
     ----------
@@ -109,7 +108,6 @@ class ATI(RejectingClassifier):
         ridge: float = 3.0,
         C: float = 10.0,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
     ) -> None:
         self.openness = openness
         self.rejector = rejector
@@ -119,10 +117,14 @@ class ATI(RejectingClassifier):
         self.ridge = ridge
         self.C = C
         self.unknown_label = unknown_label
-        self.progress = progress
 
     def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        context: FitContext,
     ) -> Scores:
         self._check_settings()
         settings = AlignmentSettings(centring="own", components=self.components, whitening=0.0)
@@ -135,7 +137,7 @@ class ATI(RejectingClassifier):
         if len(target):
             targets = self._read(target, self.centre_)
             openness.use_features(rows, y, targets)
-            assigned = self._iterate(rows, y, targets, openness)
+            assigned = self._iterate(rows, y, targets, openness, context.progress)
             self.step_labels_ = assigned[:, np.argsort(target.index)]
         mapped = unit_rows(rows @ self.map_)
         self._fit_rejector(mapped, y)
@@ -156,7 +158,12 @@ class ATI(RejectingClassifier):
         return products(unit, self.projection_)
 
     def _iterate(
-        self, rows: Matrix, y: IntArray, targets: Matrix, openness: OpennessTracker
+        self,
+        rows: Matrix,
+        y: IntArray,
+        targets: Matrix,
+        openness: OpennessTracker,
+        listener: ProgressListener | None,
     ) -> IntArray:
         """Take turns until nothing changes; return the assignment of every turn, C for outliers."""
         n_classes = len(self.classes_)
@@ -169,7 +176,7 @@ class ATI(RejectingClassifier):
             labels = assign(distances, outlier_cost(distances, self.outliers, share))
             finish_step(
                 self.history_,
-                self.progress,
+                listener,
                 {
                     "step": iteration + 1,
                     "mean_score": float(known.mean()),

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier, Scores
+from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.openness.held_out import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import rank_pseudo_labels
-from opensetda.progress import ProgressListener, finish_step
+from opensetda.progress import finish_step
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float32]
@@ -40,8 +41,6 @@ class ProgressiveClassMeans(OpenSetClassifier):
         M, the number of steps.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every step.
 
     Attributes
     ----------
@@ -54,15 +53,18 @@ class ProgressiveClassMeans(OpenSetClassifier):
         openness: float | str = "auto",
         steps: int = 10,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
     ) -> None:
         self.openness = openness
         self.steps = steps
         self.unknown_label = unknown_label
-        self.progress = progress
 
     def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        context: FitContext,
     ) -> Scores:
         if self.steps < 1:
             raise InputError(f"steps={self.steps!r}: give a whole number above 0")
@@ -94,7 +96,7 @@ class ProgressiveClassMeans(OpenSetClassifier):
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             finish_step(
                 self.history_,
-                self.progress,
+                context.progress,
                 {
                     "step": step + 1,
                     "mean_score": float(scores.known.mean()),

@@ -11,8 +11,6 @@ from torch import Tensor
 from opensetda.baselines._adapters import AdapterBaseline, AdapterNetwork
 from opensetda.baselines._network import Batch
 from opensetda.nn.adversary import Discriminator, reversal_strength
-from opensetda.nn.inputs import TrainableImages
-from opensetda.progress import ProgressListener
 
 
 class DANNNetwork(AdapterNetwork):
@@ -69,10 +67,6 @@ class DANN(AdapterBaseline):
         Seed of weights and batches.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every iteration.
-    images : TrainableImages, optional
-        The images behind the rows of X, with a backbone that is trained along.
     """
 
     def __init__(
@@ -85,8 +79,6 @@ class DANN(AdapterBaseline):
         rate: float = 1e-3,
         random_state: Any = None,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
-        images: TrainableImages | None = None,
     ) -> None:
         super().__init__(
             openness,
@@ -97,8 +89,6 @@ class DANN(AdapterBaseline):
             rate,
             random_state,
             unknown_label,
-            progress,
-            images,
         )
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> DANNNetwork:

@@ -13,6 +13,7 @@ import scipy.sparse
 
 from opensetda.base import OpenSetClassifier, Scores
 from opensetda.baselines._network import ALIGNMENT
+from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.nn.alignment import Alignment
 from opensetda.openness.calibration import rejection_cut
@@ -86,8 +87,6 @@ class DAOD(OpenSetClassifier):
         are scored.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every step.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class DAOD(OpenSetClassifier):
         iterations: int = 10,
         most_rows: int = 2000,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
     ) -> None:
         self.openness = openness
         self.alpha = alpha
@@ -116,10 +114,14 @@ class DAOD(OpenSetClassifier):
         self.iterations = iterations
         self.most_rows = most_rows
         self.unknown_label = unknown_label
-        self.progress = progress
 
     def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        context: FitContext,
     ) -> Scores:
         self._check_parameters()
         n_classes = len(self.classes_)
@@ -134,14 +136,25 @@ class DAOD(OpenSetClassifier):
         regression = Regression(self._rows, y, n_classes, self._weights(openness.told))
         if not len(target):
             self._coefficients = regression.coefficients(np.zeros(0, dtype=np.intp))
-            return self._score_later(np.zeros((1, source.width), dtype=np.float32))
+            return self.open_set_scores(np.zeros((1, source.width), dtype=np.float32))
         openness.use_features(source_rows, y, target_rows)
-        self._iterate(regression, _nearest_neighbour_labels(self._rows, y, n_classes), openness)
+        self._iterate(
+            regression,
+            _nearest_neighbour_labels(self._rows, y, n_classes),
+            openness,
+            context.progress,
+        )
         # In the very way of later samples: what is said of a target is said of its copy tomorrow.
-        parts = [self._score_later(chunk) for _, chunk in target.chunks()]
+        parts = [self.open_set_scores(chunk) for _, chunk in target.chunks()]
         return Scores(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
-    def _iterate(self, regression: Regression, labels: IntArray, openness: OpennessTracker) -> None:
+    def _iterate(
+        self,
+        regression: Regression,
+        labels: IntArray,
+        openness: OpennessTracker,
+        listener: ProgressListener | None,
+    ) -> None:
         """Let regression and labels take turns."""
         n_classes, n_sources = len(self.classes_), len(regression.y)
         for step in range(self.iterations):
@@ -153,7 +166,7 @@ class DAOD(OpenSetClassifier):
             share = float((labels == n_classes).mean())
             finish_step(
                 self.history_,
-                self.progress,
+                listener,
                 {
                     "step": step + 1,
                     "mean_score": float(scores.known.mean()),

@@ -58,10 +58,6 @@ class MMD(AdapterBaseline):
         Seed of weights and batches.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every iteration.
-    images : TrainableImages, optional
-        The images behind the rows of X, with a backbone that is trained along.
     """
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> MMDNetwork:

@@ -12,8 +12,6 @@ from opensetda.base import Scores
 from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
 from opensetda.errors import InputError
 from opensetda.nn.adversary import _Reverse, reversal_strength
-from opensetda.nn.inputs import TrainableImages
-from opensetda.progress import ProgressListener
 
 
 class OSBPNetwork(RivalNetwork):
@@ -92,10 +90,6 @@ class OSBP(NetworkBaseline):
         Seed of weights and batches.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every iteration.
-    images : TrainableImages, optional
-        The images behind the rows of X, with a backbone that is trained along.
     """
 
     def __init__(
@@ -108,8 +102,6 @@ class OSBP(NetworkBaseline):
         rate: float = 1e-3,
         random_state: Any = None,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
-        images: TrainableImages | None = None,
     ) -> None:
         self.openness = openness
         self.boundary = boundary
@@ -119,8 +111,6 @@ class OSBP(NetworkBaseline):
         self.rate = rate
         self.random_state = random_state
         self.unknown_label = unknown_label
-        self.progress = progress
-        self.images = images
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OSBPNetwork:
         if not 0 < self.boundary < 1:

@@ -11,10 +11,11 @@ import scipy.linalg
 from scipy.special import logsumexp
 
 from opensetda.base import OpenSetClassifier, Scores
+from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
-from opensetda.progress import ProgressListener, finish_step
+from opensetda.progress import finish_step
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float64]
@@ -79,8 +80,6 @@ class OSLPP(OpenSetClassifier):
         Dimensions of the learned subspace, at most.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every step.
 
     Attributes
     ----------
@@ -95,17 +94,20 @@ class OSLPP(OpenSetClassifier):
         principal_components: int = 512,
         dimensions: int = 128,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
     ) -> None:
         self.openness = openness
         self.steps = steps
         self.principal_components = principal_components
         self.dimensions = dimensions
         self.unknown_label = unknown_label
-        self.progress = progress
 
     def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        context: FitContext,
     ) -> Scores:
         for name in ("steps", "principal_components", "dimensions"):
             if getattr(self, name) < 1:
@@ -130,7 +132,7 @@ class OSLPP(OpenSetClassifier):
             labels = select_and_reject(*ranked, (step + 1) / self.steps, n_classes)
             finish_step(
                 self.history_,
-                self.progress,
+                context.progress,
                 {
                     "step": step + 1,
                     "mean_score": float(scores.known.mean()),

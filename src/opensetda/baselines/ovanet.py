@@ -17,9 +17,7 @@ from opensetda.baselines._network import (
     numpy_scores,
 )
 from opensetda.nn.adapter import zero_linear
-from opensetda.nn.inputs import TrainableImages
 from opensetda.nn.settings import OptimiserSettings
-from opensetda.progress import ProgressListener
 
 
 class OVANetNetwork(RivalNetwork):
@@ -121,10 +119,6 @@ class OVANet(NetworkBaseline):
         Seed of weights and batches.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every iteration.
-    images : TrainableImages, optional
-        The images behind the rows of X, with a backbone that is trained along; see `PGLClassifier`.
 
     References
     ----------
@@ -140,8 +134,6 @@ class OVANet(NetworkBaseline):
         rate: float = 0.1,
         random_state: Any = None,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
-        images: TrainableImages | None = None,
     ) -> None:
         self.openness = openness
         self.entropy_weight = entropy_weight
@@ -150,8 +142,6 @@ class OVANet(NetworkBaseline):
         self.rate = rate
         self.random_state = random_state
         self.unknown_label = unknown_label
-        self.progress = progress
-        self.images = images
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> RivalNetwork:
         return OVANetNetwork(width, n_classes, adapts, self.entropy_weight)

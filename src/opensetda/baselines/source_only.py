@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import Normalizer
 
 from opensetda.base import Scores
+from opensetda.context import FitContext
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.rejection.classifier import RejectingClassifier
 from opensetda.rows import FloatArray, IntArray, Rows
@@ -47,7 +48,12 @@ class SourceOnly(RejectingClassifier):
         self.unknown_label = unknown_label
 
     def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        context: FitContext,
     ) -> Scores:
         rows = np.concatenate([chunk for _, chunk in source.chunks()])
         unit = Normalizer().transform(rows)

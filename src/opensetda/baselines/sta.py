@@ -12,8 +12,6 @@ from opensetda.base import Scores
 from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
 from opensetda.errors import InputError
 from opensetda.nn.adversary import Discriminator, reversal_strength
-from opensetda.nn.inputs import TrainableImages
-from opensetda.progress import ProgressListener
 
 # Shares of the training after which targets are ranked, and after which they are aligned.
 RANKED_FROM = 0.4
@@ -140,10 +138,6 @@ class STA(NetworkBaseline):
         Seed of weights and batches.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every iteration.
-    images : TrainableImages, optional
-        The images behind the rows of X, with a backbone that is trained along.
     """
 
     def __init__(
@@ -157,8 +151,6 @@ class STA(NetworkBaseline):
         rate: float = 1e-3,
         random_state: Any = None,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
-        images: TrainableImages | None = None,
     ) -> None:
         self.openness = openness
         self.extremes = extremes
@@ -169,8 +161,6 @@ class STA(NetworkBaseline):
         self.rate = rate
         self.random_state = random_state
         self.unknown_label = unknown_label
-        self.progress = progress
-        self.images = images
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> STANetwork:
         if not 0 < self.extremes <= 0.5:

@@ -26,9 +26,8 @@ from opensetda.baselines._transport import (
     plan_rows,
     unbalanced_transport,
 )
-from opensetda.nn.inputs import TrainableImages, TrainingInputs
+from opensetda.nn.inputs import TrainingInputs
 from opensetda.nn.settings import OptimiserSettings
-from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
 
 # The paper's: temperature of the softmax, entropy and marginals of the unbalanced transport,
@@ -261,10 +260,6 @@ class UniOT(NetworkBaseline):
         Seed of weights and batches.
     unknown_label : default="unknown"
         What unknowns are called.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every iteration.
-    images : TrainableImages, optional
-        The images behind the rows of X, with a backbone that is trained along.
     """
 
     def __init__(
@@ -279,8 +274,6 @@ class UniOT(NetworkBaseline):
         rate: float = 0.05,
         random_state: Any = None,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
-        images: TrainableImages | None = None,
     ) -> None:
         self.openness = openness
         self.weight = weight
@@ -292,8 +285,6 @@ class UniOT(NetworkBaseline):
         self.rate = rate
         self.random_state = random_state
         self.unknown_label = unknown_label
-        self.progress = progress
-        self.images = images
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> UniOTNetwork:
         # The seed of torch is set: what is drawn follows from it.

@@ -53,9 +53,9 @@ class Variant:
     @property
     def draws_at_random(self) -> bool:
         """Whether another seed may give another result."""
-        from opensetda.runs.methods import is_random
+        from opensetda.runs.methods import method_class
 
-        return is_random(self.method)
+        return method_class(self.method).is_random
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
         worked = time.process_time() - worked
         memory = peak_megabytes()
     metrics = evaluate_targets(classifier, task.target_truth)
-    kept = getattr(classifier, "kept_step_", None)
+    kept = classifier.kept_step_
     return {
         **{name: getattr(metrics, name) for name in METRICS},
         "share": float(np.mean(classifier.transduction_ == classifier.unknown_label)),

@@ -168,7 +168,7 @@ def percent(value: float | None) -> str:
 
 def kept_step(classifier: OpenSetClassifier) -> int | None:
     """Return the number of the step that was kept, if the method chooses one."""
-    kept = getattr(classifier, "kept_step_", None)
+    kept = classifier.kept_step_
     return None if kept is None else int(kept.step)
 
 
@@ -176,7 +176,7 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
     """Tell what was found out without labels, and warn of what looks odd."""
     report = classifier.openness_report_
     say(f"share of unknowns: {_openness(report)}")
-    kept = getattr(classifier, "kept_step_", None)
+    kept = classifier.kept_step_
     if kept is not None:
         say(f"step kept: {kept.step} of {kept.steps} ({kept.reason})")
     for warning in report.warnings:

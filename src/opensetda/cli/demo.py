@@ -123,15 +123,18 @@ def _train(
     method: str, task: OpenSetTask, changes: dict[str, Any], seed: int
 ) -> tuple[OpenSetClassifier, float]:
     from opensetda.cli.counting import training_progress
+    from opensetda.context import FitContext
     from opensetda.runs.fitting import fit_domains
     from opensetda.runs.methods import build_method
 
     with training_progress(method) as listener:
-        classifier = build_method(
-            method, openness="auto", changes=changes, seed=seed, progress=listener, view=True
-        )
+        classifier = build_method(method, openness="auto", changes=changes, seed=seed)
         seconds = fit_domains(
-            classifier, task.source_features, task.source_labels, task.target_features
+            classifier,
+            task.source_features,
+            task.source_labels,
+            task.target_features,
+            context=FitContext(progress=listener, view=True),
         )
     return classifier, seconds
 

@@ -6,8 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from opensetda.system.team import ALONE, Team
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
+    from opensetda.context import FitContext
     from opensetda.rows import IntArray
     from opensetda.runs.corrections import Corrections
     from opensetda.runs.fit_data import FitData
@@ -112,8 +112,8 @@ def _carry_out(run: UnfinishedRun, team: Team) -> _Outcome | None:
     console.note(data.summary)
     sample = _sample(request, data, team)
     with _listener(request, run.was_left_behind, team) as listener:
-        classifier, own = _build(request, data, run, listener, team)
-        seconds = fit_domains(classifier, data.source, data.labels, data.target, sample)
+        classifier, context, own = _build(request, data, run, listener, team)
+        seconds = fit_domains(classifier, data.source, data.labels, data.target, sample, context)
     labelled = None if sample is None else _label(classifier, data, run, team)
     if not team.is_first:
         return None
@@ -259,32 +259,30 @@ def _listener(request: FitRequest, goes_on: bool, team: Team) -> Iterator[Progre
 
 def _build(
     request: FitRequest, data: FitData, run: UnfinishedRun, listener: Any, team: Team
-) -> tuple[OpenSetClassifier, Any]:
-    """Return the classifier, and the backbone that learns with it, if one does."""
+) -> tuple[OpenSetClassifier, FitContext, Any]:
+    """Return the classifier, the services of its fit, and the backbone that is trained, if any."""
+    from opensetda.context import FitContext
     from opensetda.runs.methods import build_method
 
-    build = partial(
-        build_method,
+    classifier = build_method(
         request.method,
         openness=request.openness,
         preset=request.preset,
         changes=request.changes,
         seed=request.seed,
         unknown_label=request.unknown_label,
-        progress=listener,
-        checkpoints=run.checkpoints(),
-        view=team.is_first,
-        team=team,
     )
+    context = FitContext(listener, None, run.checkpoints(), view=team.is_first, team=team)
     if not request.images.finetune or data.recipe is None:
-        return build(), None
+        return classifier, context, None
     from opensetda.backbones.finetuning import FineTunedImages
     from opensetda.backbones.memory import keep_freed_memory
     from opensetda.backbones.model import load_backbone
 
     keep_freed_memory()
     backbone = load_backbone(data.recipe)
-    return build(images=FineTunedImages(backbone, data.image_paths)), backbone
+    images = FineTunedImages(backbone, data.image_paths)
+    return classifier, replace(context, images=images), backbone
 
 
 def _record(
@@ -324,7 +322,7 @@ def _summary(outcome: _Outcome) -> dict[str, Any]:
     """Return the result for programs."""
     classifier, labels, run = outcome.classifier, outcome.labels, outcome.run
     out, request = run.out, run.request
-    kept = getattr(classifier, "kept_step_", None)
+    kept = classifier.kept_step_
     return {
         "run": out,
         "method": request.method,

@@ -21,7 +21,7 @@ _GRAPHS = "optimiser.graphs"
 
 def check_request(request: FitRequest) -> None:
     """Find wrong settings before big files are read."""
-    from opensetda.runs.methods import build_method, trains_backbone
+    from opensetda.runs.methods import build_method, method_class
     from opensetda.runs.tensorboard import check_log
 
     if request.tensorboard is not None:
@@ -30,7 +30,7 @@ def check_request(request: FitRequest) -> None:
         from opensetda.runs.corrections import check_corrections
 
         check_corrections(near(request.corrections))
-    if request.images.finetune and not trains_backbone(request.method):
+    if request.images.finetune and not method_class(request.method).trains_backbone:
         raise InputError(f"--finetune: the method {request.method} has no network; leave it out")
     build_method(
         request.method,

@@ -10,44 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from opensetda.context import Arrays, CheckpointStore, Record
 from opensetda.pgl.trainer import Position, Trainer
 from opensetda.rows import IntArray
 from opensetda.system.team import Team
 
-Arrays = dict[str, npt.NDArray[Any]]
-
 LATEST = "latest"
-
-
-@dataclass(frozen=True)
-class Record:
-    """Something to keep: values that JSON can hold, and arrays."""
-
-    values: dict[str, Any]
-    arrays: Arrays = field(default_factory=dict)
-
-
-class CheckpointStore(Protocol):
-    """Keeps records by name; what is not complete does not exist."""
-
-    def due(self) -> bool:
-        """Whether the latest record is old enough to be replaced."""
-        ...
-
-    def write(self, name: str, record: Record) -> None:
-        """Keep a record, in the place of an earlier one of that name."""
-        ...
-
-    def read(self, name: str) -> Record | None:
-        """Return a record, None if there is none."""
-        ...
 
 
 class TeamStore:

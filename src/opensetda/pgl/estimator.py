@@ -10,16 +10,15 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 
 from opensetda.base import OpenSetClassifier, Scores, Vector
+from opensetda.context import FitContext
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.pgl.checkpoints import CheckpointStore
 from opensetda.pgl.induction import SupportGraph
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.training import train
-from opensetda.progress import ProgressListener
 from opensetda.rows import FloatArray, IntArray, Rows
-from opensetda.system.team import ALONE, Team
+from opensetda.system.team import Team
 
 # The threshold for later samples is read off so many targets, scored as later samples are.
 THRESHOLD_ROWS = 2048
@@ -43,20 +42,6 @@ class PGLClassifier(OpenSetClassifier):
         order of the rows.
     unknown_label : default="unknown"
         What unknowns are called. With number classes, a number keeps predictions numeric.
-    progress : callable, optional
-        Called with a `ProgressEvent` after every training iteration.
-    images : TrainableImages, optional
-        The images that the rows of X are features of, image i of row i, with their backbone. The
-        backbone is then trained along; later samples are to be given as features of the
-        backbone as `fit` leaves it. None keeps the features as they are.
-    checkpoints : CheckpointStore, optional
-        Where to keep what it takes to go on after a crash. If there is something in it
-        already, `fit` goes on from there, and wants the same data and settings.
-    view : bool, default=False
-        Keep how the network sees some samples after each step, for a map; changes no result.
-    team : Team, optional
-        Processes that train and label together, under `torchrun`: all of them call `fit` with the
-        same arguments, and get the same result.
 
     Attributes
     ----------
@@ -83,6 +68,8 @@ class PGLClassifier(OpenSetClassifier):
     ['cat', 'dog', 'unknown']
     """
 
+    is_random = trains_backbone = True
+
     def __init__(
         self,
         openness: float | str = "auto",
@@ -90,36 +77,31 @@ class PGLClassifier(OpenSetClassifier):
         settings: Mapping[str, Any] | None = None,
         random_state: Any = None,
         unknown_label: Any = "unknown",
-        progress: ProgressListener | None = None,
-        images: TrainableImages | None = None,
-        checkpoints: CheckpointStore | None = None,
-        view: bool = False,
-        team: Team | None = None,
     ) -> None:
         self.openness = openness
         self.preset = preset
         self.settings = settings
         self.random_state = random_state
         self.unknown_label = unknown_label
-        self.progress = progress
-        self.images = images
-        self.checkpoints = checkpoints
-        self.view = view
-        self.team = team
 
     def _fit_domains(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        context: FitContext,
     ) -> Scores:
         settings = PGLSettings.preset(self.preset).with_changes(self.settings or {})
-        team = self.team or ALONE
+        team = context.team
         if settings.optimiser.graphs is None and team.size > 1:
             # Written down, so that any number of processes can do the same again.
             settings = settings.with_changes({"optimiser.graphs": team.size})
         self.settings_ = settings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if self.images is not None and self.settings_.finetune.share_of_frozen and len(target):
-            self._settle_share(source, y, target, openness, seed)
-        inputs = self._inputs(source, target)
+        if context.images is not None and self.settings_.finetune.share_of_frozen and len(target):
+            self._settle_share(source, y, target, openness, seed, team)
+        inputs = self._inputs(source, target, context.images)
         result = train(
             inputs,
             y,
@@ -127,10 +109,7 @@ class PGLClassifier(OpenSetClassifier):
             openness,
             self.settings_,
             seed,
-            self.progress,
-            self.checkpoints,
-            self.view,
-            team,
+            context,
         )
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         self._alignment = inputs.alignment
@@ -146,11 +125,17 @@ class PGLClassifier(OpenSetClassifier):
                 self.view_ = result.view.of_callers_rows(source, target)
             # In canonical order the first rows are a random sample.
             sample = inputs.raw_targets(THRESHOLD_ROWS)
-            self._sample_as_later = self._score_later(sample).known
+            self._sample_as_later = self.open_set_scores(sample).known
         return result.scores
 
     def _settle_share(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker, seed: int
+        self,
+        source: Rows,
+        y: IntArray,
+        target: Rows,
+        openness: OpennessTracker,
+        seed: int,
+        team: Team,
     ) -> None:
         """Find out the share of unknowns on the frozen features, by the default settings.
 
@@ -163,17 +148,17 @@ class PGLClassifier(OpenSetClassifier):
         settings = PGLSettings.preset("default").with_changes({"optimiser.graphs": graphs})
         frozen, rows = OpennessTracker(self.openness), FixedRows(source, target, settings.alignment)
         n_classes = len(self.classes_)
-        team = self.team or ALONE
-        scores = train(rows, y, n_classes, frozen, settings, seed, team=team).scores
+        context = FitContext(team=team)
+        scores = train(rows, y, n_classes, frozen, settings, seed, context).scores
         frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
         openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
 
-    def _inputs(self, source: Rows, target: Rows) -> TrainingInputs:
-        if self.images is None:
+    def _inputs(self, source: Rows, target: Rows, images: TrainableImages | None) -> TrainingInputs:
+        if images is None:
             return FixedRows(source, target, self.settings_.alignment)
         settings = self.settings_
         return TunedImages(
-            self.images,
+            images,
             source,
             target,
             settings.alignment,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from opensetda.base import Scores
+from opensetda.context import Arrays, FitContext, Record
 from opensetda.errors import InputError
 from opensetda.nn.inputs import TrainingInputs
 from opensetda.openness.calibration import rejection_cut
@@ -18,9 +19,6 @@ from opensetda.openness.stopping import KeptStep, StableStepRule
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.checkpoints import (
     LATEST,
-    Arrays,
-    CheckpointStore,
-    Record,
     TeamStore,
     fingerprint,
     go_back,
@@ -35,9 +33,7 @@ from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import Position, Reporter, Saver, Trainer
 from opensetda.pgl.view import Embeddings, TrainingView, Viewer
-from opensetda.progress import ProgressListener
 from opensetda.rows import IntArray
-from opensetda.system.team import ALONE, Team
 
 # In a step's record.
 _VIEW = "view"
@@ -70,10 +66,7 @@ def train(
     openness: OpennessTracker,
     settings: PGLSettings,
     seed: int,
-    progress: ProgressListener | None = None,
-    checkpoints: CheckpointStore | None = None,
-    view: bool = False,
-    team: Team = ALONE,
+    context: FitContext | None = None,
 ) -> TrainingResult:
     """Run the steps and go back to the one that is kept.
 
@@ -82,18 +75,18 @@ def train(
     of them are unknown, and gives the surest and the least sure m alpha n_t their
     pseudo-labels for step m + 1 (Eq. 6). At m = M all targets have theirs.
 
-    With `checkpoints` it goes on from the latest of them; with `view` it looks at some samples
-    after each step, for a map. With a `team` of processes all of them come here, train and label
-    together, and get the same result.
+    `context` may have checkpoints to continue from, and processes to work together with.
     """
+    context = context or FitContext()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(seed), team)
-        store = None if checkpoints is None else TeamStore(checkpoints, team)
-        steps = _Steps(trainer, source_labels, openness, store, seed, view)
+        trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(seed), context.team)
+        checkpoints = context.checkpoints
+        store = None if checkpoints is None else TeamStore(checkpoints, context.team)
+        steps = _Steps(trainer, source_labels, openness, store, seed, context.view)
         step = steps.go_on()
         while step < steps.total and not steps.rule.should_stop:
-            steps.run(step, Reporter(progress, step + 1, steps.total))
+            steps.run(step, Reporter(context.progress, step + 1, steps.total))
             step += 1
         return steps.finish()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.pgl.checkpoints import Record
 from opensetda.system.files import new_file
 
 _VALUES = "values"

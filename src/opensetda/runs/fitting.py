@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
+from opensetda.context import FitContext
 from opensetda.rows import IntArray, Rows
 
 
@@ -18,6 +19,7 @@ def fit_domains(
     labels: Any,
     target: npt.NDArray[Any],
     sample: IntArray | None = None,
+    context: FitContext | None = None,
 ) -> float:
     """Fit on source and target rows, and return the seconds it took.
 
@@ -36,5 +38,5 @@ def fit_domains(
         for part, chunk in rows.chunks():
             X[place + part.start : place + part.stop] = chunk
     start = time.perf_counter()
-    classifier.fit(X, y, sample_domain=domain)
+    classifier.fit(X, y, sample_domain=domain, context=context)
     return time.perf_counter() - start

@@ -89,7 +89,7 @@ def label_targets(
     stored = _Stored.make(scratch, team.rank, len(rows), n_classes, top_k)
     size = max(SCORED_ROWS, min(CHUNK, CHUNK_CELLS // n_classes))
     for start, chunk in row_chunks(X, rows, size):
-        scores = classifier._score_later(chunk)
+        scores = classifier.open_set_scores(chunk)
         part = slice(start - rows.start, start - rows.start + len(chunk))
         stored.put(part, scores)
         stored.release()
@@ -206,13 +206,12 @@ def _table(
     """Return the predictions of some of this process's targets, `places` among all."""
     known = np.array(stored.known[part])
     nearest = np.array(stored.nearest[part]).astype(np.intp)
-    threshold = classifier.rejection_threshold_
-    unknown = classifier._unknown_probability(known, threshold, classifier.rejection_slope_)
+    unknown = classifier.rejection.probability(known)
     classes = stored.classes(part) * (1 - unknown)[:, None]
-    labels = np.where(known < threshold, len(classifier.classes_), nearest)
+    labels = classifier.rejection.labels(known, nearest, len(classifier.classes_))
     return PredictionTable(
         ids=numbers_of(places) if ids is None else np.asarray(ids[places]),
-        labels=classifier._decode_labels(labels).astype(np.str_),
+        labels=classifier.decode_labels(labels).astype(np.str_),
         known_scores=known,
         nearest=classifier.classes_[nearest].astype(np.str_),
         proba=np.column_stack([classes, unknown]),

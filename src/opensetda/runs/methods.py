@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,6 @@ from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
-    from opensetda.nn.inputs import TrainableImages
-    from opensetda.pgl.checkpoints import CheckpointStore
-    from opensetda.progress import ProgressListener
-    from opensetda.system.team import Team
 
 REJECTOR = "+"
 """`dann+osvm` is the method dann with the rejector osvm."""
@@ -63,16 +58,6 @@ def split_rejector(method: str) -> tuple[str, str | None]:
     return name, rejector if plus else None
 
 
-def is_random(method: str) -> bool:
-    """Whether a method draws at random, so that another seed gives another answer."""
-    return "random_state" in inspect.signature(method_class(method)).parameters
-
-
-def trains_backbone(method: str) -> bool:
-    """Whether a method can train the backbone of images along."""
-    return "images" in inspect.signature(method_class(method)).parameters
-
-
 def build_method(
     method: str,
     *,
@@ -81,11 +66,6 @@ def build_method(
     changes: Mapping[str, Any] | None = None,
     seed: int = 0,
     unknown_label: str = "unknown",
-    progress: ProgressListener | None = None,
-    images: TrainableImages | None = None,
-    checkpoints: CheckpointStore | None = None,
-    view: bool = False,
-    team: Team | None = None,
 ) -> OpenSetClassifier:
     """Return an unfitted classifier, its settings checked.
 
@@ -104,16 +84,6 @@ def build_method(
         For the methods that draw at random.
     unknown_label : str
         What unknowns are called.
-    progress : callable, optional
-        Told what the training is doing, if the method trains.
-    images : TrainableImages, optional
-        Images with a backbone that is to learn, for the methods that train a network.
-    checkpoints : CheckpointStore, optional
-        Where a training writes down how far it is; the other methods take seconds.
-    view : bool
-        Keep what a map of the steps needs, for a method that can show its steps.
-    team : Team, optional
-        Processes that train together, for a method that can; of the others each does all.
     """
     cls = method_class(method)
     changes = dict(changes or {})
@@ -127,18 +97,12 @@ def build_method(
             settings=changes or None,
             random_state=seed,
             unknown_label=unknown_label,
-            progress=progress,
-            images=images,
-            checkpoints=checkpoints,
-            view=view,
-            team=team,
         )
     if preset != "default":
         raise InputError(f"preset {preset!r}: only the method pgl has presets")
     parameters: dict[str, Any] = _parse_parameters(cls, method, changes)
-    given = {"random_state": seed, "progress": progress, "images": images}
-    accepted = inspect.signature(cls).parameters
-    parameters |= {name: value for name, value in given.items() if name in accepted}
+    if cls.is_random:
+        parameters["random_state"] = seed
     return cls(openness=openness, unknown_label=unknown_label, **parameters)
 
 
@@ -158,7 +122,7 @@ def _own_defaults(cls: type[OpenSetClassifier]) -> dict[str, Any]:
 
 
 # Not settings of the method itself: these have arguments of their own.
-_COMMON = ("openness", "unknown_label", "random_state", "progress", "images")
+_COMMON = ("openness", "unknown_label", "random_state")
 
 
 def _parse_parameters(

@@ -105,18 +105,17 @@ class PredictionTable:
         The same as `predict`, `predict_proba` and `decision_function` (whose zero is the
         rejection threshold), with the rows scored once instead of three times.
         """
-        threshold, slope = classifier.rejection_threshold_, classifier.rejection_slope_
         parts, known, nearest = [], [], []
         for start in range(0, len(X), _PREDICTED_ROWS):
-            scores = classifier._score_later(X[start : start + _PREDICTED_ROWS])
-            parts.append(classifier._probabilities(scores, threshold, slope))
+            scores = classifier.open_set_scores(X[start : start + _PREDICTED_ROWS])
+            parts.append(classifier.rejection.probabilities(scores))
             known.append(scores.known)
             nearest.append(scores.nearest)
         known_scores, classes = np.concatenate(known), np.concatenate(nearest)
-        labels = np.where(known_scores < threshold, len(classifier.classes_), classes)
+        labels = classifier.rejection.labels(known_scores, classes, len(classifier.classes_))
         return cls(
             ids=row_numbers(len(X)) if ids is None else ids,
-            labels=classifier._decode_labels(labels).astype(np.str_),
+            labels=classifier.decode_labels(labels).astype(np.str_),
             known_scores=known_scores,
             nearest=classifier.classes_[classes].astype(np.str_),
             proba=np.concatenate(parts),

@@ -5,7 +5,6 @@ A sample of both domains, of bounded size whatever the data's. `opensetda.report
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,7 +110,7 @@ def view_of(
     """
     from opensetda.pgl.view import MOST_SOURCES, MOST_TARGETS, principal_components
 
-    shown = getattr(classifier, "view_", None)
+    shown = classifier.view_
     if shown is not None:
         source_rows, target_rows, steps = shown.source, shown.target, shown.steps
         target_rows = target_rows if sample is None else sample[target_rows]
@@ -149,10 +148,11 @@ def _features(
     classifier: OpenSetClassifier, source: FloatArray, target: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the features that a method has learned; where it learns none, centred rows."""
-    transform = getattr(classifier, "transform", None)
-    if transform is not None and "sample_domain" in inspect.signature(transform).parameters:
+    if classifier.transforms_domains:
         domain = np.repeat([0, -1], [len(source), len(target)])
-        learned = np.asarray(transform(np.concatenate([source, target]), sample_domain=domain))
+        learned = np.asarray(
+            classifier.transform(np.concatenate([source, target]), sample_domain=domain)
+        )
         return learned[: len(source)], learned[len(source) :]
     return _unit_centred(source), _unit_centred(target)
 

@@ -291,7 +291,7 @@ def write_broken(path: Path, broken: Sequence[Broken]) -> None:
 
 
 def _estimates(classifier: OpenSetClassifier, state: Mapping[str, Any]) -> dict[str, Any]:
-    kept = getattr(classifier, "kept_step_", None)
+    kept = classifier.kept_step_
     return {
         "openness": plain(classifier.openness_report_.to_dict()),
         "kept_step": None if kept is None else plain(kept.to_dict()),
@@ -305,7 +305,7 @@ def _estimates(classifier: OpenSetClassifier, state: Mapping[str, Any]) -> dict[
 
 def step_labels(classifier: OpenSetClassifier) -> StepLabels:
     """Return the targets' labels after each step; a method that keeps none has the last only."""
-    indices = getattr(classifier, "step_labels_", None)
+    indices = classifier.step_labels_
     if indices is None:
         return {max(len(classifier.history_), 1): classifier.transduction_.astype(np.str_)}
     names = np.array([*classifier.classes_.tolist(), classifier.unknown_label], dtype=np.str_)
