@@ -12,9 +12,9 @@ import rivals
 from opensetda.cli.main import main
 
 
-def test_the_readmes_figures_of_the_digits(tmp_path):
+def test_the_figures_of_the_digits(tmp_path):
     """Another processor may round in another way, which moves a few digits of 1,797."""
-    line = re.search(r"digits of the demo, HOS.*?\| ([\d., ]+) \|", rivals.README.read_text())
+    line = re.search(r"digits of the demo, HOS.*?\| ([\d., ]+) \|", rivals.PAGE.read_text())
     assert line is not None
     source_only, class_means, _ = map(float, line[1].split(","))
     methods = ["--method", "source-only", "--method", "class-means"]
@@ -35,7 +35,7 @@ def test_the_pages_have_the_figures_that_were_measured():
 def test_the_means_of_the_rivals_are_those_of_their_tasks():
     for backbone in rivals.BACKBONES:
         rows = rivals.read_figures(backbone)
-        for openness in rivals.TOLD:
+        for openness in rivals.OPENNESS:
             tasks = [rivals.hos(rows, backbone, openness, task) for task in rivals.TASKS]
             for method, mean in rivals.hos(rows, backbone, openness).items():
                 assert mean == pytest.approx(fmean(task[method] for task in tasks), abs=0.02)
