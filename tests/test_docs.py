@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
+import rivals
 from opensetda.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -201,6 +202,12 @@ def test_the_api_reference_has_every_public_name():
         assert hasattr(importlib.import_module(module), attribute), name
     public = {f"opensetda.{name}" for name in opensetda.__all__ if name != "__version__"}
     assert public <= set(written)
+
+
+def test_the_tables_have_the_figures_that_were_measured():
+    rows = [row for backbone in rivals.BACKBONES for row in rivals.read_figures(backbone)]
+    for page, text in rivals.filled_pages(rows).items():
+        assert page.read_text(encoding="utf-8") == text, f"{page}: run rivals.py --tables --write"
 
 
 def test_the_sdist_has_all_that_its_tests_read():
