@@ -1,4 +1,4 @@
-# Everything runs from a fresh clone: each target makes the environment it needs.
+# Everything runs from a fresh clone: each target creates the environment it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,8 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test bench docs screenshots clean
 .DELETE_ON_ERROR:
 
-# torch is pinned by constraints.txt: a newer one would pull gigabytes of CUDA packages.
+# constraints.txt pins torch. PyPI's build brings gigabytes of CUDA packages on Linux; for the CPU
+# build set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,dask,onnx,skada,tensorboard,docs]'
@@ -38,7 +39,7 @@ bench: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
 
-# Wants Chromium (apt install chromium).
+# Needs Chromium (apt install chromium).
 screenshots: $(STAMP)
 	$(BIN)/python docs/make_screenshots.py
 

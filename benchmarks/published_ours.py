@@ -157,7 +157,7 @@ def ours_office_31(results: Path, figures: Sequence[Figure]) -> str | None:
     backbones = dict.fromkeys(row["backbone"] for row in rows)
     for backbone in backbones:
         lines += _ours_of(backbone, [row for row in rows if row["backbone"] == backbone])
-    header = ["features", "method", *OFFICE_31_TASKS, "mean", "OS*", "UNK", "share estimated"]
+    header = ["features", "method", *OFFICE_31_TASKS, "mean", "OS*", "UNK", "estimated openness"]
     return markdown(header, lines)
 
 
@@ -179,14 +179,14 @@ def _ours_of(backbone: str, rows: Sequence[dict[str, str]]) -> list[list[str]]:
     }
     lines = []
     for method in sorted(found, key=rank, reverse=True):
-        told = value(method, "true", "mean")
+        oracle = value(method, "true", "mean")
         guessed = value(method, "auto", "mean")
         lines.append(
             [
                 backbone,
                 method,
                 *(cell(value(method, "true", task)) for task in OFFICE_31_TASKS),
-                _bold(told, best["true"]),
+                _bold(oracle, best["true"]),
                 cell(value(method, "true", "mean", "os_star")),
                 cell(value(method, "true", "mean", "unk")),
                 _bold(guessed, best["auto"]),
@@ -219,8 +219,8 @@ def ours_other_classes(results: Path, figures: Sequence[Figure]) -> str | None:
         for method in dict.fromkeys(method for method, _ in own):
             values = [cell(own.get((method, openness))) for openness in ("true", "auto")]
             lines.append([choice, ", ".join(published), method, *values])
-    header = ["known / unknown classes", "published HOS", "ours", "share told", "share estimated"]
-    return markdown(header, lines)
+    header = ["known / unknown classes", "published HOS", "ours"]
+    return markdown([*header, "oracle openness", "estimated openness"], lines)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from PIL import Image
 IMAGES = Path(__file__).parent / "images"
 OSDA = (sys.executable, "-m", "opensetda")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Nothing that talks to a network, and nothing that wants a screen or a graphics card.
+# No network access; no screen or graphics card needed.
 ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
@@ -30,7 +30,7 @@ ARGUMENTS = (
 WIDTH, PHONE_WIDTH, PHONE_HEIGHT = 1440, 390, 844
 SCALE = 1.5
 MOST_BYTES = 500_000
-# Shortened, or the map would be a page further down; the README says so.
+# Hidden, so that the map is on the first screen; the README says that the picture is a part.
 LEFT_OUT = ".summary > h2.minor, .summary > .metrics, .summary > .labels { display: none }"
 
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def osda(*command: str) -> None:
-    """Run a command of the package, or stop in its words."""
+    """Run a command of the package, or exit if it fails."""
     done = subprocess.run([*OSDA, *command, "--quiet"], stdout=subprocess.DEVNULL)
     if done.returncode:
         sys.exit(f"make_screenshots: 'osda {command[0]}' failed")
@@ -61,7 +61,7 @@ def osda(*command: str) -> None:
 
 @contextlib.contextmanager
 def open_browser() -> Iterator[Any]:
-    """Start Chromium, or stop in one line."""
+    """Start Chromium, or exit with one line."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -95,7 +95,7 @@ def reviewing(run: Path) -> Iterator[str]:
 
 def picture_of_report(browser: Any, page: Path, theme: str) -> bytes:
     """Return headline and map, with the pointer at an unknown."""
-    # So high that nothing has to be scrolled: that would take the pointer off its mark.
+    # High enough that nothing scrolls, which would move the pointer off its mark.
     with opened(browser, page.as_uri(), WIDTH, 2000, SCALE, theme) as tab:
         tab.add_style_tag(content=LEFT_OUT)
         tab.wait_for_timeout(300)
@@ -140,7 +140,7 @@ def picture_of_review(browser: Any, address: str) -> bytes:
 def opened(
     browser: Any, address: str, width: int, height: int, scale: float, theme: str = "light"
 ) -> Iterator[Any]:
-    """Open a page in a window of its own."""
+    """Open a page in a new window."""
     context = browser.new_context(
         viewport={"width": width, "height": height},
         device_scale_factor=scale,
@@ -157,7 +157,7 @@ def opened(
 
 
 def save(name: str, png: bytes) -> None:
-    """Write a picture with 256 colours, which nobody tells from all of them."""
+    """Write a picture with 256 colours, which look the same and take less space."""
     picture = Image.open(io.BytesIO(png)).convert("RGB")
     small = picture.quantize(256, dither=Image.Dither.NONE)
     path = IMAGES / f"{name}.png"

@@ -1,10 +1,10 @@
-"""From two CSV tables to labels and a model for later samples, through the commands.
+"""Label a CSV table with the classes of another, evaluate, and label new samples.
 
     python examples/label_two_tables.py
 
-Writes small tables of made-up features into a temporary folder: three kinds of fruit were
-measured in the shop; in the market the scale is another, and there is a fruit that the
-shop never sold.
+Writes small tables of generated features to a temporary folder: three kinds of fruit were
+measured in the shop; in the market the features are shifted, and there is a fourth kind that the
+shop does not have.
 """
 
 import csv
@@ -19,7 +19,7 @@ FEATURES = [f"f{i}" for i in range(12)]
 
 
 def write_table(path: Path, kinds: list[str], shift: float, seed: int) -> None:
-    """Write 40 rows of each kind; the label of market rows is written too, for scoring."""
+    """Write 40 rows of each kind, with its label; `osda fit` ignores the labels of the target."""
     rng = np.random.default_rng(seed)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

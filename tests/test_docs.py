@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import doctest
-import os
+import importlib
 import re
+import runpy
 import shlex
 import subprocess
-import sys
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
+import yaml
 
+import rivals
 from opensetda.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -78,7 +81,7 @@ def a_table(seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 @pytest.fixture(scope="module")
 def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder called ``run``, which pages that speak of one may read."""
+    """A run folder called ``run``, for pages that read one."""
     folder = tmp_path_factory.mktemp("docs")
     X, y = a_table(0)
     known = y != "sun"
@@ -87,7 +90,7 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "b.npz", X=X)
     np.savez(folder / "truth.npz", y=y)
     fit = f"fit {folder}/a.npz {folder}/b.npz --out {folder}/run --openness 0.33"
-    assert main([*shlex.split(fit), "--method", "class-means"]) == 0
+    assert main([*shlex.split(fit), "--method", "class-means", "--no-report"]) == 0
     assert main(["evaluate", f"{folder}/run", "--labels", f"{folder}/truth.npz"]) == 0
     return folder
 
@@ -102,7 +105,7 @@ def test_python_of_the_documentation_runs(block, a_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     (tmp_path / "run").symlink_to(a_run / "run")
-    # Nothing of one block is there in the next; only later samples fall from the sky.
+    # Blocks share nothing with each other; only new samples are given.
     namespace = {"__name__": "__main__", "X_new": a_table(2)[0]}
     # Blank lines before the code, so that a traceback names the page's own line.
     code = compile("\n" * (block.line - 1) + block.text, str(block.page), "exec")
@@ -170,10 +173,57 @@ def test_what_counts_as_a_command(tmp_path, text, expected):
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_examples_run(example):
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [sys.executable, example], env=environment, capture_output=True, text=True, check=False
+def test_examples_run(example, monkeypatch, capsys, quick_maps):
+    def run(command, check):
+        assert command[0] == "osda"
+        assert check
+        assert main(command[1:]) == 0, command
+
+    monkeypatch.setattr(subprocess, "run", run)
+    runpy.run_path(str(example), run_name="__main__")
+    assert "unknown" in capsys.readouterr().out
+
+
+def test_every_page_is_in_the_navigation_and_in_the_index():
+    configuration = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    listed = re.findall(r"[\w-]+\.md", str(configuration["nav"]))
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert sorted(listed) == sorted(pages)
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert {page for page in pages if f"({page})" not in index} == {"index.md"}
+
+
+def test_the_api_reference_has_every_public_name():
+    import opensetda
+
+    written = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    for name in written:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
+    public = {f"opensetda.{name}" for name in opensetda.__all__ if name != "__version__"}
+    assert public <= set(written)
+
+
+def test_the_tables_have_the_figures_that_were_measured():
+    rows = [row for backbone in rivals.BACKBONES for row in rivals.read_figures(backbone)]
+    for page, text in rivals.filled_pages(rows).items():
+        assert page.read_text(encoding="utf-8") == text, f"{page}: run rivals.py --tables --write"
+
+
+def test_the_sdist_has_all_that_its_tests_read():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    missing = [path for path in included if not (ROOT / path.lstrip("/")).exists()]
+    assert missing == []
+    assert {f"/{page.name}" for page in ROOT.glob("*.md")} <= set(included)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_are_in_plain_english(page):
+    """The phrases that `style.md` of the project lists, and their like."""
+    odd = re.compile(
+        r"\b(?:one|a) (?:folder|file|row|entry|line|image|graph|step|idea)"
+        r" an? (?:class|domain|step|image|task|sample|row|file|process|run)\b"
+        r"|\b(?:at|by) the door\b|installed along|told nothing|in company"
     )
-    assert done.returncode == 0, done.stderr
-    assert "unknown" in done.stdout
+    assert odd.findall(page.read_text(encoding="utf-8")) == []
