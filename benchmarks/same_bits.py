@@ -4,7 +4,7 @@
     PYTHONPATH=/tmp/before/src python benchmarks/same_bits.py record /tmp/before.json
     python benchmarks/same_bits.py compare /tmp/before.json
 
-Runs `osda demo`, PGL on the six Office-31 tasks and every rival on three of them (features of both
+Runs `osda demo`, PGL on the six Office-31 tasks and every rival on one of them (features of both
 backbones), and small image runs (frozen, and with a backbone that is trained), all as a
 user would type them, and keeps a SHA-256 of the predictions, the model and the metrics of each.
 Bits depend on the machine: record and compare on the same one. About 30 minutes on one core;
@@ -29,8 +29,8 @@ import numpy as np
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31-features"
 BACKBONES = ("efficientnet-lite0", "resnet50")
 DOMAINS = ("amazon", "dslr", "webcam")
-# Every task is run with PGL, these with all methods.
-RIVAL_TASKS = (("amazon", "dslr"), ("dslr", "webcam"), ("webcam", "dslr"))
+# Every task is run with PGL, this one with all methods.
+RIVAL_TASKS = (("dslr", "webcam"),)
 METHODS = (
     *("pgl", "source-only", "class-means", "mmd", "dann", "ati", "osbp", "sta"),
     *("daod", "oslpp", "ovanet", "uniot", "dann+osvm", "source-only+osnn"),
