@@ -10,10 +10,15 @@ import torch
 from safetensors.torch import save_file
 
 from backbone_helpers import TINY, VIT, same_features, tiny_state
-from opensetda.backbones.model import load_backbone
+from opensetda.backbones.model import (
+    _candidates,
+    _problem,
+    load_backbone,
+    load_state,
+    rename_in_order,
+)
 from opensetda.backbones.networks import build_network
 from opensetda.backbones.registry import resolve
-from opensetda.backbones.states import _candidates, _problem, load_state, rename_in_order
 from opensetda.errors import InputError
 
 

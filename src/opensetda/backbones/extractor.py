@@ -27,7 +27,7 @@ from opensetda.system.launch import neighbours
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from opensetda.backbones.engine import Engine
+    from opensetda.backbones.engines import Engine
 
 Features = npt.NDArray[np.float32]
 
@@ -35,26 +35,25 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 TASK = 8
-"""Images of one task of a worker, at most."""
+"""Images per task of a worker, at most."""
 
-# Tasks a worker that wait: enough to keep every core busy, little enough to need no memory
-# to speak of.
+# Waiting tasks per worker: enough to keep every core busy, few enough to need little memory.
 _WAITING = 4
 
 
 class Extractor:
-    """Computes features of image files with all cores. Use it as a context manager.
+    """Computes features of image files on all cores. Use it as a context manager.
 
     Parameters
     ----------
     recipe : Recipe
-        What `registry.resolve` returned.
+        From `registry.resolve`.
     engine : {"auto", "onnx", "torch"}
-        What computes; see `engine.make_engine`.
+        See `engines.make_engine`.
     state : mapping of str to Tensor, optional
         Fine-tuned weights instead of the recipe's.
     memory : Path, optional
-        Cache folder in which the exported network is kept, unless it is fine-tuned.
+        Cache folder for the exported network, unless it is fine-tuned.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Extractor:
 
     @property
     def engine(self) -> str | None:
-        """What computes: "onnx" or "torch"; None as long as nothing had to be computed."""
+        """Return "onnx" or "torch"; None while nothing had to be computed."""
         return None if self._engine is None else self._engine.name
 
     def close(self) -> None:
@@ -96,9 +95,9 @@ class Extractor:
         Returns
         -------
         features : array of float32 of shape (n_ok, width)
-            Of the images that could be used, in the order given.
+            Features of the usable images, in the order given.
         reasons : list of str or None
-            For each of the images: None, or why it could not be used.
+            For each image None, or why it could not be used.
         """
         outcomes = [outcome for _, outcome in self.stream(paths)]
         good = [outcome for outcome in outcomes if not isinstance(outcome, str)]
@@ -108,7 +107,7 @@ class Extractor:
     def stream(self, paths: Iterable[str]) -> Iterator[tuple[str, Features | str]]:
         """Yield each path with its features, or with the reason why there are none.
 
-        Memory does not grow with the number of paths, and the order is kept.
+        In the order given; memory does not grow with the number of paths.
         """
         with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
             for some in results:
@@ -117,7 +116,7 @@ class Extractor:
     def map(
         self, task: Callable[[Item], Result], items: Iterable[Item]
     ) -> Generator[Result, None, None]:
-        """Run a task for every item in the workers; yield the results in the items' order."""
+        """Run a task for every item in the workers; yield the results in order."""
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
@@ -131,7 +130,7 @@ class Extractor:
                 future.cancel()
 
     def compute(self, contents: Sequence[bytes]) -> list[Features | str]:
-        """Return, for each content of an image file, its features or why there are none."""
+        """Return the features of each image file's content, or the reason why there are none."""
         outcomes: dict[int, Features | str] = {}
         images: dict[int, npt.NDArray[np.uint8]] = {}
         for place, content in enumerate(contents):
@@ -169,7 +168,7 @@ class Extractor:
     def _ready_engine(self) -> Engine:
         with self._building:
             if self._engine is None:
-                from opensetda.backbones.engine import make_engine
+                from opensetda.backbones.engines import make_engine
 
                 self._engine, warnings = make_engine(
                     self.recipe, self._choice, self._state, self._memory, self._threads
@@ -179,7 +178,7 @@ class Extractor:
 
 
 def _torch_threads() -> int | None:
-    """Return torch's threads in this thread; None: it is not imported, so nobody set them."""
+    """Return torch's number of threads here; None if torch is not imported."""
     if "torch" not in sys.modules:
         return None
     import torch
@@ -188,7 +187,7 @@ def _torch_threads() -> int | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use, beside others of its team on this machine."""
+    """Return this process's share of the cores that its team has on this machine."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -196,14 +195,14 @@ def usable_cores() -> int:
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of `size`, the last one shorter."""
+    """Yield the items in lists of `size`; the last one may be shorter."""
     iterator = iter(items)
     while some := list(islice(iterator, size)):
         yield some
 
 
 def read_content(path: str) -> bytes:
-    """Return the content of an image file; a `BrokenImageError` says why there is none."""
+    """Return the content of an image file, or raise a `BrokenImageError`."""
     try:
         with open_image(path) as stream:
             return stream.read()

@@ -229,7 +229,7 @@ def _scan(stream: IO[bytes], total: int) -> tuple[list[Member], bool]:
                 raise _damaged(place)
             if not info.isdir() and not info.name.endswith("/"):
                 members.append(_member(info))
-            tar.members.clear()
+            tar.members.clear()  # type: ignore[attr-defined]  # typeshed leaves it out
             place = tar.offset
             reader.next_member()
     except OSError:
