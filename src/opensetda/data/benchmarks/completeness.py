@@ -1,4 +1,4 @@
-"""Is a downloaded benchmark what its authors published? Counts, names, and every image."""
+"""Compare a downloaded benchmark with what its authors published: counts, names, images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opensetda.data.images.folders import FolderWalk, scan_folder
 from opensetda.data.images.lists import printable
 
 Progress = Callable[[str, int, int], None]
-"""Called with the domain, the images read so far and how many there are."""
+"""Called with the domain, the number of images read so far and of all images."""
 
 _AT_ONCE = 256
 
@@ -34,13 +34,13 @@ class ClassCheck:
     Attributes
     ----------
     name, kind : str
-        The class, and what the protocol makes of it: "known", "unknown", "not used" or "extra".
+        The class, and its role in the protocol: "known", "unknown", "not used" or "extra".
     images : int
-        How many there are.
+        Images found.
     expected : int or None
-        How many were published, if that is known.
+        Images published, if known.
     remark : str
-        What is wrong; empty if nothing is.
+        The problem; empty if there is none.
     """
 
     name: str
@@ -52,18 +52,18 @@ class ClassCheck:
 
 @dataclass(frozen=True)
 class DomainCheck:
-    """What was found of one domain.
+    """One domain as found on disk.
 
     Attributes
     ----------
     domain : BenchmarkDomain
-        What was published.
+        As published.
     folder : Path or None
-        Where it is; None if it is missing.
+        Its folder; None if it is missing.
     classes : tuple of ClassCheck
-        One for each class published and each folder found.
+        One per published class and per further folder.
     images, without_class : int
-        All images, and those that lie beside the class folders.
+        All images, and those outside class folders.
     unreadable : tuple of (str, str)
         Path and reason of every image that cannot be read.
     """
@@ -77,7 +77,7 @@ class DomainCheck:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, a short line each."""
+        """The problems, one short line each."""
         name = self.domain.name
         if self.folder is None:
             return [f"{name}: the folder is missing"]
@@ -95,16 +95,16 @@ class DomainCheck:
 
 @dataclass(frozen=True)
 class BenchmarkCheck:
-    """What was found of a benchmark.
+    """A benchmark as found on disk.
 
     Attributes
     ----------
     benchmark : Benchmark
-        What was published.
+        As published.
     domains : tuple of DomainCheck
-        What was found of each domain.
+        One per domain.
     extra : tuple of str
-        Further folders beside the domains; no harm is done by them.
+        Further folders beside the domains, which do no harm.
     """
 
     benchmark: Benchmark
@@ -118,7 +118,7 @@ class BenchmarkCheck:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong; nothing if all is well."""
+        """The problems of all domains, one short line each."""
         return [problem for check in self.domains for problem in check.problems]
 
 
@@ -134,9 +134,9 @@ def check_benchmark(
     folder : str or Path
         The folder that holds its domains.
     decode : bool
-        Whether every image is really read.
+        Whether to decode every image.
     progress : callable or None
-        Told how many images of a domain have been read.
+        Called after every batch of decoded images.
     """
     spec = benchmark(name)
     found = find_domains(name, folder)
@@ -211,7 +211,7 @@ def _misspelt(name: str, folders: Sequence[str]) -> str:
 def _unreadable(
     paths: Sequence[str], domain: str, progress: Progress | None
 ) -> Iterator[tuple[str, str]]:
-    """Read every image; yield those that cannot be read."""
+    """Decode every image; yield path and reason of those that fail."""
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(paths), _AT_ONCE):
             batch = paths[start : start + _AT_ONCE]
