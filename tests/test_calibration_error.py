@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+from metrics_helpers import given
 from opensetda.errors import InputError
 from opensetda.metrics.open_set import evaluate, expected_calibration_error
 

@@ -29,7 +29,7 @@ def paths(tmp_path_factory) -> list[str]:
     return make_images(tmp_path_factory.mktemp("images"), 30)
 
 
-@pytest.mark.parametrize("engine", ["onnx", "torch", "auto"])
+@pytest.mark.parametrize("engine", ["torch", "auto"])
 def test_features_are_those_of_eager_torch_in_order(recipe, paths, engine):
     extraction = run(recipe, paths, None, engine=engine)
     assert extraction.engine == ("torch" if engine == "torch" else "onnx")
@@ -40,9 +40,7 @@ def test_features_are_those_of_eager_torch_in_order(recipe, paths, engine):
     assert engines.relative_difference(extraction.X[::-1], expected) > 1e-2
 
 
-@pytest.mark.parametrize(
-    "name", ["timm:test_vit", "timm:test_convnext", "timm:test_resnet", "timm:test_byobnet"]
-)
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_resnet"])
 def test_other_kinds_of_networks_are_exported(tmp_path, paths, name):
     recipe = make_recipe(tmp_path, name)
     extraction = run(recipe, paths[:3], None, engine="onnx")
@@ -50,7 +48,7 @@ def test_other_kinds_of_networks_are_exported(tmp_path, paths, name):
 
 
 def test_the_embedded_backbone(paths):
-    recipe = resolve()
+    recipe = resolve(size=64)
     extraction = run(recipe, paths[:4], None)
     assert extraction.engine == "onnx"
     assert engines.relative_difference(extraction.X, eager(recipe, paths[:4])) < 1e-3
@@ -76,10 +74,7 @@ THREADS = """
 import sys
 from opensetda.backbones.extraction import extract
 from opensetda.backbones.recipe import Recipe
-if {imported}:
-    import torch
-else:
-    assert "torch" not in sys.modules
+assert "torch" not in sys.modules
 paths = {paths!r}
 assert extract(Recipe.from_dict({recipe!r}), paths, paths, engine="torch").engine == "torch"
 import torch
@@ -87,10 +82,9 @@ print(torch.get_num_threads())
 """
 
 
-@pytest.mark.parametrize("imported", [True, False])
-def test_threads_that_nobody_had_asked_for_yet(recipe, paths, imported):
+def test_threads_that_nobody_had_asked_for_yet(recipe, paths):
     # A process of its own: here the main thread has long had a number of its own.
-    code = THREADS.format(imported=imported, recipe=recipe.to_dict(), paths=paths[:2])
+    code = THREADS.format(recipe=recipe.to_dict(), paths=paths[:2])
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, env=environment

@@ -279,7 +279,6 @@ def _write_segment(folder: Path, digests: Sequence[str], rows: Sequence[Features
         aside.rename(path)
     finally:
         aside.unlink(missing_ok=True)
-    _sync_folder(folder)
     return path
 
 
@@ -326,17 +325,3 @@ def _remove_abandoned(folder: Path, now: float) -> None:
                 left.unlink()
         except OSError:
             continue
-
-
-def _sync_folder(folder: Path) -> None:
-    # Otherwise a power cut may lose the name; not every system can do it.
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)

@@ -99,19 +99,11 @@ class Extractor:
         reasons : list of str or None
             For each image None, or why it could not be used.
         """
-        outcomes = [outcome for _, outcome in self.stream(paths)]
+        with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
+            outcomes = [outcome for some in results for outcome in some]
         good = [outcome for outcome in outcomes if not isinstance(outcome, str)]
         features = np.array(good, dtype=np.float32).reshape(len(good), self.recipe.width)
         return features, [outcome if isinstance(outcome, str) else None for outcome in outcomes]
-
-    def stream(self, paths: Iterable[str]) -> Iterator[tuple[str, Features | str]]:
-        """Yield each path with its features, or with the reason why there are none.
-
-        In the order given; memory does not grow with the number of paths.
-        """
-        with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
-            for some in results:
-                yield from some
 
     def map(
         self, task: Callable[[Item], Result], items: Iterable[Item]
@@ -131,31 +123,28 @@ class Extractor:
 
     def compute(self, contents: Sequence[bytes]) -> list[Features | str]:
         """Return the features of each image file's content, or the reason why there are none."""
-        outcomes: dict[int, Features | str] = {}
-        images: dict[int, npt.NDArray[np.uint8]] = {}
-        for place, content in enumerate(contents):
-            try:
-                images[place] = self._pixels(content)
-            except BrokenImageError as error:
-                outcomes[place] = str(error)
-        outcomes |= zip(images, self._run(list(images.values())), strict=True)
-        return [outcomes[place] for place in range(len(contents))]
+        images = [self._pixels(content) for content in contents]
+        features = self._run([pixels for pixels in images if not isinstance(pixels, str)])
+        return [pixels if isinstance(pixels, str) else next(features) for pixels in images]
 
-    def _read_and_compute(self, paths: Sequence[str]) -> list[tuple[str, Features | str]]:
-        outcomes: dict[int, Features | str] = {}
-        contents: dict[int, bytes] = {}
-        for place, path in enumerate(paths):
+    def _read_and_compute(self, paths: Sequence[str]) -> list[Features | str]:
+        contents: list[bytes | str] = []
+        for path in paths:
             try:
-                contents[place] = read_content(path)
+                contents.append(read_content(path))
             except BrokenImageError as error:
-                outcomes[place] = str(error)
-        outcomes |= zip(contents, self.compute(list(contents.values())), strict=True)
-        return [(path, outcomes[place]) for place, path in enumerate(paths)]
+                contents.append(str(error))
+        features = iter(self.compute([some for some in contents if isinstance(some, bytes)]))
+        return [some if isinstance(some, str) else next(features) for some in contents]
 
-    def _pixels(self, content: bytes) -> npt.NDArray[np.uint8]:
-        pixels = decode_bytes(content)
+    def _pixels(self, content: bytes) -> npt.NDArray[np.uint8] | str:
+        """Return the pixels that the network gets, or why there are none."""
         from opensetda.backbones.preprocess import resize_image
 
+        try:
+            pixels = decode_bytes(content)
+        except BrokenImageError as error:
+            return str(error)
         return resize_image(pixels, self.recipe.preprocessing).permute(1, 2, 0).numpy()
 
     def _run(self, images: Sequence[npt.NDArray[np.uint8]]) -> Iterator[Features]:
