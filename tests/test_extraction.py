@@ -70,11 +70,24 @@ def test_torch_gets_its_threads_back(recipe, paths):
         torch.set_num_threads(before)
 
 
+# A backbone without timm, which would take most of the time to import.
 THREADS = """
 import sys
 from opensetda.backbones.extraction import extract
+from opensetda.backbones.extractor import Extractor
 from opensetda.backbones.recipe import Recipe
 assert "torch" not in sys.modules
+ready_engine = Extractor._ready_engine
+def with_another_backbone(extractor):
+    import torch
+    from opensetda.backbones import engines
+    class Mean(torch.nn.Module):
+        recipe = extractor.recipe
+        def forward(self, images):
+            return images.mean(dim=(1, 2, 3))[:, None].expand(-1, self.recipe.width)
+    engines.load_backbone = lambda recipe, state: Mean()
+    return ready_engine(extractor)
+Extractor._ready_engine = with_another_backbone
 paths = {paths!r}
 assert extract(Recipe.from_dict({recipe!r}), paths, paths, engine="torch").engine == "torch"
 import torch
@@ -243,7 +256,7 @@ def tell(done, total):
     if done >= 17:
         import os, signal
         os.kill(os.getpid(), signal.SIGKILL)
-run(Recipe.from_dict({recipe!r}), {paths!r}, Path({folder!r}), progress=tell)
+run(Recipe.from_dict({recipe!r}), {paths!r}, Path({folder!r}), progress=tell, engine="torch")
 """
 
 
@@ -254,7 +267,7 @@ def test_killed_in_the_middle_the_next_run_goes_on(recipe, paths, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
     assert done.returncode == -9
-    extraction = run(recipe, paths, tmp_path / "cache")
+    extraction = run(recipe, paths, tmp_path / "cache", engine="torch")
     assert extraction.n_cached >= 12
     assert not extraction.warnings
-    np.testing.assert_array_equal(extraction.X, run(recipe, paths, None).X)
+    np.testing.assert_array_equal(extraction.X, run(recipe, paths, None, engine="torch").X)
