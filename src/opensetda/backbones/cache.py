@@ -235,29 +235,17 @@ class DamagedSegmentError(Exception):
 
 @dataclass(frozen=True)
 class _Segment:
-    """A segment that is open for reading.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    index : array of `_INDEX` of shape (n,)
-        One entry per row.
-    matrix : array of float32 of shape (n, width)
-        A memory map.
-    """
+    """A segment that is open for reading; `matrix` is a memory map."""
 
     path: Path
     index: npt.NDArray[np.void]
     matrix: Features
 
     def row_is_whole(self, row: int) -> bool:
-        """Return whether a row is as it was written."""
         return _checksum(self.matrix[row]) == int(self.index["checksum"][row])
 
 
 def _checksum(row: Features) -> int:
-    """Return the CRC-32 of a row."""
     return zlib.crc32(np.ascontiguousarray(row).data)
 
 

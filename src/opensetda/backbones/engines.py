@@ -180,13 +180,7 @@ class ExportError(Exception):
 
 
 class OnnxEngine:
-    """A network in ONNX Runtime, with one thread per caller.
-
-    Parameters
-    ----------
-    graph : str or bytes
-        Path or content of the exported network.
-    """
+    """An exported network, given by path or content, with one thread per caller."""
 
     name = "onnx"
     batch = 1

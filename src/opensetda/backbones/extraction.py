@@ -43,15 +43,7 @@ _LOOKED_UP = 4096
 
 @dataclass(frozen=True)
 class Broken:
-    """An image that could not be used.
-
-    Attributes
-    ----------
-    id, path : str
-        Its name and its file.
-    reason : str
-        The reason, in a few words.
-    """
+    """An image that could not be used, and the reason in a few words."""
 
     id: str
     path: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,20 +92,17 @@ class FineTunedImages:
         return pixels
 
 
-class View:
+class View(NamedTuple):
     """A part of an image, and whether it is mirrored.
 
-    Parameters
-    ----------
-    height, width : float
-        Of the part, as fractions of the image's.
-    top, left : float
-        Its position, as fractions of the space that is left.
+    `height` and `width` are fractions of the image's, `top` and `left` of the space around.
     """
 
-    def __init__(self, height: float, width: float, top: float, left: float, mirror: bool) -> None:
-        self.height, self.width, self.top, self.left = height, width, top, left
-        self.mirror = mirror
+    height: float
+    width: float
+    top: float
+    left: float
+    mirror: bool
 
     def of(self, image: Pixels) -> Pixels:
         """Cut the part out: (H, W, 3) -> (h, w, 3)."""

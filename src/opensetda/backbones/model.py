@@ -37,15 +37,7 @@ _CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")
 
 
 class ImageBackbone(nn.Module):
-    """A network without classifier.
-
-    Parameters
-    ----------
-    network : nn.Module
-        Built by timm, with its weights.
-    recipe : Recipe
-        Its recipe.
-    """
+    """A network of timm without classifier, with its weights and its recipe."""
 
     def __init__(self, network: nn.Module, recipe: Recipe) -> None:
         super().__init__()

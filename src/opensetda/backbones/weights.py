@@ -23,15 +23,7 @@ _ANSWER_SECONDS = 6.0
 
 @dataclass(frozen=True)
 class FoundWeights:
-    """A file of weights.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    origin : str
-        "embedded", "hub" or the path, as in a recipe.
-    """
+    """A file of weights; `origin` is "embedded", "hub" or the path, as in a recipe."""
 
     path: Path
     origin: str

@@ -29,18 +29,9 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True)
 class ClassCheck:
-    """Images of one class folder.
+    """Number of images of one class, found and published (if known), and the problem if any.
 
-    Attributes
-    ----------
-    name, kind : str
-        The class, and its role in the protocol: "known", "unknown", "not used" or "extra".
-    images : int
-        Images found.
-    expected : int or None
-        Images published, if known.
-    remark : str
-        The problem; empty if there is none.
+    `kind` is its role in the protocol: "known", "unknown", "not used" or "extra".
     """
 
     name: str
@@ -95,17 +86,7 @@ class DomainCheck:
 
 @dataclass(frozen=True)
 class BenchmarkCheck:
-    """A benchmark as found on disk.
-
-    Attributes
-    ----------
-    benchmark : Benchmark
-        As published.
-    domains : tuple of DomainCheck
-        One per domain.
-    extra : tuple of str
-        Further folders beside the domains, which do no harm.
-    """
+    """A benchmark as found on disk; `extra` are further folders, which do no harm."""
 
     benchmark: Benchmark
     domains: tuple[DomainCheck, ...]

@@ -15,15 +15,7 @@ from opensetda.rows import FloatArray
 
 @dataclass(frozen=True)
 class ClassSplit:
-    """Classes of an open-set task.
-
-    Attributes
-    ----------
-    known : tuple
-        Classes that the source labels.
-    unknown : tuple
-        Classes that only the target has.
-    """
+    """Known classes, which the source labels, and unknown ones, which only the target has."""
 
     known: tuple[Any, ...]
     unknown: tuple[Any, ...]

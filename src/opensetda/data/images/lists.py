@@ -46,20 +46,9 @@ class ImageColumns:
 
 
 class Entry(NamedTuple):
-    """One image.
+    """One image: its printable name, its file, its class if any, and whether the file exists.
 
-    Attributes
-    ----------
-    id : str
-        Its name, printable.
-    path : str
-        Its file.
-    label : str or None
-        Its class, if it has one.
-    place : str
-        Its place in a list ("line 3"); empty for files found in a folder.
-    there : bool
-        Whether the file exists.
+    `place` is that in a list ("line 3"); empty for files found in a folder.
     """
 
     id: str

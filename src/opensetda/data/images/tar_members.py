@@ -47,16 +47,9 @@ class CompressedTarError(TarError):
 
 
 class Member(NamedTuple):
-    """An entry of an archive.
+    """An entry of an archive, and where its content is: perhaps beyond a cut archive's end.
 
-    Attributes
-    ----------
-    name : str
-        As written in the archive.
-    offset, size : int
-        Where its content is; it may reach beyond the end of an archive that was cut short.
-    is_plain : bool
-        Whether it is a file with its content in one piece: no link, device or sparse file.
+    `is_plain` tells a file with its content in one piece from a link, device or sparse file.
     """
 
     name: str

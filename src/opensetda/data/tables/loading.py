@@ -94,17 +94,7 @@ class FeatureTable:
 
 @dataclass(frozen=True)
 class TruthTable:
-    """True labels of a target, read for evaluation only.
-
-    Attributes
-    ----------
-    labels : array of str of shape (n,)
-        Classes, as text.
-    ids : array of str of shape (n,) or None
-        Names of the samples.
-    path : Path
-        The file.
-    """
+    """True labels of a target and perhaps names of its samples, read for evaluation only."""
 
     labels: Labels
     ids: Labels | None

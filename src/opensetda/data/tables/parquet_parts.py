@@ -71,14 +71,9 @@ def table_bytes(path: str | Path) -> int:
 
 
 class ParquetParts:
-    """Parquet files with the same columns as one table; a `TableFile`.
+    """A Parquet file, or a folder of parts with the same columns; a `TableFile`.
 
-    Parameters
-    ----------
-    path : Path
-        A file, or a folder of parts.
-    scratch : Path, optional
-        Folder for features and ids that are too large for memory.
+    `scratch` is the folder for features and ids that are too large for memory.
     """
 
     has_columns = True

@@ -79,16 +79,9 @@ class StoredText(ABC):
 
 
 class ArrayText(StoredText):
-    """Text or whole numbers in an ``.npz`` file.
+    """Text or whole numbers of a one-dimensional array in an ``.npz`` file.
 
-    Parameters
-    ----------
-    array : StoredArray
-        One-dimensional.
-    name : str
-        Its name in the file.
-    advice : str
-        What to do about an empty cell, for messages.
+    `advice` says in messages what to do about an empty cell.
     """
 
     def __init__(self, array: StoredArray, name: str, advice: str) -> None:
@@ -122,13 +115,7 @@ class ArrayText(StoredText):
 
 
 class ArrowText(StoredText):
-    """The only column of an Arrow file.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it is mapped into memory.
-    """
+    """The only column of an Arrow file, which is mapped into memory."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
