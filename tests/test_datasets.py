@@ -209,8 +209,8 @@ def test_counts_that_differ_and_a_domain_that_is_missing(tmp_path, capsys):
     assert main(["data", "check", "office31", str(tmp_path), "--no-decode"]) == 1
     told = capsys.readouterr().out
     assert "missing" in told
-    assert "32 images, published are 2,817" in told
-    assert "1 image, published are 92" in told
+    assert "32 images, but 2,817 were published" in told
+    assert "1 image, but 92 were published" in told
     assert "not a class of this benchmark" in told
     found = check_benchmark("office31", tmp_path, decode=False)
     problems = [problem for problem in found.problems if problem.startswith(("dslr", "webcam"))]
@@ -223,7 +223,7 @@ def test_images_beside_the_class_folders_and_an_empty_one(tmp_path):
     problems = check_benchmark("syn2real-o", root).problems
     assert problems == [
         "train: class 'car': the folder is empty",
-        "train: 1 image outside of class folders",
+        "train: 1 image outside class folders",
     ]
 
 

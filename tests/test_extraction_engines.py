@@ -84,7 +84,7 @@ class TestEngines:
         (kept,) = (tmp_path / "networks").rglob("probe.npy")
         kept.write_bytes(kept.read_bytes()[:keep])
         _, warnings = engines.open_onnx_engine(recipe, memory=tmp_path)
-        assert "made anew" in warnings[0]
+        assert "exported again" in warnings[0]
         assert engines.open_onnx_engine(recipe, memory=tmp_path)[1] == []
 
 

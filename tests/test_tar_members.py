@@ -129,7 +129,7 @@ def test_compressed_archives(tmp_path, mode, name):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"no archive at all" * 99, "not a tar archive; write it anew"),
+        (b"no archive at all" * 99, "not a tar archive; write it again"),
         (b"PK\3\4" + bytes(2000), "not a tar archive"),
         (b"", "not a tar archive"),
         (b"short", "not a tar archive"),
@@ -177,7 +177,7 @@ def test_damaged_notes(tmp_path, notes):
     start = path.read_bytes()[:1024]
     padded = notes.ljust(-(-len(notes) // 512) * 512, b"\0")
     path.write_bytes(start + header + padded + start + bytes(1024))
-    assert error_of(read_images, path) == f"{path}: damaged at byte 1,024; write it anew"
+    assert error_of(read_images, path) == f"{path}: damaged at byte 1,024; write it again"
 
 
 def test_headers_without_end(tmp_path):
@@ -186,12 +186,12 @@ def test_headers_without_end(tmp_path):
         512, b"\0"
     )
     path.write_bytes(name * 2000 + bytes(1024))
-    assert error_of(read_images, path) == f"{path}: not a tar archive; write it anew"
+    assert error_of(read_images, path) == f"{path}: not a tar archive; write it again"
     negative = bytearray(info("1.jpg").tobuf(tarfile.GNU_FORMAT))
     negative[124:136] = (2**96 - 512).to_bytes(12, "big")
     negative[148:156] = f"{sum(negative) - sum(negative[148:156]) + 256:06o}\0 ".encode()
     path.write_bytes(negative + bytes(1024))
-    assert error_of(read_images, path) == f"{path}: not a tar archive; write it anew"
+    assert error_of(read_images, path) == f"{path}: not a tar archive; write it again"
 
 
 @settings(max_examples=80, deadline=None)

@@ -226,7 +226,7 @@ def open_onnx_engine(
             return _kept(folder, recipe), found
         except Exception as error:
             # Damaged files may raise anything.
-            found.append(f"{folder}: a damaged exported network, made anew ({_reason(error)})")
+            found.append(f"{folder}: a damaged exported network, exported again ({_reason(error)})")
     backbone = load_backbone(recipe, state)
     graph = export(backbone)
     engine = OnnxEngine(graph)

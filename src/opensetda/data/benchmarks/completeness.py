@@ -72,16 +72,18 @@ class DomainCheck:
         name = self.domain.name
         if self.folder is None:
             return [f"{name}: the folder is missing"]
-        told = []
+        problems = []
         if self.domain.images is not None and self.images != self.domain.images:
-            told.append(f"{name}: {_images(self.images)}, published are {self.domain.images:,}")
+            problems.append(
+                f"{name}: {_images(self.images)}, but {self.domain.images:,} were published"
+            )
         wrong = [check for check in self.classes if check.remark]
-        told += [f"{name}: class {check.name!r}: {check.remark}" for check in wrong]
+        problems += [f"{name}: class {check.name!r}: {check.remark}" for check in wrong]
         if self.without_class:
-            told.append(f"{name}: {_images(self.without_class)} outside of class folders")
+            problems.append(f"{name}: {_images(self.without_class)} outside class folders")
         if self.unreadable:
-            told.append(f"{name}: {_images(len(self.unreadable))} cannot be read")
-        return told
+            problems.append(f"{name}: {_images(len(self.unreadable))} cannot be read")
+        return problems
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def _check_classes(
         elif not images:
             remark = "the folder is empty"
         elif expected is not None and images != expected:
-            remark = f"{_images(images)}, published are {expected:,}"
+            remark = f"{_images(images)}, but {expected:,} were published"
         yield ClassCheck(name, spec.kind(name), images, expected, remark)
     for folder in extra:
         kind, remark = "extra", "not a class of this benchmark"

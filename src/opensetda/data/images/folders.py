@@ -16,7 +16,7 @@ from opensetda.data.tables.formats import listing
 # Files of operating systems; names that begin with a dot are left out anyway.
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin"})
 
-# Folders that link to each other would be walked in every order; nobody needs more links than
+# Folders that link to each other would be walked in every order; allow no more links than
 # this on the way to a file.
 _MOST_LINKS = 3
 

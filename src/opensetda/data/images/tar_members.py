@@ -49,7 +49,7 @@ class CompressedTarError(TarError):
 class Member(NamedTuple):
     """An entry of an archive, and where its content is: perhaps beyond a cut archive's end.
 
-    `is_plain` tells a file with its content in one piece from a link, device or sparse file.
+    `is_plain` is False for links, devices and sparse files, whose content is not in one piece.
     """
 
     name: str
@@ -232,7 +232,7 @@ def _scan(stream: IO[bytes], total: int) -> tuple[list[Member], bool]:
         if reader.is_at_end:
             return members, False
         raise _damaged(place) from error
-    # tarfile stops without a word at a header that is none: look at what is there.
+    # tarfile stops silently at an invalid header: look at the block where it stopped.
     reader.next_member()
     reader.seek(place)
     end = reader.read(tarfile.BLOCKSIZE)

@@ -147,7 +147,7 @@ class ShardWalk:
         except CompressedTarError as error:
             raise InputError(f"{shown}: {error}; unpack it to a .tar") from error
         except TarError as error:
-            raise InputError(f"{shown}: {error}; write it anew") from error
+            raise InputError(f"{shown}: {error}; write it again") from error
         except OSError as error:
             raise cannot_read(shard, error) from error
 

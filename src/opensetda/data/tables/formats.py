@@ -70,11 +70,11 @@ class TableFile(Protocol):
         """Return the number of features if it is known before a large table is read."""
         return None
 
-    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
         """Return columns, or one array, as a matrix of finite numbers.
 
         In memory it is float32; a large one is a read-only `numpy.memmap` of any number type.
-        `tell` is called with the number of bytes read since its last call.
+        `on_read` is called with the number of bytes read since its last call.
         """
         ...
 
@@ -175,12 +175,12 @@ class ArrayFile(TableFile):
         stored = self._large(names)
         return None if stored is None else stored.shape[1]
 
-    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
         """Return the array `names[0]`."""
         (name,) = names
         stored = self._large(names)
         if stored is not None:
-            return mapped.checked_map(stored, tell)
+            return mapped.checked_map(stored, on_read)
         values = self._array(name)
         if values.ndim != 2 or values.dtype.kind not in "biuf":
             raise InputError(
@@ -270,12 +270,12 @@ class BareArray(TableFile):
         mapped.check_shape(self._array, "the array")
         return self._array.shape[1]
 
-    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
         """Return the array, whatever `names` are."""
         array = self._array
         mapped.check_shape(array, "the array")
         if not self._fortran:
-            return mapped.checked_map(array, tell)
+            return mapped.checked_map(array, on_read)
         if mapped.is_large(array.shape):
             raise InputError(
                 f"{self.path}: the array is stored column by column (Fortran order); "
@@ -306,7 +306,7 @@ class ColumnFile(TableFile):
         """Return a column as text."""
         return column_text(self._table.column(name), f"{self.path}: column {name!r}")
 
-    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
         """Return columns side by side."""
         matrix = np.empty((self._table.num_rows, len(names)), dtype=np.float32)
         for place, name in enumerate(names):

@@ -28,7 +28,7 @@ from opensetda.data.tables.stored_text import StoredText, first_repeated
 from opensetda.errors import InputError
 
 Labels = npt.NDArray[np.str_]
-Tell = Callable[[int], None]
+OnRead = Callable[[int], None]
 
 _NO_ID = "name the row or leave --id-column out"
 
@@ -133,33 +133,33 @@ def read_domains(
                 find_name(tables[0], name, "--drop")
             kind = tables[0].path.suffix.lower()
             raise InputError(f"--drop {name}: an {kind} file has arrays, not columns to drop")
-    with _counted(tables[0], progress) as tell:
-        labelled = _source(tables[0], columns, tell)
-    with _counted(tables[1], progress) as tell:
-        unlabelled = _target(tables[1], labelled, columns, tell)
+    with _counted(tables[0], progress) as on_read:
+        labelled = _source(tables[0], columns, on_read)
+    with _counted(tables[1], progress) as on_read:
+        unlabelled = _target(tables[1], labelled, columns, on_read)
     return labelled, unlabelled
 
 
 @contextmanager
-def _counted(table: TableFile, progress: Tell | None) -> Iterator[Tell]:
-    """Yield a `tell` for bytes read; at the end, `progress` has got the size of the table."""
+def _counted(table: TableFile, progress: OnRead | None) -> Iterator[OnRead]:
+    """Yield a callback for bytes read; at the end, `progress` has got the size of the table."""
     left = table_bytes(table.path)
 
-    def tell(n_bytes: int) -> None:
+    def on_read(n_bytes: int) -> None:
         nonlocal left
         n_bytes = min(n_bytes, left)
         left -= n_bytes
         if progress is not None:
             progress(n_bytes)
 
-    yield tell
-    tell(left)
+    yield on_read
+    on_read(left)
 
 
-def _source(table: TableFile, columns: TableColumns, tell: Tell) -> FeatureTable:
+def _source(table: TableFile, columns: TableColumns, on_read: OnRead) -> FeatureTable:
     label_column = find_name(table, columns.label, "--label-column")
     names = _feature_names(table, columns)
-    X = _features(table, columns, names, tell=tell)
+    X = _features(table, columns, names, on_read=on_read)
     advice = "label the row or remove it"
     labels = _complete(table, table.labels(label_column), label_column, len(X), advice)
     classes = np.unique(labels)
@@ -172,7 +172,7 @@ def _source(table: TableFile, columns: TableColumns, tell: Tell) -> FeatureTable
 
 
 def _target(
-    table: TableFile, source: FeatureTable, columns: TableColumns, tell: Tell
+    table: TableFile, source: FeatureTable, columns: TableColumns, on_read: OnRead
 ) -> FeatureTable:
     names = _feature_names(table, columns)
     if names is not None and source.feature_names is not None:
@@ -193,7 +193,7 @@ def _target(
             )
         names = source.feature_names
     width = source.X.shape[1], str(source.path)
-    X = _features(table, columns, names, width, tell)
+    X = _features(table, columns, names, width, on_read)
     return FeatureTable(X, None, _ids(table, columns, X), names, table.path)
 
 
@@ -272,7 +272,7 @@ def _features(
     columns: TableColumns,
     names: Sequence[str] | None,
     expected: tuple[int, str] | None = None,
-    tell: Tell = ignore,
+    on_read: OnRead = ignore,
 ) -> Matrix:
     """Read features; `expected` is their number, and what has it, for messages."""
     if names is None:
@@ -283,7 +283,7 @@ def _features(
         # First: an id column that was not declared is text, and one column too many.
         table.check_kinds(names)
         _check_width(table.path, width, *expected)
-    X = table.features(names, tell)
+    X = table.features(names, on_read)
     _check_not_empty(table, len(X))
     if X.shape[1] == 0:
         what = f"array {columns.features!r}" if table.names else "the array"

@@ -43,7 +43,7 @@ _UTF_8_NAME = 1 << 11
 
 
 def ignore(n_bytes: int) -> None:
-    """Do nothing with the number of bytes read: the default of `tell`."""
+    """Do nothing with the number of bytes read: the default of `on_read`."""
 
 
 class StoredArray(NamedTuple):
@@ -153,11 +153,11 @@ def check_shape(array: StoredArray, called: str) -> None:
         )
 
 
-def checked_map(array: StoredArray, tell: Callable[[int], None] = ignore) -> npt.NDArray[Any]:
-    """Return a matrix as a memory map, all values checked; `tell` gets the bytes read."""
+def checked_map(array: StoredArray, on_read: Callable[[int], None] = ignore) -> npt.NDArray[Any]:
+    """Return a matrix as a memory map, all values checked; `on_read` gets the bytes read."""
     for start, chunk in array.chunks():
         check_finite_values(array.path, start, chunk)
-        tell(chunk.nbytes)
+        on_read(chunk.nbytes)
     values = array.map()
     return values.view(np.uint8) if array.dtype.kind == "b" else values
 

@@ -141,7 +141,7 @@ class ParquetParts:
         return len(names)
 
     def features(
-        self, names: Sequence[str], tell: Callable[[int], None] = mapped.ignore
+        self, names: Sequence[str], on_read: Callable[[int], None] = mapped.ignore
     ) -> npt.NDArray[Any]:
         """Return columns as a matrix: in memory, or in a file if it is large."""
         import pyarrow as pa
@@ -151,7 +151,7 @@ class ParquetParts:
         if not mapped.is_large(shape):
             matrix = np.empty(shape, dtype=np.float32)
             row = 0
-            for block in self._blocks(names, np.dtype(np.float32), tell):
+            for block in self._blocks(names, np.dtype(np.float32), on_read):
                 matrix[row : row + len(block)] = block
                 row += len(block)
             return matrix
@@ -160,7 +160,7 @@ class ParquetParts:
         n_bytes = len(self) * len(names) * dtype.itemsize
         with scratch_file(self._scratch, self.path, ".npy", n_bytes) as file:
             # Written, not mapped: writing to a map on a full disk kills the process.
-            with file.open("wb") as stream, closing(self._blocks(names, dtype, tell)) as blocks:
+            with file.open("wb") as stream, closing(self._blocks(names, dtype, on_read)) as blocks:
                 heading = {"descr": dtype.str, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(stream, heading)
                 for block in blocks:
@@ -189,10 +189,10 @@ class ParquetParts:
         return text
 
     def _blocks(
-        self, names: Sequence[str], dtype: np.dtype[Any], tell: Callable[[int], None]
+        self, names: Sequence[str], dtype: np.dtype[Any], on_read: Callable[[int], None]
     ) -> Generator[npt.NDArray[Any], None, None]:
         """Yield some rows at a time, of finite numbers."""
-        for group in self._groups(tell):
+        for group in self._groups(on_read):
             if group.length * len(names) > _GROUP_VALUES:
                 yield from self._transposed(group, names, dtype)
                 continue
@@ -230,7 +230,7 @@ class ParquetParts:
                 first = group.first + row
                 yield group.path, first, column_text(batch.column(name), where, first)
 
-    def _groups(self, tell: Callable[[int], None] = mapped.ignore) -> Iterator[_RowGroup]:
+    def _groups(self, on_read: Callable[[int], None] = mapped.ignore) -> Iterator[_RowGroup]:
         for file, length in zip(self._files, self._lengths, strict=True):
             first = 0
             with _opened(file) as parquet:
@@ -238,7 +238,7 @@ class ParquetParts:
                     rows = parquet.metadata.row_group(number).num_rows
                     yield _RowGroup(file, parquet, number, first, rows)
                     first += rows
-                    tell(file.stat().st_size * rows // max(1, length))
+                    on_read(file.stat().st_size * rows // max(1, length))
             if first != length:
                 raise broken(file, "a Parquet file", "it changed while it was read")
 
