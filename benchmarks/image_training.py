@@ -140,7 +140,6 @@ def run_iteration(name: str) -> dict[str, Any]:
     """Train the paper's graph with its backbone once, on noise; weights are random."""
     import torch
 
-    from opensetda.backbones.memory import keep_freed_memory
     from opensetda.backbones.model import ImageBackbone
     from opensetda.backbones.networks import build_network
     from opensetda.backbones.recipe import Recipe
@@ -150,6 +149,7 @@ def run_iteration(name: str) -> dict[str, Any]:
     from opensetda.pgl.settings import PGLSettings
     from opensetda.pgl.trainer import Trainer
     from opensetda.rows import Rows
+    from opensetda.system.memory import keep_freed_memory
 
     keep_freed_memory()
     preset, n_classes = PAPER[name]

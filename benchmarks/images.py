@@ -40,13 +40,14 @@ import torch
 import image_training as training
 from office31 import DATA as FEATURES
 from opensetda.backbones.cache import FeatureCache
+from opensetda.backbones.engines import open_onnx_engine, relative_difference
 from opensetda.backbones.extraction import extract
 from opensetda.backbones.extractor import usable_cores
 from opensetda.backbones.model import ImageBackbone, load_backbone
-from opensetda.backbones.onnx_engine import open_onnx_engine, relative_difference
-from opensetda.backbones.preprocess import load_image, normalise
+from opensetda.backbones.preprocess import normalise, resize_image
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve
+from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_images
 
 OFFICE31 = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31"
@@ -102,7 +103,9 @@ def measure_extraction(data: Path, n_images: int, rounds: int) -> dict[str, Any]
         open_onnx_engine(recipe, memory=graphs)
         export_seconds = time.perf_counter() - started
         (graphs / "networks").mkdir(exist_ok=True)
-        pixels = torch.stack([load_image(path, recipe.preprocessing) for path in paths])
+        pixels = torch.stack(
+            [resize_image(decode_image(path), recipe.preprocessing) for path in paths]
+        )
         images = normalise(pixels, recipe.preprocessing).contiguous()
         time_eager(backbone, images[:EAGER_BATCH])
         rates: dict[str, list[float]] = {"eager": [], "onnx": [], "torch": []}

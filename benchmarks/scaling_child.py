@@ -78,21 +78,21 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
 def extract(options: dict[str, Any]) -> dict[str, Any]:
     """Time an extraction whose engine has been built and used before."""
-    from opensetda.backbones import engine
+    from opensetda.backbones import engines
     from opensetda.backbones.extraction import extract
     from opensetda.backbones.extractor import usable_cores
     from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 
     team = this_team()
     # One engine for both calls: what is measured is the extraction, not the export.
-    build, built = engine.make_engine, []
+    build, built = engines.make_engine, []
 
     def build_once(*arguments: Any, **more: Any) -> Any:
         if not built:
             built.append(build(*arguments, **more))
         return built[0]
 
-    engine.make_engine = build_once
+    engines.make_engine = build_once
     recipe = resolve(DEFAULT_BACKBONE, None, None, None)
     paths = sorted(str(path) for path in Path(options["images"]).rglob("*.jpg"))
     scratch = Path(options["scratch"])

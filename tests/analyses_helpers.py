@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from feature_shifts import feature_task
 from opensetda.analyses.contract import AnalysisRequest
 from opensetda.benchmark.tasks import TaskSet
-from opensetda.data.benchmarks.shifts import feature_task
 
 QUICK = (
     ("steps", 2),

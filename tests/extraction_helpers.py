@@ -13,9 +13,10 @@ from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extraction import Extraction, extract
 from opensetda.backbones.model import load_backbone
 from opensetda.backbones.networks import build_network
-from opensetda.backbones.preprocess import load_image, normalise
-from opensetda.backbones.recipe import Recipe
+from opensetda.backbones.preprocess import normalise, resize_image
+from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.backbones.registry import resolve
+from opensetda.data.images.decoding import decode_image
 
 TINY = "timm:test_efficientnet"
 
@@ -39,6 +40,10 @@ def make_images(folder: Path, n: int) -> list[str]:
         Image.fromarray(small).resize((50, 40)).save(path)
         paths.append(str(path))
     return paths
+
+
+def load_image(path: str | Path, preprocessing: Preprocessing) -> torch.Tensor:
+    return resize_image(decode_image(path), preprocessing)
 
 
 def eager(recipe: Recipe, paths: list[str]) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import hypothesis
 from hypothesis import strategies as st
 
 from opensetda.metrics.open_set import OpenSetMetrics, evaluate
@@ -14,6 +15,11 @@ ALIENS = ["x", "y"]
 SCALARS = [field.name for field in fields(OpenSetMetrics) if field.name != "per_class"]
 CALIBRATION = ["ece", "unknown_ece"]
 GAINS = [name for name in SCALARS if name not in CALIBRATION]
+
+
+def given(*strategies: Any) -> Any:
+    """Hypothesis's `given` with few examples: the samples are small, and the laws are many."""
+    return lambda test: hypothesis.settings(max_examples=20)(hypothesis.given(*strategies)(test))
 
 
 def column(samples: list[tuple[Any, ...]], index: int) -> list[Any]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from conftest import fit_task
+from feature_shifts import feature_task
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
-from opensetda.data.benchmarks.shifts import feature_task
-from opensetda.metrics.calibration_error import expected_calibration_error
+from opensetda.metrics.open_set import expected_calibration_error
 from opensetda.openness.calibration import fit_slope, unknown_posterior
 
 # The slope ----------------------------------------------------------------------------------

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+from metrics_helpers import given
 from opensetda.errors import InputError
-from opensetda.metrics.calibration_error import expected_calibration_error
-from opensetda.metrics.open_set import evaluate
+from opensetda.metrics.open_set import evaluate, expected_calibration_error
 
 # Few distinct values make ties common.
 confidences = st.sampled_from([0.0, -0.0, 0.2, 0.5, 0.9, 1.0]) | st.floats(0, 1)
@@ -112,7 +111,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"confidence": []}, r"confidence: expected one number a sample, got shape \(0,\)"),
+            ({"confidence": []}, r"confidence: expected one number per sample, got shape \(0,\)"),
             ({"confidence": 0.5}, r"confidence: .* got shape \(\)"),
             ({"confidence": [[0.5, 0.5]]}, r"confidence: .* got shape \(1, 2\)"),
             ({"confidence": ["sure", 1]}, "confidence: not all are numbers"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from conftest import fit_task
+from feature_shifts import FEATURE_SHIFTS, feature_task
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
+from opensetda.data.benchmarks.digits import DIGIT_SHIFTS, digit_task
 from opensetda.data.benchmarks.protocols import with_openness
-from opensetda.data.benchmarks.shifts import DIGIT_SHIFTS, FEATURE_SHIFTS, digit_task, feature_task
 
 AT_MOST = 0.05
 

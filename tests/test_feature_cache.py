@@ -177,7 +177,7 @@ def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache_module, "write_segment", full)
+    monkeypatch.setattr(cache_module, "_write_segment", full)
     with open_cache(tmp_path) as cache:
         cache.add(digest_of(0), row_of(0))
         cache.flush()

@@ -10,9 +10,10 @@ import torch
 from PIL import Image
 from torch import nn
 
+from extraction_helpers import load_image
 from opensetda.backbones import finetuning
 from opensetda.backbones.finetuning import FineTunedImages, random_view
-from opensetda.backbones.preprocess import load_image, normalise
+from opensetda.backbones.preprocess import normalise
 from opensetda.backbones.registry import resolve
 from opensetda.errors import InputError
 from opensetda.nn.settings import FineTuneSettings
@@ -106,5 +107,5 @@ def test_images_that_do_not_fit_are_decoded_again(paths, monkeypatch):
 
 def test_an_image_that_is_gone_is_named(paths):
     images = FineTunedImages(Backbone(), [*paths, "gone.jpg"])
-    with pytest.raises(InputError, match=r"gone\.jpg: could be read when the run began"):
+    with pytest.raises(InputError, match=r"gone\.jpg: readable when the run began"):
         images.pixels(np.array([3]))

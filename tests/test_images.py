@@ -64,7 +64,7 @@ def test_what_is_left_out(tmp_path):
     assert listed(images) == [("cup/a.jpg", "cup"), ("pen/a.jpg", "pen")]
     assert images.notes == (
         "class folders without an image, left out: 'Empty'",
-        "3 files that are no images left out (.txt, .heic)",
+        "3 files that are not images left out (.txt, .heic)",
     )
 
 
@@ -107,12 +107,12 @@ def test_errors_of_folders(shop, tmp_path):
     tree(tmp_path, "empty/readme.txt", "one/cup/a.jpg", "flat/a.jpg", "flat/b.jpg", "mixed/a.jpg")
     tree(tmp_path, "mixed/cup/a.jpg", "mixed/pen/a.jpg", "x.doc")
     message = error_of(read_images, tmp_path / "empty")
-    assert "1 file that is no image left out (.txt)" in message
+    assert "1 file that is not an image left out (.txt)" in message
     assert ".jpeg, .jpg" in message
     assert "one class only ('cup')" in error_of(read_image_domains, tmp_path / "one", shop)
     message = error_of(read_image_domains, tmp_path / "flat", shop)
     assert "2 images directly in the folder" in message
-    assert "named by its class" in message
+    assert "named after its class" in message
     assert "an image directly in" in error_of(read_image_domains, tmp_path / "mixed", shop)
     assert "neither a folder nor an image" in error_of(read_images, tmp_path / "x.doc")
     assert "has no class" in error_of(read_images, tmp_path / "flat" / "a.jpg", labelled=True)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from estimator_helpers import make_classifier
+from feature_shifts import feature_task
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
-from opensetda.data.benchmarks.shifts import feature_task
 
 N_LATER = 30
 

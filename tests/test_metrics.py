@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score
 
@@ -21,6 +20,7 @@ from metrics_helpers import (
     SCALARS,
     column,
     evaluate_samples,
+    given,
     samples_of_any_kind,
     samples_of_every_class,
 )

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics_helpers import (
@@ -21,6 +20,7 @@ from metrics_helpers import (
     SCALARS,
     column,
     evaluate_samples,
+    given,
     samples_of_any_kind,
 )
 from opensetda.errors import InputError

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from cli_helpers import names_in
 from extraction_helpers import make_images, make_recipe
-from opensetda.backbones import shared_rows
+from opensetda.backbones import extraction
 from opensetda.backbones.cache import FeatureCache
-from opensetda.backbones.extraction import Broken, extract
-from opensetda.backbones.shared_rows import SharedRows
+from opensetda.backbones.extraction import Broken, SharedRows, extract
 from opensetda.errors import InputError
 from opensetda.pgl.induction import SAME, same_rows
 from opensetda.runs import shared_tables as parts
@@ -205,21 +204,21 @@ def shared(scratch, n, taken, size, width=3):
 def test_rows_come_without_the_broken_ones(tmp_path_factory, n, left_out, kind):
     where, size = kind
     taken = [row for row in range(n) if row not in left_out]
-    before = shared_rows.LARGE_BYTES, shared_rows._MOVED_ROWS
+    before = extraction.LARGE_BYTES, extraction._MOVED_ROWS
     # Files of a few rows, moved by fewer at a time.
-    shared_rows.LARGE_BYTES, shared_rows._MOVED_ROWS = -1 if where == "file" else 2**20, 3
+    extraction.LARGE_BYTES, extraction._MOVED_ROWS = -1 if where == "file" else 2**20, 3
     try:
         scratch = tmp_path_factory.mktemp("shared")
         in_file = shared(scratch, n, taken, size)
     finally:
-        shared_rows.LARGE_BYTES, shared_rows._MOVED_ROWS = before
+        extraction.LARGE_BYTES, extraction._MOVED_ROWS = before
     # Of no rows numpy does not say where they are.
     assert not taken or in_file == [where == "file"] * size
     assert names_in(scratch) == (["features.npy"] if where == "file" else [])
 
 
 def test_without_a_folder_rows_stay_in_memory(monkeypatch):
-    monkeypatch.setattr(shared_rows, "LARGE_BYTES", -1)
+    monkeypatch.setattr(extraction, "LARGE_BYTES", -1)
     assert shared(None, 7, [0, 1, 5], 1) == [False]
 
 

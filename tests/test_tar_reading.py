@@ -192,9 +192,13 @@ def test_the_commands(pictures, tmp_path, monkeypatch):
         assert made["classes"].tolist() == ["blue", "green", "red", "yellow"]
 
 
-@pytest.mark.parametrize("option", ["--label-column", "--path-column", "--images-root"])
 @pytest.mark.parametrize(
-    ("source", "target"), [("shop.tar", "street.tar"), ("{a,b}.tar", "street"), ("shop.tar", "s")]
+    ("option", "source", "target"),
+    [
+        ("--label-column", "shop.tar", "street.tar"),
+        ("--path-column", "{a,b}.tar", "street"),
+        ("--images-root", "shop.tar", "s"),
+    ],
 )
 def test_options_of_lists_are_refused(tmp_path, monkeypatch, capsys, option, source, target):
     monkeypatch.chdir(tmp_path)

@@ -40,7 +40,7 @@ def test_a_folder_of_shards(tmp_path):
     images = read_images(tmp_path / "shards", labelled=True)
     expected = [("0.tar/a.jpg", "pen"), ("0.tar/b.jpg", "cup"), ("1.TAR/a.jpg", "cup")]
     assert listed(images) == expected
-    assert images.notes == ("1 file that is no image left out (.json)",)
+    assert images.notes == ("1 file that is not an image left out (.json)",)
     assert [read_content(path) for path in images.paths[1:]] == [b"picture b", b"picture a"]
 
 
@@ -49,7 +49,7 @@ def test_shards_beside_images_or_folders_are_left_out(tmp_path):
     tree(tmp_path, "cup/a.jpg", "pen/b.jpg")
     images = read_images(tmp_path, labelled=True)
     assert listed(images) == [("cup/a.jpg", "cup"), ("pen/b.jpg", "pen")]
-    assert images.notes == ("1 file that is no image left out (.tar)",)
+    assert images.notes == ("1 file that is not an image left out (.tar)",)
 
 
 def test_a_pattern(tmp_path):

@@ -23,8 +23,9 @@ from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extractor import TASK, Extractor, chunks, read_content, usable_cores
 from opensetda.backbones.file_digests import FileDigests, Signature, read_signed
 from opensetda.backbones.recipe import Recipe
-from opensetda.backbones.shared_rows import SharedRows
 from opensetda.data.images.decoding import BrokenImageError
+from opensetda.rows import IntArray
+from opensetda.system.files import new_array_file
 from opensetda.system.team import ALONE, Team
 
 __all__ = ["Broken", "Extraction", "Extractor", "extract"]
@@ -32,20 +33,17 @@ __all__ = ["Broken", "Extraction", "Extractor", "extract"]
 Features = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
+LARGE_BYTES = 2**28
+"""A larger float32 matrix goes to a file if there is a folder for it."""
+
+_MOVED_ROWS = 4096
+_MATRIX_FILE = "features.npy"
 _LOOKED_UP = 4096
 
 
 @dataclass(frozen=True)
 class Broken:
-    """An image that could not be used.
-
-    Attributes
-    ----------
-    id, path : str
-        Its name and where it lies.
-    reason : str
-        Why, in a few words.
-    """
+    """An image that could not be used, and the reason in a few words."""
 
     id: str
     path: str
@@ -59,19 +57,19 @@ class Extraction:
     Attributes
     ----------
     X : array of float32 of shape (n_ok, width)
-        Features of the images that could be used, in the order given.
+        Features of the usable images, in the order given.
     rows : array of int of shape (n_ok,)
-        Which of the images these are.
+        Their numbers among the images given.
     broken : list of Broken
         The others.
     n_cached : int
         Images whose features were in the cache.
     seconds : float
-        Time it took.
+        Duration.
     engine : str or None
-        What computed: "onnx" or "torch"; None if nothing had to be computed.
+        "onnx" or "torch"; None if nothing had to be computed.
     warnings : list of str
-        What a person should know, one line each.
+        One line each.
     """
 
     X: Features
@@ -93,27 +91,27 @@ def extract(
     scratch: Path | None = None,
     team: Team = ALONE,
 ) -> Extraction:
-    """Get the features of images, from the cache where they are there.
+    """Return the features of images, from the cache where possible.
 
-    Images with the same content are computed once. Broken ones are listed, and never
-    stop the others.
+    Images with the same content are computed once. Broken images are listed and do not stop
+    the others.
 
     Parameters
     ----------
     recipe : Recipe
-        What `registry.resolve` returned.
+        From `registry.resolve`.
     ids, paths : sequence of str of length n
         Names and files of the images.
     cache : FeatureCache, optional
-        Where features are looked up and kept; None: nowhere.
+        Where features are looked up and stored; None: nowhere.
     progress : callable, optional
-        Called with the number of images that are done, and of all.
+        Called with the number of finished images and of all images.
     engine : {"auto", "onnx", "torch"}
-        What computes; see `engine.make_engine`.
+        See `engines.make_engine`.
     scratch : Path, optional
-        A folder for a matrix that is too large for memory; who gives it removes it.
+        Folder for a matrix that is too large for memory; the caller removes it.
     team : Team
-        Processes among which the images are divided; all see `scratch`, and get all features.
+        Processes that share the work; all see `scratch`, and each gets all features.
     """
     started = time.perf_counter()
     mine = team.rows(len(paths))
@@ -150,7 +148,7 @@ def extract(
 def _exchange(
     run: _Run, first: int, engine: str | None, warnings: list[str], team: Team
 ) -> list[dict[str, Any]]:
-    """Return what every process has to say about its images, but their features."""
+    """Return the results of every process except the features."""
     mine = {
         "reasons": {first + row: reason for row, reason in run.reasons.items()},
         "cached": int(run.cached.sum()),
@@ -162,7 +160,7 @@ def _exchange(
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a worker found out about one image."""
+    """The result of a worker for one image."""
 
     row: int
     digest: str = ""
@@ -174,7 +172,7 @@ class _Outcome:
 
 
 class _Run:
-    """One extraction under way: what is done, and what was met before."""
+    """The state of one extraction."""
 
     def __init__(
         self,
@@ -189,11 +187,11 @@ class _Run:
         self.cached = np.zeros(len(paths), dtype=np.bool_)
         self._paths, self._cache, self._progress = paths, cache, progress
         self._turn = threading.Lock()
-        self._first: dict[str, int] = {}  # the first image with a content, by its digest
+        self._first: dict[str, int] = {}  # the first image of each content, by digest
         self._repeated: list[tuple[int, str]] = []
 
     def take_from_cache(self, digests: FileDigests) -> list[int]:
-        """Fill in all images that are known by their file's size and times; return the rest."""
+        """Fill in images whose unchanged files are in the cache; return the other rows."""
         left: list[int] = []
         for rows in chunks(range(len(self._paths)), _LOOKED_UP):
             if self._cache is None:
@@ -211,8 +209,8 @@ class _Run:
         return left
 
     def compute(self, extractor: Extractor, rows: Sequence[int], digests: FileDigests) -> None:
-        """Fill in the images of `rows`; with what was known of their content, keep it."""
-        # Few images are spread over all cores, too.
+        """Fill in the images of `rows`, and add them to the cache."""
+        # Smaller tasks for few images, so that all cores get some.
         size = max(1, min(TASK, len(rows) // (4 * usable_cores())))
 
         def work(some: Sequence[int]) -> list[_Outcome]:
@@ -234,7 +232,7 @@ class _Run:
         self._tell()
 
     def _work(self, extractor: Extractor, rows: Sequence[int]) -> list[_Outcome]:
-        """Read images and compute what is new of them; runs in the workers."""
+        """Read images and compute those not seen before; runs in the workers."""
         outcomes: list[_Outcome] = []
         new: list[_Outcome] = []
         contents: list[bytes] = []
@@ -269,7 +267,7 @@ class _Run:
         return _Outcome(row, digest, signature)
 
     def _take(self, outcome: _Outcome, digests: FileDigests) -> None:
-        """Note what a worker found out."""
+        """Store the result of a worker."""
         row = outcome.row
         if outcome.reason is not None:
             self.reasons[row] = outcome.reason
@@ -289,3 +287,50 @@ class _Run:
 
     def _tell(self) -> None:
         self._progress(int(self.done.sum()) + len(self.reasons), len(self._paths))
+
+
+class SharedRows:
+    """A float32 matrix, in memory or in a file that all processes of a team fill together.
+
+    Parameters
+    ----------
+    n, width : int
+        Its shape.
+    scratch : Path or None
+        Folder of the file; None: in memory, which only a team of one can use.
+    """
+
+    def __init__(self, n: int, width: int, scratch: Path | None, team: Team) -> None:
+        self.team, self.shape = team, (n, width)
+        self.path: Path | None = None
+        if scratch is not None and n and (team.size > 1 or 4 * n * width > LARGE_BYTES):
+            self.path = scratch / _MATRIX_FILE
+            team.first_does(self._make)
+            self._whole: Any = np.lib.format.open_memmap(self.path, mode="r+")
+        else:
+            assert team.size == 1, "a team needs a folder"
+            self._whole = np.zeros(self.shape, dtype=np.float32)
+        rows = team.rows(n)
+        self.own: npt.NDArray[np.float32] = self._whole[rows.start : rows.stop]
+
+    def _make(self) -> None:
+        assert self.path is not None
+        new_array_file(self.path, np.float32, self.shape)
+
+    def take(self, rows: IntArray) -> npt.NDArray[np.float32]:
+        """Return some rows, in ascending order, once every process has filled its own."""
+        if self.path is None:
+            return np.asarray(self._whole if len(rows) == len(self._whole) else self._whole[rows])
+        self._whole.flush()
+        self.team.wait()
+        if len(rows) < self.shape[0] and self.team.is_first:
+            # In place: rows only move up.
+            for start in range(0, len(rows), _MOVED_ROWS):
+                part = rows[start : start + _MOVED_ROWS]
+                self._whole[start : start + len(part)] = self._whole[part]
+            self._whole.flush()
+        self.team.wait()
+        del self._whole, self.own
+        # Read-only, so that its pages can be released.
+        rows_of_file: npt.NDArray[np.float32] = np.load(self.path, mmap_mode="r")
+        return rows_of_file[: len(rows)]

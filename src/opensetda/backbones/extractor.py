@@ -27,7 +27,7 @@ from opensetda.system.launch import neighbours
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from opensetda.backbones.engine import Engine
+    from opensetda.backbones.engines import Engine
 
 Features = npt.NDArray[np.float32]
 
@@ -35,26 +35,25 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 TASK = 8
-"""Images of one task of a worker, at most."""
+"""Images per task of a worker, at most."""
 
-# Tasks a worker that wait: enough to keep every core busy, little enough to need no memory
-# to speak of.
+# Waiting tasks per worker: enough to keep every core busy, few enough to need little memory.
 _WAITING = 4
 
 
 class Extractor:
-    """Computes features of image files with all cores. Use it as a context manager.
+    """Computes features of image files on all cores. Use it as a context manager.
 
     Parameters
     ----------
     recipe : Recipe
-        What `registry.resolve` returned.
+        From `registry.resolve`.
     engine : {"auto", "onnx", "torch"}
-        What computes; see `engine.make_engine`.
+        See `engines.make_engine`.
     state : mapping of str to Tensor, optional
         Fine-tuned weights instead of the recipe's.
     memory : Path, optional
-        Cache folder in which the exported network is kept, unless it is fine-tuned.
+        Cache folder for the exported network, unless it is fine-tuned.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Extractor:
 
     @property
     def engine(self) -> str | None:
-        """What computes: "onnx" or "torch"; None as long as nothing had to be computed."""
+        """Return "onnx" or "torch"; None while nothing had to be computed."""
         return None if self._engine is None else self._engine.name
 
     def close(self) -> None:
@@ -96,28 +95,20 @@ class Extractor:
         Returns
         -------
         features : array of float32 of shape (n_ok, width)
-            Of the images that could be used, in the order given.
+            Features of the usable images, in the order given.
         reasons : list of str or None
-            For each of the images: None, or why it could not be used.
+            For each image None, or why it could not be used.
         """
-        outcomes = [outcome for _, outcome in self.stream(paths)]
+        with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
+            outcomes = [outcome for some in results for outcome in some]
         good = [outcome for outcome in outcomes if not isinstance(outcome, str)]
         features = np.array(good, dtype=np.float32).reshape(len(good), self.recipe.width)
         return features, [outcome if isinstance(outcome, str) else None for outcome in outcomes]
 
-    def stream(self, paths: Iterable[str]) -> Iterator[tuple[str, Features | str]]:
-        """Yield each path with its features, or with the reason why there are none.
-
-        Memory does not grow with the number of paths, and the order is kept.
-        """
-        with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
-            for some in results:
-                yield from some
-
     def map(
         self, task: Callable[[Item], Result], items: Iterable[Item]
     ) -> Generator[Result, None, None]:
-        """Run a task for every item in the workers; yield the results in the items' order."""
+        """Run a task for every item in the workers; yield the results in order."""
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
@@ -131,32 +122,29 @@ class Extractor:
                 future.cancel()
 
     def compute(self, contents: Sequence[bytes]) -> list[Features | str]:
-        """Return, for each content of an image file, its features or why there are none."""
-        outcomes: dict[int, Features | str] = {}
-        images: dict[int, npt.NDArray[np.uint8]] = {}
-        for place, content in enumerate(contents):
-            try:
-                images[place] = self._pixels(content)
-            except BrokenImageError as error:
-                outcomes[place] = str(error)
-        outcomes |= zip(images, self._run(list(images.values())), strict=True)
-        return [outcomes[place] for place in range(len(contents))]
+        """Return the features of each image file's content, or the reason why there are none."""
+        images = [self._pixels(content) for content in contents]
+        features = self._run([pixels for pixels in images if not isinstance(pixels, str)])
+        return [pixels if isinstance(pixels, str) else next(features) for pixels in images]
 
-    def _read_and_compute(self, paths: Sequence[str]) -> list[tuple[str, Features | str]]:
-        outcomes: dict[int, Features | str] = {}
-        contents: dict[int, bytes] = {}
-        for place, path in enumerate(paths):
+    def _read_and_compute(self, paths: Sequence[str]) -> list[Features | str]:
+        contents: list[bytes | str] = []
+        for path in paths:
             try:
-                contents[place] = read_content(path)
+                contents.append(read_content(path))
             except BrokenImageError as error:
-                outcomes[place] = str(error)
-        outcomes |= zip(contents, self.compute(list(contents.values())), strict=True)
-        return [(path, outcomes[place]) for place, path in enumerate(paths)]
+                contents.append(str(error))
+        features = iter(self.compute([some for some in contents if isinstance(some, bytes)]))
+        return [some if isinstance(some, str) else next(features) for some in contents]
 
-    def _pixels(self, content: bytes) -> npt.NDArray[np.uint8]:
-        pixels = decode_bytes(content)
+    def _pixels(self, content: bytes) -> npt.NDArray[np.uint8] | str:
+        """Return the pixels that the network gets, or why there are none."""
         from opensetda.backbones.preprocess import resize_image
 
+        try:
+            pixels = decode_bytes(content)
+        except BrokenImageError as error:
+            return str(error)
         return resize_image(pixels, self.recipe.preprocessing).permute(1, 2, 0).numpy()
 
     def _run(self, images: Sequence[npt.NDArray[np.uint8]]) -> Iterator[Features]:
@@ -169,7 +157,7 @@ class Extractor:
     def _ready_engine(self) -> Engine:
         with self._building:
             if self._engine is None:
-                from opensetda.backbones.engine import make_engine
+                from opensetda.backbones.engines import make_engine
 
                 self._engine, warnings = make_engine(
                     self.recipe, self._choice, self._state, self._memory, self._threads
@@ -179,7 +167,7 @@ class Extractor:
 
 
 def _torch_threads() -> int | None:
-    """Return torch's threads in this thread; None: it is not imported, so nobody set them."""
+    """Return torch's number of threads here; None if torch is not imported."""
     if "torch" not in sys.modules:
         return None
     import torch
@@ -188,7 +176,7 @@ def _torch_threads() -> int | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use, beside others of its team on this machine."""
+    """Return this process's share of the cores that its team has on this machine."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -196,14 +184,14 @@ def usable_cores() -> int:
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of `size`, the last one shorter."""
+    """Yield the items in lists of `size`; the last one may be shorter."""
     iterator = iter(items)
     while some := list(islice(iterator, size)):
         yield some
 
 
 def read_content(path: str) -> bytes:
-    """Return the content of an image file; a `BrokenImageError` says why there is none."""
+    """Return the content of an image file, or raise a `BrokenImageError`."""
     try:
         with open_image(path) as stream:
             return stream.read()

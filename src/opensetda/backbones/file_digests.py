@@ -1,8 +1,8 @@
-"""What a file contains, in 64 letters, without reading it a second time.
+"""SHA-256 digests of files, without reading an unchanged file a second time.
 
 Digests are remembered in a small SQLite file by path, size, times and inode; those of files
-inside of a tar by the tar's, and by where in it they are. It only saves time: where it is
-missing, locked, damaged or cannot be written, files are hashed.
+inside a tar by the tar's, and by their place in it. It only saves time: if it is missing,
+locked, damaged or read-only, files are hashed again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opensetda.data.images.tar_members import MemberStatus, member_status
 FILE_NAME = "files.sqlite3"
 
 # A file written twice within one tick of the disk's clock looks unchanged: digests of files
-# that young are not remembered.
+# changed so recently are not remembered.
 _SETTLED_NS = 2_000_000_000
 _FLUSHED_EVERY = 512
 _LOCK_SECONDS = 5.0
@@ -43,7 +43,7 @@ class FileDigests:
     Parameters
     ----------
     folder : Path or None
-        Where to remember them; None: for the life of this object only.
+        Folder of the SQLite file; None: remember them for the life of this object only.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -58,7 +58,7 @@ class FileDigests:
         self.close()
 
     def recall(self, paths: Iterable[str | Path]) -> list[str | None]:
-        """Return the remembered digest of each file; None: not known, or changed since."""
+        """Return the remembered digest of each file; None if unknown or changed since."""
         keys = [_key(path) for path in paths]
         self._look_up([key for key in keys if key not in self._new])
         digests: list[str | None] = []
@@ -69,7 +69,7 @@ class FileDigests:
         return digests
 
     def digest(self, path: str | Path) -> str:
-        """Return the digest of a file, by memory or by reading it; an `OSError` if it is gone."""
+        """Return the digest of a file, remembered or computed; an `OSError` if it is gone."""
         (known,) = self.recall([path])
         if known is not None:
             return known
@@ -78,7 +78,7 @@ class FileDigests:
         return content
 
     def remember(self, path: str | Path, signature: Signature | None, digest: str) -> None:
-        """Note a digest; `signature` is what `read_signed` returned with the content."""
+        """Remember a digest; `signature` is that of `read_signed`."""
         if signature is None:
             return
         self._new[_key(path)] = (signature, digest)
@@ -86,7 +86,7 @@ class FileDigests:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is new to the disk."""
+        """Write new digests to disk."""
         if self._database is None or not self._new:
             return
         rows = [(key, *signature, digest) for key, (signature, digest) in self._new.items()]
@@ -101,7 +101,7 @@ class FileDigests:
             self._new.clear()
 
     def close(self) -> None:
-        """Write what is new and let go of the file."""
+        """Write new digests and close the database."""
         self.flush()
         self._forget_database()
 
@@ -125,17 +125,17 @@ class FileDigests:
 
 
 def read_digest(path: str | Path) -> tuple[str, Signature | None]:
-    """Return the digest of a file and its signature; None as in `read_signed`."""
+    """Return the digest of a file and its signature, as `read_signed` does."""
     return read_signed(path, _read_digest)
 
 
 def read_signed(
     path: str | Path, read: Callable[[str], Content]
 ) -> tuple[Content, Signature | None]:
-    """Read a file with `read`; also return what tells whether it changed since.
+    """Read a file with `read`; also return its signature, which shows later changes.
 
-    None instead of that if it changed while it was read, or so shortly before that a later
-    change might not show.
+    The signature is None if the file changed while it was read, or so shortly before that a
+    later change might not show.
     """
     started = time.time_ns()
     key = _key(path)
@@ -175,17 +175,17 @@ def _signature(path: bytes) -> Signature | None:
 
 
 def _place_in_archive(found: MemberStatus) -> int:
-    """Return one number for an archive's size and where in it a file is."""
+    """Return one number for an archive's size and a file's place in it."""
     place = f"{found.archive.st_size} {found.member.offset} {found.member.size}"
     # 7 bytes: SQLite has no larger integers than 63 bits.
     return int.from_bytes(hashlib.sha256(place.encode()).digest()[:7], "big")
 
 
 def _is_young(signature: Signature, read_at: int) -> bool:
-    """Tell whether a file had changed shortly before `read_at`, or has since."""
+    """Return whether a file changed shortly before `read_at`, or since."""
     now = time.time_ns()
     _, modified, changed, *_ = signature
-    # Times from the future are a camera's or a careless clock's: they tell nothing.
+    # Times in the future come from wrong clocks, and say nothing.
     return any(read_at - _SETTLED_NS < moment <= now for moment in (modified, changed))
 
 
@@ -201,7 +201,7 @@ def _open(folder: Path) -> sqlite3.Connection | None:
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute(_TABLE)
     except sqlite3.Error:
-        # A read-only disk can still be looked up; anything else is tried no further.
+        # A database on a read-only disk can still be read.
         try:
             database.execute("SELECT * FROM files LIMIT 1")
         except sqlite3.Error:

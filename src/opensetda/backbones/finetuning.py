@@ -1,10 +1,11 @@
-"""Images for a backbone that learns: decoded once if they fit, changed at random in training."""
+"""Images for fine-tuning a backbone: decoded once if they fit in memory, and augmented."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,14 @@ from opensetda.rows import IntArray
 
 Pixels = npt.NDArray[np.uint8]
 
-# Decoded images that are kept; the others are decoded whenever they are needed.
+# Memory for decoded images; the others are decoded whenever they are needed.
 KEPT_BYTES = 2**30
 
 _MOST_OBLONG = 4 / 3
 
 
 class FineTunedImages:
-    """The images behind feature rows, and the backbone that learns from them.
+    """The images behind feature rows, and the backbone to fine-tune.
 
     Parameters
     ----------
@@ -48,21 +49,21 @@ class FineTunedImages:
         self._room = KEPT_BYTES
 
     def trainable_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that are to learn."""
+        """Return the parameters to train."""
         return self._image_backbone.trainable_parameters()
 
     def pixels(self, rows: IntArray) -> Tensor:
-        """Return images as later ones are looked at: (N, 3, S, S)."""
+        """Return images preprocessed as in prediction: (N, 3, S, S)."""
         return self._batch(rows, [self.preprocessing] * len(rows), None)
 
     def augmented(
         self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
     ) -> Tensor:
         """Return random crops of images, mirrored at random: (N, 3, S, S)."""
-        # All draws are made here, in the order of the rows: threads have no order.
+        # Draw here, in the order of the rows: threads have no order.
         views = [random_view(rng, settings) for _ in rows]
         whole = settings.crop == 1
-        # A crop is scaled as it is to the square, as in most trainings.
+        # A crop is squashed to the square, as is usual in training.
         how = self.preprocessing if whole else replace(self.preprocessing, resize="squash")
         return self._batch(rows, [how] * len(rows), views)
 
@@ -83,7 +84,7 @@ class FineTunedImages:
             pixels = decode_image(self._paths[row])
         except BrokenImageError as error:
             raise InputError(
-                f"{self._paths[row]}: could be read when the run began, but not any more ({error})"
+                f"{self._paths[row]}: readable when the run began, but not any more ({error})"
             ) from error
         if pixels.nbytes <= self._room:
             self._room -= pixels.nbytes
@@ -91,20 +92,17 @@ class FineTunedImages:
         return pixels
 
 
-class View:
+class View(NamedTuple):
     """A part of an image, and whether it is mirrored.
 
-    Parameters
-    ----------
-    height, width : float
-        Of the part, as shares of the image's.
-    top, left : float
-        Where it lies, as a share of the room that is left.
+    `height` and `width` are fractions of the image's, `top` and `left` of the space around.
     """
 
-    def __init__(self, height: float, width: float, top: float, left: float, mirror: bool) -> None:
-        self.height, self.width, self.top, self.left = height, width, top, left
-        self.mirror = mirror
+    height: float
+    width: float
+    top: float
+    left: float
+    mirror: bool
 
     def of(self, image: Pixels) -> Pixels:
         """Cut the part out: (H, W, 3) -> (h, w, 3)."""
@@ -120,7 +118,7 @@ def random_view(rng: np.random.Generator, settings: FineTuneSettings) -> View:
     """Draw a part of an image: at least `crop` of its area, of another shape, mirrored or not."""
     area, shape, top, left, mirror = rng.random(5)
     share = settings.crop + (1 - settings.crop) * area
-    # Never so oblong that the part would be larger than the image.
+    # Not so oblong that the part would exceed the image.
     most = min(np.log(_MOST_OBLONG), -np.log(share)) if share < 1 else 0.0
     oblong = np.exp(most * (2 * shape - 1) / 2)
     height, width = min(1.0, np.sqrt(share) * oblong), min(1.0, np.sqrt(share) / oblong)

@@ -1,37 +1,43 @@
-"""The backbone as a module: images in, pooled features out."""
+"""The backbone as a module, images in and pooled features out, with its weights loaded.
+
+Every tensor of a weights file is checked before it is used. Nothing is ever unpickled.
+"""
 
 from __future__ import annotations
 
+import argparse
+import pickle
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from opensetda.backbones.file_digests import read_digest
 from opensetda.backbones.networks import ask_timm, build_network
-from opensetda.backbones.recipe import Recipe
-from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE, TIMM_PREFIX, BackboneSpec
-from opensetda.backbones.states import State, load_state, read_state, rename_in_order
+from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Recipe
+from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE
 from opensetda.backbones.weights import EMBEDDED, FoundWeights, find_weights
 from opensetda.errors import InputError
 
+State = dict[str, Tensor]
+
 _EMBEDDED_CLASSES = 1000
 
-# Networks of which only some layers train, by the module of timm that they are from: of
-# VGG the paper trains the fully connected layers alone.
+# Networks of which only some layers are trained, by their module in timm: of VGG the paper trains
+# the fully connected layers only.
 _TRAINED_LAYERS = {"timm.models.vgg": ("pre_logits.",)}
+
+# What training scripts wrap weights in, in the order of preference.
+_WRAPPERS = ("state_dict_ema", "model_ema", "teacher", "state_dict", "model")
+_PREFIXES = ("module.", "_orig_mod.", "backbone.", "network.")
+_CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")
 
 
 class ImageBackbone(nn.Module):
-    """A network without classifier.
-
-    Parameters
-    ----------
-    network : nn.Module
-        What timm built, with its weights.
-    recipe : Recipe
-        Where it is from.
-    """
+    """A network of timm without classifier, with its weights and its recipe."""
 
     def __init__(self, network: nn.Module, recipe: Recipe) -> None:
         super().__init__()
@@ -48,7 +54,7 @@ class ImageBackbone(nn.Module):
         return features
 
     def trainable_parameters(self) -> list[nn.Parameter]:
-        """Return what fine-tuning changes: all parameters; of VGG the connected layers'."""
+        """Return the parameters that fine-tuning changes: all; of VGG the connected layers'."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
 
@@ -58,7 +64,7 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
     Parameters
     ----------
     recipe : Recipe
-        What `registry.resolve` returned.
+        From `registry.resolve`.
     state : mapping of str to Tensor, optional
         Fine-tuned weights instead of the recipe's: a `state_dict` of an `ImageBackbone`.
     """
@@ -72,13 +78,81 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
     return ImageBackbone(network, recipe).eval()
 
 
+def read_state(path: Path) -> State:
+    """Read the tensors of a ``.safetensors`` or torch file."""
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    for _ in _WRAPPERS:
+        inner = next((content[w] for w in _WRAPPERS if isinstance(content.get(w), Mapping)), None)
+        if inner is None:
+            break
+        content = inner
+    state = {_bare(str(name)): value for name, value in content.items() if torch.is_tensor(value)}
+    if not state:
+        raise InputError(f"{path}: holds no weights; give the file of a network's state_dict")
+    return state
+
+
+def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -> None:
+    """Load weights into a network without classifier, all of whose tensors must be there.
+
+    timm converts weights in the layout of their first publisher (torchvision's VGG, DINOv2,
+    OpenAI's CLIP). Tensors that the network does not have, such as those of a classifier, are
+    left out; a missing or misshapen one is an `InputError`.
+
+    Parameters
+    ----------
+    network : nn.Module
+        Built by `networks.build_network`.
+    state : mapping of str to Tensor
+        From `read_state`.
+    where : object
+        Name of the weights in messages.
+    """
+    wanted = network.state_dict()
+    problem = _patch_problem(wanted, state)
+    fitting: Mapping[str, Tensor] | None = None
+    for candidate in _candidates(network, state) if problem is None else ():
+        problem_here = _problem(wanted, candidate)
+        if problem_here is None:
+            fitting = candidate
+            break
+        problem = problem or problem_here
+    if fitting is None:
+        raise InputError(f"{where}: the weights do not fit the network: {problem}")
+    chosen = {name: fitting[name] for name in wanted if name in fitting}
+    for name, value in chosen.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise InputError(f"{where}: {name!r} holds NaN or infinity; the file is damaged")
+    network.load_state_dict(chosen, strict=False)
+
+
+def rename_in_order(
+    state: Mapping[str, Tensor], names: Mapping[str, Tensor], where: object
+) -> State:
+    """Give tensors the names of another network whose tensors come in the same order.
+
+    Each shape is compared; the first that differs is an `InputError`.
+    """
+    if len(state) != len(names):
+        raise InputError(f"{where}: {len(state)} tensors where {len(names)} were expected")
+    renamed = {}
+    for (own, like), (name, value) in zip(names.items(), state.items(), strict=True):
+        if like.shape != value.shape:
+            raise InputError(
+                f"{where}: {name!r} has shape {_shape(value)} where {own!r} has {_shape(like)}; "
+                "the file is not the one expected"
+            )
+        renamed[own] = value
+    return renamed
+
+
 def _find(recipe: Recipe) -> FoundWeights:
     found = find_weights(recipe.backbone, _spec_of(recipe), recipe.weights)
     digest, _ = read_digest(found.path)
     if digest != recipe.weights_sha256:
         raise InputError(
             f"{found.path}: the weights are not those the features were made with "
-            "(their SHA-256 differs); bring the old file back, or fit again"
+            "(their SHA-256 differs); restore the old file, or fit again"
         )
     return found
 
@@ -95,8 +169,92 @@ def _state_of(recipe: Recipe, found: FoundWeights) -> State:
 
 
 def _embedded_state(found: FoundWeights) -> State:
-    # The file has the names of another implementation, in the order of timm's.
+    # The file uses the names of another implementation, in timm's order.
     spec = BACKBONES[DEFAULT_BACKBONE]
     with torch.device("meta"):
         names = build_network(spec.timm_name, spec.preprocessing.size, _EMBEDDED_CLASSES)
     return rename_in_order(read_state(found.path), names.state_dict(), found.path)
+
+
+def _read_safetensors(path: Path) -> Mapping[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise _damaged(path, "a .safetensors file", error) from error
+
+
+def _read_torch(path: Path) -> Mapping[str, Any]:
+    try:
+        # Training scripts store their options beside the weights, as plain values.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "unsupported operand" in str(error).lower():
+            raise _damaged(path, "a torch file", ValueError("it is none")) from error
+        raise InputError(
+            f"{path}: holds Python objects, which are never unpickled; "
+            "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        if "torchscript" in str(error).lower():
+            raise InputError(
+                f"{path}: is a TorchScript archive; save the tensors alone: "
+                "safetensors.torch.save_file(torch.jit.load(FILE).state_dict(), NEW)"
+            ) from error
+        raise _damaged(path, "a torch file", error) from error
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path}: holds a {type(content).__name__}, not tensors by name")
+    return content
+
+
+def _bare(name: str) -> str:
+    prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), None)
+    return name if prefix is None else _bare(name.removeprefix(prefix))
+
+
+def _candidates(network: nn.Module, state: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
+    """Return the weights as timm converts them for this network, then as they are."""
+    module = sys.modules[type(network).__module__]
+    converter = next((getattr(module, n) for n in _CONVERTERS if hasattr(module, n)), None)
+    if converter is None:
+        return [state]
+    try:
+        try:
+            converted = converter(dict(state), network)
+        except TypeError:
+            converted = converter(dict(state))
+    except (AttributeError, KeyError, IndexError, RuntimeError, TypeError, ValueError):
+        # The converter is made for files of one origin, and fails on others.
+        return [state]
+    return [converted, state]
+
+
+def _problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str | None:
+    for name, own in wanted.items():
+        value = state.get(name)
+        if value is None:
+            if not name.endswith("num_batches_tracked"):
+                return f"{name!r} is missing"
+        elif value.shape != own.shape:
+            return f"{name!r} has shape {_shape(value)} where {_shape(own)} is needed"
+    return None
+
+
+def _patch_problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str | None:
+    # timm would silently resample the patches of another network.
+    name = "patch_embed.proj.weight"
+    if name in wanted and name in state and state[name].ndim == wanted[name].ndim:
+        return _problem({name: wanted[name]}, state)
+    return None
+
+
+def _damaged(path: Path, what: str, error: Exception) -> InputError:
+    reason = " ".join(str(error).split())[:120]
+    return InputError(f"{path}: cannot be read as {what} ({reason}); fetch it again")
+
+
+def _shape(value: Tensor) -> str:
+    return " x ".join(map(str, value.shape)) or "a number"

@@ -1,26 +1,46 @@
-"""Networks of timm without their classifier, and what timm says of them."""
+"""timm: its import, its networks without classifier, and its facts about them.
+
+timm imports torchvision. A torchvision whose compiled part does not load, for example the CUDA
+build beside a CPU-only torch, fails with "operator torchvision::nms does not exist". None of its
+compiled operators is used here, so declaring the two that it asks for is enough.
+"""
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import sys
+import threading
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from opensetda.backbones.recipe import Preprocessing
-from opensetda.backbones.registry import TIMM_PREFIX, BackboneSpec
-from opensetda.backbones.torchvision_import import import_timm
+from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Preprocessing
 from opensetda.errors import InputError
 
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)
 
+_OPERATORS = ("nms", "qnms")
+_SCHEMA = "{}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+
+_importing = threading.Lock()
+_declared: list[Any] = []  # torch forgets operators whose Library object is gone
+
+
+def import_timm() -> ModuleType:
+    """Return timm; nothing else imports it."""
+    with _importing:
+        _import_torchvision()
+        return importlib.import_module("timm")
+
 
 def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any) -> nn.Module:
-    """Build a network of timm with random weights; 0 classes: the pooled features come out.
+    """Build a network of timm with random weights; with 0 classes it returns pooled features.
 
-    An `InputError` if timm does not know it or it does not work at this size.
+    Raises an `InputError` if timm does not know it or cannot build it for this size.
     """
     timm = import_timm()
     arguments: dict[str, Any] = {"num_classes": n_classes, **changes}
@@ -39,14 +59,14 @@ def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any)
 
 
 def ask_timm(name: str, size: int | None = None) -> BackboneSpec:
-    """Return what timm says of a network, its width at `size` tried out.
+    """Return timm's facts about a network, and its width at `size`, which is tried out.
 
     Parameters
     ----------
     name : str
-        timm's name, with or without the tag of its weights.
+        Name in timm, with or without the tag of its weights.
     size : int, optional
-        Side of the images; None: the network's own.
+        Side of the images in pixels; None: the network's default.
     """
     published = _published(name)
     full_name = name if "." in name or not published.tag else f"{name}.{published.tag}"
@@ -104,7 +124,7 @@ def _colours(published: Any) -> tuple[Any, Any]:
 
 
 def _width(name: str, size: int) -> int:
-    # The network is tried with shapes alone: no memory, no time. Some cannot do that.
+    # On "meta" with shapes alone, which needs no memory or time; some networks cannot do that.
     for device in ("meta", "cpu"):
         try:
             with torch.device(device), torch.no_grad():
@@ -121,5 +141,28 @@ def _width(name: str, size: int) -> int:
             ) from error
         if features.ndim == 2:
             return int(features.shape[1])
-        raise InputError(f"{name}: gives no row of features an image; choose another backbone")
+        raise InputError(f"{name}: gives no feature vector per image; choose another backbone")
     raise AssertionError("unreachable")
+
+
+def _import_torchvision() -> None:
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+        _forget_half_imported()
+        _declare_operators()
+        importlib.import_module("torchvision")
+
+
+def _forget_half_imported() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+
+
+def _declare_operators() -> None:
+    library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+    for operator in _OPERATORS:
+        library.define(_SCHEMA.format(operator))
+    _declared.append(library)

@@ -1,8 +1,6 @@
-"""Image files to the pixels that a network gets."""
+"""Decoded images to the pixels that a network gets."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,19 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from opensetda.backbones.recipe import Preprocessing
-from opensetda.data.images.decoding import decode_image
 
 # Longer strips are cut before their shorter side is scaled: a 1 x 100,000 image would
-# otherwise become gigabytes, nearly all of which is cut off again.
+# otherwise become gigabytes, nearly all of which is cropped again.
 _LONGEST_STRIP = 4
-
-
-def load_image(path: str | Path, preprocessing: Preprocessing) -> Tensor:
-    """Decode and resize an image file to (3, size, size) of uint8.
-
-    A `BrokenImageError` or `OSError` if that is not possible.
-    """
-    return resize_image(decode_image(path), preprocessing)
 
 
 def resize_image(pixels: npt.NDArray[np.uint8], preprocessing: Preprocessing) -> Tensor:
@@ -45,7 +34,7 @@ def resize_image(pixels: npt.NDArray[np.uint8], preprocessing: Preprocessing) ->
 
 
 def normalise(batch: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Turn pixels, (N, 3, size, size) of uint8, into what the network was trained on."""
+    """Shift and scale pixels, (N, 3, size, size) of uint8, as in the network's training."""
     mean = torch.tensor(preprocessing.mean, device=batch.device).view(3, 1, 1)
     std = torch.tensor(preprocessing.std, device=batch.device).view(3, 1, 1)
     return (batch.float() - 255 * mean) / (255 * std)
@@ -58,7 +47,7 @@ def _scaled(
     image = torch.from_numpy(np.require(pixels, requirements="W")).permute(2, 0, 1)
     if image.shape[1:] == (height, width):
         return image
-    # On bytes, laid out as decoded: twice as fast as Pillow, and free of Python's lock.
+    # On uint8 as decoded: twice as fast as Pillow, and without Python's lock.
     scaled = F.interpolate(
         image.unsqueeze(0), (height, width), mode=preprocessing.interpolation, antialias=True
     )

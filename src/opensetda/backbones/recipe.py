@@ -1,4 +1,4 @@
-"""All that decides what a feature is, and the digest that stands for it.
+"""All that determines a feature: network, weights and preprocessing, and a digest of these.
 
 Nothing heavy is imported here: a run whose features are all in the cache needs the
 recipe's key, but neither torch nor timm.
@@ -15,29 +15,32 @@ from typing import Any, Literal
 
 from opensetda.errors import InputError
 
-# Raised when decoding or resizing changes what a feature is: older features are then not used.
+# Increase it when decoding or resizing changes features: older ones are then not used.
 _EXTRACTION_VERSION = 1
 
 _LARGEST_SIDE = 4096
 
+TIMM_PREFIX = "timm:"
+"""Marks a backbone that is given by its name in timm."""
+
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What happens to an image before the network sees it.
+    """How an image is prepared for the network.
 
     Attributes
     ----------
     size : int
         Side of the square that the network gets, in pixels.
     resize : {"squash", "crop"}
-        "squash": the whole image becomes that square, whatever its shape. "crop": its
-        shorter side becomes `shorter_side`, and the square is cut from its middle.
+        "squash": scale the whole image to that square. "crop": scale its shorter side to
+        `shorter_side`, and cut the square from its centre.
     shorter_side : int
-        See `resize`; as large as `size` for "squash".
+        See `resize`; equal to `size` for "squash".
     interpolation : {"bicubic", "bilinear"}
         How pixels are resampled, with antialiasing.
     mean, std : tuple of float
-        Of red, green and blue in [0, 1]: taken off, then divided by.
+        Of red, green and blue in [0, 1]: subtracted, then divided by.
     """
 
     size: int
@@ -73,15 +76,15 @@ class Recipe:
     backbone : str
         Name in the registry, or ``timm:NAME``.
     timm_name : str
-        What timm calls the network, with the tag of its weights.
+        Name of the network in timm, with the tag of its weights.
     weights : str
         "embedded", "hub" or the path of a file.
     weights_sha256 : str
         Digest of the content of the weights' file.
     width : int
-        Features of an image.
+        Number of features per image.
     preprocessing : Preprocessing
-        What happens to an image before.
+        How an image is prepared.
     timm_version : str
         Version of timm that built the network.
     """
@@ -96,7 +99,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Digest over everything that changes a feature; not where the weights lie."""
+        """Digest of everything that changes a feature; not of the path of the weights."""
         decisive = {
             "network": self.timm_name,
             "weights": self.weights_sha256,
@@ -109,7 +112,7 @@ class Recipe:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return the entries as JSON can hold them."""
         entries = asdict(self)
         for name in ("mean", "std"):
             entries["preprocessing"][name] = list(entries["preprocessing"][name])
@@ -117,13 +120,53 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, entries: Any) -> Recipe:
-        """Build a recipe from what `to_dict` returned; an `InputError` if it is damaged."""
+        """Build a recipe from the result of `to_dict`; an `InputError` if it is damaged."""
         values = _checked(entries, cls, "recipe")
         for name, value in values.items():
             wanted = int if name == "width" else str
             if name != "preprocessing" and type(value) is not wanted:
                 raise InputError(f"recipe: {name!r} is {value!r}; the file is damaged")
         return cls(**{**values, "preprocessing": preprocessing_from(values["preprocessing"])})
+
+
+@dataclass(frozen=True)
+class BackboneSpec:
+    """A network of timm.
+
+    Attributes
+    ----------
+    timm_name : str
+        Its name in timm, with the tag of its weights.
+    width : int
+        Number of features per image.
+    preprocessing : Preprocessing
+        At its usual size.
+    patch : int
+        The size must be a multiple of it.
+    embedded : bool
+        Whether its weights are bundled.
+    hub : str or None
+        Repository of the weights on the Hugging Face hub; None: not there.
+    hub_file : str or None
+        Name of the file there, if it is not the usual one.
+    """
+
+    timm_name: str
+    width: int
+    preprocessing: Preprocessing
+    patch: int = 1
+    embedded: bool = False
+    hub: str | None = None
+    hub_file: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as JSON can hold them."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, entries: Mapping[str, Any]) -> BackboneSpec:
+        """Build it from the result of `to_dict`."""
+        return cls(**{**entries, "preprocessing": preprocessing_from(entries["preprocessing"])})
 
 
 def preprocessing_from(entries: Any) -> Preprocessing:

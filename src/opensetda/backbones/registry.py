@@ -1,24 +1,23 @@
-"""Backbones by short names, and what has to be known of each before it is built."""
+"""Backbones by short names."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from opensetda.backbones.file_digests import FileDigests
-from opensetda.backbones.recipe import Preprocessing, Recipe, preprocessing_from
+from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Preprocessing, Recipe
 from opensetda.backbones.weights import find_weights
 from opensetda.errors import InputError
+from opensetda.system.files import new_file, write_json
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
-TIMM_PREFIX = "timm:"
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
@@ -26,46 +25,6 @@ _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.2757771
 _LITE = ((127 / 255,) * 3, (128 / 255,) * 3)
 
 _SMALLEST_SIZE = 32
-
-
-@dataclass(frozen=True)
-class BackboneSpec:
-    """What is known of a network.
-
-    Attributes
-    ----------
-    timm_name : str
-        What timm calls it, with the tag of its weights.
-    width : int
-        Features of an image.
-    preprocessing : Preprocessing
-        At its usual size.
-    patch : int
-        The size must be a multiple of it.
-    embedded : bool
-        Whether its weights come with the installation.
-    hub : str or None
-        Where the weights lie on the hub; None: nowhere.
-    hub_file : str or None
-        Name of the file there, if it is not the usual one.
-    """
-
-    timm_name: str
-    width: int
-    preprocessing: Preprocessing
-    patch: int = 1
-    embedded: bool = False
-    hub: str | None = None
-    hub_file: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, entries: Mapping[str, Any]) -> BackboneSpec:
-        """Build it from what `to_dict` returned."""
-        return cls(**{**entries, "preprocessing": preprocessing_from(entries["preprocessing"])})
 
 
 def _spec(
@@ -92,7 +51,7 @@ def _spec(
 
 
 BACKBONES: dict[str, BackboneSpec] = {
-    # Small and fast; its ImageNet weights are installed along.
+    # Small and fast; its ImageNet weights are bundled.
     "efficientnet-lite0": _spec(
         "tf_efficientnet_lite0.in1k",
         1280,
@@ -101,8 +60,8 @@ BACKBONES: dict[str, BackboneSpec] = {
         shorter_side=224,
         embedded=True,
     ),
-    # The paper's two. ResNet with the original weights; of VGG fc7, and only its fully
-    # connected layers train.
+    # The paper's two. ResNet with the original weights; VGG up to fc7, of which only the
+    # fully connected layers are trained.
     "resnet50": _spec("resnet50.tv_in1k", 2048, interpolation="bilinear"),
     "vgg19": _spec("vgg19.tv_in1k", 4096, interpolation="bilinear"),
     # Self-supervised ViT-S/14 and ViT-B/14.
@@ -127,19 +86,19 @@ def resolve(
     size: int | None = None,
     memory: Path | None = None,
 ) -> Recipe:
-    """Find out all that decides what a backbone's features are.
+    """Return the recipe of a backbone: all that determines its features.
 
     Parameters
     ----------
     name : str
         A name of `BACKBONES`, or ``timm:NAME`` for any other network of timm.
     weights : str or Path, optional
-        "embedded", "hub" or a file; None: embedded where there are such, otherwise hub.
+        "embedded", "hub" or a file; None: embedded if available, otherwise hub.
     size : int, optional
-        Side of the images in pixels; None: the backbone's own.
+        Side of the images in pixels; None: the backbone's default.
     memory : Path, optional
-        Cache folder in which what timm says of a network, and digests of weights, are
-        remembered, so that a second run needs neither timm nor torch.
+        Cache folder for facts about timm's networks and digests of weights, so that a second
+        run needs neither timm nor torch.
     """
     version = metadata.version("timm")
     spec = _look_up(name, size, version, memory)
@@ -196,13 +155,11 @@ def _recall(note: Path) -> BackboneSpec | None:
     try:
         return BackboneSpec.from_dict(json.loads(note.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError):
-        # Not there or damaged: timm is asked again.
+        # Missing or damaged: timm is asked again.
         return None
 
 
 def _remember(note: Path, spec: BackboneSpec) -> None:
-    from opensetda.system.files import new_file, write_json
-
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)
         with new_file(note) as aside:

@@ -1,4 +1,4 @@
-"""Where a backbone's weights lie: installed along, on the hub, or in the user's file."""
+"""The file of a backbone's weights: bundled, on the Hugging Face hub, or the user's own."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import socket
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from opensetda.backbones.recipe import BackboneSpec
 from opensetda.errors import InputError
-
-if TYPE_CHECKING:
-    from opensetda.backbones.registry import BackboneSpec
 
 EMBEDDED = "embedded"
 HUB = "hub"
@@ -26,31 +23,23 @@ _ANSWER_SECONDS = 6.0
 
 @dataclass(frozen=True)
 class FoundWeights:
-    """A file of weights.
-
-    Attributes
-    ----------
-    path : Path
-        Where it lies.
-    origin : str
-        "embedded", "hub" or the path: what a recipe remembers.
-    """
+    """A file of weights; `origin` is "embedded", "hub" or the path, as in a recipe."""
 
     path: Path
     origin: str
 
 
 def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> FoundWeights:
-    """Find the file of a backbone's weights; fetch it from the hub if need be.
+    """Find the file of a backbone's weights; download it from the hub if needed.
 
     Parameters
     ----------
     name : str
         The backbone, for messages.
     spec : BackboneSpec
-        What is known of it.
+        The network.
     weights : str or Path or None
-        "embedded", "hub" or a file; None: embedded where there are such, otherwise hub.
+        "embedded", "hub" or a file; None: embedded if available, otherwise hub.
     """
     if weights is None:
         weights = EMBEDDED if spec.embedded else HUB
@@ -104,7 +93,7 @@ def _hub_file(name: str, spec: BackboneSpec) -> Path:
             except EntryNotFoundError:
                 reason = f"there is no file {file}"
             except Exception as error:
-                # Its own errors, those of its HTTP library and the disk's have no common base.
+                # Errors of the hub, of its HTTP library and of the disk have no common base.
                 reason = _first_line(error)
                 break
     raise InputError(
@@ -114,9 +103,9 @@ def _hub_file(name: str, spec: BackboneSpec) -> Path:
 
 
 def _why_unreachable() -> str | None:
-    """Return why the hub cannot be reached, in a few seconds; None if it may be.
+    """Return within a few seconds why the hub cannot be reached; None if it may be.
 
-    The hub's library tries again and again, for minutes, where a network is missing.
+    Without a network, the hub's library keeps trying for minutes.
     """
     from huggingface_hub import constants
 

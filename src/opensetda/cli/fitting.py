@@ -276,8 +276,8 @@ def _build(
     if not request.images.finetune or data.recipe is None:
         return classifier, context, None
     from opensetda.backbones.finetuning import FineTunedImages
-    from opensetda.backbones.memory import keep_freed_memory
     from opensetda.backbones.model import load_backbone
+    from opensetda.system.memory import keep_freed_memory
 
     keep_freed_memory()
     backbone = load_backbone(data.recipe)

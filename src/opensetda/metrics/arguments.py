@@ -1,4 +1,4 @@
-"""What is given to the metrics, checked: an `InputError` names the argument and the row."""
+"""Checks of the arguments of the metrics: an `InputError` names the argument and the row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUM_TOLERANCE = 1e-3
 
 
 def label_list(values: Any, name: str, expected: int | None = None) -> list[Hashable]:
-    """Copy labels into a list of plain Python values, of which `expected` must be there."""
+    """Copy labels into a list of Python values, which must have `expected` entries."""
     try:
         # tolist, not np.asarray: numpy would turn the number 3 beside "unknown" into "3".
         labels = values.tolist() if hasattr(values, "tolist") else list(values)
@@ -27,7 +27,7 @@ def label_list(values: Any, name: str, expected: int | None = None) -> list[Hash
     for row, label in enumerate(labels):
         if not isinstance(label, Hashable):
             raise InputError(
-                f"{name}: row {row} is {label!r}; give one label a row, in a flat list"
+                f"{name}: row {row} is {label!r}; give one label per row, in a flat list"
             )
     if expected is not None and len(labels) != expected:
         raise InputError(
@@ -40,7 +40,7 @@ def label_list(values: Any, name: str, expected: int | None = None) -> list[Hash
 def check_known_classes(
     known: list[Hashable], index_of_known: Mapping[Hashable, int], unknown_label: Hashable
 ) -> None:
-    """Raise an `InputError` unless the known classes can be told apart, and from unknown."""
+    """Raise an `InputError` unless the known classes are distinct, and none is `unknown_label`."""
     if not known:
         raise InputError("known_classes: there is none; give the classes of the source")
     for index, label in enumerate(known):
@@ -91,7 +91,7 @@ def _is_missing(label: Any) -> bool:
 def encode_labels(
     labels: list[Hashable], name: str, index_of: Mapping[Hashable, int], complaint: str
 ) -> npt.NDArray[np.intp]:
-    """Return the number of each label."""
+    """Return the index of each label."""
     for row, label in enumerate(labels):
         if label not in index_of:
             raise InputError(f"{name}: row {row} is {label!r}, {complaint}")
@@ -99,11 +99,11 @@ def encode_labels(
 
 
 def score_vector(values: Any, expected: int) -> npt.NDArray[np.float64]:
-    """Return known scores, one a sample, all finite."""
+    """Return known scores, one per sample, all finite."""
     try:
         score = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("known_score: not all are numbers; give one number a sample") from None
+        raise InputError("known_score: not all are numbers; give one number per sample") from None
     if score.shape != (expected,):
         raise InputError(
             f"known_score: expected {expected} numbers, one for each true label, "
@@ -119,12 +119,12 @@ def score_vector(values: Any, expected: int) -> npt.NDArray[np.float64]:
 
 
 def probability_rows(values: Any, expected: tuple[int, int]) -> npt.NDArray[np.float64]:
-    """Return rows of probabilities, of which each sums to 1."""
+    """Return rows of probabilities that each sum to 1."""
     try:
         rows = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
-            "probabilities: not all are numbers; give a row a sample, a column a class"
+            "probabilities: not all are numbers; give one row per sample, one column per class"
         ) from None
     if rows.shape != expected:
         raise InputError(
@@ -145,3 +145,18 @@ def probability_rows(values: Any, expected: tuple[int, int]) -> npt.NDArray[np.f
             f"probabilities: row {row} sums to {totals[row]:.6g}; give rows that sum to 1"
         )
     return np.minimum(rows, 1)
+
+
+def fractions(values: Any, name: str) -> npt.NDArray[np.float64]:
+    """Return numbers in [0, 1], at least one."""
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: not all are numbers; give one number per sample") from None
+    if numbers.ndim != 1 or not len(numbers):
+        raise InputError(f"{name}: expected one number per sample, got shape {numbers.shape}")
+    inside = (numbers >= 0) & (numbers <= 1)
+    if not inside.all():
+        row = int(inside.argmin())
+        raise InputError(f"{name}: row {row} is {numbers[row]}; give numbers in [0, 1]")
+    return numbers

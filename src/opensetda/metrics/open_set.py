@@ -1,7 +1,7 @@
-"""How good open-set predictions are: ALL, OS, OS*, UNK, HOS, AUROC, OSCR, ECE, a row per class.
+"""Open-set metrics: ALL, OS, OS*, UNK, HOS, AUROC, OSCR, calibration errors, a row per class.
 
-The only module that reads target labels. Every value is a fraction in [0, 1];
-NaN stands for "undefined on these samples", None for "not asked for".
+The only module that reads target labels. Every value is a fraction in [0, 1]; NaN means
+"undefined on these samples", None "not asked for".
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from opensetda.errors import InputError
 from opensetda.metrics.arguments import (
     check_known_classes,
     encode_labels,
+    fractions,
     label_list,
     probability_rows,
     score_vector,
     unknown_classes_of,
 )
-from opensetda.metrics.calibration_error import expected_calibration_error
 
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
 Vector = npt.NDArray[np.float64]
 
+BINS = 15
+
 
 @dataclass(frozen=True)
 class ClassRow:
-    """How the samples of one true class were labelled.
+    """Predictions for the samples of one true class.
 
     Attributes
     ----------
@@ -44,14 +46,14 @@ class ClassRow:
     n : int
         Its number of samples.
     correct : int
-        How many got their class or, if it is an unknown class, were rejected.
+        Samples that got their class or, of an unknown class, were rejected.
     accuracy : float
         ``correct / n``; NaN if there is no sample.
     confused_with : hashable or None
-        The wrong label its samples got most often, the first in the order of
-        the known classes (then unknown) if several tie; None if nothing went wrong.
+        The most frequent wrong label, of several the first in the order of the known
+        classes, then unknown; None if there is none.
     confused_count : int
-        How many samples got that label.
+        Samples that got that label.
     """
 
     label: Hashable
@@ -69,7 +71,7 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class OpenSetMetrics:
-    """What `evaluate` measures; all values are fractions in [0, 1].
+    """The result of `evaluate`; all values are fractions in [0, 1].
 
     Attributes
     ----------
@@ -91,11 +93,10 @@ class OpenSetMetrics:
         Area under the rate of accepted and correctly classified knowns over the
         rate of accepted unknowns.
     ece : float or None
-        Calibration error of the predicted labels: how far the probability of a label
-        is from how often it is right, all unknowns being one class. Lower is better.
+        Calibration error of the predicted labels, with all unknowns as one class. Lower is
+        better.
     unknown_ece : float or None
-        Calibration error of the probability of unknown: how far it is from the share
-        of unknowns. Lower is better.
+        Calibration error of the probability of unknown. Lower is better.
     per_class : tuple of ClassRow
         The known classes in the order they were given, then the unknown ones, sorted.
     """
@@ -144,16 +145,16 @@ def evaluate(
     known_classes : array-like of shape (C,)
         The classes of the source, each once.
     unknown_label : hashable
-        What a rejected sample is called in `y_pred`.
+        Label of rejected samples in `y_pred`.
     known_score : array-like of shape (n,), optional
-        How likely a sample is of a known class at all; higher is surer. Only the
-        order matters. AUROC and OSCR need it.
+        Score of being of any known class, higher for more likely. Only the order matters.
+        AUROC and OSCR need it.
     nearest_class : array-like of shape (n,), optional
         The known class each sample would get if nothing were rejected. OSCR needs it.
     probabilities : array-like of shape (n, C + 1), optional
         Probabilities of `known_classes`, in their order, then of unknown; each row sums
-        to 1. The calibration errors need it. The confidence in a label is the
-        probability of that label, be it the largest of the row or not.
+        to 1. The calibration errors need it. The confidence in a predicted label is its
+        probability, even if another one is larger.
 
     Returns
     -------
@@ -241,7 +242,61 @@ def evaluate(
     )
 
 
-# numbers ------------------------------------------------------------------------------------
+def expected_calibration_error(confidence: Any, correct: Any, bins: int = BINS) -> float:
+    """Return the expected calibration error: how far confidence is from accuracy.
+
+    The samples, sorted by confidence, are divided into bins of equal size, and::
+
+        error = 1 / bins * sum over the bins of | mean confidence - share correct |
+
+    Bins of equal size, unlike those of equal width, are never empty, and are fine where most
+    samples are: near 1. Samples of equal confidence on both sides of a boundary are divided in
+    proportion, so that the order of rows does not matter. A bin may hold a fraction of a sample.
+
+    Parameters
+    ----------
+    confidence : array-like of shape (n,)
+        Predicted probability of being correct, in [0, 1].
+    correct : array-like of shape (n,)
+        Whether the prediction was correct: booleans, or 0 and 1.
+    bins : int
+        Number of bins; at most n are used.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 0 is best. Chance alone keeps it above 0, more so for small bins.
+
+    Raises
+    ------
+    InputError
+        For input that is empty, of differing lengths or outside of its range.
+    """
+    promised = fractions(confidence, "confidence")
+    kept = fractions(correct, "correct")
+    if len(kept) != len(promised):
+        raise InputError(
+            f"correct: {len(kept)} rows, but confidence has {len(promised)}; "
+            "give one value per sample, in the same order"
+        )
+    whole = (kept == 0) | (kept == 1)
+    if not whole.all():
+        row = int(whole.argmin())
+        raise InputError(f"correct: row {row} is {kept[row]}; give booleans, or 0 and 1")
+    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
+        raise InputError(f"bins={bins!r}: give a whole number above 0")
+
+    n = len(promised)
+    values, group = np.unique(promised, return_inverse=True)
+    sizes = np.bincount(group)
+    surplus = values * sizes - np.bincount(group, weights=kept)
+    # Sum of confidence minus correct up to each of the sorted samples, linear within ties.
+    surplus_before = np.interp(
+        np.linspace(0, n, min(int(bins), n) + 1),
+        np.append(0, sizes.cumsum()),
+        np.append(0, surplus.cumsum()),
+    )
+    return min(float(np.abs(np.diff(surplus_before)).sum()) / n, 1.0)
 
 
 def _class_rows(

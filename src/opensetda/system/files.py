@@ -25,10 +25,10 @@ _HASHED_BYTES = 1 << 22
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; it becomes `path` if all went well.
+    """Yield a path beside `path` to write to, which becomes `path` on success.
 
-    Whatever goes wrong, Ctrl-C included, an earlier `path` stays as it was and
-    nothing half-written stays behind.
+    On any error, Ctrl-C included, an earlier `path` is unchanged and nothing half-written
+    is left.
     """
     if path.is_dir():
         raise InputError(f"{path}: a folder is in the way of the file; move it away")
@@ -36,17 +36,17 @@ def new_file(path: Path) -> Iterator[Path]:
     try:
         yield aside
         _flush(aside)
-        os.replace(aside, path)  # noqa: PTH105 - the one name everybody knows for "atomic"
+        os.replace(aside, path)  # noqa: PTH105 - known to be atomic
     finally:
         aside.unlink(missing_ok=True)
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`; it becomes `path` if all went well.
+    """Yield an empty folder beside `path`, which becomes `path` on success.
 
-    An earlier folder at `path` is removed after the new one is complete. Folders
-    above `path` that had to be made are removed again if something goes wrong.
+    An earlier folder at `path` is removed after the new one is complete. Parent folders that
+    were created are removed again on an error.
     """
     path = path.resolve()
     made = make_parents(path)
@@ -74,12 +74,12 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Raise an `InputError` if nothing could be made at `path`; better before than after."""
+    """Raise an `InputError` if nothing can be written at `path`, before the work is done."""
     whole = path.resolve()
     try:
         str(whole).encode("utf-8")
     except UnicodeEncodeError:
-        # Parquet's writer takes no such name; that would come out after the training.
+        # Parquet's writer refuses such a name, but only after the training.
         raise InputError(f"{path}: a name with bytes that are no UTF-8; choose another") from None
     parent = whole.parent
     while not parent.exists():
@@ -91,18 +91,17 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write strict JSON, for people and programs."""
+    """Write strict JSON with indentation."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-    # Where a file's name has bytes that are no text, JSON's own way to write half a character.
+    # Bytes of file names that are not UTF-8 are lone surrogates, which JSON can only escape.
     halves = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
     path.write_text(halves + "\n", encoding="utf-8")
 
 
 def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Make an ``.npy`` file to be filled through a memory map, which is returned.
+    """Create an ``.npy`` file, and return it as a writable memory map.
 
-    Its place on the disk is taken at once: a full disk is an error now, and not the end of the
-    process when the map is written to.
+    Space on the disk is allocated now: writing to a map on a full disk would kill the process.
     """
     path.unlink(missing_ok=True)
     array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
@@ -124,7 +123,7 @@ def read_json(path: Path) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can hold: numpy's numbers as Python's, null for NaN and infinity."""
+    """Return a value that JSON can hold: Python numbers, None for NaN and infinity."""
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -134,9 +133,9 @@ def plain(value: Any) -> Any:
 
 
 def file_record(path: Path, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """Return what tells one file from another: where it is, its size and its SHA-256.
+    """Return the path, size and SHA-256 of a file.
 
-    `progress` is told of every lot of bytes that has been read.
+    `progress` is called with the number of bytes of every chunk read.
     """
     digest = hashlib.sha256()
     with path.open("rb") as stream:
@@ -149,30 +148,30 @@ def file_record(path: Path, progress: Callable[[int], None] | None = None) -> di
 
 
 def is_partial(name: str) -> bool:
-    """Whether a file of this name was being written when its writer died."""
+    """Return whether a name is that of a file whose writer died."""
     return name.startswith(".") and _PARTIAL in name
 
 
 def near(path: str | Path) -> Path:
-    """Return a path as it is said from the current folder, if it lies below it."""
+    """Return a path relative to the current folder, if it is below it."""
     path, here = Path(path), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def in_shell(path: str | Path) -> str:
-    """Return a path as it is typed in a command: blanks in quotes, and never like an option."""
+    """Return a path quoted for a shell, and never starting like an option."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def aside_of(path: Path) -> Path:
-    """Return a name beside `path` that nobody else has; `is_partial` knows it."""
-    # In the same folder, hence on the same disk: only there a move cannot stop half way.
+    """Return a unique name beside `path`; see `is_partial`."""
+    # In the same folder, hence on the same disk: only there a move is atomic.
     return path.with_name(f".{path.stem}.{secrets.token_hex(4)}{_PARTIAL}{path.suffix}")
 
 
 def make_parents(path: Path) -> list[Path]:
-    """Make the folders above `path`; return those that were made, the deepest first."""
+    """Create the parent folders of `path`; return those that were created, the deepest first."""
     missing = []
     parent = path.parent
     while not parent.exists():
@@ -183,7 +182,7 @@ def make_parents(path: Path) -> list[Path]:
 
 
 def _flush(path: Path) -> None:
-    """Have the disk hold what was written: what is moved into place must survive a power cut."""
+    """Sync a file to disk, so that it survives a power cut once moved into place."""
     if path.is_file():
         with path.open("r+b") as stream:
             os.fsync(stream.fileno())

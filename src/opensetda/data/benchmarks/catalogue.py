@@ -1,9 +1,8 @@
-"""Published benchmarks: where they are, how they are laid out, and their open-set protocols.
+"""Published benchmarks: where to find them, their folders, and their open-set protocols.
 
-Numbers are facts of the datasets, checked against what is public: Office-31 was counted;
-Office-Home's totals are those that list files and papers agree on; VisDA-17's validation
-counts are those of the organisers' own ground truth; MNIST, USPS and SVHN are the training
-sets. Where only a total is public, only the total is here.
+Sources of the counts: Office-31 was counted; on Office-Home's totals list files and papers agree;
+VisDA-17's validation counts are those of the organisers' ground truth; of MNIST, USPS and SVHN
+the training sets are meant. Where only a total is public, only the total is given.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ class BenchmarkDomain:
     name : str
         Its folder, as published. Case, blanks, "_" and "-" do not matter.
     images : int or None
-        How many images it has, if that is public.
+        Number of images, if published.
     per_class : mapping of str to int, or None
-        How many images each class has, if that is public.
+        Number of images per class, if published.
     """
 
     name: str
@@ -50,15 +49,11 @@ class Benchmark:
     Attributes
     ----------
     name, title : str
-        What it is called on the command line, and in papers.
-    citation : str
-        The paper that published it.
+        Its name on the command line, and in papers.
     urls : tuple of str
-        Where its authors publish the originals.
-    terms : str
-        What they say of its use.
+        Pages of its authors.
     layout : str
-        Where an image is, below the folder of the benchmark.
+        Example of an image's path below the folder of the benchmark.
     domains : tuple of BenchmarkDomain
         The domains.
     known, unused, unknown : tuples of str
@@ -69,9 +64,7 @@ class Benchmark:
 
     name: str
     title: str
-    citation: str
     urls: tuple[str, ...]
-    terms: str
     layout: str
     domains: tuple[BenchmarkDomain, ...]
     known: tuple[str, ...]
@@ -81,7 +74,7 @@ class Benchmark:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """All class folders that are known by name."""
+        """All class folders that have a name in the protocol."""
         return (*self.known, *self.unused, *self.unknown)
 
     def kind(self, class_name: str) -> str:
@@ -92,12 +85,12 @@ class Benchmark:
         return "unknown" if others or class_name in self.unknown else "not used"
 
     def class_of(self, folder: str) -> str | None:
-        """Return the class of a folder, however it is spelt; None if it is none."""
+        """Return the class of a folder, whatever its spelling; None if it is none."""
         return {plain_name(name): name for name in self.classes}.get(plain_name(folder))
 
 
 def plain_name(name: str) -> str:
-    """Return a name without what people spell in different ways: "Real World", "Real_World"."""
+    """Return a name without case, blanks and punctuation: "Real World" equals "Real_World"."""
     return re.sub(r"[\W_]+", "", name).lower()
 
 
@@ -113,7 +106,7 @@ def benchmark(name: str) -> Benchmark:
 
 
 def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
-    """Find the folders of the domains, at once or below one folder that an archive made."""
+    """Find the folders of the domains, directly or inside a single subfolder."""
     spec, folder = benchmark(name), Path(folder)
     if not folder.is_dir():
         raise InputError(
@@ -130,9 +123,9 @@ def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
     )
 
 
-def benchmark_task(
+def benchmark_task_with_truth(
     name: str, folder: str | Path, source_domain: str, target_domain: str
-) -> tuple[ImageList, ImageList]:
+) -> tuple[ImageList, ImageList, TruthTable]:
     """Apply a benchmark's protocol to its image folders.
 
     Parameters
@@ -150,15 +143,9 @@ def benchmark_task(
         Images of the known classes, labelled.
     target : ImageList
         Images of known and unknown classes, without labels.
+    truth : TruthTable
+        The classes of the target, for evaluation only.
     """
-    source, target, _ = benchmark_task_with_truth(name, folder, source_domain, target_domain)
-    return source, target
-
-
-def benchmark_task_with_truth(
-    name: str, folder: str | Path, source_domain: str, target_domain: str
-) -> tuple[ImageList, ImageList, TruthTable]:
-    """Return what `benchmark_task` returns, and the target's classes for evaluation."""
     spec = benchmark(name)
     source = _read_domain(spec, folder, source_domain)
     target = _read_domain(spec, folder, target_domain)
@@ -244,8 +231,8 @@ _WEBCAM = _counts(
     *(30, 27, 28, 32, 16, 20, 30, 27, 40, 11, 25, 30, 24, 23, 21),
 )
 
-# In the alphabetical order of the authors' page. "ruler" is the only name in lower case, and "TV"
-# comes before "Table" for a computer: both are far behind the cut, after the 25th, "Fork".
+# In the alphabetical order of the authors' page. Sorted by bytes, "ruler" and
+# "TV" would be elsewhere, but not across the cut after the 25th, "Fork".
 _OFFICE_HOME = _words(
     """Alarm_Clock Backpack Batteries Bed Bike Bottle Bucket Calculator Calendar Candles Chair
     Clipboards Computer Couch Curtains Desk_Lamp Drill Eraser Exit_Sign Fan File_Cabinet Flipflops
@@ -274,9 +261,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             name="office31",
             title="Office-31",
-            citation="Saenko et al., Adapting visual category models to new domains, ECCV 2010",
             urls=("https://faculty.cc.gatech.edu/~judy/domainadapt/",),
-            terms="not stated here; see the authors' page",
             layout="amazon/images/back_pack/frame_0001.jpg, or without images/",
             domains=(
                 BenchmarkDomain("amazon", 2817, _AMAZON),
@@ -290,10 +275,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             name="office-home",
             title="Office-Home",
-            citation="Venkateswara et al., Deep hashing network for unsupervised domain "
-            "adaptation, CVPR 2017",
             urls=("https://www.hemanthdv.org/officeHomeDataset.html",),
-            terms="non-commercial research and education (the authors' fair use notice)",
             layout="Art/Alarm_Clock/00001.jpg",
             domains=(
                 BenchmarkDomain("Art", 2427),
@@ -307,13 +289,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             name="visda-17",
             title="VisDA-17",
-            citation="Peng et al., VisDA: the visual domain adaptation challenge, "
-            "arXiv:1710.06924, 2017",
             urls=(
                 "https://ai.bu.edu/visda-2017/",
                 "https://github.com/VisionLearningGroup/taskcv-2017-public",
             ),
-            terms="see the organisers' page",
             layout="train/aeroplane/x.png, validation/aeroplane/y.jpg",
             domains=(
                 BenchmarkDomain("train", 152397),
@@ -325,13 +304,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             name="syn2real-o",
             title="Syn2Real-O",
-            citation="Peng et al., Syn2Real: a new benchmark for synthetic-to-real visual domain "
-            "adaptation, arXiv:1806.09755, 2018",
             urls=(
                 "https://ai.bu.edu/syn2real/",
                 "https://github.com/VisionLearningGroup/visda-2018-public",
             ),
-            terms="non-commercial research and education; the images may not be passed on",
             layout="train/aeroplane/x.jpg, validation/aeroplane/y.jpg; background images in "
             "folders of any other name",
             # The organisers publish no counts for these folders.
@@ -343,15 +319,12 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             name="digits",
             title="Digits (MNIST, USPS, SVHN)",
-            citation="0 to 4 known, 5 to 9 unknown: Saito et al., Open set domain adaptation by "
-            "backpropagation, ECCV 2018",
             urls=(
                 "http://yann.lecun.com/exdb/mnist/",
                 "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html",
                 "http://ufldl.stanford.edu/housenumbers/",
             ),
-            terms="see the authors' pages",
-            # Published as arrays: whoever writes them to image files makes these folders.
+            # Published as arrays; write them to image files in these folders.
             layout="the training sets as mnist/0/x.png to mnist/9/x.png",
             domains=(
                 BenchmarkDomain("mnist", 60000, _MNIST),

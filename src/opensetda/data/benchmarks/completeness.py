@@ -1,4 +1,4 @@
-"""Is a downloaded benchmark what its authors published? Counts, names, and every image."""
+"""Compare a downloaded benchmark with what its authors published: counts, names, images."""
 
 from __future__ import annotations
 
@@ -22,25 +22,16 @@ from opensetda.data.images.folders import FolderWalk, scan_folder
 from opensetda.data.images.lists import printable
 
 Progress = Callable[[str, int, int], None]
-"""Called with the domain, the images read so far and how many there are."""
+"""Called with the domain, the number of images read so far and of all images."""
 
 _AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class ClassCheck:
-    """Images of one class folder.
+    """Number of images of one class, found and published (if known), and the problem if any.
 
-    Attributes
-    ----------
-    name, kind : str
-        The class, and what the protocol makes of it: "known", "unknown", "not used" or "extra".
-    images : int
-        How many there are.
-    expected : int or None
-        How many were published, if that is known.
-    remark : str
-        What is wrong; empty if nothing is.
+    `kind` is its role in the protocol: "known", "unknown", "not used" or "extra".
     """
 
     name: str
@@ -52,18 +43,18 @@ class ClassCheck:
 
 @dataclass(frozen=True)
 class DomainCheck:
-    """What was found of one domain.
+    """One domain as found on disk.
 
     Attributes
     ----------
     domain : BenchmarkDomain
-        What was published.
+        As published.
     folder : Path or None
-        Where it is; None if it is missing.
+        Its folder; None if it is missing.
     classes : tuple of ClassCheck
-        One for each class published and each folder found.
+        One per published class and per further folder.
     images, without_class : int
-        All images, and those that lie beside the class folders.
+        All images, and those outside class folders.
     unreadable : tuple of (str, str)
         Path and reason of every image that cannot be read.
     """
@@ -77,35 +68,27 @@ class DomainCheck:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, a short line each."""
+        """The problems, one short line each."""
         name = self.domain.name
         if self.folder is None:
             return [f"{name}: the folder is missing"]
-        told = []
+        problems = []
         if self.domain.images is not None and self.images != self.domain.images:
-            told.append(f"{name}: {_images(self.images)}, published are {self.domain.images:,}")
+            problems.append(
+                f"{name}: {_images(self.images)}, but {self.domain.images:,} were published"
+            )
         wrong = [check for check in self.classes if check.remark]
-        told += [f"{name}: class {check.name!r}: {check.remark}" for check in wrong]
+        problems += [f"{name}: class {check.name!r}: {check.remark}" for check in wrong]
         if self.without_class:
-            told.append(f"{name}: {_images(self.without_class)} outside of class folders")
+            problems.append(f"{name}: {_images(self.without_class)} outside class folders")
         if self.unreadable:
-            told.append(f"{name}: {_images(len(self.unreadable))} cannot be read")
-        return told
+            problems.append(f"{name}: {_images(len(self.unreadable))} cannot be read")
+        return problems
 
 
 @dataclass(frozen=True)
 class BenchmarkCheck:
-    """What was found of a benchmark.
-
-    Attributes
-    ----------
-    benchmark : Benchmark
-        What was published.
-    domains : tuple of DomainCheck
-        What was found of each domain.
-    extra : tuple of str
-        Further folders beside the domains; no harm is done by them.
-    """
+    """A benchmark as found on disk; `extra` are further folders, which do no harm."""
 
     benchmark: Benchmark
     domains: tuple[DomainCheck, ...]
@@ -118,7 +101,7 @@ class BenchmarkCheck:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong; nothing if all is well."""
+        """The problems of all domains, one short line each."""
         return [problem for check in self.domains for problem in check.problems]
 
 
@@ -134,9 +117,9 @@ def check_benchmark(
     folder : str or Path
         The folder that holds its domains.
     decode : bool
-        Whether every image is really read.
+        Whether to decode every image.
     progress : callable or None
-        Told how many images of a domain have been read.
+        Called after every batch of decoded images.
     """
     spec = benchmark(name)
     found = find_domains(name, folder)
@@ -189,7 +172,7 @@ def _check_classes(
         elif not images:
             remark = "the folder is empty"
         elif expected is not None and images != expected:
-            remark = f"{_images(images)}, published are {expected:,}"
+            remark = f"{_images(images)}, but {expected:,} were published"
         yield ClassCheck(name, spec.kind(name), images, expected, remark)
     for folder in extra:
         kind, remark = "extra", "not a class of this benchmark"
@@ -211,7 +194,7 @@ def _misspelt(name: str, folders: Sequence[str]) -> str:
 def _unreadable(
     paths: Sequence[str], domain: str, progress: Progress | None
 ) -> Iterator[tuple[str, str]]:
-    """Read every image; yield those that cannot be read."""
+    """Decode every image; yield path and reason of those that fail."""
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(paths), _AT_ONCE):
             batch = paths[start : start + _AT_ONCE]

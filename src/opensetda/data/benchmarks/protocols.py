@@ -1,4 +1,4 @@
-"""Class splits: which classes are known, which are unknown, and which are left out."""
+"""Open-set tasks: which classes are known, unknown or left out, and at which openness."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ from opensetda.rows import FloatArray
 
 @dataclass(frozen=True)
 class ClassSplit:
-    """Classes of an open-set task.
-
-    Attributes
-    ----------
-    known : tuple
-        Classes that the source labels.
-    unknown : tuple
-        Classes that only the target has.
-    """
+    """Known classes, which the source labels, and unknown ones, which only the target has."""
 
     known: tuple[Any, ...]
     unknown: tuple[Any, ...]
@@ -99,8 +91,8 @@ def open_set_task(
     Parameters
     ----------
     source, target : tuples (X, y)
-        Whole domains. The source keeps its known classes only, the target its
-        known and unknown ones; rows stay in their order.
+        Whole domains. Of the source the known classes are kept, of the target the known
+        and the unknown ones; the order of rows is kept.
     split : ClassSplit
         The classes.
     """
@@ -127,21 +119,20 @@ def open_set_task(
 
 
 def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
-    """Drop target rows until the share of unknowns is the one asked for.
+    """Drop target rows until the share of unknowns is `openness`.
 
-    Methods that guess the share must be tried on many shares of one task. As many rows
-    stay as the share allows: either all known rows or all unknown ones. The known classes
-    keep their proportions, so the share is all that changes.
+    As many rows are kept as the share allows: either all known rows or all unknown ones. The
+    known classes keep their proportions, so nothing but the share changes.
 
     Parameters
     ----------
     task : OpenSetTask
         The task; it is not changed.
     openness : float
-        Share of unknowns in [0, 1); 0 makes a closed-set task. It is met as closely as
-        whole rows allow, so a tiny share of few rows may leave no unknown.
+        Share of unknowns in [0, 1); 0 makes a closed-set task. Rounded to whole rows, so a
+        tiny share of few rows may leave no unknown.
     seed : int
-        Which rows are drawn. The rows kept stay in their order.
+        Of the draw. The order of rows is kept.
     """
     if not 0 <= openness < 1:
         raise InputError(f"with_openness: openness is {openness}, but must be in [0, 1)")
@@ -175,7 +166,7 @@ def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
 
 
 def _proportional(counts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp]:
-    """Share `total` rows out in proportion to `counts`, at least one to each."""
+    """Divide `total` rows in proportion to `counts`, with at least one for each."""
     quota = total * counts / counts.sum()
     sizes: npt.NDArray[np.intp] = np.maximum(1, np.floor(quota)).astype(np.intp)
     while sizes.sum() < total:

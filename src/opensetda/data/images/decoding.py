@@ -1,8 +1,7 @@
-"""One image file to one array of RGB bytes, whatever the file holds.
+"""Image files to arrays of RGB bytes.
 
-Every reason why a file cannot be used comes out as a `BrokenImageError`, so that a run can
-list the file and go on. Sizes are checked in the header: a decompression bomb is refused
-before a pixel of it is unpacked.
+A file that cannot be used raises a `BrokenImageError`, so that a run can list it and go on. Sizes
+are checked in the header: a decompression bomb is refused before any pixel is decoded.
 """
 
 from __future__ import annotations
@@ -12,25 +11,26 @@ import io
 import logging
 import os
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from opensetda.data.images.tar_members import open_image
 
 MAX_PIXELS = 2**27
-"""Images of more pixels are refused: these are 134 megapixels, 400 MB as RGB."""
+"""Images of more pixels are refused: 134 megapixels, 400 MB as RGB."""
 
 IMAGE_SUFFIXES = frozenset(
     {".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
     | {".pnm", ".ppm", ".tif", ".tiff", ".webp"}
 )
-"""Endings of the files that count as images, in lower case."""
+"""Endings of image files, in lower case."""
 
-# Now, and not by the first thread that meets a rare format.
+# Here, and not in the first thread that meets a rare format.
 Image.init()
 # A closed list: Pillow would also hand files to Ghostscript and other programs.
 _FORMATS = tuple(
@@ -38,17 +38,6 @@ _FORMATS = tuple(
     for name in ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF")
     if name in Image.OPEN
 )
-
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 _REASONS = {
     errno.ENOENT: "no such file",
@@ -58,7 +47,7 @@ _REASONS = {
     errno.EPERM: "no permission to read it",
 }
 
-# Without a handler of its own, what Pillow logs would reach the terminal.
+# Without a handler, Pillow's log messages would reach the terminal.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
@@ -69,17 +58,16 @@ class BrokenImageError(Exception):
 def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[np.uint8]:
     """Read an image.
 
-    The rotation that EXIF asks for is applied, transparency is laid on white, grey,
-    palette, 16-bit and CMYK images become RGB; of an animation the first frame is taken.
-    May be called from many threads.
+    EXIF rotation is applied, transparency becomes white, and grey, palette, 16-bit and CMYK
+    images become RGB; of an animation the first frame is taken. Thread-safe.
 
     Parameters
     ----------
     path : str or Path
-        The file, or one inside of a tar: ``shard.tar/image.jpg``.
+        The file, or one inside a tar: ``shard.tar/image.jpg``.
     at_least : int, optional
-        A side of so many pixels is enough: a large JPEG is then unpacked at a fraction of its
-        size, in a fraction of the time.
+        Sufficient side in pixels: a large JPEG is then decoded at a fraction of its size, in
+        less time.
 
     Returns
     -------
@@ -89,7 +77,7 @@ def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[n
     Raises
     ------
     BrokenImageError
-        The file cannot be read, is no image, is cut short or has too many pixels.
+        The file cannot be read, is not an image, is cut short or has too many pixels.
     """
     try:
         with open_image(path) as stream:
@@ -128,21 +116,18 @@ def _decode(stream: IO[bytes], at_least: int | None = None) -> npt.NDArray[np.ui
     except UnidentifiedImageError as error:
         raise BrokenImageError("not an image") from error
     except Exception as error:
-        # Pillow's decoders raise whatever they stumble over: struct.error, IndexError, ...
+        # Pillow's decoders may raise anything: struct.error, IndexError, ...
         raise BrokenImageError(_damage(error)) from error
 
 
 def _upright(image: Image.Image) -> Image.Image:
     """Apply the rotation that a camera noted."""
-    # Parsing EXIF takes longer than looking for it. What a TIFF notes, Pillow has applied.
-    if "exif" not in image.info and "Raw profile type exif" not in image.info:
-        return image
-    try:
-        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
-    except Exception:
+    # Parsing EXIF takes longer than looking for it. Pillow has applied that of a TIFF.
+    if "exif" in image.info or "Raw profile type exif" in image.info:
         # Broken notes do not make the picture a broken one.
-        return image
-    return image if turn is None else image.transpose(turn)
+        with suppress(Exception):
+            ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 
 def _rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
@@ -162,7 +147,7 @@ def _rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
 
 
 def _deep_grey(image: Image.Image, *whites: float) -> npt.NDArray[np.uint8]:
-    """Scale grey of more than 8 bits; the first of `whites` that nothing exceeds is white."""
+    """Scale grey of more than 8 bits; white is the first of `whites` that no value exceeds."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float32), posinf=0, neginf=0)
     largest = float(values.max())
     white = next((white for white in whites if largest <= white), largest)
@@ -199,8 +184,8 @@ _QUIET: tuple[Any, ...] | None = None
 def _quiet_pillow() -> None:
     """Keep Pillow's warnings (odd EXIF, large images) off the terminal.
 
-    `warnings.catch_warnings` is not for threads; one filter for Pillow's own modules is,
-    and it is put back where somebody has reset the filters.
+    `warnings.catch_warnings` is not thread-safe, but one filter for Pillow's modules is. It
+    is added again if other code has reset the filters.
     """
     global _QUIET
     if _QUIET is None or _QUIET not in warnings.filters:

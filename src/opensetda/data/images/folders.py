@@ -1,4 +1,4 @@
-"""Images in folders: what counts, what is left out, and which folder is the class."""
+"""Images in folders: which files count, and which folder is the class."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from opensetda.data.images.lists import Entry, cannot_read, printable
 from opensetda.data.images.tar_shards import ShardWalk, is_shard
 from opensetda.data.tables.formats import listing
 
-# What systems leave behind; names that begin with a dot are left out anyway.
+# Files of operating systems; names that begin with a dot are left out anyway.
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin"})
 
-# Folders that link to each other are walked in every order: more links than this on the way
-# to a file have never been wanted.
+# Folders that link to each other would be walked in every order; allow no more links than
+# this on the way to a file.
 _MOST_LINKS = 3
 
 
 @dataclass
 class FolderWalk:
-    """A walk through a folder, and what it met.
+    """A walk through a folder, and a record of what it found.
 
     Attributes
     ----------
     left_out : Counter
-        Endings of the files that are no images.
+        Number of files that are not images, by ending.
     classes : tuple of str
         Names of the class folders.
     wrapper : str or None
-        The one folder that the class folders are in, if they are not directly in the root.
+        The folder of the class folders, if they are not directly in the root.
     shards : ShardWalk
-        The walk through tar shards, if it is those that the folder holds.
+        The walk through tar shards, if the folder holds these.
     """
 
     left_out: Counter[str] = field(default_factory=Counter)
@@ -45,8 +45,8 @@ class FolderWalk:
     def folder(self, root: Path, labelled: bool = False) -> Iterator[Entry]:
         """Yield the images below a folder, folder by folder, each sorted by name.
 
-        If it holds tar shards, and neither images nor folders, these are walked through;
-        their classes are read if `labelled`.
+        If it holds tar shards, and neither images nor folders, their images are yielded, with
+        classes if `labelled`.
         """
         found = scan_folder(str(root))
         if not any(is_folder or is_image(name) for name, is_folder, _ in found):
@@ -71,7 +71,7 @@ class FolderWalk:
         above: tuple[tuple[int, int], ...],
         links: int,
     ) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield images as (parts of the relative path, path); `above` are the folders around."""
+        """Yield images as (parts of the relative path, path); `above` are the parent folders."""
         for name, is_folder, is_link in scan_folder(folder):
             path = f"{folder}{os.sep}{name}"
             if not is_folder:
@@ -86,22 +86,22 @@ class FolderWalk:
                 yield from self._files(path, (*parts, name), inside, links + is_link)
 
     def notes(self, classes: Iterable[str] | None) -> tuple[str, ...]:
-        """Tell what was left out; `classes` are those of the images, where they count."""
-        told = []
+        """Return one line per thing to know; `classes` are those of the images, if they count."""
+        notes = []
         if self.wrapper is not None and classes is not None:
-            told.append(f"classes are the folders below {self.wrapper}")
+            notes.append(f"classes are the folders below {self.wrapper}")
         empty = [] if classes is None else sorted({*self.classes} - {*classes})
         if empty:
-            told.append(f"class folders without an image, left out: {listing(empty)}")
+            notes.append(f"class folders without an image, left out: {listing(empty)}")
         if self.left_out:
-            told.append(self.other_files())
-        return (*told, *self.shards.notes())
+            notes.append(self.other_files())
+        return (*notes, *self.shards.notes())
 
     def other_files(self) -> str:
-        """Tell how many files are no images."""
+        """Return a line about files that are not images."""
         suffixes = [suffix or "no ending" for suffix, _ in self.left_out.most_common(5)]
         n = self.left_out.total()
-        files = "1 file that is no image" if n == 1 else f"{n:,} files that are no images"
+        files = "1 file that is not an image" if n == 1 else f"{n:,} files that are not images"
         return f"{files} left out ({', '.join(map(printable, suffixes))})"
 
 
@@ -110,8 +110,8 @@ def _class_level(
 ) -> tuple[str | None, tuple[str, ...]]:
     """Return the folder between the root and its class folders, and the names of these.
 
-    None, as a rule. There is one in Office-31 as published, ``amazon/images/back_pack``: the
-    root holds one folder and no image, and that folder holds folders.
+    Usually None. Office-31 as published has one, ``amazon/images/back_pack``: the root holds one
+    folder and no image, and that folder holds folders.
     """
     folders = [name for name, is_folder, _ in found if is_folder]
     if len(folders) == 1 and not any(is_image(name) for name, is_dir, _ in found if not is_dir):
@@ -123,12 +123,12 @@ def _class_level(
 
 
 def is_image(name: str) -> bool:
-    """Tell an image by the ending of its name."""
+    """Return whether a name ends like an image file."""
     return suffix_of(name) in IMAGE_SUFFIXES
 
 
 def suffix_of(name: str) -> str:
-    """Return the ending of a name in lower case, at a fraction of what a Path costs."""
+    """Return the ending of a name in lower case; much faster than Path.suffix."""
     return os.path.splitext(name)[1].lower()  # noqa: PTH122
 
 
@@ -151,9 +151,9 @@ def scan_folder(folder: str) -> list[tuple[str, bool, bool]]:
 
 
 def _is_plain_file(entry: os.DirEntry[str], is_link: bool) -> bool:
-    """Leave out pipes and sockets, which would hang a reader.
+    """Return False for pipes and sockets, which would block a reader.
 
-    A link that leads nowhere stays: whoever opens it says that there is no such file.
+    A broken link counts as a file: opening it gives the error.
     """
     if not is_link:
         return entry.is_file()

@@ -22,12 +22,12 @@ _LABEL_NAMES = ("label", "class", "y")
 _ID_NAME = "id"
 
 _BLANK = re.compile(r"[ \t]+")
-_LONGEST_HEADING = 1 << 16
+_LONGEST_HEADER = 1 << 16
 
 
 @dataclass(frozen=True)
 class ImageColumns:
-    """What is where in list files and manifests.
+    """Columns and root folder of list files and manifests.
 
     Attributes
     ----------
@@ -46,20 +46,9 @@ class ImageColumns:
 
 
 class Entry(NamedTuple):
-    """One image.
+    """One image: its printable name, its file, its class if any, and whether the file exists.
 
-    Attributes
-    ----------
-    id : str
-        Its name; text that can be written to any file.
-    path : str
-        Where it is.
-    label : str or None
-        Its class, if it has one.
-    place : str
-        Where it is written ("line 3"); empty for files found in a folder.
-    there : bool
-        Whether there is such a file.
+    `place` is that in a list ("line 3"); empty for files found in a folder.
     """
 
     id: str
@@ -70,7 +59,7 @@ class Entry(NamedTuple):
 
 
 def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | None]:
-    """Take a line of a list apart.
+    """Split a line of a list into path and label.
 
     Parameters
     ----------
@@ -78,8 +67,8 @@ def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | No
         The line without white space around it: a path, or a path, a blank and a label. Paths
         may hold blanks, labels may not.
     is_file : callable
-        Whether a path leads to a file. It settles what a line with blanks is; where no file is
-        found, an image's ending at the end of the line tells that no label follows.
+        Whether a path leads to a file, which decides how a line with blanks is read. If there
+        is no file, a line that ends like an image file has no label.
     """
     blanks = list(_BLANK.finditer(text))
     if not blanks or is_file(text):
@@ -94,7 +83,7 @@ def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
     """Yield the images of a list of ``path label`` or ``path`` lines."""
     find = _Finder(path, columns)
     try:
-        # Bytes that are not UTF-8 stay what they are: on Linux they may name a file.
+        # Keep bytes that are not UTF-8: on Linux they may be part of a file name.
         with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
             for number, line in enumerate(lines, start=1):
                 text = line.strip()
@@ -110,7 +99,7 @@ def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
 
 def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Iterator[Entry]:
     """Yield the images of a CSV or Parquet file; labels only if `labelled`."""
-    names = _heading(path)
+    names = _header(path)
     path_column = columns.path or _first(names, _PATH_NAMES) or _PATH_NAMES[0]
     label_column = columns.label or _first(names, _LABEL_NAMES) or _LABEL_NAMES[0]
     id_column = _first(names, (_ID_NAME,))
@@ -130,16 +119,16 @@ def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Itera
 
 
 def is_manifest(path: Path, columns: ImageColumns) -> bool:
-    """Tell a manifest from a feature table, by the heading alone.
+    """Return whether a file is a manifest and not a feature table, by its header.
 
-    A manifest has a column of paths and, besides it, at most a label and an id.
+    A manifest has a column of paths and otherwise at most a label and an id.
     """
     if columns.path is not None:
         return True
     try:
-        names = _heading(path)
+        names = _header(path)
     except (InputError, OSError):
-        # Whoever reads the table says what is wrong with it.
+        # The reader of the table reports the problem.
         return False
     path_column = _first(names, _PATH_NAMES)
     if path_column is None:
@@ -149,7 +138,7 @@ def is_manifest(path: Path, columns: ImageColumns) -> bool:
 
 
 def printable(name: str) -> str:
-    r"""Return a file's name as text that can be written: bytes that are no UTF-8 become \xff."""
+    r"""Return a file's name as valid text: bytes that are not UTF-8 become \xff."""
     if name.isascii():
         return name
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -167,11 +156,11 @@ class _Finder:
     def __init__(self, path: Path, columns: ImageColumns) -> None:
         own = path.parent
         roots = [columns.root] if columns.root is not None else [own, own / ".."]
-        # Not "./a.png" for a list in the current folder: people read these.
+        # Not "./a.png" for a list in the current folder: the paths are shown to users.
         self._roots = ["" if root == Path() else str(root) for root in roots]
 
     def __call__(self, written: str) -> tuple[str, bool]:
-        """Return where the file is, and whether it is there."""
+        """Return the path of the file, and whether it exists."""
         for root in self._roots:
             path = os.path.join(root, written)  # noqa: PTH118
             if os.path.isfile(path):  # noqa: PTH113
@@ -182,7 +171,7 @@ class _Finder:
         return self(written)[1]
 
 
-def _heading(path: Path) -> Sequence[str]:
+def _header(path: Path) -> Sequence[str]:
     if path.suffix.lower() == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet
@@ -192,10 +181,10 @@ def _heading(path: Path) -> Sequence[str]:
         except pa.ArrowException as error:
             raise InputError(f"{path}: cannot read a Parquet file: {error}") from error
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        return next(csv.reader([lines.readline(_LONGEST_HEADING)]), ())
+        return next(csv.reader([lines.readline(_LONGEST_HEADER)]), ())
 
 
 def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
-    """Return the name that comes first among `wanted`, whatever its case."""
+    """Return the first name in `wanted` that is there, whatever its case."""
     by_lower = {name.strip().lower(): name for name in reversed(names)}
     return next((by_lower[name] for name in wanted if name in by_lower), None)

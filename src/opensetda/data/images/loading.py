@@ -1,8 +1,8 @@
-"""Images as they come: folders of class folders, flat folders, lists, manifests, tar shards.
+"""Images from folders (one folder per class, or flat), lists, manifests and tar shards.
 
-What can be wrong is found here, before anything is trained, and said in one line. The labels
-of a target are dropped at this door: `read_image_domains` never returns them, whatever its
-folders are called. Only `read_image_truth`, for evaluation, reads them.
+Problems are found here, before anything is trained, and reported in one line. Target labels are
+dropped here: `read_image_domains` never returns them, whatever the folders are called. Only
+`read_image_truth`, for evaluation, reads them.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class ImageList:
     Attributes
     ----------
     paths : tuple of str
-        Where the files are; of one in a tar shard, ``shard.tar/image.jpg``.
+        The files; in a tar shard ``shard.tar/image.jpg``.
     ids : array of str of shape (n,)
-        Names, each once: the path relative to the folder given, with "/"; in lists and
-        manifests the path as written, or the manifest's column "id"; in tar shards that are
-        no folder's, the path below the folder that the shards are in.
+        Unique names: the path relative to the given folder, with "/"; in lists and manifests
+        the path as written, or the manifest's column "id"; for tar shards given directly, the
+        path relative to the folder of the shards.
     labels : array of str of shape (n,) or None
         Classes; None for everything but a source.
     origin : Path
         The folder or file that was given.
     notes : tuple of str
-        What a person may want to know: class folders without images, files left out.
+        Class folders without images, files left out, one line each.
     """
 
     paths: tuple[str, ...]
@@ -79,14 +79,14 @@ class ImageList:
         return len(self.paths)
 
     def class_counts(self) -> dict[str, int]:
-        """Return how many images each class has; nothing without labels."""
+        """Return the number of images per class; empty without labels."""
         if self.labels is None:
             return {}
         names, counts = np.unique(self.labels, return_counts=True)
         return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
     def select(self, rows: npt.ArrayLike) -> ImageList:
-        """Return some of the images: row numbers, or a mask."""
+        """Return some of the images, by row numbers or a mask."""
         chosen: npt.NDArray[Any] = np.asarray(rows)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.intp)
         labels = None if self.labels is None else self.labels[chosen]
@@ -95,10 +95,10 @@ class ImageList:
 
 
 def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool:
-    """Tell whether a path leads to images and not to a feature table.
+    """Return whether a path leads to images and not to a feature table.
 
     Images are folders, image files, tar shards, ``.txt`` lists, and ``.csv`` or ``.parquet``
-    files with a column of paths and nothing besides but a label and an id.
+    files with a column of paths and at most a label and an id besides.
     """
     path, columns = Path(path), columns or ImageColumns()
     suffix = path.suffix.lower()
@@ -110,7 +110,7 @@ def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool
         return True
     if suffix in MANIFEST_SUFFIXES:
         return path.is_file() and is_manifest(path, columns)
-    # A misspelt folder: its reader says that there is no such folder.
+    # A misspelt folder: its reader reports that it does not exist.
     return suffix not in TABLE_SUFFIXES and not path.exists()
 
 
@@ -119,7 +119,7 @@ def read_image_domains(
 ) -> tuple[ImageList, ImageList]:
     """Find labelled images of at least two classes, and images to be labelled.
 
-    Labels that the target has are not returned.
+    Labels of the target are not returned.
     """
     labelled = read_images(source, columns, labelled=True)
     assert labelled.labels is not None
@@ -135,7 +135,7 @@ def read_image_domains(
 def read_images(
     path: str | Path, columns: ImageColumns | None = None, labelled: bool = False
 ) -> ImageList:
-    """Find the images of one domain; with `labelled`, every one of them must have a class."""
+    """Find the images of one domain; with `labelled`, all of them must have a class."""
     path, columns = Path(path), columns or ImageColumns()
     walk = FolderWalk()
     entries = list(_entries(path, columns, labelled, walk))
@@ -158,7 +158,7 @@ def read_images(
 
 
 def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> TruthTable:
-    """Read the classes of images for evaluation; the files of a list need not be there."""
+    """Read the classes of images for evaluation; the files of a list need not exist."""
     path = Path(path)
     walk = FolderWalk()
     entries = list(_entries(path, columns or ImageColumns(), True, walk))
@@ -172,9 +172,9 @@ def iterate_images(
 ) -> Iterator[tuple[str, str]]:
     """Yield (id, path) of images one by one: files, folders, lists and manifests, in this order.
 
-    The names of one folder or tar shard are held at once, nothing else. If several paths are
-    given, ids of images in folders and shards begin with the path as given. Files of a list
-    that are not there are yielded, too: whoever opens them says so.
+    Memory holds the names of one folder or tar shard at a time. If several paths are given,
+    ids of images in folders and shards begin with the path as given. Files of a list that do
+    not exist are yielded, too.
     """
     columns = columns or ImageColumns()
     several = len(paths) > 1
@@ -222,7 +222,7 @@ def _entries(
 
 
 def _check(path: Path, entries: list[Entry], walk: FolderWalk) -> None:
-    """Raise an `InputError` unless there are images, and each has a name of its own."""
+    """Raise an `InputError` unless there are images with unique names."""
     if not entries:
         raise _no_image(path, walk)
     ids: dict[str, str] = {}
@@ -254,10 +254,10 @@ def _labels(path: Path, entries: list[Entry], walk: FolderWalk) -> Labels:
         count = "an image" if len(without) == 1 else f"{len(without):,} images"
         raise InputError(
             f"{_shown(path)}: {count} directly in the folder, without a class (for example "
-            f"{first.id!r}); put each image into a folder that is named by its class"
+            f"{first.id!r}); put each image into a folder named after its class"
         )
     if not first.place:
-        raise InputError(f"{_shown(path)}: one image has no class; give a folder of class folders")
+        raise InputError(f"{_shown(path)}: one image has no class; give a folder per class")
     raise InputError(
         f"{_shown(path)}, {first.place}: no label for {first.id!r} ({len(without)} without); "
         "write the class after the path"
@@ -269,7 +269,7 @@ def _no_image(path: Path, walk: FolderWalk) -> InputError:
         kind = "this shard" if walk.shards.n_shards == 1 else "these shards"
         return InputError(f"{_shown(path)}: no image in {kind}; images end in {_suffixes()}")
     if not path.is_dir():
-        return InputError(f"{_shown(path)}: no image in this file; write one path a line or row")
+        return InputError(f"{_shown(path)}: no image in this file; write one path per line or row")
     besides = f"; {walk.other_files()}" if walk.left_out else ""
     return InputError(
         f"{_shown(path)}: no image in this folder or below{besides}; images end in {_suffixes()}"

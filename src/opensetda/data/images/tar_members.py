@@ -1,7 +1,8 @@
-"""Files inside of tar archives, read in place: nothing is ever unpacked to the disk.
+"""Files inside tar archives, read in place: nothing is ever unpacked to disk.
 
-The headers of an archive are scanned once a process. The scan is our own: archives come from
-anywhere, and this one takes what it needs, reads nothing large, and ends.
+The standard library's `tarfile` reads the headers, once per process and archive. Archives come
+from anywhere, so what it may read for one header is limited, and every way in which it fails
+becomes a `TarError`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,17 @@ from __future__ import annotations
 import io
 import os
 import re
+import tarfile
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-_BLOCK = 512
-_ZEROS = bytes(_BLOCK)
+# Long names and pax records are held in memory, and no sensible ones are larger.
+_LARGEST_HEADER = 1 << 20
 
-# Long names and pax notes; nobody has larger ones, and they are held in memory.
-_LONGEST_NOTES = 1 << 20
-
-# Archives whose members are remembered, by the number of these: about 100 MB.
+# Archives are remembered up to this number of members in all: about 100 MB.
 _MOST_MEMBERS = 300_000
 
 _COMPRESSED = {
@@ -31,13 +30,8 @@ _COMPRESSED = {
     b"\x28\xb5\x2f\xfd": "zstd",
 }
 
-_PLAIN = (b"0", b"\0", b"7")
-_FOLDER = b"5"
-# Links, devices, folders and pipes: no content follows, whatever size is written.
-_WITHOUT_CONTENT = (b"1", b"2", b"3", b"4", _FOLDER, b"6")
-_SPARSE = b"S"
-_LONG_NAME, _PAX = b"L", b"x"
-_OTHER_NOTES = (b"K", b"g", b"X")
+# tarfile of Python before 3.11.10 takes quadratic time to look through these for a number.
+_MANY_DIGITS = re.compile(rb"\d{300}")
 
 _IN_TAR = re.compile(r"\.tar[/%s]" % re.escape(os.sep), re.IGNORECASE)  # noqa: UP031
 
@@ -49,20 +43,13 @@ class TarError(OSError):
 
 
 class CompressedTarError(TarError):
-    """An archive that is compressed as a whole: what is in it cannot be read at random."""
+    """An archive that is compressed as a whole, so its members cannot be read at random."""
 
 
 class Member(NamedTuple):
-    """An entry of an archive.
+    """An entry of an archive, and where its content is: perhaps beyond a cut archive's end.
 
-    Attributes
-    ----------
-    name : str
-        As written in the archive.
-    offset, size : int
-        Where its content is; it may reach beyond the end of an archive that was cut short.
-    is_plain : bool
-        Whether it is a file with its content in one piece: no link, device or sparse file.
+    `is_plain` is False for links, devices and sparse files, whose content is not in one piece.
     """
 
     name: str
@@ -73,7 +60,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Archive:
-    """What is in a tar archive.
+    """The content of a tar archive.
 
     Attributes
     ----------
@@ -82,9 +69,9 @@ class Archive:
     files : dict of str to Member
         The plain files by `clean_name`; of several with one name the last, as tar has it.
     is_whole : bool
-        Whether it ends as archives end; else it was cut short, or somebody did not finish it.
+        Whether it has the end marker of tar archives; otherwise it was cut short.
     identity : tuple of int
-        What tells whether the archive was changed since.
+        Changes when the archive's file does.
     """
 
     members: tuple[Member, ...]
@@ -94,7 +81,7 @@ class Archive:
 
 
 class MemberStatus(NamedTuple):
-    """A file inside of an archive: the archive's status, and where it is in there."""
+    """A file inside an archive: the archive's status, and the member."""
 
     archive: os.stat_result
     member: Member
@@ -105,14 +92,14 @@ _turn = threading.Lock()
 
 
 def open_image(path: str | Path) -> IO[bytes]:
-    """Open an image for reading: a file, or one inside of a tar, ``shard.tar/image.jpg``.
+    """Open an image for reading: a file, or one inside a tar, ``shard.tar/image.jpg``.
 
-    May be called from many threads. An `OSError` if there is none.
+    Thread-safe. Raises an `OSError` if there is none.
     """
     try:
         return open(path, "rb")  # noqa: PTH123 - paths are text: there may be millions
     except OSError:
-        # Not before that: a folder may be called "shard.tar", too.
+        # Only now: a folder may be called "shard.tar", too.
         found = _split(os.fspath(path))
         if found is None:
             raise
@@ -124,7 +111,7 @@ def open_image(path: str | Path) -> IO[bytes]:
 
 
 def member_status(path: str) -> MemberStatus | None:
-    """Return what tells whether a file inside of a tar has changed; None if there is none."""
+    """Return what changes when a file inside a tar does; None if there is no such file."""
     found = _split(path)
     if found is None:
         return None
@@ -137,7 +124,7 @@ def member_status(path: str) -> MemberStatus | None:
 
 
 def archive_of(path: str, stream: IO[bytes]) -> Archive:
-    """Return what is in an archive, open as `stream`: remembered, or scanned."""
+    """Return the content of an archive, open as `stream`: remembered, or scanned."""
     status = os.fstat(stream.fileno())
     identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
     # Scans wait for each other: two threads that want one archive need one scan.
@@ -159,10 +146,11 @@ def archive_of(path: str, stream: IO[bytes]) -> Archive:
 
 
 def read_member(stream: IO[bytes], member: Member) -> bytes:
-    """Return the content of a member of the archive that `stream` is."""
+    """Return the content of a member of the archive open as `stream`."""
     if member.offset + member.size > os.fstat(stream.fileno()).st_size:
         raise TarError("cut short")
-    return _read(stream, member.offset, member.size)
+    stream.seek(member.offset)
+    return stream.read(member.size)
 
 
 def clean_name(name: str) -> str | None:
@@ -174,7 +162,7 @@ def clean_name(name: str) -> str | None:
 
 
 def _split(path: str) -> tuple[str, str] | None:
-    """Take ``shard.tar/image.jpg`` apart; None if there is no such archive."""
+    """Split ``shard.tar/image.jpg``; None if there is no such archive."""
     for found in _IN_TAR.finditer(path):
         tar = path[: found.end() - 1]
         if os.path.isfile(tar):  # noqa: PTH113
@@ -182,113 +170,82 @@ def _split(path: str) -> tuple[str, str] | None:
     return None
 
 
+class _LimitedReader:
+    """What tarfile reads from: at most `_LARGEST_HEADER` bytes for one member's headers."""
+
+    def __init__(self, stream: IO[bytes], total: int) -> None:
+        self._stream, self._total = stream, total
+        self._place, self._left = 0, _LARGEST_HEADER
+        self.is_at_end = False
+
+    def next_member(self) -> None:
+        self._left = _LARGEST_HEADER
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self._left:
+            raise ValueError("headers larger than any name")
+        self._left -= size
+        self.is_at_end = self._place + size > self._total
+        if self._place >= self._total:
+            return b""
+        self._stream.seek(self._place)
+        content = self._stream.read(size)
+        self._place += len(content)
+        if size > tarfile.BLOCKSIZE and _MANY_DIGITS.search(content):
+            raise ValueError("a number longer than any name")
+        return content
+
+    def seek(self, place: int) -> None:
+        self._place = place
+
+    def tell(self) -> int:
+        return self._place
+
+
 def _scan(stream: IO[bytes], total: int) -> tuple[list[Member], bool]:
-    """Return the members of an archive, and whether it ends as it should."""
-    start = _read(stream, 0, _BLOCK)
+    """Return the members of an archive, and whether it has its end marker."""
+    stream.seek(0)
+    start = stream.read(tarfile.BLOCKSIZE)
     for mark, how in _COMPRESSED.items():
         if start.startswith(mark):
             raise CompressedTarError(f"compressed ({how}), and so it cannot be read in any order")
-    if total < _BLOCK:
+    if total < tarfile.BLOCKSIZE:
         raise _damaged(0)
+    reader = _LimitedReader(stream, total)
     members: list[Member] = []
-    place, long_name, pax = 0, b"", dict[bytes, bytes]()
-    while place + _BLOCK <= total:
-        block = _read(stream, place, _BLOCK)
-        if block == _ZEROS:
-            return members, True
-        size, kind = _header(block, place)
-        content = place + _BLOCK
-        if kind in (_LONG_NAME, _PAX):
-            if size > _LONGEST_NOTES:
+    place = 0
+    try:
+        tar = tarfile.TarFile(fileobj=reader, encoding="utf-8")  # type: ignore[arg-type]
+        while (info := tar.next()) is not None:
+            # A negative size would send tarfile back, to read the same headers for ever.
+            if info.size < 0 or tar.offset <= place:
                 raise _damaged(place)
-            if content + size > total:
-                break
-            notes = _read(stream, content, size)
-            if kind == _PAX:
-                pax = _pax_notes(notes, place)
-            else:
-                long_name = notes.partition(b"\0")[0]
-            place = content + _padded(size)
-            continue
-        if kind in _OTHER_NOTES:
-            place = content + _padded(size)
-            continue
-        name = pax.get(b"path") or long_name or _short_name(block)
-        size = int(pax.get(b"size", size))
-        is_sparse = kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in pax)
-        if kind == _SPARSE:
-            content += _more_headers(stream, block, content)
-        if kind != _FOLDER and not name.endswith(b"/"):
-            text = name.decode("utf-8", "surrogateescape")
-            members.append(Member(text, content, size, kind in _PLAIN and not is_sparse))
-        place = content + (0 if kind in _WITHOUT_CONTENT else _padded(size))
-        long_name, pax = b"", {}
-    return members, False
-
-
-def _header(block: bytes, place: int) -> tuple[int, bytes]:
-    """Return size and kind, if this is a header."""
-    checksum = _number(block[148:156])
-    # The sum is that of the header with blanks in its own place.
-    if checksum is None or checksum != sum(block) - sum(block[148:156]) + 8 * ord(" "):
-        raise _damaged(place)
-    size = _number(block[124:136])
-    if size is None:
-        raise _damaged(place)
-    return size, block[156:157]
-
-
-def _number(field: bytes) -> int | None:
-    """Read octal digits, or the binary numbers that GNU tar writes where these do not do."""
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:], "big")
-    digits = field.partition(b"\0")[0].strip()
-    if digits.strip(b"01234567"):
-        return None
-    return int(digits or b"0", 8)
-
-
-def _short_name(block: bytes) -> bytes:
-    name = block[:100].partition(b"\0")[0]
-    if block[257:263] == b"ustar\0":
-        prefix = block[345:500].partition(b"\0")[0]
-        return prefix + b"/" + name if prefix else name
-    return name
-
-
-def _pax_notes(notes: bytes, place: int) -> dict[bytes, bytes]:
-    """Take "length key=value" lines apart; the length is that of the whole line."""
-    found, start = {}, 0
-    while start < len(notes) and notes[start]:
-        digits = notes[start : start + 20].partition(b" ")[0]
-        length = int(digits) if digits.isdigit() else 0
-        if length < len(digits) + 4:
+            if not info.isdir() and not info.name.endswith("/"):
+                members.append(_member(info))
+            tar.members.clear()  # type: ignore[attr-defined]  # typeshed leaves it out
+            place = tar.offset
+            reader.next_member()
+    except OSError:
+        raise
+    except Exception as error:
+        # Damaged headers raise anything: ReadError, ValueError, IndexError, RecursionError.
+        if reader.is_at_end:
+            return members, False
+        raise _damaged(place) from error
+    # tarfile stops silently at an invalid header: look at the block where it stopped.
+    reader.next_member()
+    reader.seek(place)
+    end = reader.read(tarfile.BLOCKSIZE)
+    if end.strip(b"\0"):
+        if len(end) == tarfile.BLOCKSIZE:
             raise _damaged(place)
-        line = notes[start + len(digits) + 1 : start + length - 1]
-        key, is_there, value = line.partition(b"=")
-        if not is_there or (key == b"size" and not (value.isdigit() and len(value) < 20)):
-            raise _damaged(place)
-        found[key] = value
-        start += length
-    return found
+        return members, False
+    return members, len(end) == tarfile.BLOCKSIZE
 
 
-def _more_headers(stream: IO[bytes], block: bytes, place: int) -> int:
-    """Return how many bytes of further headers an old sparse file has."""
-    length, goes_on = 0, block[482:483]
-    while goes_on not in (b"", b"\0"):
-        goes_on = _read(stream, place + length, _BLOCK)[504:505]
-        length += _BLOCK
-    return length
-
-
-def _read(stream: IO[bytes], offset: int, size: int) -> bytes:
-    stream.seek(offset)
-    return stream.read(size)
-
-
-def _padded(size: int) -> int:
-    return -(-size // _BLOCK) * _BLOCK
+def _member(info: tarfile.TarInfo) -> Member:
+    is_sparse = info.issparse() or any(key.startswith("GNU.sparse.") for key in info.pax_headers)
+    return Member(info.name, info.offset_data, info.size, info.isreg() and not is_sparse)
 
 
 def _damaged(place: int) -> TarError:

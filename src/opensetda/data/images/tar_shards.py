@@ -1,4 +1,4 @@
-"""Images in WebDataset's tar shards: which shards, which samples, and which class each has.
+"""Images in WebDataset's tar shards: shards, samples and classes.
 
 The files of a sample share a key, the path up to the first dot of the file's name:
 ``a/0001.jpg`` and ``a/0001.cls``. Classes are read for a source only.
@@ -31,10 +31,10 @@ from opensetda.data.images.tar_members import (
 from opensetda.errors import InputError
 
 _SUFFIX = ".tar"
-# Named here to be refused in words; none of them can be read at random.
+# Recognised so as to be refused with a clear message; they cannot be read at random.
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 
-# Where a class may be, the first that is there counts.
+# Files that may hold the class, the first one counts.
 _CLASS_ENDINGS = ("cls", "json", "txt")
 _CLASS_KEYS = ("label", "class", "cls")
 _LONGEST_CLASS = 200
@@ -48,20 +48,20 @@ _URL = re.compile(r"pipe:.*|[a-z][a-z0-9+.-]+:")
 
 
 def is_shard(name: str) -> bool:
-    """Tell a tar shard by the ending of its name; compressed ones count, to be refused."""
+    """Return whether a name ends like a tar shard; compressed ones count, to be refused."""
     return name.lower().endswith((_SUFFIX, *_COMPRESSED))
 
 
 def is_pattern(path: Path) -> bool:
-    """Tell whether a path stands for several shards, ``train-{000..009}.tar``."""
+    """Return whether a path is a pattern for several shards, ``train-{000..009}.tar``."""
     text = str(path)
-    # Not Path's: it raises an error where a pattern is longer than a name can be.
+    # Not Path.exists, which raises an error if a pattern is too long for a name.
     return is_shard(text) and bool(_BRACES.search(text)) and not os.path.exists(text)  # noqa: PTH110
 
 
 def refuse_url(path: Path) -> None:
-    """Raise an `InputError` for what WebDataset would fetch."""
-    # "https://host/a" is "https:/host/a" by the time it is a path.
+    """Raise an `InputError` for a URL."""
+    # As a path, "https://host/a" is "https:/host/a".
     if any(_URL.fullmatch(part) for part in path.parts[:-1]) or path.name.startswith("pipe:"):
         raise InputError(
             f"{printable(str(path))}: URLs are not read; download it and give the file or folder"
@@ -69,10 +69,10 @@ def refuse_url(path: Path) -> None:
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the names that a pattern stands for, in the order of a shell.
+    """Expand the braces of a pattern as a shell does, in the same order.
 
-    ``{08..11}`` are numbers, with zeros in front if one of the two has any; ``{a,b}`` are
-    texts. Braces with anything else in them stay as they are.
+    ``{08..11}`` are numbers, zero-padded if one of the two is; ``{a,b}`` are texts. Braces
+    around anything else stay as they are.
     """
     choices: list[Sequence[str]] = []
     end = 0
@@ -86,7 +86,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def find_shards(path: Path) -> list[str]:
-    """Return the shards that a pattern stands for; all must be there."""
+    """Return the shards of a pattern; all must exist."""
     shards = expand(str(path))
     missing = [shard for shard in shards if not os.path.isfile(shard)]  # noqa: PTH113
     if missing:
@@ -99,18 +99,18 @@ def find_shards(path: Path) -> list[str]:
 
 @dataclass
 class ShardWalk:
-    """A walk through shards, and what it left out.
+    """A walk through shards, and a record of what it left out.
 
     Attributes
     ----------
     n_shards : int
-        Shards that were met.
+        Number of shards.
     left_out : Counter
-        What was left out, in words.
+        Number of files left out, by reason.
     first : dict of str to str
-        An example of each.
+        An example for each reason.
     unfinished : list of str
-        Shards that do not end as archives end.
+        Shards without the end marker of tar archives.
     """
 
     n_shards: int = 0
@@ -123,7 +123,7 @@ class ShardWalk:
         self.n_shards += len(shards)
         start = _length_in_common(shards)
         for shard in shards:
-            # As if the shard were a folder; "a/0.tar" and "b/0.tar" are told apart.
+            # As if the shard were a folder; "a/0.tar" and "b/0.tar" get different names.
             name = printable(Path(shard[start:].lstrip(os.sep)).as_posix())
             for member, label in self._shard(shard, labelled):
                 yield Entry(f"{name}/{printable(member)}", f"{shard}/{member}", label)
@@ -131,7 +131,7 @@ class ShardWalk:
     def _shard(self, shard: str, labelled: bool) -> list[tuple[str, str | None]]:
         shown = printable(shard)
         try:
-            if not os.path.isfile(shard):  # noqa: PTH113 - a pipe would hang a reader
+            if not os.path.isfile(shard):  # noqa: PTH113 - a pipe would block
                 raise InputError(f"{shown}: not a file; give a tar shard")
             with open(shard, "rb") as stream:  # noqa: PTH123
                 archive = archive_of(shard, stream)
@@ -147,7 +147,7 @@ class ShardWalk:
         except CompressedTarError as error:
             raise InputError(f"{shown}: {error}; unpack it to a .tar") from error
         except TarError as error:
-            raise InputError(f"{shown}: {error}; write it anew") from error
+            raise InputError(f"{shown}: {error}; write it again") from error
         except OSError as error:
             raise cannot_read(shard, error) from error
 
@@ -161,7 +161,7 @@ class ShardWalk:
                 self._leave_out("file whose name leads out of the shard", shown, member.name)
                 continue
             folder, _, base = name.rpartition("/")
-            # Such as "._0001.jpg" and "__MACOSX/0001.jpg", which Macs add.
+            # Files that macOS adds: "._0001.jpg", "__MACOSX/0001.jpg".
             if any(part.startswith((".", "__MACOSX")) for part in name.split("/")):
                 continue
             if not member.is_plain:
@@ -178,7 +178,7 @@ class ShardWalk:
         return samples
 
     def _image(self, shown: str, key: str, sample: _Sample) -> str | None:
-        """Return the image of a sample: the one, or the one that has no second dot."""
+        """Return the image of a sample: of several the one without a second dot."""
         if len(sample.images) < 2:
             if not sample.images:
                 self._leave_out("sample without an image", shown, key)
@@ -197,25 +197,25 @@ class ShardWalk:
 
     def _leave_out(self, what: str, shown: str, name: str) -> None:
         self.left_out[what] += 1
-        # Quoted: a name from anywhere may hold what would clear the terminal.
+        # Quoted: a name may hold control characters of a terminal.
         self.first.setdefault(what, repr(f"{shown}/{printable(name)}"))
 
     def notes(self) -> list[str]:
-        """Tell what was left out."""
-        told = [
+        """Return one line per kind of file that was left out."""
+        notes = [
             f"left out of the shards: {what}, {n:,} in all, such as {self.first[what]}"
             for what, n in self.left_out.items()
         ]
         for shard in self.unfinished[:1]:
             more = len(self.unfinished) - 1
             others = f" (and {more:,} more)" if more else ""
-            told.append(f"{shard}: the archive's end is missing, it may be cut short{others}")
-        return told
+            notes.append(f"{shard}: the archive's end is missing, it may be cut short{others}")
+        return notes
 
 
 @dataclass(slots=True)
 class _Sample:
-    """The files of one key: images by name with their endings, and where a class may be."""
+    """The files of one key: endings of images by name, and files that may hold the class."""
 
     images: dict[str, str] = field(default_factory=dict)
     classes: dict[str, Member] = field(default_factory=dict)
@@ -265,7 +265,7 @@ def _class_in_json(text: str) -> str | None:
 
 
 def _length_in_common(shards: Sequence[str]) -> int:
-    """Return how many letters of the shards' paths are the folder that they all are in."""
+    """Return the length of the path of the folder that all shards are in."""
     try:
         return len(os.path.commonpath([os.path.dirname(shard) for shard in shards]))  # noqa: PTH120
     except ValueError:  # some are absolute paths, some are not

@@ -1,4 +1,4 @@
-"""Cells of a table: text and numbers out of them, and what is said of those that do not fit."""
+"""Cells of a table to text and numbers, and the errors for those that do not fit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TextColumn = npt.NDArray[np.object_]
 def as_text(values: npt.NDArray[Any], where: str, first: int = 0) -> TextColumn:
     """Turn names or whole numbers into text; empty text and NaN become None.
 
-    Whole numbers that were stored as 3.0, as tables with gaps do, become "3". `first` is the
-    row that `values` begin with, for messages.
+    Whole numbers stored as 3.0, as in tables with gaps, become "3". `first` is the number of
+    the first row, for messages.
     """
     if values.dtype.kind == "S":
         try:
@@ -54,9 +54,9 @@ def column_text(column: Any, where: str, first: int = 0) -> TextColumn:
 
 
 def column_numbers(column: Any, path: Path, name: str, first: int = 0) -> npt.NDArray[np.float32]:
-    """Return an Arrow column as finite numbers of 32 bits, or of 16 if it is of such.
+    """Return an Arrow column as finite float32 numbers, or float16 if it holds these.
 
-    `first` is the row that it begins with, for messages.
+    `first` is the number of its first row, for messages.
     """
     values = _numbers(column, f"{path}: column {name!r}")
     narrow = values if values.dtype == np.float16 else to_float32(values)
@@ -82,7 +82,7 @@ def _numbers(column: Any, where: str) -> npt.NDArray[Any]:
 
 
 def check_numeric(column: Any, where: str) -> None:
-    """Raise an `InputError` that shows an example unless an Arrow column is of numbers."""
+    """Raise an `InputError` with an example unless an Arrow column is numeric."""
     import pyarrow as pa
 
     kind = column.type
@@ -100,7 +100,7 @@ def check_numeric(column: Any, where: str) -> None:
 
 
 def not_finite(path: Path, row: int, column: str, value: Any) -> InputError:
-    """Return the error for a feature that is no finite number; `row` counts from 0."""
+    """Return the error for a feature that is not finite; `row` counts from 0."""
     place = f"{path}: row {row + 1}, {column}"
     if np.isnan(value):
         return InputError(f"{place}: NaN or empty; remove the row or fill in the value")
@@ -110,23 +110,23 @@ def not_finite(path: Path, row: int, column: str, value: Any) -> InputError:
 
 
 def empty_cell(path: Path, column: str, row: int, advice: str) -> InputError:
-    """Return the error for text that is not there; `row` counts from 0."""
+    """Return the error for an empty cell; `row` counts from 0."""
     return InputError(f"{path}: {column!r}, row {row + 1}: empty; {advice}")
 
 
 def broken(path: Path, what: str, why: str) -> InputError:
-    """Return the error for a file, or a part of it, that is not what its name says."""
+    """Return the error for a file, or a part of it, that cannot be read."""
     return InputError(f"{path}: cannot read {what}: {why}")
 
 
 def to_float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return numbers as float32; infinity for those beyond it."""
+    """Return numbers as float32; infinity for those beyond its range."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32, copy=False)
 
 
 def one_line(error: Exception, most: int = 160) -> str:
-    """Return what an error of a reader says, in one line that is not too long."""
+    """Return the message of a reader's error in one line of limited length."""
     text = " ".join(str(error).split()).replace("CSV parse error: ", "").replace("Row #", "line ")
     return text if len(text) <= most else f"{text[:most]}..."
 

@@ -1,8 +1,9 @@
-"""All formats of tables behind one face: names, a text column, a feature matrix."""
+"""All formats of tables behind one interface: names, a text column, a feature matrix."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from opensetda.data.tables.cells import (
     one_line,
     to_float32,
 )
-from opensetda.data.tables.mapped import BareArray, StoredArray, ignore
+from opensetda.data.tables.mapped import StoredArray, ignore
 from opensetda.data.tables.parquet_parts import (
     ParquetParts,
     check_once,
@@ -46,9 +47,9 @@ class TableFile(Protocol):
     Attributes
     ----------
     path : Path
-        Where it is.
+        The file or folder.
     names : tuple of str
-        Its columns, or the arrays of an ``.npz`` file; an ``.npy`` file has none.
+        Its columns, or the arrays of an ``.npz`` file; empty for an ``.npy`` file.
     has_columns : bool
         Whether each feature is a column with a name.
     """
@@ -63,27 +64,27 @@ class TableFile(Protocol):
 
     def labels(self, name: str) -> TextColumn:
         """Return a column of labels as text; None where the cell is empty."""
-        ...
+        return self.text(name)
 
     def width(self, names: Sequence[str]) -> int | None:
-        """Return the number of features, if it is known before a large table is read."""
-        ...
+        """Return the number of features if it is known before a large table is read."""
+        return None
 
-    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
         """Return columns, or one array, as a matrix of finite numbers.
 
-        In memory it is float32. What is large stays in a file: a read-only `numpy.memmap` of
-        any kind of numbers. `tell` may be told of bytes while they are read.
+        In memory it is float32; a large one is a read-only `numpy.memmap` of any number type.
+        `on_read` is called with the number of bytes read since its last call.
         """
         ...
 
     def check_kinds(self, names: Sequence[str]) -> None:
-        """Raise an error for the first column that is not of numbers."""
-        ...
+        """Raise an error for the first column that is not numeric."""
+        return
 
     def stored_text(self, name: str, advice: str) -> StoredText | None:
-        """Return a column as text without gaps that stays in a file; None if it cannot."""
-        ...
+        """Return a column of text without gaps that stays in a file; None if it cannot."""
+        return None
 
 
 def open_table(
@@ -96,10 +97,10 @@ def open_table(
     path : Path
         An ``.npz``, ``.npy``, ``.csv`` or ``.parquet`` file, or a folder of Parquet files.
     text_columns : iterable of str
-        Columns of a CSV file to be taken as they are typed: the label 007 stays 007.
+        Columns of a CSV file to read as text: the label 007 stays 007.
     scratch : Path, optional
-        A folder for large Parquet tables in a form that can be mapped into memory; who gives
-        it removes it. None: one that is removed when the program ends.
+        Folder for unpacked large Parquet tables, which the caller removes. None: a temporary
+        folder that is removed when the program ends.
     """
     suffix = path.suffix.lower()
     if is_parts_folder(path):
@@ -128,7 +129,7 @@ def open_table(
         raise InputError(f"{path}: the text is not UTF-8; save the file as UTF-8") from error
 
 
-class ArrayFile:
+class ArrayFile(TableFile):
     """An ``.npz`` file: arrays by name. Nothing in it is ever unpickled."""
 
     has_columns = False
@@ -155,7 +156,7 @@ class ArrayFile:
         return as_text(values, f"{self.path}: array {name!r}")
 
     def labels(self, name: str) -> TextColumn:
-        """Return labels, numbers replaced by their names if the file has an array `classes`."""
+        """Return labels; numbers become names if the file has an array `classes`."""
         numbers = self._array(name)
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or "classes" not in self.names:
             return self.text(name)
@@ -170,21 +171,21 @@ class ArrayFile:
         return np.asarray(class_names[numbers], dtype=object)
 
     def width(self, names: Sequence[str]) -> int | None:
-        """Return the number of features of a large array; of others nothing is said yet."""
+        """Return the number of features of a large array; None for others."""
         stored = self._large(names)
         return None if stored is None else stored.shape[1]
 
-    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
         """Return the array `names[0]`."""
         (name,) = names
         stored = self._large(names)
         if stored is not None:
-            return mapped.checked_map(stored, tell)
+            return mapped.checked_map(stored, on_read)
         values = self._array(name)
         if values.ndim != 2 or values.dtype.kind not in "biuf":
             raise InputError(
                 f"{self.path}: array {name!r} has shape {values.shape} of {values.dtype}; "
-                "features need numbers in two dimensions, one row a sample"
+                "features need numbers in two dimensions, one row per sample"
             )
         matrix = to_float32(values)
         for start in range(0, len(matrix), _CHECKED_ROWS):
@@ -194,9 +195,6 @@ class ArrayFile:
                 value = values[start + row, column]
                 raise not_finite(self.path, int(start + row), f"column {column}", value)
         return np.ascontiguousarray(matrix)
-
-    def check_kinds(self, names: Sequence[str]) -> None:
-        """Do nothing: there are no columns."""
 
     def stored_text(self, name: str, advice: str) -> StoredText | None:
         """Return a one-dimensional array as text that stays in the file."""
@@ -238,11 +236,62 @@ class ArrayFile:
         except MemoryError:
             raise
         except Exception as error:
-            # Of a damaged file zipfile, zlib, lzma and numpy complain each in its own way.
+            # zipfile, zlib, lzma and numpy each raise errors of their own.
             raise broken(self.path, f"array {name!r}", "the file is damaged") from error
 
 
-class ColumnFile:
+class BareArray(TableFile):
+    """An ``.npy`` file: one matrix of features, and nothing that could name a row."""
+
+    has_columns = False
+    names: tuple[str, ...] = ()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as stream:
+            if stream.read(len(mapped.MAGIC)) != mapped.MAGIC:
+                raise broken(path, "an .npy file", "it is damaged, cut short or not one")
+            stream.seek(0)
+            found = mapped.read_header(stream, path, "an .npy file")
+            if found is None:
+                raise broken(path, "an .npy file", "its version is not known")
+            offset, end = stream.tell(), stream.seek(0, 2)
+        self._fortran, shape, dtype = found
+        self._array = StoredArray(path, "an .npy file", dtype, shape, offset)
+        if dtype.hasobject:
+            raise InputError(
+                f"{path}: it holds Python objects, which are never unpickled; save numbers"
+            )
+        if end < offset + math.prod(shape) * dtype.itemsize:
+            raise broken(path, "an .npy file", "it is cut short")
+
+    def width(self, names: Sequence[str]) -> int | None:
+        """Return the number of features."""
+        mapped.check_shape(self._array, "the array")
+        return self._array.shape[1]
+
+    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
+        """Return the array, whatever `names` are."""
+        array = self._array
+        mapped.check_shape(array, "the array")
+        if not self._fortran:
+            return mapped.checked_map(array, on_read)
+        if mapped.is_large(array.shape):
+            raise InputError(
+                f"{self.path}: the array is stored column by column (Fortran order); "
+                "save np.ascontiguousarray(X)"
+            )
+        # The file holds the transposed array in C order.
+        values = array._replace(shape=array.shape[::-1]).map().T
+        mapped.check_finite_values(self.path, 0, values)
+        return np.ascontiguousarray(values)
+
+    def text(self, name: str) -> TextColumn:
+        """Raise an error: there is no text."""
+        raise InputError(f"{self.path}: a bare array has no {name!r} beside it")
+
+
+class ColumnFile(TableFile):
     """A CSV or Parquet file: columns by name."""
 
     has_columns = True
@@ -257,15 +306,7 @@ class ColumnFile:
         """Return a column as text."""
         return column_text(self._table.column(name), f"{self.path}: column {name!r}")
 
-    def labels(self, name: str) -> TextColumn:
-        """Return a column of labels as text."""
-        return self.text(name)
-
-    def width(self, names: Sequence[str]) -> int | None:
-        """Return None: the table is in memory already."""
-        return None
-
-    def features(self, names: Sequence[str], tell: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
         """Return columns side by side."""
         matrix = np.empty((self._table.num_rows, len(names)), dtype=np.float32)
         for place, name in enumerate(names):
@@ -273,12 +314,9 @@ class ColumnFile:
         return matrix
 
     def check_kinds(self, names: Sequence[str]) -> None:
-        """Raise an error for the first column that is not of numbers."""
+        """Raise an error for the first column that is not numeric."""
         for name in names:
             check_numeric(self._table.column(name), f"{self.path}: column {name!r}")
-
-    def stored_text(self, name: str, advice: str) -> None:
-        """Return None: the table is in memory."""
 
 
 def find_name(table: TableFile, name: str, option: str) -> str:
@@ -298,7 +336,7 @@ def find_name(table: TableFile, name: str, option: str) -> str:
 
 
 def listing(names: Sequence[str], most: int = 8) -> str:
-    """Join names for an error message, the first few of many."""
+    """Join names for an error message, at most the first few."""
     shown = ", ".join(repr(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
 
@@ -320,7 +358,7 @@ def _read_columns(path: Path, suffix: str, text_columns: Iterable[str]) -> Any:
         try:
             return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
         except pa.ArrowInvalid:
-            # On one thread the reader knows the line, and says it.
+            # On one thread the reader names the line.
             read = pyarrow.csv.ReadOptions(use_threads=False)
             return pyarrow.csv.read_csv(path, read, parse, convert)
     except pa.ArrowException as error:

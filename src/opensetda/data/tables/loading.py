@@ -1,13 +1,13 @@
-"""Feature tables: one row a sample, read from ``.npz``, ``.npy``, ``.csv`` or ``.parquet``.
+"""Feature tables: one row per sample, read from ``.npz``, ``.npy``, ``.csv`` or ``.parquet``.
 
-What can be wrong with a file is found here, before anything is trained, and
-said in one line. Rows are counted from 1 in every message.
+Problems of a file are found here, before anything is trained, and reported in one line. Rows are
+counted from 1 in every message.
 
-The labels of a target are dropped at this door: `read_domains` never returns
-them, whatever the file holds. Only `read_truth`, for evaluation, reads them.
+Target labels are dropped here: `read_domains` never returns them, whatever the file holds. Only
+`read_truth`, for evaluation, reads them.
 
-What is large stays in its file, as a memory map: an ``.npy`` file, an array of an ``.npz`` file
-that is not packed. A large Parquet file, or folder of them, is written to a scratch file first.
+Large tables stay in their file, as a memory map: an ``.npy`` file, or an uncompressed array of an
+``.npz`` file. A large Parquet file, or folder of them, is first written to a scratch file.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from opensetda.data.tables.stored_text import StoredText, first_repeated
 from opensetda.errors import InputError
 
 Labels = npt.NDArray[np.str_]
-Tell = Callable[[int], None]
+OnRead = Callable[[int], None]
 
 _NO_ID = "name the row or leave --id-column out"
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """What is where in a table.
+    """The columns of a table.
 
     Attributes
     ----------
     label : str
         Column (in ``.npz`` files: array) of the labels.
     id : str or None
-        Column or array that names the samples, for example by their file.
+        Column or array of sample names, for example file names.
     features : str
-        Array of the features in ``.npz`` files. In the other formats every column
-        that is not named here is a feature.
+        Array of the features in ``.npz`` files. In other formats every column that is not
+        named here is a feature.
     drop : tuple of str
         Columns to leave out.
     """
@@ -63,12 +63,12 @@ class FeatureTable:
     Attributes
     ----------
     X : array of shape (n, d)
-        Finite features: float32 in memory, or a read-only `numpy.memmap` of floats or whole
-        numbers of any size. Only some rows of a map should be in memory at a time.
+        Finite features: float32 in memory, or a read-only `numpy.memmap` of any number type,
+        of which only some rows should be in memory at a time.
     labels : array of str of shape (n,) or None
         Classes, as text; None for everything but a source.
     ids : array of str of shape (n,), StoredText or None
-        Names of the samples, each once; with a map of features, text that stays in a file, too.
+        Unique names of the samples; text that stays in a file if the features do.
     feature_names : tuple of str or None
         Names of the columns; ``.npz`` and ``.npy`` files have none.
     path : Path
@@ -85,7 +85,7 @@ class FeatureTable:
         return len(self.X)
 
     def class_counts(self) -> dict[str, int]:
-        """Return how many rows each class has; nothing without labels."""
+        """Return the number of rows per class; empty without labels."""
         if self.labels is None:
             return {}
         names, counts = np.unique(self.labels, return_counts=True)
@@ -94,17 +94,7 @@ class FeatureTable:
 
 @dataclass(frozen=True)
 class TruthTable:
-    """True labels of a target, read for evaluation only.
-
-    Attributes
-    ----------
-    labels : array of str of shape (n,)
-        Classes, as text.
-    ids : array of str of shape (n,) or None
-        Names of the samples.
-    path : Path
-        The file.
-    """
+    """True labels of a target and perhaps names of its samples, read for evaluation only."""
 
     labels: Labels
     ids: Labels | None
@@ -128,13 +118,12 @@ def read_domains(
     source, target : str or Path
         Tables; a source needs labels, which an ``.npy`` file does not have.
     columns : TableColumns, optional
-        What is where in them.
+        Their columns.
     progress : callable, optional
-        Told how many bytes of a table have been read since it was told last.
+        Called with the number of bytes read since its last call.
     scratch : Path, optional
-        A folder for large Parquet tables in a form that can be mapped into memory; who gives
-        it removes it, after the last use of the tables. None: one of its own, which is removed
-        when the program ends.
+        Folder for unpacked large Parquet tables, which the caller removes after the last use
+        of the tables. None: a temporary folder that is removed when the program ends.
     """
     columns = columns or TableColumns()
     tables = [_open(source, columns, scratch), _open(target, columns, scratch)]
@@ -144,33 +133,33 @@ def read_domains(
                 find_name(tables[0], name, "--drop")
             kind = tables[0].path.suffix.lower()
             raise InputError(f"--drop {name}: an {kind} file has arrays, not columns to drop")
-    with _counted(tables[0], progress) as tell:
-        labelled = _source(tables[0], columns, tell)
-    with _counted(tables[1], progress) as tell:
-        unlabelled = _target(tables[1], labelled, columns, tell)
+    with _counted(tables[0], progress) as on_read:
+        labelled = _source(tables[0], columns, on_read)
+    with _counted(tables[1], progress) as on_read:
+        unlabelled = _target(tables[1], labelled, columns, on_read)
     return labelled, unlabelled
 
 
 @contextmanager
-def _counted(table: TableFile, progress: Tell | None) -> Iterator[Tell]:
-    """Yield what may be told of bytes on the way; in the end the whole table has been told."""
+def _counted(table: TableFile, progress: OnRead | None) -> Iterator[OnRead]:
+    """Yield a callback for bytes read; at the end, `progress` has got the size of the table."""
     left = table_bytes(table.path)
 
-    def tell(n_bytes: int) -> None:
+    def on_read(n_bytes: int) -> None:
         nonlocal left
         n_bytes = min(n_bytes, left)
         left -= n_bytes
         if progress is not None:
             progress(n_bytes)
 
-    yield tell
-    tell(left)
+    yield on_read
+    on_read(left)
 
 
-def _source(table: TableFile, columns: TableColumns, tell: Tell) -> FeatureTable:
+def _source(table: TableFile, columns: TableColumns, on_read: OnRead) -> FeatureTable:
     label_column = find_name(table, columns.label, "--label-column")
     names = _feature_names(table, columns)
-    X = _features(table, columns, names, tell=tell)
+    X = _features(table, columns, names, on_read=on_read)
     advice = "label the row or remove it"
     labels = _complete(table, table.labels(label_column), label_column, len(X), advice)
     classes = np.unique(labels)
@@ -183,7 +172,7 @@ def _source(table: TableFile, columns: TableColumns, tell: Tell) -> FeatureTable
 
 
 def _target(
-    table: TableFile, source: FeatureTable, columns: TableColumns, tell: Tell
+    table: TableFile, source: FeatureTable, columns: TableColumns, on_read: OnRead
 ) -> FeatureTable:
     names = _feature_names(table, columns)
     if names is not None and source.feature_names is not None:
@@ -204,7 +193,7 @@ def _target(
             )
         names = source.feature_names
     width = source.X.shape[1], str(source.path)
-    X = _features(table, columns, names, width, tell)
+    X = _features(table, columns, names, width, on_read)
     return FeatureTable(X, None, _ids(table, columns, X), names, table.path)
 
 
@@ -218,9 +207,9 @@ def read_samples(
 ) -> FeatureTable:
     """Read later samples for a fitted model.
 
-    If the model knows its features by name, they are taken by name and other
-    columns do not matter. If `columns` names no id, the column `usual_id` is
-    taken for it where there is one. `scratch` is as in `read_domains`.
+    If the model has feature names, features are taken by name and other columns are ignored.
+    If `columns` names no id, the column `usual_id` is used if there is one. `scratch` is as in
+    `read_domains`.
     """
     columns = columns or TableColumns()
     asked = columns if columns.id else replace(columns, id=usual_id)
@@ -254,7 +243,7 @@ def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTa
 
 
 def _check_width(path: Path, width: int, expected: int, of: str) -> None:
-    """Raise an `InputError` unless a table has as many features as it must."""
+    """Raise an `InputError` unless a table has the expected number of features."""
     if width != expected:
         raise InputError(
             f"{path}: {width} features, but {of} has {expected}; "
@@ -283,18 +272,18 @@ def _features(
     columns: TableColumns,
     names: Sequence[str] | None,
     expected: tuple[int, str] | None = None,
-    tell: Tell = ignore,
+    on_read: OnRead = ignore,
 ) -> Matrix:
-    """Read features; `expected` is how many there must be, and whose number that is."""
+    """Read features; `expected` is their number, and what has it, for messages."""
     if names is None:
         arrays = [columns.features] if table.names else []
         names = [find_name(table, name, "--features-key") for name in arrays]
     width = table.width(names)
     if width is not None and expected is not None:
-        # Text first: an id that was not named as such is one column too many.
+        # First: an id column that was not declared is text, and one column too many.
         table.check_kinds(names)
         _check_width(table.path, width, *expected)
-    X = table.features(names, tell)
+    X = table.features(names, on_read)
     _check_not_empty(table, len(X))
     if X.shape[1] == 0:
         what = f"array {columns.features!r}" if table.names else "the array"
@@ -347,7 +336,7 @@ def _twice(table: TableFile, name: str, row: int, again: int, text: str) -> Inpu
 def _complete(
     table: TableFile, values: TextColumn, name: str, n_rows: int | None, advice: str
 ) -> Labels:
-    """Return a column of text that has no gap and is as long as the features."""
+    """Return a column of text without gaps, of the length of the features."""
     _check_not_empty(table, len(values))
     if n_rows is not None:
         _check_length(table, len(values), name, n_rows)

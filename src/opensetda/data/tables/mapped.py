@@ -1,22 +1,30 @@
-"""Arrays that stay in their file: ``.npy`` files, and what ``np.savez`` stored without packing.
+"""Tables larger than memory: arrays that stay in their file, and scratch files.
 
-They are read through a memory map, a chunk at a time.
+An ``.npy`` file, or an array that ``np.savez`` stored uncompressed, is read through a memory map,
+a chunk at a time.
 """
 
 from __future__ import annotations
 
+import atexit
 import math
+import os
+import shutil
 import struct
+import tempfile
+import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.tables.cells import TextColumn, broken, not_finite, one_line, to_float32
+from opensetda.data.tables.cells import broken, not_finite, one_line, to_float32
 from opensetda.errors import InputError
 from opensetda.rows import release_pages
 
@@ -25,9 +33,9 @@ LARGE_BYTES = 1 << 28
 
 _CHUNK_BYTES = 1 << 22
 _CHUNK_ROWS = 1 << 16
-_DAMAGED = "the file is damaged"
+DAMAGED = "the file is damaged"
 
-_MAGIC = np.lib.format.MAGIC_PREFIX
+MAGIC = np.lib.format.MAGIC_PREFIX
 _LOCAL_HEADER = struct.Struct("<4s2xHH16xHH")
 _LOCAL_SIGNATURE = b"PK\x03\x04"
 _ENCRYPTED = 1 << 0
@@ -35,26 +43,26 @@ _UTF_8_NAME = 1 << 11
 
 
 def ignore(n_bytes: int) -> None:
-    """Take no notice of how many bytes were read."""
+    """Do nothing with the number of bytes read: the default of `on_read`."""
 
 
 class StoredArray(NamedTuple):
-    """Where an array lies in a file, as it is in memory.
+    """An uncompressed array in a file.
 
     Attributes
     ----------
     path : Path
         The file.
     name : str
-        What to call the array in messages.
+        Name of the array in messages.
     dtype : dtype
-        Of its values.
+        Type of its values.
     shape : tuple of int
         Its shape, in C order.
     offset : int
-        Where its values begin.
+        Position of its first value.
     crc : tuple of (int, int) or None
-        CRC-32 of the header before the values, and of both; None where the file has none.
+        CRC-32 of the array's header, and of header and values; None if the file has none.
     """
 
     path: Path
@@ -65,20 +73,20 @@ class StoredArray(NamedTuple):
     crc: tuple[int, int] | None = None
 
     def map(self) -> npt.NDArray[Any]:
-        """Return the array, read-only and in its file."""
+        """Return the array as a read-only memory map."""
         if not math.prod(self.shape) or not self.dtype.itemsize:
             return np.zeros(self.shape, self.dtype)
         try:
             return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
         except (OSError, ValueError) as error:
-            # Some network disks cannot; or the file has become shorter.
+            # Some network disks cannot map; or the file has become shorter.
             raise InputError(
                 f"{self.path}: cannot be mapped into memory ({one_line(error)}); "
                 "copy it to a local disk"
             ) from error
 
     def chunks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Yield rows with the number of the first, and look in passing for damaged bytes."""
+        """Yield some rows at a time with the number of the first, and check their CRC-32."""
         values = self.map()
         row_bytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
         rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // row_bytes))
@@ -90,88 +98,27 @@ class StoredArray(NamedTuple):
             yield start, chunk
             release_pages(values)
         if self.crc is not None and check != self.crc[1]:
-            raise broken(self.path, self.name, _DAMAGED)
-
-
-class BareArray:
-    """An ``.npy`` file: one matrix of features, and nothing that could name a row."""
-
-    has_columns = False
-    names: tuple[str, ...] = ()
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with path.open("rb") as stream:
-            if stream.read(len(_MAGIC)) != _MAGIC:
-                raise broken(path, "an .npy file", "it is damaged, cut short or not one")
-            stream.seek(0)
-            found = _header(stream, path, "an .npy file")
-            if found is None:
-                raise broken(path, "an .npy file", "its version is not known")
-            offset, end = stream.tell(), stream.seek(0, 2)
-        self._fortran, shape, dtype = found
-        self._array = StoredArray(path, "an .npy file", dtype, shape, offset)
-        if dtype.hasobject:
-            raise InputError(
-                f"{path}: it holds Python objects, which are never unpickled; save numbers"
-            )
-        if end < offset + math.prod(shape) * dtype.itemsize:
-            raise broken(path, "an .npy file", "it is cut short")
-
-    def width(self, names: Sequence[str]) -> int | None:
-        """Return the number of features."""
-        check_shape(self._array, "the array")
-        return self._array.shape[1]
-
-    def features(
-        self, names: Sequence[str], tell: Callable[[int], None] = ignore
-    ) -> npt.NDArray[Any]:
-        """Return the array as it is in the file; there is but one, whatever `names` are."""
-        array = self._array
-        check_shape(array, "the array")
-        if not self._fortran:
-            return checked_map(array, tell)
-        if is_large(array.shape):
-            raise InputError(
-                f"{self.path}: the array is stored column by column (Fortran order); "
-                "save np.ascontiguousarray(X)"
-            )
-        # As it is in the file, it is the transposed array in C order.
-        values = array._replace(shape=array.shape[::-1]).map().T
-        check_finite_values(self.path, 0, values)
-        return np.ascontiguousarray(values)
-
-    def text(self, name: str) -> TextColumn:
-        """Raise an error: there is no text."""
-        raise InputError(f"{self.path}: a bare array has no {name!r} beside it")
-
-    labels = text
-
-    def check_kinds(self, names: Sequence[str]) -> None:
-        """Do nothing: there are no columns."""
-
-    def stored_text(self, name: str, advice: str) -> None:
-        """Return None: there is no text."""
+            raise broken(self.path, self.name, DAMAGED)
 
 
 def is_large(shape: Sequence[int]) -> bool:
-    """Whether a matrix of features is to stay in its file."""
+    """Return whether a feature matrix is too large for memory."""
     return math.prod(shape) * np.dtype(np.float32).itemsize > LARGE_BYTES
 
 
 def is_mapped(X: npt.NDArray[Any]) -> bool:
-    """Whether a matrix of features is in a file, not in memory."""
+    """Return whether a feature matrix is a memory map."""
     return isinstance(X, np.memmap)
 
 
 def stored_array(path: Path, member: zipfile.ZipInfo, name: str) -> StoredArray | None:
     """Find an array of an ``.npz`` file.
 
-    Returns None if it cannot be mapped: packed, in Fortran order, of Python objects, no array.
+    Returns None if it cannot be mapped: compressed, in Fortran order, Python objects, no array.
     """
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
         return None
-    damaged = broken(path, name, _DAMAGED)
+    damaged = broken(path, name, DAMAGED)
     with path.open("rb") as stream:
         start = _data_start(stream, member)
         if start is None or member.file_size != member.compress_size:
@@ -180,10 +127,10 @@ def stored_array(path: Path, member: zipfile.ZipInfo, name: str) -> StoredArray 
         if end > stream.seek(0, 2):
             raise damaged
         stream.seek(start)
-        if stream.read(len(_MAGIC)) != _MAGIC:
+        if stream.read(len(MAGIC)) != MAGIC:
             return None
         stream.seek(start)
-        found = _header(stream, path, name)
+        found = read_header(stream, path, name)
         if found is None:
             return None
         fortran, shape, dtype = found
@@ -202,21 +149,21 @@ def check_shape(array: StoredArray, called: str) -> None:
     if len(array.shape) != 2 or array.dtype.kind not in "biuf":
         raise InputError(
             f"{array.path}: {called} has shape {array.shape} of {array.dtype}; "
-            "features need numbers in two dimensions, one row a sample"
+            "features need numbers in two dimensions, one row per sample"
         )
 
 
-def checked_map(array: StoredArray, tell: Callable[[int], None] = ignore) -> npt.NDArray[Any]:
-    """Return a matrix of finite numbers, read-only and in its file; `tell` counts its bytes."""
+def checked_map(array: StoredArray, on_read: Callable[[int], None] = ignore) -> npt.NDArray[Any]:
+    """Return a matrix as a memory map, all values checked; `on_read` gets the bytes read."""
     for start, chunk in array.chunks():
         check_finite_values(array.path, start, chunk)
-        tell(chunk.nbytes)
+        on_read(chunk.nbytes)
     values = array.map()
     return values.view(np.uint8) if array.dtype.kind == "b" else values
 
 
 def check_finite_values(path: Path, start: int, chunk: npt.NDArray[Any]) -> None:
-    """Raise an `InputError` that names row and column of a number that is none in float32."""
+    """Raise an `InputError` for the first number that is not finite as float32."""
     if chunk.dtype.kind != "f":
         return
     narrow = chunk if chunk.dtype.itemsize <= 4 else to_float32(chunk)
@@ -227,7 +174,7 @@ def check_finite_values(path: Path, start: int, chunk: npt.NDArray[Any]) -> None
 
 
 def _data_start(stream: BinaryIO, member: zipfile.ZipInfo) -> int | None:
-    """Return where the bytes of a stored file begin; None if its header is damaged."""
+    """Return the position of a stored file's bytes; None if its header is damaged."""
     if member.header_offset < 0:
         return None
     stream.seek(member.header_offset)
@@ -245,7 +192,7 @@ def _data_start(stream: BinaryIO, member: zipfile.ZipInfo) -> int | None:
     return stream.tell() + int(extra_length)
 
 
-def _header(
+def read_header(
     stream: BinaryIO, path: Path, name: str
 ) -> tuple[bool, tuple[int, ...], np.dtype[Any]] | None:
     """Read order, shape and dtype; None if the version is not known."""
@@ -260,8 +207,78 @@ def _header(
     except OSError:
         raise
     except Exception as error:
-        # A damaged header is taken apart as Python, which may fail in any way.
-        raise broken(path, name, _DAMAGED) from error
+        # A header is parsed as Python, and a damaged one may raise anything.
+        raise broken(path, name, DAMAGED) from error
     if any(length < 0 for length in shape):
-        raise broken(path, name, _DAMAGED)
+        raise broken(path, name, DAMAGED)
     return bool(fortran), shape, dtype
+
+
+@contextmanager
+def scratch_file(
+    folder: Path | None, of: Path, suffix: str, n_bytes: int | None = None
+) -> Iterator[Path]:
+    """Yield a new file to write to, which is removed if something goes wrong.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Its folder, which the caller removes. None: a temporary folder that is removed when the
+        program ends.
+    of : Path
+        The table that is unpacked there, for messages.
+    suffix : str
+        Ending of its name.
+    n_bytes : int, optional
+        Its final size, for which there must be room on the disk.
+    """
+    advice = "make room there" if folder is not None else "make room there, or set TMPDIR"
+    try:
+        if folder is None:
+            folder = _own_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if n_bytes is not None and n_bytes > free:
+            raise InputError(
+                f"{of}: unpacked it takes {n_bytes / 1e9:.1f} GB, but {folder} has "
+                f"{free / 1e9:.1f} GB left; {advice}"
+            )
+        number, name = tempfile.mkstemp(suffix, f"{of.stem[:40]}-", folder)
+        os.close(number)
+    except OSError as error:
+        raise _cannot_write(of, folder, error, advice) from error
+    path = Path(name)
+    try:
+        yield path
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise _cannot_write(of, folder, error, advice) from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def remove_with(user: Any, file: Path) -> None:
+    """Remove a file once the object that uses it is deleted."""
+    # Not at exit, which removes the whole folder: a forked process would do it, too.
+    weakref.finalize(user, file.unlink, missing_ok=True).atexit = False
+
+
+@cache
+def _own_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="opensetda-"))
+    owner = os.getpid()
+
+    def remove() -> None:
+        # Not by a forked process, which ends earlier.
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+def _cannot_write(of: Path, folder: Path | None, error: OSError, advice: str) -> InputError:
+    place = folder or tempfile.gettempdir()
+    reason = error.strerror or " ".join(str(error).split())
+    return InputError(f"{of}: cannot be unpacked in {place} ({reason}); {advice}")

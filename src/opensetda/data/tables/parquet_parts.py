@@ -1,4 +1,4 @@
-"""Parquet files that may not fit into memory, and folders of them: read a batch at a time."""
+"""Parquet files larger than memory, and folders of them, read a batch at a time."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from opensetda.data.tables.cells import (
     empty_cell,
     one_line,
 )
-from opensetda.data.tables.scratch import remove_with, scratch_file
+from opensetda.data.tables.mapped import remove_with, scratch_file
 from opensetda.data.tables.stored_text import ArrowText, StoredText
 from opensetda.errors import InputError
 
 _SUFFIX = ".parquet"
 _BATCH_VALUES = 1 << 20
 _BATCH_ROWS = 1 << 16
-# Of each column, in the file: else a whole row group would be read at once.
+# Read buffer per column; without it a whole row group would be read at once.
 _BUFFER_BYTES = 1 << 14
-# Row groups of more values than this are read some columns at a time: a reader of all columns
-# holds a page and a dictionary of each, more than the numbers themselves.
+# Row groups of more values are read some columns at a time: a reader of all columns holds a page
+# and a dictionary of each, which take more memory than the numbers.
 _GROUP_VALUES = 1 << 22
 
 
 def is_parts_folder(path: str | Path) -> bool:
-    """Whether a folder is a table in parts: Parquet files, and nothing else.
+    """Return whether a folder is a table in parts: Parquet files and nothing else.
 
-    Names that begin with ``_`` or ``.`` (``_SUCCESS``) do not count.
+    Names that begin with ``_`` or ``.`` (``_SUCCESS``) are ignored.
     """
     path = Path(path)
     found = False
     try:
-        # Ends at the first other file: a folder may hold a million images.
+        # Stops at the first other file: a folder may hold a million images.
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.name.startswith(("_", ".")):
@@ -57,7 +57,7 @@ def is_parts_folder(path: str | Path) -> bool:
 
 
 def table_files(path: str | Path) -> list[Path]:
-    """Return the files of a table, in the order of their rows: itself, or its parts."""
+    """Return the files of a table in the order of their rows: itself, or its parts."""
     path = Path(path)
     if not path.is_dir():
         return [path]
@@ -66,19 +66,14 @@ def table_files(path: str | Path) -> list[Path]:
 
 
 def table_bytes(path: str | Path) -> int:
-    """Return how large the files of a table are."""
+    """Return the size of a table's files in bytes."""
     return sum(file.stat().st_size for file in table_files(path))
 
 
 class ParquetParts:
-    """Parquet files of the same columns, one below the other.
+    """A Parquet file, or a folder of parts with the same columns; a `TableFile`.
 
-    Parameters
-    ----------
-    path : Path
-        A file, or a folder of parts.
-    scratch : Path, optional
-        Where features and ids are written that are too large for memory.
+    `scratch` is the folder for features and ids that are too large for memory.
     """
 
     has_columns = True
@@ -130,7 +125,7 @@ class ParquetParts:
         return self.text(name)
 
     def check_kinds(self, names: Sequence[str]) -> None:
-        """Raise an error for the first column that is not of numbers."""
+        """Raise an error for the first column that is not numeric."""
         import pyarrow as pa
 
         for name in names:
@@ -146,9 +141,9 @@ class ParquetParts:
         return len(names)
 
     def features(
-        self, names: Sequence[str], tell: Callable[[int], None] = mapped.ignore
+        self, names: Sequence[str], on_read: Callable[[int], None] = mapped.ignore
     ) -> npt.NDArray[Any]:
-        """Return columns side by side: in memory, or in a file if they are large."""
+        """Return columns as a matrix: in memory, or in a file if it is large."""
         import pyarrow as pa
 
         self.check_kinds(names)
@@ -156,7 +151,7 @@ class ParquetParts:
         if not mapped.is_large(shape):
             matrix = np.empty(shape, dtype=np.float32)
             row = 0
-            for block in self._blocks(names, np.dtype(np.float32), tell):
+            for block in self._blocks(names, np.dtype(np.float32), on_read):
                 matrix[row : row + len(block)] = block
                 row += len(block)
             return matrix
@@ -164,8 +159,8 @@ class ParquetParts:
         dtype = np.dtype(np.float16 if halves else np.float32)
         n_bytes = len(self) * len(names) * dtype.itemsize
         with scratch_file(self._scratch, self.path, ".npy", n_bytes) as file:
-            # Written, not mapped: a full disk is an error then, and not the end of the process.
-            with file.open("wb") as stream, closing(self._blocks(names, dtype, tell)) as blocks:
+            # Written, not mapped: writing to a map on a full disk kills the process.
+            with file.open("wb") as stream, closing(self._blocks(names, dtype, on_read)) as blocks:
                 heading = {"descr": dtype.str, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(stream, heading)
                 for block in blocks:
@@ -177,7 +172,7 @@ class ParquetParts:
         return X
 
     def stored_text(self, name: str, advice: str) -> StoredText:
-        """Return a column as text that stays in a file; an empty cell is an error."""
+        """Return a column of text that stays in a file; an empty cell is an error."""
         import pyarrow as pa
 
         schema = pa.schema([("text", pa.string())])
@@ -194,41 +189,38 @@ class ParquetParts:
         return text
 
     def _blocks(
-        self, names: Sequence[str], dtype: np.dtype[Any], tell: Callable[[int], None]
+        self, names: Sequence[str], dtype: np.dtype[Any], on_read: Callable[[int], None]
     ) -> Generator[npt.NDArray[Any], None, None]:
-        """Yield some rows at a time, all of them finite numbers."""
-        for group in self._groups(tell):
+        """Yield some rows at a time, of finite numbers."""
+        for group in self._groups(on_read):
             if group.length * len(names) > _GROUP_VALUES:
-                yield from self._turned(group, names, dtype)
+                yield from self._transposed(group, names, dtype)
                 continue
             for _, columns in _numbers(group, names, _rows_at_once(names)):
-                block = np.empty((len(columns[0]), len(names)), dtype=dtype)
-                for place, values in enumerate(columns):
-                    block[:, place] = values
-                yield block
+                yield np.stack(columns, axis=1).astype(dtype, copy=False)
 
-    def _turned(
+    def _transposed(
         self, group: _RowGroup, names: Sequence[str], dtype: np.dtype[Any]
     ) -> Iterator[npt.NDArray[Any]]:
-        """Yield the rows of a large group by way of a file of its columns, one after the other."""
+        """Yield the rows of a large group, whose columns are first written to a scratch file."""
         length, size = group.length, dtype.itemsize
         n_bytes = length * len(names) * size
         with scratch_file(self._scratch, self.path, ".columns", n_bytes) as file:
             with file.open("w+b") as stream:
-                lot = max(1, _GROUP_VALUES // length)
-                for first in range(0, len(names), lot):
-                    some = names[first : first + lot]
+                at_once = max(1, _GROUP_VALUES // length)
+                for first in range(0, len(names), at_once):
+                    some = names[first : first + at_once]
                     for row, columns in _numbers(group, some, _BATCH_ROWS):
                         for place, values in enumerate(columns, start=first):
                             stream.seek((place * length + row) * size)
                             stream.write(values.astype(dtype, copy=False).data)
                 step = _rows_at_once(names)
                 for row in range(0, length, step):
-                    turned = np.empty((len(names), min(step, length - row)), dtype=dtype)
+                    part = np.empty((len(names), min(step, length - row)), dtype=dtype)
                     for place in range(len(names)):
                         stream.seek((place * length + row) * size)
-                        stream.readinto(turned[place].data)
-                    yield np.ascontiguousarray(turned.T)
+                        stream.readinto(part[place].data)
+                    yield np.ascontiguousarray(part.T)
             file.unlink()
 
     def _text_batches(self, name: str) -> Iterator[tuple[Path, int, TextColumn]]:
@@ -238,7 +230,7 @@ class ParquetParts:
                 first = group.first + row
                 yield group.path, first, column_text(batch.column(name), where, first)
 
-    def _groups(self, tell: Callable[[int], None] = mapped.ignore) -> Iterator[_RowGroup]:
+    def _groups(self, on_read: Callable[[int], None] = mapped.ignore) -> Iterator[_RowGroup]:
         for file, length in zip(self._files, self._lengths, strict=True):
             first = 0
             with _opened(file) as parquet:
@@ -246,13 +238,13 @@ class ParquetParts:
                     rows = parquet.metadata.row_group(number).num_rows
                     yield _RowGroup(file, parquet, number, first, rows)
                     first += rows
-                    tell(file.stat().st_size * rows // max(1, length))
+                    on_read(file.stat().st_size * rows // max(1, length))
             if first != length:
                 raise broken(file, "a Parquet file", "it changed while it was read")
 
 
 class _RowGroup(NamedTuple):
-    """Rows of a Parquet file that are stored together; `first` is their place in the file."""
+    """Rows of a Parquet file that are stored together; `first` is the number of the first."""
 
     path: Path
     parquet: Any
@@ -264,7 +256,7 @@ class _RowGroup(NamedTuple):
 def _numbers(
     group: _RowGroup, names: Sequence[str], rows: int
 ) -> Iterator[tuple[int, list[npt.NDArray[np.float32]]]]:
-    """Yield a row of the group, and columns from there."""
+    """Yield the number of a row in the group, and batches of all columns from there."""
     for row, batch in _batches(group, names, rows):
         first = group.first + row
         columns = [column_numbers(batch.column(name), group.path, name, first) for name in names]
@@ -272,7 +264,7 @@ def _numbers(
 
 
 def _batches(group: _RowGroup, names: Sequence[str], rows: int) -> Iterator[tuple[int, Any]]:
-    """Yield batches of Arrow columns with the number of their first row in the group."""
+    """Yield the number of a row in the group, and the record batch from there."""
     row = 0
     with _reading(group.path):
         for batch in group.parquet.iter_batches(rows, [group.number], columns=list(names)):
@@ -287,7 +279,7 @@ def _rows_at_once(names: Sequence[str]) -> int:
 
 
 def is_large_parquet(path: Path) -> bool:
-    """Whether the numbers of a Parquet file are too many to be read at once."""
+    """Return whether a Parquet file is too large for memory."""
     with _opened(path) as parquet:
         return mapped.is_large((parquet.metadata.num_rows, len(parquet.schema_arrow.names)))
 
@@ -312,7 +304,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Say of a file that cannot be read why not."""
+    """Turn errors of a reader into an `InputError` that names the file."""
     import pyarrow as pa
 
     try:

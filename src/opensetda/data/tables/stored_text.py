@@ -1,4 +1,4 @@
-"""Names of samples that stay in a file, however many there are."""
+"""Columns of text that stay in a file: names of samples, of any number."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _CHUNK_ROWS = 1 << 16
 
 
 class StoredText(ABC):
-    """A column of text in a file: ``len(text)``, ``text[rows]`` and no more.
+    """A column of text in a file.
 
     ``text[rows]`` takes a slice, an array of row numbers or a mask, and returns an array of
-    str that is in memory. One row number gives one str.
+    str in memory. One row number gives one str.
     """
 
     @abstractmethod
@@ -34,11 +34,11 @@ class StoredText(ABC):
 
     @abstractmethod
     def _span(self, start: int, stop: int) -> Labels:
-        """Return rows one after the other."""
+        """Return consecutive rows."""
 
     @abstractmethod
     def _some(self, rows: IntArray) -> Labels:
-        """Return rows from anywhere."""
+        """Return any rows."""
 
     @overload
     def __getitem__(self, rows: int | np.integer[Any]) -> str: ...
@@ -65,30 +65,23 @@ class StoredText(ABC):
         return self._some(np.where(wanted < 0, wanted + len(self), wanted))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """Return all of it, in memory."""
+        """Return all rows, in memory."""
         return np.asarray(self[:], dtype=dtype)
 
     def tolist(self) -> list[str]:
-        """Return all of it, in memory."""
+        """Return all rows, in memory."""
         return [str(name) for name in self[:].tolist()]
 
     def chunks(self) -> Iterator[tuple[int, Labels]]:
-        """Yield rows one after the other, with the number of the first."""
+        """Yield some rows at a time, with the number of the first."""
         for start in range(0, len(self), _CHUNK_ROWS):
             yield start, self._span(start, min(start + _CHUNK_ROWS, len(self)))
 
 
 class ArrayText(StoredText):
-    """Text, or whole numbers, of an ``.npz`` file.
+    """Text or whole numbers of a one-dimensional array in an ``.npz`` file.
 
-    Parameters
-    ----------
-    array : StoredArray
-        One-dimensional.
-    name : str
-        What it is called in the file.
-    advice : str
-        What to do about an empty cell.
+    `advice` says in messages what to do about an empty cell.
     """
 
     def __init__(self, array: StoredArray, name: str, advice: str) -> None:
@@ -103,7 +96,7 @@ class ArrayText(StoredText):
         except InputError:
             raise
         except ValueError as error:
-            # Numbers that are no character.
+            # Bytes that are no characters.
             raise broken(array.path, array.name, "the file is damaged") from error
 
     def __len__(self) -> int:
@@ -122,18 +115,12 @@ class ArrayText(StoredText):
 
 
 class ArrowText(StoredText):
-    """Text in an Arrow file, its only column.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it is mapped into memory.
-    """
+    """The only column of an Arrow file, which is mapped into memory."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
 
-        # Not Arrow's own map: of that, pages cannot be given back.
+        # Not Arrow's own map, whose pages cannot be released.
         self._bytes = np.memmap(path, np.uint8, "r")
         self._reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._bytes)))
         columns = map(self._batch, range(self._reader.num_record_batches))
@@ -168,9 +155,9 @@ class ArrowText(StoredText):
 
 
 def first_repeated(text: StoredText) -> tuple[int, int, str] | None:
-    """Return two rows, from 0, of the same text, and the text; None if each is there once.
+    """Return two row numbers of the same text, and the text; None if all differ.
 
-    Eight bytes a row are held in memory: a hash.
+    Needs eight bytes per row in memory, for a hash.
     """
     hashes = np.empty(len(text), dtype=np.int64)
     for start, chunk in text.chunks():
@@ -186,13 +173,13 @@ def first_repeated(text: StoredText) -> tuple[int, int, str] | None:
             again = again[again + start > first]
             if len(again):
                 return first, start + int(again[0]), name
-        # Another text of the same hash, once in many years.
+        # Two texts of the same hash, which is very rare.
         first = _next_suspect(text, twice, first + 1)
     return None
 
 
 def _next_suspect(text: StoredText, twice: npt.NDArray[np.int64], begin: int) -> int | None:
-    """Return the first row from `begin` whose hash is one of `twice`."""
+    """Return the first row from `begin` whose hash is in `twice`."""
     if len(twice):
         for start, chunk in text.chunks():
             rows = start + np.flatnonzero(np.isin(_hashes(chunk), twice))
