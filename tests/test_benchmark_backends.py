@@ -13,7 +13,7 @@ import pytest
 
 from benchmark_helpers import write_domains
 from cli_helpers import names_in
-from opensetda.benchmark import backends, grid
+from opensetda.benchmark import grid, workers
 from opensetda.benchmark.files import read_parquet
 from opensetda.benchmark.grid import OK, Variant, grid_cells, run_grid
 from opensetda.benchmark.tasks import find_tasks
@@ -124,7 +124,7 @@ def test_the_command_uses_a_given_cluster(place, scheduler, monkeypatch, capsys)
     (row,) = read_parquet(place / "out" / "results.parquet")
     assert row["status"] == OK
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", scheduler)
-    monkeypatch.setattr(backends, "__version__", "0.0.0")
+    monkeypatch.setattr(workers, "__version__", "0.0.0")
     capsys.readouterr()
     assert main([*BENCHMARK, "--backend", "dask"]) == 2
     (error,) = capsys.readouterr().err.splitlines()
@@ -198,7 +198,7 @@ def test_a_missing_package_is_named_before_anything_is_done(
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1", "nonsense://here"])
 def test_a_scheduler_that_cannot_be_reached_is_named(place, monkeypatch, capsys, address):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(backends, "_REACHED", 0.3)
+    monkeypatch.setattr(workers, "_CONNECT_SECONDS", 0.3)
     assert main([*BENCHMARK, "--backend", "dask", "--scheduler", address]) == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert error.startswith(f"error: --scheduler {address}: cannot be reached: ")
@@ -207,7 +207,7 @@ def test_a_scheduler_that_cannot_be_reached_is_named(place, monkeypatch, capsys,
 
 def test_a_scheduler_without_workers_is_named(place, monkeypatch, capsys):
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(backends, "_STAFFED", 0.3)
+    monkeypatch.setattr(workers, "_FIRST_WORKER_SECONDS", 0.3)
     with distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty:
         address = empty.scheduler_address
         assert main([*BENCHMARK, "--backend", "dask", "--scheduler", address]) == 2
