@@ -14,8 +14,8 @@ import pytest
 from benchmark_helpers import write_domains
 from cli_helpers import names_in
 from opensetda.benchmark import grid, workers
-from opensetda.benchmark.files import read_parquet
 from opensetda.benchmark.grid import OK, Variant, grid_cells, run_grid
+from opensetda.benchmark.output import read_parquet
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.workers import Backend, LostWorkerError, run_all
 from opensetda.cli.main import main

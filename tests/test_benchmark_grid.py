@@ -10,7 +10,6 @@ import pytest
 
 import broken_method
 from benchmark_helpers import DIGITS, DeadlyTasks, domain, write_domains
-from opensetda.benchmark.files import read_parquet
 from opensetda.benchmark.grid import (
     FAILED,
     OK,
@@ -20,6 +19,7 @@ from opensetda.benchmark.grid import (
     n_finished,
     run_grid,
 )
+from opensetda.benchmark.output import read_parquet
 from opensetda.benchmark.running import run_cell
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.variants import benchmark_methods, make_variants

@@ -15,7 +15,7 @@ import pytest
 import broken_method
 from benchmark_helpers import write_domains
 from cli_helpers import names_in
-from opensetda.benchmark.files import read_parquet
+from opensetda.benchmark.output import read_parquet
 from opensetda.cli.main import main
 from opensetda.runs.methods import METHODS
 

@@ -248,7 +248,7 @@ def test_an_evaluation_is_told_even_if_there_is_no_room_for_its_report(
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("opensetda.report.writing.write_report", fail)
+    monkeypatch.setattr("opensetda.report.page.write_report", fail)
     assert main(["evaluate", str(run), "--labels", str(pictures / "truth.txt"), "--json"]) == 0
     out, errors = capsys.readouterr()
     assert json.loads(out)["files"]["report"] is None

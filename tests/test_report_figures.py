@@ -18,11 +18,10 @@ from opensetda.errors import InputError
 from opensetda.report import figures
 from opensetda.report.content import Confusion
 from opensetda.report.figures import FIGURES, edge_figure, map_figure, steps_figure, write_figures
-from opensetda.report.intervals import IntervalRow, draw_intervals
-from opensetda.report.matrix import draw_confusion
-from opensetda.report.names import figure_name
+from opensetda.report.matrices import draw_confusion
+from opensetda.report.plots import IntervalRow, draw_intervals
 from opensetda.report.run_parts import RunParts
-from opensetda.report.style import figure_bytes, short_number
+from opensetda.runs.figure_style import figure_bytes, figure_name, short_number
 from opensetda.runs.folder import THUMBNAILS, TRUTH, VIEW, RunFolder
 from report_helpers import HOSTILE, make_report
 
@@ -111,7 +110,7 @@ def test_a_method_without_steps_and_edges_has_neither(workplace):
     assert main([*fit, "--method", "source-only", "--openness", "0.3"]) == 0
     drawn = figures.draw_figures(RunFolder.open("run"))
     assert list(drawn) == ["map", "scores", "openness"]
-    assert "told" in {text.get_text() for text in texts(drawn["openness"])}
+    assert "given" in {text.get_text() for text in texts(drawn["openness"])}
 
 
 def test_what_is_on_them(evaluated):

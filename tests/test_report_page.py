@@ -20,14 +20,13 @@ from opensetda.report.charts import (
     interval_of,
     nice_ticks,
     panel_chart,
-    shorten,
     themed,
 )
 from opensetda.report.content import Confusion, EdgeMap, ScoreHistogram
-from opensetda.report.curves import Line, Panel
-from opensetda.report.edge_images import edge_images
-from opensetda.report.map_data import map_values, picture_address, script_json
 from opensetda.report.page import render_page
+from opensetda.report.page_data import edge_images, map_values, picture_address, script_json
+from opensetda.runs.curves import Line, Panel
+from opensetda.runs.figure_style import shorten
 from report_helpers import HOSTILE, empty_report, hostile_report, make_map, make_report
 
 ATTRIBUTES = {
@@ -185,9 +184,9 @@ def test_the_numbers_of_the_headline(full):
 
 def test_a_told_share_has_no_interval():
     report = make_report()
-    told = dataclasses.replace(report.openness, told=True, low=0.369, high=0.369, true=None)
+    told = dataclasses.replace(report.openness, is_given=True, low=0.369, high=0.369, true=None)
     html = render_page(dataclasses.replace(report, openness=told))
-    assert "Share of unknowns, told" in html
+    assert "Share of unknowns, given" in html
     assert 'class="whisker"' not in html
 
 
@@ -353,7 +352,7 @@ def test_an_interval_stays_on_its_scale():
     openness = dataclasses.replace(make_report().openness, low=-0.2, high=1.3)
     interval = interval_of(openness)
     assert (interval.low, interval.high) == (0, 100)
-    assert "truly 33.1%" in interval.words
+    assert "true share 33.1%" in interval.words
 
 
 def test_edges_of_unknowns_are_left_open():

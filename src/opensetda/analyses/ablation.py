@@ -11,17 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
-from opensetda.analyses.grid_summary import (
+from opensetda.analyses.table import (
     METRICS,
+    Column,
+    ResultTable,
+    Spread,
     difference,
     failures,
     metric_columns,
     summary,
 )
-from opensetda.analyses.table import Column, ResultTable, Spread
 from opensetda.benchmark.grid import grid_cells
 from opensetda.pgl.settings import PGLSettings
-from opensetda.report.dots import DotRow, draw_dots
+from opensetda.report.plots import DotRow, draw_dots
 
 # Beside the paper's ablations: what each part of ours brings to the default.
 OUR_PARTS: dict[str, dict[str, Any]] = {

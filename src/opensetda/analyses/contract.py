@@ -1,4 +1,4 @@
-"""What an analysis is asked to do, and what it gives."""
+"""What an analysis gets, what it returns, and the files it leaves."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from opensetda.benchmark.running import one_thread
 from opensetda.benchmark.tasks import TaskSet
 from opensetda.benchmark.workers import LostWorkerError, run_all
 from opensetda.data.benchmarks.protocols import OpenSetTask
+from opensetda.runs.figure_style import figure_bytes
+from opensetda.system.files import new_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,3 +133,42 @@ class AnalysisResult:
 def _on_one_thread(function: Callable[[Work], Any], piece: Work) -> Any:
     with one_thread():
         return function(piece)
+
+
+def write_analysis(folder: Path, name: str, result: AnalysisResult, command: str) -> list[Path]:
+    """Write table and figure, and the single runs if there is a grid; earlier ones are replaced.
+
+    Parameters
+    ----------
+    folder : Path
+        Is made if need be.
+    name : str
+        The analysis: the files are called so.
+    command : str
+        What makes them again; the Markdown file says so.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    table = result.table
+    page = f"{table.to_markdown()}\n![{table.title}]({name}.png)\n\nMade by `{command}`.\n"
+    contents = {
+        ".csv": table.to_csv().encode(),
+        ".md": page.encode(),
+        ".png": figure_bytes(result.figure, "png"),
+        ".pdf": figure_bytes(result.figure, "pdf"),
+    }
+    written = []
+    for ending, content in contents.items():
+        path = folder / f"{name}{ending}"
+        with new_file(path) as aside:
+            aside.write_bytes(content)
+        written.append(path)
+    if result.runs is not None:
+        path = folder / f"{name}.parquet"
+        result.runs.write_parquet(path)
+        written.append(path)
+    return written

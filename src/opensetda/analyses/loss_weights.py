@@ -7,18 +7,19 @@ the other one stays as the preset has it.
 from __future__ import annotations
 
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
-from opensetda.analyses.grid_summary import (
+from opensetda.analyses.table import (
     METRICS,
+    Column,
+    ResultTable,
     failures,
     metric_columns,
     metric_series,
     summary,
 )
-from opensetda.analyses.table import Column, ResultTable
 from opensetda.benchmark.grid import grid_cells
 from opensetda.errors import InputError
 from opensetda.pgl.settings import PGLSettings
-from opensetda.report.lines import LinePanel, draw_lines
+from opensetda.report.plots import LinePanel, draw_lines
 
 VALUES = (0.05, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0)
 WEIGHTS = {"mu": "losses.edge", "gamma": "losses.adversary"}

@@ -7,12 +7,20 @@ their proportions. The seed says which rows stay, and every method gets the same
 from __future__ import annotations
 
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
-from opensetda.analyses.grid_summary import METRICS, failures, metric_columns, series, summary
-from opensetda.analyses.table import Column, ResultTable, Spread
+from opensetda.analyses.table import (
+    METRICS,
+    Column,
+    ResultTable,
+    Spread,
+    failures,
+    metric_columns,
+    series,
+    summary,
+)
 from opensetda.benchmark.grid import AUTO, Variant, grid_cells
 from opensetda.errors import InputError
-from opensetda.report.lines import LinePanel, Series, draw_lines
-from opensetda.report.style import BLACK, CYCLE, GREY, MARKERS
+from opensetda.report.plots import LinePanel, Series, draw_lines
+from opensetda.runs.figure_style import BLACK, CYCLE, GREY, MARKERS
 from opensetda.runs.methods import METHODS, split_rejector
 
 VALUES = (0.25, 0.5, 0.75, 0.9)

@@ -110,7 +110,7 @@ class Results:
 
     def write_parquet(self, path: Path) -> None:
         """Write one row a cell."""
-        from opensetda.benchmark.files import write_parquet
+        from opensetda.benchmark.output import write_parquet
 
         write_parquet(self.rows, path)
 

@@ -144,8 +144,7 @@ def analyse(
     """
     chosen = find_analysis(analysis)
     _check(analysis, chosen, tasks, methods, values, seeds)
-    from opensetda.analyses.contract import AnalysisRequest
-    from opensetda.analyses.writing import write_analysis
+    from opensetda.analyses.contract import AnalysisRequest, write_analysis
     from opensetda.data.tables.loading import TableColumns
     from opensetda.pgl.settings import PGLSettings
     from opensetda.runs.request import ImageOptions

@@ -17,7 +17,7 @@ def make_report(run: RunFolder, out: Path | None = None, images: Path | None = N
     """Write the report of a run and return its path."""
     from opensetda.cli.counting import counting_progress
     from opensetda.report.collect import Progress
-    from opensetda.report.writing import write_report
+    from opensetda.report.page import write_report
 
     with (
         counting_progress("map", "iteration") as of_map,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from opensetda.report import style
 from opensetda.report.content import Openness, ScoreHistogram
-from opensetda.report.curves import Line, Panel
+from opensetda.runs import figure_style as style
+from opensetda.runs.curves import Line, Panel
 
 # Of a panel in its own units, which are pixels of a card on a phone and about so elsewhere.
 WIDTH, HEIGHT = 360.0, 226.0
@@ -124,7 +124,9 @@ def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
         dashed = line.name == "true" and line.marker == ""
         points = tuple((x(step), y(value)) for step, value in sorted(line.values.items()))
         number = style.short_number(_last(line))
-        text = f"{shorten(line.name, _LONGEST_END - len(number))} {number}" if named else number
+        text = (
+            f"{style.shorten(line.name, _LONGEST_END - len(number))} {number}" if named else number
+        )
         path = "M" + "L".join(f"{at:g} {height:g}" for at, height in points)
         curves.append(
             Curve(line.name, themed(line.color), line.width, path, points, end, text, dashed)
@@ -146,12 +148,6 @@ def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
 def themed(color: str) -> str:
     """Return the page's variable for a colour of the figures, or the colour itself."""
     return _THEMED.get(color.upper(), color)
-
-
-def shorten(text: str, longest: int) -> str:
-    """Cut a text that is too long to be written; its full form stands elsewhere."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= longest else f"{flat[: max(longest - 1, 1)]}…"
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
@@ -203,7 +199,7 @@ def _reading(step: int, lines: list[Line], x: float, level: float | None) -> Rea
     for line in lines:
         value = level if line.marker == "" and line.name == "true" else line.values.get(step)
         text = "\N{EN DASH}" if value is None else style.short_number(value)
-        rows.append((themed(line.color), shorten(line.name, _LONGEST_NAME), text))
+        rows.append((themed(line.color), style.shorten(line.name, _LONGEST_NAME), text))
     longest = max(len(name) + len(text) for _, name, text in rows)
     width = max(96.0, round(_CHARACTER * (longest + 3) + 30, 1))
     # On the side where there is room, and beside the words at the lines' ends.
@@ -313,10 +309,10 @@ def interval_of(openness: Openness) -> Interval:
         return round(100 * min(max(value, 0.0), 1.0), 2)
 
     words = f"{openness.share:.1%} unknown"
-    if not openness.told:
+    if not openness.is_given:
         words += f", interval {openness.low:.1%} to {openness.high:.1%}"
     if openness.true is not None:
-        words += f", truly {openness.true:.1%}"
+        words += f", true share {openness.true:.1%}"
     return Interval(
         place(openness.share),
         place(openness.low),

@@ -12,17 +12,15 @@ import numpy as np
 
 from opensetda.errors import InputError
 from opensetda.openness.share_estimators import CONFIDENCE
-from opensetda.report.bars import HistogramPanel, draw_histograms
 from opensetda.report.content import EdgeMap, SampleMap
-from opensetda.report.curves import curve_figure
-from opensetda.report.intervals import IntervalRow, draw_intervals
-from opensetda.report.maps import PairMap, draw_maps
-from opensetda.report.matrix import draw_confusion
+from opensetda.report.matrices import PairMap, draw_confusion, draw_maps
 from opensetda.report.plane import planes_of
+from opensetda.report.plots import HistogramPanel, IntervalRow, draw_histograms, draw_intervals
 from opensetda.report.run_parts import RunParts
 from opensetda.report.scatter import ScatterPanel, draw_scatter
-from opensetda.report.style import figure_bytes
+from opensetda.runs.curves import curve_figure
 from opensetda.runs.evaluation import Evaluation
+from opensetda.runs.figure_style import figure_bytes
 from opensetda.runs.folder import RunFolder
 from opensetda.system.files import check_writable, make_parents, new_file
 
@@ -182,8 +180,8 @@ def edge_figure(edges: EdgeMap) -> Figure:
 
 def _openness(parts: RunParts) -> Figure:
     found, openness = parts.estimates["openness"], parts.openness()
-    if openness.told:
-        rows = [IntervalRow("told", openness.share, strong=True)]
+    if openness.is_given:
+        rows = [IntervalRow("given", openness.share, strong=True)]
     else:
         rows = [IntervalRow("used", openness.share, openness.low, openness.high, strong=True)]
     for name, estimate in found.get("estimates", {}).items():

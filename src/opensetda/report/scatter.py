@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.report.names import figure_name
-from opensetda.report.style import (
+from opensetda.runs.figure_style import (
     BLACK,
     BLUE,
     GREEN,
@@ -19,6 +18,7 @@ from opensetda.report.style import (
     PURPLE,
     SKY,
     YELLOW,
+    figure_name,
     new_figure,
 )
 

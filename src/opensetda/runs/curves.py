@@ -1,4 +1,4 @@
-"""The curves of a run as one picture: a panel for each question, one line a quantity."""
+"""The curves of a run as one picture: one panel per question, one line per quantity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.report.style import (
+from opensetda.runs.figure_style import (
     BLUE,
     CYCLE,
     GREEN,

@@ -1,4 +1,4 @@
-"""How all figures look: colours, axes, names beside lines; and figures as files."""
+"""The look of all figures: colours, axes, names beside lines; and figures as files."""
 
 from __future__ import annotations
 
@@ -133,3 +133,16 @@ def short_number(value: float) -> str:
     if abs(value) >= 1000 or (abs(value) >= 10 and value == round(value)):
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def shorten(text: str, longest: int) -> str:
+    """Return a text in one line, and of a long one the beginning."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= longest else f"{flat[: max(longest - 1, 1)]}…"
+
+
+def figure_name(name: str, longest: int) -> str:
+    """Return the name of a class for matplotlib: short, in one line, never a formula."""
+    # Without a glyph: control characters, such as those that change the direction of writing.
+    shown = "".join(sign for sign in name.replace("_", " ") if sign.isprintable() or sign.isspace())
+    return shorten(shown, longest).replace("$", r"\$")
