@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opensetda.analyses.contract import AnalysisRequest
-from opensetda.benchmark.tasks import TaskSet
+from opensetda.benchmark.task_sets import TaskSet
 from opensetda.data.benchmarks.shifts import feature_task
 
 QUICK = (

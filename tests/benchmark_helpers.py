@@ -7,8 +7,9 @@ import os
 import signal
 
 import numpy as np
+import pyarrow.parquet
 
-from opensetda.benchmark.tasks import FeatureFileTasks
+from opensetda.benchmark.task_sets import FeatureFileTasks
 
 DIGITS = np.array([str(digit) for digit in range(10)])
 DOMAINS = ("mnist", "usps", "svhn")
@@ -30,6 +31,11 @@ def write_domains(folder, domains=DOMAINS, per_class=6):
         X, y = domain(seed, per_class)
         np.savez(folder / f"{name}.npz", X=X, y=y, classes=DIGITS)
     return folder
+
+
+def read_rows(path):
+    """Return the rows of a ``results.parquet``."""
+    return pyarrow.parquet.read_table(path).to_pylist()
 
 
 class DeadlyTasks(FeatureFileTasks):

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmark_helpers import write_domains
+from benchmark_helpers import read_rows, write_domains
 from cli_helpers import names_in
-from opensetda.benchmark import grid, workers
-from opensetda.benchmark.grid import OK, Variant, grid_cells, run_grid
-from opensetda.benchmark.output import read_parquet
+from opensetda.benchmark import running, workers
+from opensetda.benchmark.grid import grid_cells, run_grid
+from opensetda.benchmark.running import OK
 from opensetda.benchmark.tasks import find_tasks
+from opensetda.benchmark.variants import Variant
 from opensetda.benchmark.workers import Backend, LostWorkerError, run_all
 from opensetda.cli.main import main
 
@@ -121,7 +122,7 @@ def test_two_workers_of_a_cluster_give_the_same_rows_as_one_process(tasks, tmp_p
 
 def test_the_command_uses_a_given_cluster(place, scheduler, monkeypatch, capsys):
     assert main([*BENCHMARK, "--backend", "dask", "--scheduler", scheduler]) == 0
-    (row,) = read_parquet(place / "out" / "results.parquet")
+    (row,) = read_rows(place / "out" / "results.parquet")
     assert row["status"] == OK
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", scheduler)
     monkeypatch.setattr(workers, "__version__", "0.0.0")
@@ -132,7 +133,7 @@ def test_the_command_uses_a_given_cluster(place, scheduler, monkeypatch, capsys)
 
 
 def test_workers_that_see_other_files_are_no_use(tasks, tmp_path, scheduler, monkeypatch):
-    monkeypatch.setattr(grid, "__version__", "0.0.0")
+    monkeypatch.setattr(running, "__version__", "0.0.0")
     cells = grid_cells([SOURCE], ["usps-mnist"], ["true"], [0])
     (row,) = run_grid(tasks, cells, tmp_path / "out", None, None, Backend("dask", scheduler)).rows
     assert row["error"] == "its worker sees other files, or has another release of this package"
@@ -172,7 +173,7 @@ def test_who_stops_early_keeps_what_is_there_and_ends_the_workers(tasks, tmp_pat
             raise KeyboardInterrupt
 
     # Rows that fail at once are enough.
-    monkeypatch.setattr(grid, "__version__", "0.0.0")
+    monkeypatch.setattr(running, "__version__", "0.0.0")
     cells = grid_cells([SOURCE, MEANS], ["usps-mnist", "mnist-usps"], ["true"], [0])
     with pytest.raises(KeyboardInterrupt):
         run_grid(tasks, cells, tmp_path / "out", 2, stop, DASK)

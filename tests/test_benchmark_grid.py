@@ -9,20 +9,12 @@ import numpy as np
 import pytest
 
 import broken_method
-from benchmark_helpers import DIGITS, DeadlyTasks, domain, write_domains
-from opensetda.benchmark.grid import (
-    FAILED,
-    OK,
-    Cell,
-    Variant,
-    grid_cells,
-    n_finished,
-    run_grid,
-)
-from opensetda.benchmark.output import read_parquet
-from opensetda.benchmark.running import run_cell
+from benchmark_helpers import DIGITS, DeadlyTasks, domain, read_rows, write_domains
+from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
+from opensetda.benchmark.output import write_parquet
+from opensetda.benchmark.running import FAILED, OK, Cell, run_cell
 from opensetda.benchmark.tasks import find_tasks
-from opensetda.benchmark.variants import benchmark_methods, make_variants
+from opensetda.benchmark.variants import Variant, benchmark_methods, make_variants
 from opensetda.benchmark.workers import run_all
 from opensetda.errors import InputError
 from opensetda.runs.methods import METHODS
@@ -301,11 +293,9 @@ def test_processes_give_the_same_rows_and_a_killed_one_loses_its_cell_only(tasks
 def test_rows_survive_the_parquet_file(tasks, tmp_path, broken):
     cells = grid_cells([Variant("broken", "broken"), MEANS], tasks.tasks[:1], ["auto"], [0])
     results = run_grid(tasks, cells, tmp_path / "out")
-    results.write_parquet(tmp_path / "rows.parquet")
-    assert read_parquet(tmp_path / "rows.parquet") == [
-        {name: row.get(name) for name in read_parquet(tmp_path / "rows.parquet")[0]}
-        for row in results.rows
-    ]
+    write_parquet(results.rows, tmp_path / "rows.parquet")
+    read = read_rows(tmp_path / "rows.parquet")
+    assert read == [{name: row.get(name) for name in read[0]} for row in results.rows]
     assert not any(
         isinstance(value, float) and math.isnan(value)
         for row in results.rows

@@ -130,10 +130,10 @@ def test_where_all_runs_fail_the_command_does(features, tmp_path):
         (["steps", "demo", "--out", "out", "--method", "pgl"], "--method pgl: steps is about pgl"),
         (["steps", "demo", "--out", "out", "--value", "1"], "--value 1: steps varies no number"),
         (["alpha", "demo", "--out", "out", "--value", "0.3"], "--value 0.3: alpha is 1 / steps"),
-        (["edges", "demo", "--out", "out", "--seeds", "2"], "--seeds 2: edges looks at one run"),
+        (["edges", "demo", "--out", "out", "--seeds", "2"], "--seeds 2: edges has one run"),
         (
             ["edges", "demo", "--out", "out", "--task", "mnist-digits", "--task", "mnist-noise"],
-            "--task mnist-noise: edges looks at one task only",
+            "--task mnist-noise: edges has one task only",
         ),
         (["steps", "demo", "--out", "out", "--preset", "x"], "preset 'x' does not exist"),
         (["steps", "demo", "--out", "out", "--set", "stpes=2"], "did you mean 'steps'?"),

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import broken_method
-from benchmark_helpers import write_domains
+from benchmark_helpers import read_rows, write_domains
 from cli_helpers import names_in
-from opensetda.benchmark.output import read_parquet
 from opensetda.cli.main import main
 from opensetda.runs.methods import METHODS
 
@@ -45,7 +44,7 @@ def test_rows_tables_and_where_they_are(place, capsys):
     more = ["--method", "class-means", "--reference", "class-means", "--out", "out"]
     assert benchmark(*more) == 0
     assert names_in(place / "out") == ["benchmark.json", "cells", *FILES]
-    rows = read_parquet(place / "out" / "results.parquet")
+    rows = read_rows(place / "out" / "results.parquet")
     assert [(row["method"], row["openness"], row["seed"]) for row in rows] == [
         *(("source-only", "true", 0), ("class-means", "true", 0)),
         *(("source-only", "auto", 0), ("class-means", "auto", 0)),
@@ -90,7 +89,7 @@ def test_a_terminal_shows_a_table_that_fits(place, monkeypatch, capsys):
 
 
 def test_a_terminal_shows_a_bar(monkeypatch, capsys):
-    from opensetda.cli.benchmark_display import grid_progress
+    from opensetda.cli.benchmark import grid_progress
 
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
@@ -104,7 +103,7 @@ def test_a_terminal_shows_a_bar(monkeypatch, capsys):
 
 
 def test_lines_tell_how_far_a_long_grid_is(capsys, monkeypatch):
-    from opensetda.cli.benchmark_display import grid_progress
+    from opensetda.cli.benchmark import grid_progress
 
     clock = [0.0]
     monkeypatch.setattr("opensetda.cli.counting.time.monotonic", lambda: clock[0])
@@ -133,7 +132,7 @@ def test_settings_and_columns_reach_the_runs(place):
     ]
     steps = ["--method", "pgl", "--set", "steps=2", "--set", "optimiser.iterations_per_epoch=1"]
     assert benchmark(*columns, *steps) == 0
-    rows = read_parquet(place / "benchmark-digits" / "results.parquet")
+    rows = read_rows(place / "benchmark-digits" / "results.parquet")
     assert [(row["method"], row["seed"], row["status"]) for row in rows] == [
         *(("source-only", 0, "ok"), ("pgl", 0, "ok"), ("pgl", 1, "ok"))
     ]
@@ -145,7 +144,7 @@ def test_a_failing_run_is_reported_and_not_fatal(place, broken, capsys):
     out, err = capsys.readouterr()
     assert "warning: broken on usps-mnist failed: RuntimeError: out of order second line" in err
     assert "1 of 2 runs failed" in out
-    assert "tries again what failed" in err
+    assert "tries the failed runs again" in err
     assert "- †" in out
     table = (place / "benchmark-digits" / "table.md").read_text()
     assert "broken, usps-mnist, openness true, seed 0: RuntimeError: out of order" in table
@@ -166,7 +165,7 @@ def test_ctrl_c_says_how_to_go_on(place, broken, monkeypatch, capsys):
     assert err.endswith(f"the same command: {shlex.join(['osda', *command])}")
     assert main(command) == 0
     assert broken.fits == [0, 1, 2]
-    assert len(read_parquet(place / "benchmark-digits" / "results.parquet")) == 4
+    assert len(read_rows(place / "benchmark-digits" / "results.parquet")) == 4
 
 
 SERVED = """
@@ -192,7 +191,7 @@ def test_a_killed_grid_goes_on(place):
     assert not (place / "out" / "table.md").exists()
     assert main(command) == 0
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert len(read_parquet(place / "out" / "results.parquet")) == 12
+    assert len(read_rows(place / "out" / "results.parquet")) == 12
 
 
 def test_the_help_imports_nothing_heavy():

@@ -72,7 +72,9 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
 def terms_of_run(run: PGLRun) -> tuple[int, list[BoundTerms]]:
     """Train, and measure all steps; returns the step kept and the terms of each."""
     task = run.tasks.load(run.task)
-    training = ObservedTraining(task, run.told(task), run.preset, dict(run.changes), run.seed)
+    training = ObservedTraining(
+        task, run.openness_of(task), run.preset, dict(run.changes), run.seed
+    )
     return training.kept_step, measure_steps(training)
 
 

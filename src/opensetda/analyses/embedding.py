@@ -1,4 +1,9 @@
-"""Features of several methods in a plane, by t-SNE, and their quality in numbers (Figure 5)."""
+"""Features of several methods in a plane, by t-SNE (the paper's Figure 5), and their quality.
+
+Raw rows; the rows of progressive class means, each domain centred on its own mean; PGL's node
+embeddings at the kept step; and what any other method returns from ``transform``. The quality
+is measured in the space of the features, by the cosine, with the true labels of the targets.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +29,20 @@ from opensetda.report.scatter import ScatterPanel, draw_scatter
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 from opensetda.runs.methods import METHODS, build_method, method_class
 
+RAW = "raw rows"
+_OWN = (RAW, "pgl", "class-means")
+# Those of the paper's figure, as far as they are there and tell the domains apart.
+_PAPERS = ("class-means", "dann", "osbp", "sta", "pgl")
+# t-SNE's time grows faster than its samples, and a picture holds no more.
+MOST_SAMPLES = 1500
+_COMPONENTS = 50
 # Silhouettes need the distances of all pairs.
 _SILHOUETTE_ROWS = 2000
 
 
 @dataclass(frozen=True)
 class EmbeddingQuality:
-    """What the features of one method are like.
+    """The quality of the features of one method.
 
     Attributes
     ----------
@@ -42,72 +54,13 @@ class EmbeddingQuality:
     auroc : float
         Known before unknown targets, by the cosine to the nearest class mean of the source.
     a_distance : float
-        Proxy A-distance of source and known targets, in [0, 2]: 0 if nobody can tell them apart.
+        Proxy A-distance of source and known targets, in [0, 2].
     """
 
     silhouette: float
     purity: float
     auroc: float
     a_distance: float
-
-
-def embedding_quality(
-    source: FloatArray, source_labels: IntArray, target: FloatArray, truth: IntArray, n_classes: int
-) -> EmbeddingQuality:
-    """Measure features of both domains; `truth` has C for unknown.
-
-    Shapes: source (n_s, h), source_labels (n_s,), target (n_t, h), truth (n_t,).
-    """
-    source_unit, target_unit = unit_rows(source), unit_rows(target)
-    known = truth < n_classes
-    means = unit_rows(
-        np.stack([source_unit[source_labels == label].mean(axis=0) for label in range(n_classes)])
-    )
-    score = (target_unit @ means.T).max(axis=1)
-    return EmbeddingQuality(
-        silhouette=_silhouette(
-            np.concatenate([source_unit, target_unit[known]]),
-            np.concatenate([source_labels, truth[known]]),
-        ),
-        purity=_purity(source_unit, source_labels, target_unit[known], truth[known]),
-        auroc=share_above(score[known], score[~known]),
-        a_distance=proxy_a_distance(source, target[known]),
-    )
-
-
-def _silhouette(rows: FloatArray, labels: IntArray) -> float:
-    from sklearn.metrics import silhouette_score
-
-    if not 1 < len(np.unique(labels)) < len(labels):
-        return math.nan
-    most = min(_SILHOUETTE_ROWS, len(rows))
-    return float(silhouette_score(rows, labels, metric="cosine", sample_size=most, random_state=0))
-
-
-def _purity(
-    source: FloatArray,
-    source_labels: IntArray,
-    target: FloatArray,
-    truth: IntArray,
-) -> float:
-    if not len(target):
-        return math.nan
-    nearest = np.concatenate(
-        [
-            (target[start : start + 1024] @ source.T).argmax(axis=1)
-            for start in range(0, len(target), 1024)
-        ]
-    )
-    return float((source_labels[nearest] == truth).mean())
-
-
-RAW = "raw rows"
-_OWN = (RAW, "pgl", "class-means")
-# Those of the paper's figure, as far as they are there and tell the domains apart.
-_PAPERS = ("class-means", "dann", "osbp", "sta", "pgl")
-# t-SNE's time grows faster than its samples, and a picture holds no more.
-MOST_SAMPLES = 1500
-_COMPONENTS = 50
 
 
 @dataclass(frozen=True)
@@ -122,7 +75,7 @@ class EmbeddingRun:
 
 @dataclass(frozen=True)
 class Embedding:
-    """The outcome: where the samples are in the plane, and how good the features are."""
+    """Positions in the plane, and the quality of the features."""
 
     places: npt.NDArray[np.floating[Any]]
     quality: EmbeddingQuality
@@ -153,8 +106,8 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
             "By the cosine, in the features' own space. Silhouette of the known classes, both "
             "domains together; purity: known targets, in %, whose nearest source sample is of "
             "their class; AUROC, in %: known before unknown targets by the cosine to the nearest "
-            "class mean of the source; A-distance of source and known targets: 0 if nobody can "
-            "tell them apart, 2 if everybody can.",
+            "class mean of the source; A-distance of source and known targets: 0 if they "
+            "cannot be told apart, 2 if they always can.",
             *(
                 f"{method}: its transform knows no domains; the source is transformed as the "
                 "target is, which may set them apart."
@@ -196,13 +149,15 @@ def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray
     if method == "class-means":
         return centred_rows(task)
     if method == "pgl":
-        training = ObservedTraining(task, run.told(task), run.preset, dict(run.changes), run.seed)
+        training = ObservedTraining(
+            task, run.openness_of(task), run.preset, dict(run.changes), run.seed
+        )
         embedded = training.embed(training.step(training.kept_step))
         source, target = np.empty_like(embedded.source), np.empty_like(embedded.target)
         source[training.source_order] = embedded.source
         target[training.target_order] = embedded.target
         return source, target
-    classifier: Any = build_method(method, openness=run.told(task), seed=run.seed)
+    classifier: Any = build_method(method, openness=run.openness_of(task), seed=run.seed)
     fit_task(classifier, task)
     X = np.concatenate([task.source_features, task.target_features])
     n_source = len(task.source_features)
@@ -264,3 +219,56 @@ def _plane(rows: FloatArray, seed: int) -> npt.NDArray[np.floating[Any]]:
     perplexity = min(30.0, (len(reduced) - 1) / 3)
     plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(reduced)
     return np.asarray(plane)
+
+
+# Quality ------------------------------------------------------------------------------------
+
+
+def embedding_quality(
+    source: FloatArray, source_labels: IntArray, target: FloatArray, truth: IntArray, n_classes: int
+) -> EmbeddingQuality:
+    """Measure features of both domains; `truth` has C for unknown.
+
+    Shapes: source (n_s, h), source_labels (n_s,), target (n_t, h), truth (n_t,).
+    """
+    source_unit, target_unit = unit_rows(source), unit_rows(target)
+    known = truth < n_classes
+    means = unit_rows(
+        np.stack([source_unit[source_labels == label].mean(axis=0) for label in range(n_classes)])
+    )
+    score = (target_unit @ means.T).max(axis=1)
+    return EmbeddingQuality(
+        silhouette=_silhouette(
+            np.concatenate([source_unit, target_unit[known]]),
+            np.concatenate([source_labels, truth[known]]),
+        ),
+        purity=_purity(source_unit, source_labels, target_unit[known], truth[known]),
+        auroc=share_above(score[known], score[~known]),
+        a_distance=proxy_a_distance(source, target[known]),
+    )
+
+
+def _silhouette(rows: FloatArray, labels: IntArray) -> float:
+    from sklearn.metrics import silhouette_score
+
+    if not 1 < len(np.unique(labels)) < len(labels):
+        return math.nan
+    most = min(_SILHOUETTE_ROWS, len(rows))
+    return float(silhouette_score(rows, labels, metric="cosine", sample_size=most, random_state=0))
+
+
+def _purity(
+    source: FloatArray,
+    source_labels: IntArray,
+    target: FloatArray,
+    truth: IntArray,
+) -> float:
+    if not len(target):
+        return math.nan
+    nearest = np.concatenate(
+        [
+            (target[start : start + 1024] @ source.T).argmax(axis=1)
+            for start in range(0, len(target), 1024)
+        ]
+    )
+    return float((source_labels[nearest] == truth).mean())

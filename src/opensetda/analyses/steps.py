@@ -57,7 +57,7 @@ def step_curve(run: PGLRun) -> dict[str, Any]:
     task = run.tasks.load(run.task)
     classifier: Any = build_method(
         "pgl",
-        openness=run.told(task),
+        openness=run.openness_of(task),
         preset=run.preset,
         changes=dict(run.changes),
         seed=run.seed,

@@ -10,27 +10,20 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from opensetda.benchmark.grid import OK
+from opensetda.benchmark.running import OK
 from opensetda.report.plots import Series
 from opensetda.runs.figure_style import METRIC_STYLE
 
+Row = Mapping[str, Any]
+
+METRICS = ("unk", "all", "os", "os_star", "hos")
+SPREAD_NOTE = "In %, mean over tasks; ± is the deviation over seeds."
 NONE = "-"
-PERCENT_OF = 100
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation of a quantity over runs.
-
-    Attributes
-    ----------
-    mean : float
-        NaN if it is defined in no run.
-    deviation : float or None
-        Of a sample; None of a single run.
-    n : int
-        How many runs it is defined in.
-    """
+    """Mean and sample deviation over the `n` runs in which a quantity is defined."""
 
     mean: float
     deviation: float | None
@@ -38,7 +31,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread:
-        """Take mean and deviation of what is a number."""
+        """Return the spread of the finite values."""
         numbers = [float(v) for v in values if v is not None and math.isfinite(v)]
         if not numbers:
             return cls(math.nan, None, 0)
@@ -50,15 +43,14 @@ Form = Literal["text", "percent", "points", "number"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name in CSV files, its heading, and how its values are written.
+    """One column: its name in CSV files, its heading, and the form of its values.
 
     Attributes
     ----------
     form : {"text", "percent", "points", "number"}
-        As it is; a share as a percentage; a difference of shares in signed points; a number
-        with three digits.
+        "percent" is of a share, "points" of a difference of shares; a number has three digits.
     detail : bool
-        A narrow screen may do without it; files always have it.
+        Whether a narrow screen leaves it out.
     """
 
     name: str
@@ -68,21 +60,13 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether its values stand at the right."""
+        """Whether its values are aligned to the right."""
         return self.form != "text"
 
 
 @dataclass
 class ResultTable:
-    """Rows of values by column name: text, numbers or `Spread`; None where there is none.
-
-    Attributes
-    ----------
-    marked : set of int
-        Rows that stand out: in bold.
-    notes : list of str
-        Sentences below the table.
-    """
+    """Rows of values by column name: text, numbers, `Spread` or None; `marked` rows are bold."""
 
     title: str
     columns: Sequence[Column]
@@ -101,7 +85,7 @@ class ResultTable:
         return [written(row.get(column.name), column.form) for column in self.columns]
 
     def to_csv(self) -> str:
-        """Return the numbers as they are, shares as fractions; a `Spread` takes three columns."""
+        """Return unrounded values, shares as fractions; a `Spread` has three columns."""
         spreads = {
             column.name
             for column in self.columns
@@ -122,7 +106,7 @@ class ResultTable:
         return [_flat(row) for row in self.rows]
 
     def to_markdown(self) -> str:
-        """Return a table of GitHub's kind, below its title."""
+        """Return title, table and notes in GitHub's Markdown."""
         rule = ["---:" if column.is_number else "---" for column in self.columns]
         lines = [[column.heading for column in self.columns], rule]
         for number, row in enumerate(self.rows):
@@ -135,7 +119,7 @@ class ResultTable:
 
 
 def written(value: Any, form: Form) -> str:
-    """Return a value as people read it."""
+    """Return a value as text."""
     if isinstance(value, Spread):
         mean = written(value.mean, form)
         if value.deviation is None or mean == NONE:
@@ -144,9 +128,9 @@ def written(value: Any, form: Form) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return NONE
     if form == "percent":
-        return f"{PERCENT_OF * value:.1f}"
+        return f"{100 * value:.1f}"
     if form == "points":
-        return f"{PERCENT_OF * value:+.1f}"
+        return f"{100 * value:+.1f}"
     return f"{value:.3f}" if form == "number" else str(value)
 
 
@@ -163,11 +147,6 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-Row = Mapping[str, Any]
-
-METRICS = ("unk", "all", "os", "os_star", "hos")
 
 
 def metric_columns(metrics: Sequence[str] = METRICS) -> list[Column]:
@@ -191,13 +170,13 @@ def summary(rows: Sequence[Row], metrics: Sequence[str] = METRICS) -> dict[str, 
 
 
 def difference(rows: Sequence[Row], base: Sequence[Row], name: str = "hos") -> Spread:
-    """Return what runs have more than those of `base`, seed by seed."""
+    """Return the difference to the runs of `base`, seed by seed."""
     own, theirs = by_seed(rows, name), by_seed(base, name)
     return Spread.of(own[seed] - theirs[seed] for seed in own if seed in theirs)
 
 
 def failures(rows: Iterable[Row]) -> list[str]:
-    """Say which runs failed, and why."""
+    """Return one line per failed run."""
     return [
         f"Failed: {row['method']} on {row['task']}, seed {row['seed']}: {row['error']}"
         for row in rows
@@ -225,7 +204,7 @@ def series(
 
 
 def metric_series(summaries: Mapping[float, Mapping[str, Spread]]) -> list[Series]:
-    """Return a line a metric over a quantity that was varied."""
+    """Return one line per metric over a quantity that was varied."""
     lines = []
     for metric in next(iter(summaries.values())):
         if metric in METRIC_STYLE:

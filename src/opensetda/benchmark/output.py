@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opensetda.benchmark.running import MEASURED, OK
-from opensetda.benchmark.significance import smallest_p_value
-from opensetda.benchmark.summary import AVERAGED, Section, summarise
+from opensetda.benchmark.summary import AVERAGED, Section, smallest_p_value, summarise
 from opensetda.benchmark.text_tables import (
     INCOMPLETE,
     PLUS_MINUS,
@@ -23,6 +22,11 @@ from opensetda.benchmark.text_tables import (
 )
 from opensetda.system.files import new_file
 
+RESULTS = "results.parquet"
+MARKDOWN, CSV, LATEX = "table.md", "table.csv", "table.tex"
+
+Row = Mapping[str, Any]
+
 _TEXT = ("benchmark", "task", "method", "openness", "status", "error", "warnings")
 _WHOLE = ("seed", "kept_step")
 _ORDER = (
@@ -32,8 +36,8 @@ _ORDER = (
 )
 
 
-def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write one row a cell; what a cell has not is null."""
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write one row per cell, with nulls for missing values."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -42,31 +46,17 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             return pa.string()
         return pa.int64() if name in _WHOLE else pa.float64()
 
-    # Types are told: a column of nulls alone would have none.
+    # Explicit types: a column of nulls has none of its own.
     schema = pa.schema([(name, kind(name)) for name in _ORDER])
     columns = {name: [row.get(name) for row in rows] for name in _ORDER}
     with new_file(path) as aside:
         pyarrow.parquet.write_table(pa.table(columns, schema=schema), aside)
 
 
-def read_parquet(path: Path) -> list[dict[str, Any]]:
-    """Return the rows that `write_parquet` wrote."""
-    import pyarrow.parquet
-
-    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
-    return rows
-
-
-RESULTS = "results.parquet"
-MARKDOWN, CSV, LATEX = "table.md", "table.csv", "table.tex"
-
-Row = Mapping[str, Any]
-
-
 def write_report(
     rows: Sequence[Row], out: Path, title: str, reference: str | None = None, command: str = ""
 ) -> list[Section]:
-    """Write all files of a benchmark into its folder, and return what they say.
+    """Write all files of a benchmark into its folder, and return the summaries.
 
     Parameters
     ----------
@@ -75,11 +65,11 @@ def write_report(
     out : Path
         The folder.
     title : str
-        What the tables are called.
+        Title of the tables.
     reference : str, optional
         The method that the others are tested against; no test if it has no row.
     command : str
-        The command line, so that every number has the command that makes it.
+        The command line, which is written above the tables.
     """
     sections = summarise(rows, reference)
     write_parquet(rows, out / RESULTS)
@@ -95,11 +85,11 @@ def write_report(
 
 
 def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
-    """Return what a reader of the tables has to know, one sentence or two each."""
+    """Return the notes below the tables."""
     seeds = sorted({row["seed"] for row in rows})
     said = [
         f"Mean {PLUS_MINUS} deviation over the seeds ({', '.join(map(str, seeds))}); a dash for "
-        "the deviation of one run: the method draws nothing at random, or there is one seed."
+        "the deviation of one run: the method is deterministic, or there is one seed."
     ]
     for section in sections:
         if section.reference is not None:
@@ -113,13 +103,13 @@ def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
     if failed:
         said.append(
             f"{INCOMPLETE} {len(failed)} of {len(rows)} runs failed: a mean of the others, "
-            "incomplete and never called the best."
+            "incomplete and never marked as the best."
         )
     return said
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Return a line for each run that failed."""
+    """Return one line per failed run."""
     return [
         f"{row['method']}, {row['task']}, openness {row['openness']}, seed {row['seed']}: "
         f"{row['error']}"
@@ -156,7 +146,7 @@ def _latex(rows: Sequence[Row], sections: Sequence[Section], title: str, command
 
 
 def _write_csv(sections: Sequence[Section], path: Path) -> None:
-    """Write one line a method and openness; fractions, not percent, and nothing rounded."""
+    """Write one line per method and openness, as unrounded fractions."""
     records = [record for section in sections for record in _records(section)]
     headings = list(dict.fromkeys(name for record in records for name in record))
     with path.open("w", newline="", encoding="utf-8") as stream:

@@ -176,7 +176,7 @@ def run_all(
     backend = backend or Backend()
     if backend.name == LOKY and jobs == 1:
         for place, piece in enumerate(work):
-            yield place, function(piece)
+            yield _run_piece(function, place, piece)
         return
     left = list(range(len(work)))
     if not left:
@@ -195,13 +195,14 @@ def run_all(
 
 
 def _run_piece(
-    function: Callable[[Work], Any], place: int, piece: Work, command: int
+    function: Callable[[Work], Any], place: int, piece: Work, command: int | None = None
 ) -> tuple[int, Any]:
     from joblib import parallel_config
 
     from opensetda.benchmark.running import one_thread
 
-    _end_with(command)
+    if command is not None:
+        _end_with(command)
     # One at a time, on one thread, and nothing of it in other workers: a worker of a cluster may
     # have several threads, which share what a cell measures and sets.
     with _busy, parallel_config(backend="sequential"), one_thread():
