@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import broken_method
-from benchmark_helpers import DIGITS, DeadlyTasks, domain, read_rows, write_domains
+from benchmark_helpers import DIGITS, DeadlyTasks, domain, quick_row, read_rows, write_domains
+from opensetda.benchmark import grid
 from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
 from opensetda.benchmark.output import write_parquet
 from opensetda.benchmark.running import FAILED, OK, Cell, run_cell
@@ -35,6 +36,11 @@ def broken(monkeypatch):
     monkeypatch.setitem(METHODS, "broken", "broken_method")
     monkeypatch.setattr(broken_method.Broken, "fits", [])
     return broken_method.Broken
+
+
+@pytest.fixture
+def quick_cells(monkeypatch):
+    monkeypatch.setattr(grid, "run_cell", quick_row)
 
 
 def without_times(rows):
@@ -131,7 +137,7 @@ def test_no_truth_reaches_the_method(tasks, tmp_path):
 # the folder -----------------------------------------------------------------------------------
 
 
-def test_what_is_finished_is_not_run_again(tasks, tmp_path):
+def test_what_is_finished_is_not_run_again(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
     cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
     told = []
@@ -146,7 +152,7 @@ def test_what_is_finished_is_not_run_again(tasks, tmp_path):
     assert cell_files(out) == before
 
 
-def test_a_grid_that_was_cut_goes_on(tasks, tmp_path):
+def test_a_grid_that_was_cut_goes_on(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
     cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
     whole = run_grid(tasks, cells, out)
@@ -163,7 +169,7 @@ def test_a_grid_that_was_cut_goes_on(tasks, tmp_path):
     assert without_times(again.rows) == without_times(whole.rows)
 
 
-def test_a_larger_grid_takes_what_is_there(tasks, tmp_path):
+def test_a_larger_grid_takes_what_is_there(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
     run_grid(tasks, grid_cells([MEANS], tasks.tasks[:1], ["true"], [0]), out)
     told = []
@@ -179,7 +185,7 @@ def test_a_larger_grid_takes_what_is_there(tasks, tmp_path):
     assert set(json.loads((out / "benchmark.json").read_text())["tasks"]) == set(tasks.tasks)
 
 
-def test_the_same_run_under_two_names_is_run_once(tasks, tmp_path):
+def test_the_same_run_under_two_names_is_run_once(quick_cells, tasks, tmp_path):
     twins = [MEANS, Variant("twin", "class-means")]
     cells = grid_cells(twins, tasks.tasks[:1], ["true"], [0])
     results = run_grid(tasks, cells, tmp_path / "out")
@@ -187,7 +193,7 @@ def test_the_same_run_under_two_names_is_run_once(tasks, tmp_path):
     assert len(cell_files(tmp_path / "out")) == 1
 
 
-def test_a_folder_of_something_else_is_refused(tasks, tmp_path):
+def test_a_folder_of_something_else_is_refused(quick_cells, tasks, tmp_path):
     cells = grid_cells([MEANS], tasks.tasks[:1], ["true"], [0])
     out = tmp_path / "out"
     run_grid(tasks, cells, out)
