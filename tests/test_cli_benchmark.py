@@ -58,7 +58,7 @@ def test_rows_tables_and_where_they_are(place, capsys):
     hos = f"{100 * rows[0]['hos']:.1f} ± -"
     assert hos in out
     assert hos in (place / "out" / "table.md").read_text()
-    assert "True share of unknowns told: HOS in %" in out
+    assert "True share of unknowns given: HOS in %" in out
     assert "class-means better" in out
     assert "out/results.parquet" in out
     assert "digits: 2 methods, 1 task, 4 runs" in err

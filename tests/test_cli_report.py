@@ -188,9 +188,9 @@ def test_images_from_the_wrong_folder(table, answer):
     # Nothing outside of the folder is ever shown.
     file = table / "run" / PREDICTIONS
     found = pyarrow.parquet.read_table(file)
-    above = [[f"../{path}" for path in found["path"].to_pylist()]]
-    place = found.schema.get_field_index("path")
-    pyarrow.parquet.write_table(found.set_column(place, "path", above), file)
+    name = found.column_names[0]
+    above = [[f"../{path}" for path in found[name].to_pylist()]]
+    pyarrow.parquet.write_table(found.set_column(0, name, above), file)
     (table / "photos" / "below").mkdir()
     refusal(answer, "report", "run", "--images", "photos/below")
 

@@ -16,7 +16,7 @@ def test_the_command_says_what_it_saved_and_ends_with_ctrl_c(tmp_path):
     make_run(tmp_path / "run", images=False)
     with OsdaReview(tmp_path / "run") as osda:
         # A second one on the same run gets one line.
-        with pytest.raises(AssertionError, match="another 'osda review' is at work on it"):
+        with pytest.raises(AssertionError, match="another 'osda review' is running on it"):
             OsdaReview(tmp_path / "run")
         port = int(osda.address.split(":")[2].split("/")[0])
         make_run(tmp_path / "other", images=False)

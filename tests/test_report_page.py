@@ -167,7 +167,7 @@ def test_what_a_report_does_not_have_is_left_out():
 def test_without_truth_nothing_is_said_of_it():
     html = render_page(make_report(truth=False))
     text = " ".join(Reader(html).texts)
-    assert "truly" not in text.lower()
+    assert "true class" not in text.lower()
     assert '<option value="truth">' not in html
     assert 'id="confusion"' not in html
 
@@ -226,7 +226,7 @@ def test_without_a_threshold_nothing_is_near_it(full):
     report = make_report(pictures=False)
     histogram = dataclasses.replace(report.histogram, threshold=None)
     html = render_page(dataclasses.replace(report, histogram=histogram))
-    assert "<p>The targets whose label is least sure. The bar is" in html
+    assert "<p>The targets with the lowest confidence. The bar is" in html
     assert "nearest to the threshold" not in html
 
 

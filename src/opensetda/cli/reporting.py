@@ -27,9 +27,9 @@ def make_report(run: RunFolder, out: Path | None = None, images: Path | None = N
 
 
 def report_at_end(path: Path) -> Path | None:
-    """Write the report of a run that has just become complete; whatever happens, the run stays.
+    """Write the report of a run that has just been completed.
 
-    A full disk or the like is a warning, and there is no report: the work is done.
+    A full disk or the like is only a warning: the run itself is complete.
     """
     from opensetda.runs.folder import RunFolder
 

@@ -1,4 +1,4 @@
-"""Figures of a run for a paper: each as PDF, to be printed at any size, and as PNG."""
+"""Figures of a run for a paper, as PDF and PNG."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 FIGURES = ("curves", "map", "map-steps", "scores", "confusion", "edges", "openness")
 FORMS = ("pdf", "png")
 DPI = 300
-# Inches of a panel. Three of them are a little wider than a page's text: words of 9 points are
-# still 8 when the figure is brought to that width.
+# Inches of a panel: scaled to the text width of a page, text of 9 points becomes 8.
 _SIDE = 2.7
 
 
@@ -41,22 +40,20 @@ def write_figures(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
-    """Write the figures that a run can fill, and return their paths.
+    """Write the figures that a run has data for, and return their paths.
 
-    All are drawn before the first is written. With `overwrite`, earlier ones are replaced, and
-    those that this run cannot fill are removed: they would show another run. Other
-    files in the folder stay.
+    All are drawn before the first is written. Other files in the folder stay.
 
     Parameters
     ----------
     run : RunFolder
         A complete run.
     folder : Path
-        Is made if need be.
+        Created if missing.
     overwrite : bool
-        Whether earlier figures may be replaced.
+        Whether to replace earlier figures, and to remove those that this run has no data for.
     progress : callable, optional
-        Told how far the map is, if it has to be made.
+        Called with done and total while the map is made.
     """
     if folder.resolve() == run.path.resolve():
         raise InputError(f"--figures {folder}: the run folder itself; choose another folder")
@@ -81,7 +78,7 @@ def write_figures(
 def draw_figures(
     run: RunFolder, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Figure]:
-    """Draw the figures that a run can fill, by name; `progress` is told how far the map is."""
+    """Draw the figures that a run has data for, by name."""
     parts = RunParts(run)
     samples, confusion, edges = None, parts.confusion(), parts.edges()
     if parts.view is not None:
@@ -102,7 +99,6 @@ def draw_figures(
 def _curves(parts: RunParts) -> Figure | None:
     panels = parts.panels()
     steps = {step for panel in panels for line in panel.lines for step in line.values}
-    # One step is no curve.
     if len(steps) < 2:
         return None
     kept = parts.estimates["kept_step"]
@@ -110,7 +106,7 @@ def _curves(parts: RunParts) -> Figure | None:
 
 
 def map_figure(samples: SampleMap) -> Figure:
-    """Draw the map at the kept step: by prediction, by domain and, if it is known, by truth."""
+    """Draw the map at the kept step: by prediction, by domain and, if known, by true class."""
     places, labels = samples.places[samples.kept], samples.labels[samples.kept]
     n_all = samples.n_source + samples.n_target
     remark = f"{len(samples.names):,} of {n_all:,} samples" if samples.is_sampled else ""
@@ -124,10 +120,7 @@ def map_figure(samples: SampleMap) -> Figure:
 
 
 def steps_figure(samples: SampleMap, evaluation: Evaluation | None = None) -> Figure | None:
-    """Draw the map by prediction at the first step, half way, and at the kept step.
-
-    None if the first one was kept.
-    """
+    """Draw the map by prediction at the first, a middle and the kept step; None if that is one."""
     if samples.kept == 0:
         return None
     panels = []
@@ -152,7 +145,7 @@ def _scores(parts: RunParts) -> Figure:
 
 
 def edge_figure(edges: EdgeMap) -> Figure:
-    """Draw what the network links beside what the labels say."""
+    """Draw learned affinities beside the labels."""
     same = np.equal.outer(edges.labels, edges.labels)
     unknown = edges.labels == len(edges.names) - 1
     by_label = same.astype(np.float64)
@@ -193,7 +186,7 @@ def _openness(parts: RunParts) -> Figure:
 
 
 def _earlier(folder: Path) -> list[Path]:
-    """Return the figures that are there; refuse a folder that could not be written to."""
+    """Return the figures that exist; raise an `InputError` if the folder cannot be written to."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--figures {folder}: a file, not a folder; choose another name")
     check_writable(folder / "figure")
@@ -205,7 +198,7 @@ def _earlier(folder: Path) -> list[Path]:
 
 
 def _write(folder: Path, contents: dict[Path, bytes]) -> None:
-    """Write all files aside, and move them when all are there."""
+    """Write all files, or none."""
     made = make_parents(folder / "figure")
     try:
         with ExitStack() as asides:

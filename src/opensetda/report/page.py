@@ -135,12 +135,12 @@ def _sections(report: Report) -> list[Section]:
         ("map", "Map of the samples", "Map"): report.map is not None,
         ("curves", "Step by step", "Steps"): bool(report.panels),
         ("confidence", "Known or unknown", "Threshold"): _has_scores(report),
-        ("confusion", "Right and wrong", "Confusion"): report.confusion is not None,
-        ("edges", "What the network links", "Edges"): report.edges is not None,
+        ("confusion", "Confusion matrix", "Confusion"): report.confusion is not None,
+        ("edges", "Learned edges", "Edges"): report.edges is not None,
         ("classes", "Class by class", "Classes"): bool(report.galleries),
         ("groups", "Groups of unknowns", "Unknowns"): bool(report.groups),
         ("border", "Worth checking first", "To check"): bool(report.border),
-        ("facts", "How it was made", "Facts"): bool(report.facts),
+        ("facts", "Settings and environment", "Settings"): bool(report.facts),
     }
     return [Section(*names) for names, shown in parts.items() if shown]
 

@@ -1,4 +1,4 @@
-"""What the page embeds beside its markup: the map as JSON, the edges as two pictures."""
+"""Data inside the page: the map as JSON, the edges as two pictures."""
 
 from __future__ import annotations
 
@@ -14,21 +14,13 @@ from PIL import Image
 
 from opensetda.report.content import EdgeMap, SampleMap
 
-# Finer than the pixels a map has on most screens; two such numbers are three bytes.
+# 12 bits: finer than the pixels of most screens.
 FINEST = 4095
 _SURE = 65535
 
 
 def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
-    """Return what the page's map reads, as plain values.
-
-    Parameters
-    ----------
-    samples : SampleMap
-        Sources first, as it has them.
-    unknown_label : str
-        What unknowns are called.
-    """
+    """Return the map as plain values for the script of the page."""
     n_steps = len(samples.steps)
     # Places that never change are written once.
     places = samples.places if samples.moves else samples.places[:1]
@@ -62,15 +54,12 @@ def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
 
 
 def picture_address(picture: str | None) -> str | None:
-    """Return the address of a picture if it is one within the page, and nothing else."""
+    """Return the address of a picture only if it is a ``data:`` address."""
     return picture if picture is not None and picture.startswith("data:image/") else None
 
 
 def script_json(values: Any) -> str:
-    """Return JSON that may stand in a script element: nothing in it can end the element.
-
-    All but ASCII is escaped by `json`, the line separators U+2028 and U+2029 among it.
-    """
+    """Return ASCII JSON for a script element, without any character that could end it."""
     text = json.dumps(values, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -85,7 +74,7 @@ def _base64(values: npt.NDArray[Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
 
 
-# With grey 16 levels, four bits: the eye tells no more apart, and the file is small.
+# With grey 16 levels, which is four bits per pixel.
 _LEVELS = 15
 _BLUE = (43, 140, 205)
 _GREY = (138, 143, 152)
@@ -93,7 +82,7 @@ _GREY = (138, 143, 152)
 
 @dataclass(frozen=True)
 class Block:
-    """Nodes of one class on the diagonal: where it starts and how many there are."""
+    """The nodes of one class on the diagonal."""
 
     name: str
     start: int
@@ -102,7 +91,7 @@ class Block:
 
 @dataclass(frozen=True)
 class EdgeImages:
-    """Two pictures as ``data:`` addresses, of the same order, and the classes' blocks."""
+    """Two pictures as ``data:`` addresses, and the blocks of the classes."""
 
     learned: str
     labels: str
@@ -115,10 +104,9 @@ class EdgeImages:
 
 
 def edge_images(edges: EdgeMap) -> EdgeImages:
-    """Draw both maps.
+    """Draw both maps in one blue, its opacity the affinity, for light and dark themes.
 
-    The strength of an edge is the opacity of one blue, so that the pictures suit a light and
-    a dark page. Two unknowns may be of one class or of two: in the map of labels they are grey.
+    In the map of labels pairs of unknowns are grey: they may be of one class or of two.
     """
     labels = np.asarray(edges.labels)
     unknown = labels == len(edges.names) - 1
@@ -153,7 +141,7 @@ def _mean(values: npt.NDArray[np.float64]) -> float | None:
 
 
 def _png(levels: npt.NDArray[Any]) -> str:
-    """Return a picture of opacities; one more level than those is grey."""
+    """Return a picture of opacities; the highest level is grey."""
     picture = Image.fromarray(levels.astype(np.uint8), mode="P")
     picture.putpalette([*(_BLUE * _LEVELS), *_GREY])
     opacity = [round(255 * level / (_LEVELS - 1)) for level in range(_LEVELS)]

@@ -13,22 +13,22 @@ import jinja2
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 
 KEYS = (
-    ("Enter, K", "keep the label that was given"),
+    ("Enter, K", "keep the label"),
     ("1 to 9", "take one of the likely classes"),
     ("0", "call it unknown"),
-    ("C, /", "choose among all classes: type a few letters"),
-    ("N, G", "name a new class; in a group: for all that are selected"),
+    ("C, /", "choose among all classes; type to search"),
+    ("N, G", "name a new class; in a group: for all selected samples"),
     ("S, →", "skip to the next sample or group"),
-    ("←", "back to the one before"),
+    ("←", "back to the previous one"),
     ("U, Ctrl+Z", "undo, any number of times"),
     ("J", "jump to a number"),
-    ("[ and ]", "the list before, the next list"),
+    ("[ and ]", "previous list, next list"),
     ("Arrows", "in a group: move in the grid"),
-    ("Space", "in a group: take a sample out, or in again"),
+    ("Space", "in a group: deselect a sample, or select it again"),
     ("O, Esc", "in a group: look at one sample, and back to the grid"),
     ("?", "show these keys"),
 )
-"""Every key and what it does, as the page and its test list them."""
+"""Every key and what it does; shown on the page."""
 
 _KINDS = {"css": "text/css", "js": "text/javascript"}
 _FOLDER = resources.files("opensetda.review") / "templates"
@@ -37,7 +37,7 @@ _COLOURS = resources.files("opensetda.report") / "templates"
 
 
 class Asset(NamedTuple):
-    """A file that the page asks for: what it is, and its bytes."""
+    """A file of the page: its media type and its bytes."""
 
     kind: str
     content: bytes
@@ -51,7 +51,7 @@ def render(run_name: str) -> bytes:
 
 
 def assets() -> dict[str, Asset]:
-    """Return style and scripts by the path under which they are served."""
+    """Return styles and scripts by their paths on the server."""
     found = {}
     for file in _FOLDER.iterdir():
         kind = _KINDS.get(file.name.rpartition(".")[2])
@@ -67,7 +67,7 @@ def assets() -> dict[str, Asset]:
 
 LONGEST_SIDE = 1200
 
-# Up to so many pixels a side nothing is lost: every pixel of a small picture counts.
+# Small pictures are stored without loss.
 _LOSSLESS_SIDE = 256
 
 _PLACEHOLDER = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 320 240">
@@ -82,7 +82,7 @@ fill="#8a8f98">{reason}</text>
 
 
 class Picture(NamedTuple):
-    """The bytes of a picture, and what they are."""
+    """A picture: its media type and its bytes."""
 
     kind: str
     content: bytes
@@ -90,7 +90,7 @@ class Picture(NamedTuple):
 
 
 def showable(path: Path) -> Picture:
-    """Read an image and make one of it that a browser shows; a placeholder if it is broken."""
+    """Return an image in a form and size for browsers; a placeholder if it is broken."""
     from PIL import Image
 
     try:
@@ -107,7 +107,7 @@ def showable(path: Path) -> Picture:
 
 
 def placeholder(reason: str) -> Picture:
-    """Return a picture that says in words why there is none."""
+    """Return a picture that says why there is none."""
     words = escape(reason if len(reason) <= 44 else f"{reason[:43]}…")
     text = _PLACEHOLDER.format(title="No picture", reason=words)
     return Picture("image/svg+xml", text.encode(), is_placeholder=True)
