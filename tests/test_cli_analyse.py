@@ -10,7 +10,7 @@ import pytest
 
 from cli_helpers import names_in
 from opensetda.analyses import ablation
-from opensetda.analyses.registry import ANALYSES
+from opensetda.analyses.listing import ANALYSES
 from opensetda.analyses.table import Column, ResultTable
 from opensetda.cli.analyse import show_table
 from opensetda.cli.main import main

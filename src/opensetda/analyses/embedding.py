@@ -163,8 +163,8 @@ def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray
     n_source = len(task.source_features)
     # Domains that are centred on means of their own are transformed each in its own way.
     domains = np.repeat([0, -1], [n_source, len(X) - n_source])
-    told = {"sample_domain": domains} if _knows(method) else {}
-    features = np.asarray(classifier.transform(X, **told))
+    more = {"sample_domain": domains} if _knows(method) else {}
+    features = np.asarray(classifier.transform(X, **more))
     return features[:n_source], features[n_source:]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opensetda.analyses.registry import ANALYSES, Analysis, find_analysis, run_analysis
+from opensetda.analyses.listing import ANALYSES, Analysis, find_analysis, run_analysis
 from opensetda.cli import console
 from opensetda.cli.benchmark import Openness, Protocol, find_benchmark
 from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder

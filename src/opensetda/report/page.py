@@ -51,7 +51,7 @@ _METRIC_WORDS = {
     "UNK": "unknowns that were labelled unknown",
     "OS": "all classes, the unknowns together being one",
     "ALL": "targets labelled right",
-    "AUROC": "how well known and unknown are told apart, at any threshold",
+    "AUROC": "separation of known and unknown, over all thresholds",
 }
 
 
