@@ -46,20 +46,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """One row of the tables.
+    """One row of the tables: HOS by task, and the mean over tasks of each of `AVERAGED`.
 
-    Attributes
-    ----------
-    method : str
-        Its label.
-    tasks : dict of str to Figure
-        HOS on each task.
-    averages : dict of str to Figure
-        The mean over tasks of each of `AVERAGED`.
-    p_value : float
-        Of the test that it and the reference are equally good; NaN for the reference itself.
-    n_better, n_compared : int
-        On how many tasks the reference is better, and of how many.
+    `p_value` is of the test against the reference, which is better on `n_better` of `n_compared`
+    tasks; NaN for the reference itself.
     """
 
     method: str
@@ -72,20 +62,10 @@ class MethodSummary:
 
 @dataclass(frozen=True)
 class Section:
-    """All methods under one kind of openness.
+    """All methods with true or with estimated openness.
 
-    Attributes
-    ----------
-    openness : str
-        "true" or "auto".
-    tasks : tuple of str
-        The tasks, in their order.
-    methods : tuple of MethodSummary
-        The methods, in their order.
-    reference : str or None
-        The method that the others are tested against, if it is there.
-    true_share : float
-        Mean over tasks of the true share of unknowns.
+    `reference` is the method that the others are tested against, `true_share` the mean over tasks
+    of the true share of unknowns.
     """
 
     openness: str
@@ -96,7 +76,7 @@ class Section:
 
 
 def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section]:
-    """Summarise a grid: a section for each openness, in the order in which they are met."""
+    """Return one section per kind of openness."""
     return [
         _section(openness, [row for row in rows if row["openness"] == openness], reference)
         for openness in _distinct(row["openness"] for row in rows)
@@ -137,7 +117,7 @@ def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
         [_value(row, metric) for rows in good for row in rows if row["seed"] == seed]
         for seed in seeds
     ]
-    # A seed that lacks a task has another mean for that reason alone.
+    # Means of seeds with failed tasks cannot be compared.
     by_seed = [fmean(values) for values in of_seed if len(values) == len(tasks)]
     n_runs = sum(map(len, good))
     return Figure(
@@ -166,7 +146,7 @@ def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
 
 
 def _value(row: Row, metric: str) -> float:
-    """Return a figure of a run; NaN where it is not defined."""
+    """Return a metric of a run; NaN if it is undefined."""
     if metric == "share_error":
         return abs(_value(row, "share") - _value(row, "true_share"))
     value = row[metric]
