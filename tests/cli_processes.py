@@ -17,7 +17,7 @@ from opensetda.openness import share_estimators
 
 _SERVED = multiprocessing.get_context("forkserver")
 _SERVED.set_forkserver_preload(
-    ["opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.report.curves", __name__]
+    ["opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.runs.curves", __name__]
 )
 
 READING = "reading"

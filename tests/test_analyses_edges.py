@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from analyses_helpers import QUICK, SmallTasks, a_request
-from opensetda.analyses.edge_maps import (
+from opensetda.analyses.edges import (
     GraphNodes,
+    analyse,
     draw_nodes,
     edge_maps,
     pair_means,
     share_above,
     true_edges,
 )
-from opensetda.analyses.edges import analyse
 from opensetda.analyses.observed import ObservedTraining
 from opensetda.errors import InputError
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from analyses_helpers import QUICK, SmallTasks, a_request
-from opensetda.analyses.embedding import RAW, analyse, centred_rows, features_of
-from opensetda.analyses.embedding_quality import embedding_quality
+from opensetda.analyses.embedding import RAW, analyse, centred_rows, embedding_quality, features_of
 from opensetda.errors import InputError
 from opensetda.rows import unit_rows
 

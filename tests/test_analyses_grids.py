@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from analyses_helpers import QUICK, SmallTasks, a_request
-from opensetda.analyses import ablation, alpha, openness, steps
-from opensetda.analyses import loss_weights as losses
-from opensetda.analyses.grid_summary import by_seed, difference, failures, summary
+from opensetda.analyses import ablation, steps, sweeps
+from opensetda.analyses.table import by_seed, difference, failures, summary
 from opensetda.benchmark.running import fit_task
 from opensetda.data.benchmarks.protocols import with_openness
 from opensetda.errors import InputError
@@ -80,7 +79,9 @@ def test_every_part_of_ours_makes_a_difference_to_the_default():
     assert not set(ablation.OUR_PARTS) & set(ablation.ablations_of("paper-visda"))
 
 
-def test_the_ablation_has_a_row_a_part(tmp_path):
+def test_the_ablation_has_a_row_a_part(tmp_path, monkeypatch):
+    parts = {name: PGLSettings.ablations()[name] for name in ("no-adversary", "no-graph")}
+    monkeypatch.setattr(ablation, "ablations_of", lambda preset: parts)
     told = []
     request = a_request(
         tmp_path,
@@ -90,7 +91,7 @@ def test_the_ablation_has_a_row_a_part(tmp_path):
     )
     result = ablation.analyse(request)
     rows = {row["variant"]: row for row in result.table.rows}
-    assert list(rows) == ["PGL, finetune", *PGLSettings.ablations()]
+    assert list(rows) == ["PGL, finetune", *parts]
     assert rows["no-adversary"]["remark"] == "has losses.adversary=0 already"
     assert result.table.cells(rows["no-adversary"])[1:7] == ["-"] * 6
     full = hos_of({}, preset="finetune")
@@ -111,18 +112,18 @@ def test_the_ablation_has_a_row_a_part(tmp_path):
 
 @pytest.mark.parametrize(("value", "count"), [(0.05, 20), (0.1, 10), (0.333, 3), (1, 1)])
 def test_alpha_is_one_over_the_steps(value, count):
-    assert alpha.steps_of(value) == count
+    assert sweeps.steps_of(value) == count
 
 
 @pytest.mark.parametrize("value", [0.3, 0, -1, 1.5, 0.7])
 def test_an_alpha_that_is_none(value):
     with pytest.raises(InputError, match="alpha is 1 / steps"):
-        alpha.steps_of(value)
+        sweeps.steps_of(value)
 
 
 def test_alpha_has_a_row_a_value(tmp_path):
     tasks = SmallTasks(("1",))
-    result = alpha.analyse(a_request(tmp_path, tasks=tasks, values=(0.5, 0.25)))
+    result = sweeps.analyse_alpha(a_request(tmp_path, tasks=tasks, values=(0.5, 0.25)))
     rows = result.table.rows
     assert [(row["alpha"], row["steps"]) for row in rows] == [("0.25", 4), ("0.5", 2)]
     assert rows[0]["hos"].mean == pytest.approx(hos_of({"steps": 4}, "1"))
@@ -135,9 +136,9 @@ def test_alpha_has_a_row_a_value(tmp_path):
 def test_losses_vary_one_weight_and_leave_the_other(tmp_path):
     changes = (*QUICK, ("losses.adversary", 0.5))
     tasks = SmallTasks(("0",))
-    result = losses.analyse(a_request(tmp_path, tasks=tasks, changes=changes, values=(2.0,)))
+    result = sweeps.analyse_losses(a_request(tmp_path, tasks=tasks, changes=changes, values=(2.0,)))
     rows = {(row["weight"], row["value"]): row["hos"].mean for row in result.table.rows}
-    assert not any("the edge loss alone" in note for note in result.table.notes)
+    assert not any("the edge loss only" in note for note in result.table.notes)
     # The preset's own value is there, too, and in bold.
     assert list(rows) == [("mu", "1"), ("mu", "2"), ("gamma", "0.5"), ("gamma", "2")]
     assert result.table.marked == {0, 2}
@@ -147,11 +148,12 @@ def test_losses_vary_one_weight_and_leave_the_other(tmp_path):
     assert rows["gamma", "2"] == pytest.approx(hos_of({"losses.adversary": 2.0}))
 
 
-def test_the_weight_of_a_loss_that_is_alone_makes_no_difference_and_that_is_said(tmp_path):
-    result = losses.analyse(a_request(tmp_path, tasks=SmallTasks(("0",)), values=(0.5,)))
-    by_weight = {row["value"]: row["hos"] for row in result.table.rows if row["weight"] == "mu"}
+def test_the_weight_of_a_loss_that_is_alone_makes_no_difference(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweeps, "WEIGHTS", {"mu": "losses.edge"})
+    result = sweeps.analyse_losses(a_request(tmp_path, tasks=SmallTasks(("0",)), values=(0.5,)))
+    by_weight = {row["value"]: row["hos"] for row in result.table.rows}
     assert by_weight["0.5"] == by_weight["1"]
-    assert any("the edge loss alone" in note for note in result.table.notes)
+    assert any("the edge loss only" in note for note in result.table.notes)
 
 
 # openness -----------------------------------------------------------------------------------
@@ -165,22 +167,24 @@ def test_openness_thins_the_target_for_every_method(tmp_path):
         methods=("pgl", "class-means"),
         values=(0.5, 0.2),
     )
-    result = openness.analyse(request)
+    result = sweeps.analyse_openness(request)
     rows = {(row["openness"], row["method"]): row for row in result.table.rows}
     assert list(rows) == [
         *(("0.2", "pgl"), ("0.2", "class-means")),
         *(("0.5", "pgl"), ("0.5", "class-means")),
     ]
-    for (share, method), row in rows.items():
-        assert row["hos"].mean == pytest.approx(hos_of({}, "0", method, float(share), seed=1))
+    for (share, _), row in rows.items():
         assert row["share"].mean == pytest.approx(float(share), abs=0.05)
+    for place in (("0.2", "class-means"), ("0.5", "pgl")):
+        expected = hos_of({}, "0", place[1], float(place[0]), seed=1)
+        assert rows[place]["hos"].mean == pytest.approx(expected)
 
 
 def test_a_share_that_is_none_and_a_method_that_is_none(tmp_path):
     with pytest.raises(InputError, match="--value 1: a share of unknowns"):
-        openness.analyse(a_request(tmp_path, values=(1.0,)))
+        sweeps.analyse_openness(a_request(tmp_path, values=(1.0,)))
     with pytest.raises(InputError, match="method 'nonsense' does not exist"):
-        openness.analyse(a_request(tmp_path, methods=("nonsense",)))
+        sweeps.analyse_openness(a_request(tmp_path, methods=("nonsense",)))
 
 
 # steps --------------------------------------------------------------------------------------

@@ -9,20 +9,13 @@ import numpy as np
 import pytest
 
 import broken_method
-from benchmark_helpers import DIGITS, DeadlyTasks, domain, write_domains
-from opensetda.benchmark.files import read_parquet
-from opensetda.benchmark.grid import (
-    FAILED,
-    OK,
-    Cell,
-    Variant,
-    grid_cells,
-    n_finished,
-    run_grid,
-)
-from opensetda.benchmark.running import run_cell
+from benchmark_helpers import DIGITS, DeadlyTasks, domain, quick_row, read_rows, write_domains
+from opensetda.benchmark import grid
+from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
+from opensetda.benchmark.output import write_parquet
+from opensetda.benchmark.running import FAILED, OK, Cell, run_cell
 from opensetda.benchmark.tasks import find_tasks
-from opensetda.benchmark.variants import benchmark_methods, make_variants
+from opensetda.benchmark.variants import Variant, benchmark_methods, make_variants
 from opensetda.benchmark.workers import run_all
 from opensetda.errors import InputError
 from opensetda.runs.methods import METHODS
@@ -43,6 +36,11 @@ def broken(monkeypatch):
     monkeypatch.setitem(METHODS, "broken", "broken_method")
     monkeypatch.setattr(broken_method.Broken, "fits", [])
     return broken_method.Broken
+
+
+@pytest.fixture
+def quick_cells(monkeypatch):
+    monkeypatch.setattr(grid, "run_cell", quick_row)
 
 
 def without_times(rows):
@@ -139,7 +137,7 @@ def test_no_truth_reaches_the_method(tasks, tmp_path):
 # the folder -----------------------------------------------------------------------------------
 
 
-def test_what_is_finished_is_not_run_again(tasks, tmp_path):
+def test_what_is_finished_is_not_run_again(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
     cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
     told = []
@@ -154,7 +152,7 @@ def test_what_is_finished_is_not_run_again(tasks, tmp_path):
     assert cell_files(out) == before
 
 
-def test_a_grid_that_was_cut_goes_on(tasks, tmp_path):
+def test_a_grid_that_was_cut_goes_on(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
     cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
     whole = run_grid(tasks, cells, out)
@@ -171,7 +169,7 @@ def test_a_grid_that_was_cut_goes_on(tasks, tmp_path):
     assert without_times(again.rows) == without_times(whole.rows)
 
 
-def test_a_larger_grid_takes_what_is_there(tasks, tmp_path):
+def test_a_larger_grid_takes_what_is_there(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
     run_grid(tasks, grid_cells([MEANS], tasks.tasks[:1], ["true"], [0]), out)
     told = []
@@ -187,7 +185,7 @@ def test_a_larger_grid_takes_what_is_there(tasks, tmp_path):
     assert set(json.loads((out / "benchmark.json").read_text())["tasks"]) == set(tasks.tasks)
 
 
-def test_the_same_run_under_two_names_is_run_once(tasks, tmp_path):
+def test_the_same_run_under_two_names_is_run_once(quick_cells, tasks, tmp_path):
     twins = [MEANS, Variant("twin", "class-means")]
     cells = grid_cells(twins, tasks.tasks[:1], ["true"], [0])
     results = run_grid(tasks, cells, tmp_path / "out")
@@ -195,7 +193,7 @@ def test_the_same_run_under_two_names_is_run_once(tasks, tmp_path):
     assert len(cell_files(tmp_path / "out")) == 1
 
 
-def test_a_folder_of_something_else_is_refused(tasks, tmp_path):
+def test_a_folder_of_something_else_is_refused(quick_cells, tasks, tmp_path):
     cells = grid_cells([MEANS], tasks.tasks[:1], ["true"], [0])
     out = tmp_path / "out"
     run_grid(tasks, cells, out)
@@ -301,11 +299,9 @@ def test_processes_give_the_same_rows_and_a_killed_one_loses_its_cell_only(tasks
 def test_rows_survive_the_parquet_file(tasks, tmp_path, broken):
     cells = grid_cells([Variant("broken", "broken"), MEANS], tasks.tasks[:1], ["auto"], [0])
     results = run_grid(tasks, cells, tmp_path / "out")
-    results.write_parquet(tmp_path / "rows.parquet")
-    assert read_parquet(tmp_path / "rows.parquet") == [
-        {name: row.get(name) for name in read_parquet(tmp_path / "rows.parquet")[0]}
-        for row in results.rows
-    ]
+    write_parquet(results.rows, tmp_path / "rows.parquet")
+    read = read_rows(tmp_path / "rows.parquet")
+    assert read == [{name: row.get(name) for name in read[0]} for row in results.rows]
     assert not any(
         isinstance(value, float) and math.isnan(value)
         for row in results.rows

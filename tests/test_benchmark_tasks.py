@@ -7,7 +7,7 @@ import pytest
 
 from benchmark_helpers import DIGITS, domain, write_domains
 from cli_helpers import write_csv
-from opensetda.benchmark.tasks import benchmark_names, find_tasks
+from opensetda.benchmark.tasks import find_tasks
 from opensetda.data.tables.loading import TableColumns
 from opensetda.errors import InputError
 from opensetda.runs.request import ImageOptions
@@ -100,7 +100,7 @@ def test_every_other_class_is_unknown_where_the_protocol_says_so(tmp_path):
 def test_a_fingerprint_is_of_the_content_of_the_tasks_own_domains(folder, tmp_path):
     tasks = find_tasks("digits", folder)
     copy = find_tasks("digits", write_domains(tmp_path / "copy"))
-    assert copy.fingerprint() == tasks.fingerprint()
+    assert copy.task_fingerprint("usps-mnist") == tasks.task_fingerprint("usps-mnist")
     X, y = domain(7)
     np.savez(tmp_path / "copy" / "svhn.npz", X=X, y=y, classes=DIGITS)
     assert copy.task_fingerprint("svhn-mnist") != tasks.task_fingerprint("svhn-mnist")
@@ -114,7 +114,6 @@ def test_the_demo_needs_no_data():
     found = find_tasks("demo", tasks=["mnist-digits"])
     task = found.load("mnist-digits")
     assert (len(task.source_features), len(task.target_features)) == (2500, 1797)
-    assert found.fingerprint() == find_tasks("demo", tasks=["mnist-digits"]).fingerprint()
     assert len(find_tasks("demo").tasks) == 4
 
 
@@ -132,7 +131,6 @@ def test_a_protocol_that_does_not_exist(folder):
     message = wrong("office32", folder)
     assert "office31" in message
     assert "demo" in message
-    assert set(benchmark_names()) >= {"office31", "demo"}
 
 
 def test_data_has_to_be_there(tmp_path):
@@ -219,10 +217,8 @@ def test_images_become_features_once(image_folder):
     assert set(task.source_labels) == set("01234")
     assert set(task.target_truth) == set("0123456789")
     assert task.source_features.shape[1] == 1280
-    assert (
-        tasks.fingerprint()
-        == find_tasks("digits", image_folder, ["mnist-usps"], images=options).fingerprint()
-    )
+    again = find_tasks("digits", image_folder, ["mnist-usps"], images=options)
+    assert tasks.task_fingerprint("mnist-usps") == again.task_fingerprint("mnist-usps")
     assert "svhn: missing" in wrong("digits", image_folder, ["svhn-mnist"], images=options)
 
 

@@ -19,9 +19,10 @@ from cli_helpers import (
     run_fit,
 )
 from opensetda.cli.main import main
+from opensetda.cli.reporting import report_at_end
 from opensetda.report import figures
 from opensetda.report.figures import FIGURES
-from opensetda.runs.folder import IMAGES, MAP, REPORT, THUMBNAILS, VIEW
+from opensetda.runs.folder import IMAGES, MAP, PREDICTIONS, REPORT, THUMBNAILS, VIEW
 
 pytestmark = pytest.mark.usefixtures("quick_maps")
 
@@ -78,18 +79,19 @@ def test_by_default_the_report_is_in_the_run_folder(run, answer):
     # Its own file it may always replace, and the same run gives the same page.
     answer("report", "run")
     assert page_of(run / REPORT) == first
+    assert json.loads(answer("report", "run", "--json")) == {
+        **{"run": str(run), "report": str(run / REPORT), "figures": [], "warnings": []}
+    }
 
 
 def test_another_place_and_what_lies_there(run, answer):
-    answer("report", "run", "--out", "mine.HTML")
-    page_of(run.parent / "mine.HTML")
-    assert not (run / REPORT).exists()
     (run.parent / "mine.HTML").write_text("mine")
     said = refusal(answer, "report", "run", "--out", "mine.HTML")
     assert "--out mine.HTML: exists already" in said
     assert (run.parent / "mine.HTML").read_text() == "mine"
     answer("report", "run", "--out", "mine.HTML", "--overwrite")
     page_of(run.parent / "mine.HTML")
+    assert not (run / REPORT).exists()
 
 
 def test_wrong_use_of_report(run, answer):
@@ -141,17 +143,11 @@ def test_truth_shows_once_it_was_told(run, pictures, answer):
     page = page_of(run / REPORT)
     assert "Against the true labels" in page
     assert 'id="confusion"' in page
-    answer("report", "run", "--figures", "figures")
-    assert names_in(run.parent / "figures") == sorted(PNG_OR_PDF)
-
-
-def test_the_result_as_json(run, answer):
-    told = json.loads(answer("report", "run", "--json"))
-    assert told == {"run": str(run), "report": str(run / REPORT), "figures": [], "warnings": []}
-    told = json.loads(answer("report", "run", "--figures", "figures", "--json"))
-    assert told["report"] is None
+    found = json.loads(answer("report", "run", "--figures", "figures", "--json"))
     folder = run.parent / "figures"
-    assert told["figures"][:2] == [str(folder / "curves.pdf"), str(folder / "curves.png")]
+    assert found["report"] is None
+    assert found["figures"][:2] == [str(folder / "curves.pdf"), str(folder / "curves.png")]
+    assert names_in(folder) == sorted(PNG_OR_PDF)
 
 
 @pytest.fixture
@@ -190,15 +186,18 @@ def test_images_from_the_wrong_folder(table, answer):
     assert "none of the ids is an image in it (the first is 'target/black/0.png')" in said
     assert not (table / "run" / REPORT).exists()
     # Nothing outside of the folder is ever shown.
-    ids = np.load("target.npz")
-    np.savez("target.npz", X=ids["X"], path=[f"../{path}" for path in ids["path"]])
-    run_fit("--id-column", "path", "--overwrite")
+    file = table / "run" / PREDICTIONS
+    found = pyarrow.parquet.read_table(file)
+    name = found.column_names[0]
+    above = [[f"../{path}" for path in found[name].to_pylist()]]
+    pyarrow.parquet.write_table(found.set_column(0, name, above), file)
     (table / "photos" / "below").mkdir()
     refusal(answer, "report", "run", "--images", "photos/below")
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError()])
-def test_a_report_that_fails_at_the_end_costs_nothing(workplace, capsys, monkeypatch, error):
+def test_a_report_that_fails_at_the_end_costs_nothing(workplace, capsys, monkeypatch):
+    error = OSError(28, "No space left on device")
+
     def fail(*arguments):
         raise error
 
@@ -211,11 +210,14 @@ def test_a_report_that_fails_at_the_end_costs_nothing(workplace, capsys, monkeyp
     assert "the run is complete; make its report with 'osda report 'my run''" in err
     assert "  report   osda report 'my run'\n" in out
     assert "  check    osda review 'my run'\n" in out
-    # What nobody foresaw is an error still, but one sees that the work is done.
+    error = MemoryError()
+    assert report_at_end(workplace / "my run") is None
+    assert "warning: no report (out of memory)" in capsys.readouterr().err
+    # An unexpected error is still raised, but the user learns that the run is complete.
     error = ValueError("a bug")
-    assert main([*command, *OPENNESS, "--overwrite"]) == 1
+    with pytest.raises(ValueError, match="a bug"):
+        report_at_end(workplace / "my run")
     assert "The run is complete; make its report" in capsys.readouterr().err
-    assert main(["evaluate", "my run", "--labels", "truth.csv"]) == 0
 
 
 def test_images_that_are_gone_are_told(run, pictures, answer):
@@ -248,7 +250,7 @@ def test_an_evaluation_is_told_even_if_there_is_no_room_for_its_report(
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("opensetda.report.writing.write_report", fail)
+    monkeypatch.setattr("opensetda.report.page.write_report", fail)
     assert main(["evaluate", str(run), "--labels", str(pictures / "truth.txt"), "--json"]) == 0
     out, errors = capsys.readouterr()
     assert json.loads(out)["files"]["report"] is None

@@ -91,7 +91,7 @@ def test_it_says_nothing_and_asks_for_nothing(browser, full):
             "[...document.images].filter(i => !(i.complete && i.naturalWidth > 0)).length"
         )
         assert broken == 0
-        assert page.locator(".contents a[aria-current]").inner_text() == "Facts"
+        assert page.locator(".contents a[aria-current]").inner_text() == "Settings"
 
 
 def test_the_map_is_drawn_and_its_steps_move_it(browser, full):
@@ -308,7 +308,7 @@ def test_a_step_of_a_curve_is_read_off(browser, full):
     with Watched(browser, full) as watched:
         page = watched.page
         reading = page.locator("#curves .reading").nth(3)
-        assert not reading.locator(".told").is_visible()
+        assert not reading.locator(".values-box").is_visible()
         reading.locator(".hit").hover()
-        assert reading.locator(".told").is_visible()
+        assert reading.locator(".values-box").is_visible()
         assert "step 4" in reading.locator(".head").text_content()

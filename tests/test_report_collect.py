@@ -10,8 +10,7 @@ import pytest
 
 from cli_helpers import FIT, FIT_PGL, OPENNESS
 from opensetda.cli.main import main
-from opensetda.report.collect import Progress, collect
-from opensetda.report.facts import facts_of
+from opensetda.report.collect import Progress, collect, facts_of
 from opensetda.report.plane import planes_of
 from opensetda.report.run_parts import cut_of, nearest_to_cut
 from opensetda.runs.folder import MAP, THUMBNAILS, VIEW, RunFolder
@@ -36,7 +35,7 @@ def test_numbers_agree_with_the_run(evaluated, report):
     assert report.kept.steps == report.n_steps == 2
     estimates = evaluated.estimates()["openness"]
     assert (report.openness.share, report.openness.low) == (estimates["share"], estimates["low"])
-    assert report.openness.told
+    assert report.openness.is_given
     assert report.openness.sentence.startswith("as told")
 
 
@@ -255,7 +254,7 @@ def test_a_person_s_word_does_not_tell_how_sure_the_method_is(workplace):
     (workplace / "corrections.csv").write_text("id,label\n1,cat\n2,unknown\n3,zebra\n")
     assert main([*FIT, *OPENNESS, "--corrections", "corrections.csv"]) == 0
     report = collect(RunFolder.open("run"))
-    assert report.headline.endswith("A person told 3 labels of these.")
+    assert report.headline.endswith("3 labels were set manually.")
     counts = {count.name: count.count for count in report.counts}
     for gallery in report.galleries:
         rows = {card.row for card in (*gallery.surest, *gallery.least_sure)}

@@ -18,11 +18,10 @@ from opensetda.errors import InputError
 from opensetda.report import figures
 from opensetda.report.content import Confusion
 from opensetda.report.figures import FIGURES, edge_figure, map_figure, steps_figure, write_figures
-from opensetda.report.intervals import IntervalRow, draw_intervals
-from opensetda.report.matrix import draw_confusion
-from opensetda.report.names import figure_name
+from opensetda.report.matrices import draw_confusion
+from opensetda.report.plots import IntervalRow, draw_intervals
 from opensetda.report.run_parts import RunParts
-from opensetda.report.style import figure_bytes, short_number
+from opensetda.runs.figure_style import figure_bytes, figure_name, short_number
 from opensetda.runs.folder import THUMBNAILS, TRUTH, VIEW, RunFolder
 from report_helpers import HOSTILE, make_report
 
@@ -79,8 +78,8 @@ def test_every_figure_is_a_pdf_with_its_fonts_and_a_png_of_300_dpi(drawn):
 
 
 def test_the_same_run_gives_the_same_bytes(evaluated, drawn, tmp_path, monkeypatch):
-    # Lines, a plane and an image; printing the others as well takes ten seconds.
-    kept = {"curves", "map", "edges"}
+    # A plane and an image; printing all takes ten seconds.
+    kept = {"map", "edges"}
     every = figures.draw_figures
     monkeypatch.setattr(
         figures,
@@ -111,7 +110,7 @@ def test_a_method_without_steps_and_edges_has_neither(workplace):
     assert main([*fit, "--method", "source-only", "--openness", "0.3"]) == 0
     drawn = figures.draw_figures(RunFolder.open("run"))
     assert list(drawn) == ["map", "scores", "openness"]
-    assert "told" in {text.get_text() for text in texts(drawn["openness"])}
+    assert "given" in {text.get_text() for text in texts(drawn["openness"])}
 
 
 def test_what_is_on_them(evaluated):
@@ -198,8 +197,7 @@ def test_names_are_never_formulas_and_never_long():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for name, figure in drawn.items():
-            for form in ("png", "pdf"):
-                assert figure_bytes(figure, form, 50, crop=True)
+            assert figure_bytes(figure, "png", 50)
             for text in texts(figure):
                 assert not cbook.is_math_text(text.get_text()), (name, text.get_text())
                 assert len(text.get_text()) < 60

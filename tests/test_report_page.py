@@ -20,14 +20,13 @@ from opensetda.report.charts import (
     interval_of,
     nice_ticks,
     panel_chart,
-    shorten,
     themed,
 )
 from opensetda.report.content import Confusion, EdgeMap, ScoreHistogram
-from opensetda.report.curves import Line, Panel
-from opensetda.report.edge_images import edge_images
-from opensetda.report.map_data import map_values, picture_address, script_json
 from opensetda.report.page import render_page
+from opensetda.report.page_data import edge_images, map_values, picture_address, script_json
+from opensetda.runs.curves import Line, Panel
+from opensetda.runs.figure_style import shorten
 from report_helpers import HOSTILE, empty_report, hostile_report, make_map, make_report
 
 ATTRIBUTES = {
@@ -168,7 +167,7 @@ def test_what_a_report_does_not_have_is_left_out():
 def test_without_truth_nothing_is_said_of_it():
     html = render_page(make_report(truth=False))
     text = " ".join(Reader(html).texts)
-    assert "truly" not in text.lower()
+    assert "true class" not in text.lower()
     assert '<option value="truth">' not in html
     assert 'id="confusion"' not in html
 
@@ -185,9 +184,9 @@ def test_the_numbers_of_the_headline(full):
 
 def test_a_told_share_has_no_interval():
     report = make_report()
-    told = dataclasses.replace(report.openness, told=True, low=0.369, high=0.369, true=None)
+    told = dataclasses.replace(report.openness, is_given=True, low=0.369, high=0.369, true=None)
     html = render_page(dataclasses.replace(report, openness=told))
-    assert "Share of unknowns, told" in html
+    assert "Share of unknowns, given" in html
     assert 'class="whisker"' not in html
 
 
@@ -227,7 +226,7 @@ def test_without_a_threshold_nothing_is_near_it(full):
     report = make_report(pictures=False)
     histogram = dataclasses.replace(report.histogram, threshold=None)
     html = render_page(dataclasses.replace(report, histogram=histogram))
-    assert "<p>The targets whose label is least sure. The bar is" in html
+    assert "<p>The targets with the lowest confidence. The bar is" in html
     assert "nearest to the threshold" not in html
 
 
@@ -353,7 +352,7 @@ def test_an_interval_stays_on_its_scale():
     openness = dataclasses.replace(make_report().openness, low=-0.2, high=1.3)
     interval = interval_of(openness)
     assert (interval.low, interval.high) == (0, 100)
-    assert "truly 33.1%" in interval.words
+    assert "true share 33.1%" in interval.words
 
 
 def test_edges_of_unknowns_are_left_open():

@@ -27,7 +27,7 @@ def folder(tmp_path):
 @pytest.fixture
 def session(folder):
     session = ReviewSession(folder)
-    session.wait_for_groups()
+    session._grouping.join()
     yield session
     session.close()
 
@@ -127,7 +127,7 @@ def test_what_makes_no_sense_is_refused(session):
 
 
 def test_two_reviews_of_a_run_are_one_too_many(session, folder):
-    with pytest.raises(InputError, match="another 'osda review' is at work on it"):
+    with pytest.raises(InputError, match="another 'osda review' is running on it"):
         ReviewSession(folder)
     session.close()
     ReviewSession(folder).close()
@@ -204,7 +204,7 @@ def test_decisions_are_not_overwritten(session, folder):
 def test_without_a_view_the_unknowns_are_one_group(folder):
     (folder / VIEW).unlink()
     session = ReviewSession(folder)
-    session.wait_for_groups()
+    session._grouping.join()
     assert [entry["size"] for entry in session.summary()["lists"]] == [60, 30]
     assert session.summary()["note"].startswith("All in one group: ")
     session.close()
@@ -226,7 +226,7 @@ def test_many_targets_make_no_long_answers(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no such list"):
         session.page("1", 0, 1)
     may_group.set()
-    session.wait_for_groups()
+    session._grouping.join()
     assert not session.summary()["isGrouping"]
     group = session.page("1", 0, 10_000)
     assert len(group["samples"]) == LONGEST_PAGE

@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(folder):
     session = ReviewSession(folder)
-    session.wait_for_groups()
+    session._grouping.join()
     with serving(session) as server:
         yield server
     session.close()
@@ -302,7 +302,7 @@ def test_a_run_of_tables_has_no_pictures(tmp_path):
 def test_decisions_from_many_tabs_are_all_kept(tmp_path):
     make_run(tmp_path / "run", images=False)
     session = ReviewSession(tmp_path / "run")
-    session.wait_for_groups()
+    session._grouping.join()
     with serving(session) as server:
         rows = [s["row"] for s in ask(server, "/api/list?key=border&start=0")[2]["samples"]]
 

@@ -24,7 +24,7 @@ from opensetda.data.images import tar_members
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.data.images.loading import read_images
 from opensetda.data.images.tar_members import open_image
-from opensetda.review.showable import showable
+from opensetda.review.page import showable
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.pictures import Pictures
 from tar_helpers import info, shop, write_tar

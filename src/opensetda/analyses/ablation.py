@@ -1,8 +1,8 @@
 """PGL without each of its parts (the paper's Table 4).
 
 The paper's ablations take away the progressive steps, the focal loss, the graph and the mix-up.
-A preset cannot lose what it does not have: such a row has no numbers, and says why. For
-the default preset the parts that are ours are taken away, too.
+If a preset does not have a part, the row has no numbers and says why. For the default preset,
+our own parts are taken away, too.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
-from opensetda.analyses.grid_summary import (
+from opensetda.analyses.table import (
     METRICS,
+    SPREAD_NOTE,
+    Column,
+    ResultTable,
+    Spread,
     difference,
     failures,
     metric_columns,
     summary,
 )
-from opensetda.analyses.table import Column, ResultTable, Spread
-from opensetda.benchmark.grid import grid_cells
 from opensetda.pgl.settings import PGLSettings
-from opensetda.report.dots import DotRow, draw_dots
+from opensetda.report.plots import DotRow, draw_dots
 
 # Beside the paper's ablations: what each part of ours brings to the default.
 OUR_PARTS: dict[str, dict[str, Any]] = {
@@ -44,7 +46,7 @@ _DRAWN = ("os_star", "unk", "hos")
 
 def analyse(request: AnalysisRequest) -> AnalysisResult:
     """Run the preset as it is and without each part, on every task with every seed."""
-    settings = PGLSettings.preset(request.preset).with_changes(dict(request.changes))
+    settings = request.settings()
     parts = ablations_of(request.preset)
     missing = {name: why_not(settings, changes) for name, changes in parts.items()}
     base = request.variant(f"PGL, {request.preset}")
@@ -53,8 +55,7 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
         for name, changes in parts.items()
         if missing[name] is None
     ]
-    cells = grid_cells(variants, request.tasks.tasks, [request.openness], request.seeds)
-    results = request.run_cells(cells)
+    results = request.run_variants(variants)
     rows_of = {
         variant.label: [row for row in results.rows if row["method"] == variant.label]
         for variant in variants
@@ -67,7 +68,7 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
             Column("difference", "HOS against all parts", "points"),
             Column("remark", "remark"),
         ],
-        notes=["In %, mean over tasks; ± is the deviation over seeds.", *failures(results.rows)],
+        notes=[SPREAD_NOTE, *failures(results.rows)],
     )
     dots = []
     for label in [base.label, *parts]:

@@ -12,8 +12,8 @@ from opensetda.analyses.bound_terms import BoundTerms, bound_terms
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.observed import ObservedTraining
 from opensetda.analyses.table import Column, ResultTable, Spread
-from opensetda.report.lines import LinePanel, Series, draw_lines
-from opensetda.report.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
+from opensetda.report.plots import LinePanel, Series, draw_lines
+from opensetda.runs.figure_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
 
 TERMS = {
     "labelled": "pseudo-labelled",
@@ -72,7 +72,9 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
 def terms_of_run(run: PGLRun) -> tuple[int, list[BoundTerms]]:
     """Train, and measure all steps; returns the step kept and the terms of each."""
     task = run.tasks.load(run.task)
-    training = ObservedTraining(task, run.told(task), run.preset, dict(run.changes), run.seed)
+    training = ObservedTraining(
+        task, run.openness_of(task), run.preset, dict(run.changes), run.seed
+    )
     return training.kept_step, measure_steps(training)
 
 

@@ -24,8 +24,8 @@ where the second part of :math:`\lambda` is :math:`(1 - \pi_\alpha) R_s(\tilde h
 step :math:`\pi_\alpha = 1`: source risk and discrepancy have left the bound, and
 :math:`\tilde\Delta_o = \Delta_o`. The paper does not say what `const` is; it is left out.
 
-True target labels are wanted by everything but the source risk and `discrepancy_of_accepted`:
-this is the evaluator, nothing of it reaches a training.
+Everything but the source risk and `a_distance_of_accepted` needs true target labels: this is
+evaluation, and never used in training.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class BoundTerms:
     a_distance : float
         Proxy A-distance of source and true known targets, in [0, 2].
     a_distance_of_accepted : float
-        The same with those targets that the step takes for known: no label is needed.
+        The same with the targets that the step labels known; needs no true labels.
     unknown_risk : float
         :math:`R_{t,C+1}(h)`, unknowns that are not rejected; NaN without an unknown.
     pseudo_unknown_risk : float
         :math:`R_{t,C+1}(h_b)`: of the unknowns that have a pseudo-label, those
-        who got a known class; NaN where none of them has one.
+        that got a known class; NaN if none of them has one.
     joint_source_risk, joint_target_risk : float
         Errors of one classifier for both domains, on the source and on the true known
         targets: the two parts of :math:`\lambda`.
@@ -141,13 +141,13 @@ def bound_terms(
     source, target : arrays of shape (n_s, h) and (n_t, h)
         Features.
     source_labels, source_classes : arrays of shape (n_s,)
-        True classes, and what the classifier makes of them.
+        True and predicted classes.
     target_truth : array of shape (n_t,)
         True classes, C for unknown.
     labels : array of shape (n_t,)
-        What the targets are labelled as, C for unknown.
+        Labels of the targets, C for unknown.
     pseudo_labels : array of shape (n_t,)
-        h_b; -1 for those who have none.
+        h_b; -1 without one.
     n_classes : int
         C.
     """
@@ -181,7 +181,7 @@ def proxy_a_distance(source: FloatArray, target: FloatArray) -> float:
     Ben-David et al., "Analysis of representations for domain adaptation", 2007. The error
     :math:`\epsilon` is the mean of the two domains' errors, so that a larger domain does
     not look more different, of a logistic regression on rows it was not fitted to. Where it
-    does worse than a coin, the distance is 0. NaN if a domain has fewer than two rows.
+    is worse than chance, the distance is 0. NaN if a domain has fewer than two rows.
     """
     if min(len(source), len(target)) < 2:
         return math.nan
@@ -196,8 +196,8 @@ def joint_risks(
 ) -> tuple[float, float]:
     """Errors of one classifier for both domains, on the source and on the known targets.
 
-    The minimum over all classifiers is not to be had; a logistic regression fitted to both
-    domains with their true labels, asked of rows it was not fitted to, stands for it.
+    A logistic regression, fitted to both domains with their true labels and evaluated on held-out
+    rows, approximates the minimum over all classifiers.
     """
     if not len(target):
         return math.nan, math.nan
@@ -208,24 +208,18 @@ def joint_risks(
 
 
 def _predicted_by_others(rows: FloatArray, labels: IntArray) -> IntArray:
-    """Predict each row by a regression that was fitted to the other folds."""
+    """Cross-validated predictions of a logistic regression."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    folds = min(_FOLDS, int(np.bincount(labels)[np.unique(labels)].min()))
-    if folds < 2:
-        folds = 2
-    predicted = np.empty(len(labels), dtype=np.intp)
+    folds = max(2, min(_FOLDS, int(np.bincount(labels)[np.unique(labels)].min())))
+    model = make_pipeline(
+        StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000)
+    )
     splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
-    for fitted, asked in splitter.split(rows, labels):
-        model = make_pipeline(
-            StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000)
-        )
-        model.fit(rows[fitted], labels[fitted])
-        predicted[asked] = model.predict(rows[asked])
-    return predicted
+    return np.asarray(cross_val_predict(model, rows, labels, cv=splitter), dtype=np.intp)
 
 
 def _mean(values: npt.NDArray[np.bool_]) -> float:
@@ -237,5 +231,5 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _weighted(weight: float, risk: float) -> float:
-    """Weigh a risk; a risk on nobody is 0: without unknowns, or before one has a label."""
+    """Weigh a risk; without any sample it is 0."""
     return 0.0 if weight == 0 or math.isnan(risk) else weight * risk

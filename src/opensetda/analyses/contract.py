@@ -1,19 +1,23 @@
-"""What an analysis is asked to do, and what it gives."""
+"""What an analysis gets, what it returns, and the files it leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opensetda.analyses.table import ResultTable
-from opensetda.benchmark.grid import AUTO, TRUE, Cell, GridProgress, Results, Variant, run_grid
-from opensetda.benchmark.running import one_thread
-from opensetda.benchmark.tasks import TaskSet
+from opensetda.benchmark.grid import GridProgress, Results, grid_cells, run_grid
+from opensetda.benchmark.output import write_parquet
+from opensetda.benchmark.running import AUTO, TRUE
+from opensetda.benchmark.task_sets import TaskSet
+from opensetda.benchmark.variants import Variant
 from opensetda.benchmark.workers import LostWorkerError, run_all
 from opensetda.data.benchmarks.protocols import OpenSetTask
+from opensetda.pgl.settings import PGLSettings
+from opensetda.runs.figure_style import figure_bytes
+from opensetda.system.files import new_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +30,7 @@ Work = TypeVar("Work")
 
 @dataclass(frozen=True)
 class PGLRun:
-    """One run of PGL: what a worker needs to know of it."""
+    """One run of PGL, as it is sent to a worker."""
 
     tasks: TaskSet
     task: str
@@ -35,14 +39,14 @@ class PGLRun:
     preset: str
     changes: tuple[tuple[str, Any], ...]
 
-    def told(self, task: OpenSetTask) -> float | str:
-        """Return the share of unknowns that the method is told, or "auto"."""
+    def openness_of(self, task: OpenSetTask) -> float | str:
+        """Return the true share of unknowns, or "auto"."""
         return task.openness if self.openness == TRUE else AUTO
 
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """What is to be analysed.
+    """The data and the options of an analysis.
 
     Attributes
     ----------
@@ -53,19 +57,19 @@ class AnalysisRequest:
     seeds : tuple of int
         Each task is run with each of them.
     openness : {"true", "auto"}
-        Whether methods are told the true share of unknowns, or have to find it out.
+        Whether methods get the true share of unknowns, or have to estimate it.
     preset : str
         Settings of PGL to start from.
     changes : tuple of (str, value)
         Changes to the preset.
     methods : tuple of str
-        For the analyses that compare methods; empty takes their own choice.
+        For analyses that compare methods; by default their own choice.
     values : tuple of float
-        For the analyses that vary a number; empty takes the paper's.
+        For analyses that vary a number; by default the paper's values.
     jobs : int
         Runs at once.
     progress : callable, optional
-        Called with how many runs are done, how many there are, and the last one's row.
+        Called with the number of finished runs, of all runs, and the row of the last one.
     """
 
     tasks: TaskSet
@@ -79,19 +83,24 @@ class AnalysisRequest:
     jobs: int = 1
     progress: GridProgress | None = None
 
-    def run_cells(self, cells: Sequence[Cell]) -> Results:
-        """Run the cells that are not finished yet."""
+    def settings(self) -> PGLSettings:
+        """Return the settings of PGL."""
+        return PGLSettings.preset(self.preset).with_changes(dict(self.changes))
+
+    def run_variants(
+        self, variants: Sequence[Variant], target_openness: Sequence[float | None] = (None,)
+    ) -> Results:
+        """Run variants on every task with every seed, without the runs that are finished."""
+        names, openness = self.tasks.tasks, [self.openness]
+        cells = grid_cells(variants, names, openness, self.seeds, target_openness)
         return run_grid(self.tasks, cells, self.out / RUNS, self.jobs, self.progress)
 
     def run_each(self, function: Callable[[Work], Any], work: Sequence[Work]) -> list[Any]:
-        """Call a function that can be pickled with each piece of work, `jobs` at once.
-
-        Each on one thread, as in a grid: a result does not depend on what runs beside it.
-        """
+        """Call a function that can be pickled with each piece of work, `jobs` at once."""
         tell = self.progress or (lambda done, total, row: None)
         tell(0, len(work), None)
         results: dict[int, Any] = {}
-        for place, result in run_all(partial(_on_one_thread, function), work, self.jobs):
+        for place, result in run_all(function, work, self.jobs):
             if isinstance(result, LostWorkerError):
                 raise RuntimeError(str(result))
             results[place] = result
@@ -107,11 +116,11 @@ class AnalysisRequest:
         ]
 
     def variant(self, label: str, *changes: tuple[str, Any]) -> Variant:
-        """Return PGL as it is asked for, with further changes."""
+        """Return PGL with the requested settings and further changes."""
         return Variant(label, "pgl", self.preset, (*self.changes, *changes))
 
     def what(self) -> str:
-        """Say on what: benchmark, tasks, openness and seeds."""
+        """Return benchmark, tasks, openness and seeds in words."""
         tasks = self.tasks.tasks
         which = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
         share = "true openness" if self.openness == TRUE else "estimated openness"
@@ -121,13 +130,44 @@ class AnalysisRequest:
 
 @dataclass(frozen=True)
 class AnalysisResult:
-    """A table, a figure, and the single runs where there is a grid behind them."""
+    """A table, a figure, and the single runs if they come from a grid."""
 
     table: ResultTable
     figure: Figure
     runs: Results | None = field(default=None)
 
 
-def _on_one_thread(function: Callable[[Work], Any], piece: Work) -> Any:
-    with one_thread():
-        return function(piece)
+def write_analysis(folder: Path, name: str, result: AnalysisResult, command: str) -> list[Path]:
+    """Write or replace table, figure and, of a grid, the single runs; return the paths.
+
+    Parameters
+    ----------
+    folder : Path
+        Created if missing.
+    name : str
+        Name of the analysis, and of the files.
+    result : AnalysisResult
+        What to write.
+    command : str
+        The command line, for the Markdown file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    table = result.table
+    page = f"{table.to_markdown()}\n![{table.title}]({name}.png)\n\nMade by `{command}`.\n"
+    contents = {
+        ".csv": table.to_csv().encode(),
+        ".md": page.encode(),
+        ".png": figure_bytes(result.figure, "png"),
+        ".pdf": figure_bytes(result.figure, "pdf"),
+    }
+    written = []
+    for ending, content in contents.items():
+        path = folder / f"{name}{ending}"
+        with new_file(path) as aside:
+            aside.write_bytes(content)
+        written.append(path)
+    if result.runs is not None:
+        path = folder / f"{name}.parquet"
+        write_parquet(result.runs.rows, path)
+        written.append(path)
+    return written

@@ -1,32 +1,76 @@
-"""Learned edges of one graph beside the true ones (the paper's Figure 6)."""
+"""Learned edges of one graph beside the true ones (the paper's Figure 6).
+
+The true labels of the targets order the nodes and group the pairs; training never sees them.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
-from opensetda.analyses.edge_maps import (
-    GraphNodes,
-    Matrix,
-    PairMeans,
-    draw_nodes,
-    edge_maps,
-    pair_means,
-    true_edges,
-)
-from opensetda.analyses.observed import ObservedTraining
+from opensetda.analyses.observed import ObservedTraining, StepView
 from opensetda.analyses.table import Column, ResultTable
 from opensetda.errors import InputError
-from opensetda.pgl.settings import PGLSettings
-from opensetda.report.maps import PairMap, draw_maps
+from opensetda.report.matrices import PairMap, draw_maps
+from opensetda.rows import IntArray
 
-# Nodes of each domain in each class, fewer where many classes would make the map too fine.
+Matrix = npt.NDArray[np.float64]
+
+
+# Nodes of each domain in each class, fewer if there are many classes.
 PER_CLASS = 12
 MOST_NODES = 240
 # The few strongest edges would make all others look alike.
 _HIGHEST_QUANTILE = 0.99
+_QUANTITIES = {"A": "Affinity A", "E": "Edge E"}
+
+
+@dataclass(frozen=True)
+class GraphNodes:
+    """Nodes of both domains, ordered by class, unknowns last.
+
+    Attributes
+    ----------
+    index : array of shape (N,)
+        Row number within the node's own domain.
+    is_target : bool array of shape (N,)
+        The node's domain.
+    classes : array of shape (N,)
+        The true class, C for unknown.
+    """
+
+    index: IntArray
+    is_target: npt.NDArray[np.bool_]
+    classes: IntArray
+
+    def sizes(self, n_classes: int) -> list[int]:
+        """Count the nodes of each class, then of unknown."""
+        return [int(count) for count in np.bincount(self.classes, minlength=n_classes + 1)]
+
+
+@dataclass(frozen=True)
+class PairMeans:
+    """Mean over pairs of different nodes, by what is true of the pair; NaN of none.
+
+    Attributes
+    ----------
+    same, different : float
+        Pairs of one known class, and of two.
+    unknown_known : float
+        Pairs of an unknown and a known node.
+    auroc : float
+        Share of the (pair of one class, any other of these pairs) whose first is higher.
+    """
+
+    same: float
+    different: float
+    unknown_known: float
+    auroc: float
 
 
 @dataclass(frozen=True)
@@ -40,8 +84,7 @@ class StepEdges:
 
 def analyse(request: AnalysisRequest) -> AnalysisResult:
     """Train PGL, and draw the edges of one graph at the first and at the kept step."""
-    settings = PGLSettings.preset(request.preset).with_changes(dict(request.changes))
-    if not settings.graph.enabled:
+    if not request.settings().graph.enabled:
         raise InputError("setting graph.enabled=False: without a graph there are no edges to draw")
     [run] = request.pgl_runs()
     [(nodes, names, steps)] = request.run_each(edges_of_run, [run])
@@ -81,13 +124,12 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
     return AnalysisResult(table, draw_maps(truth, rows, sizes[: len(shown)], shown, title))
 
 
-_QUANTITIES = {"A": "Affinity A", "E": "Edge E"}
-
-
 def edges_of_run(run: PGLRun) -> tuple[GraphNodes, list[str], list[StepEdges]]:
     """Train, and return the nodes of one graph, the classes, and the edges of two steps."""
     task = run.tasks.load(run.task)
-    training = ObservedTraining(task, run.told(task), run.preset, dict(run.changes), run.seed)
+    training = ObservedTraining(
+        task, run.openness_of(task), run.preset, dict(run.changes), run.seed
+    )
     per_class = max(1, min(PER_CLASS, MOST_NODES // (4 * training.n_classes)))
     nodes = draw_nodes(training, per_class, run.seed)
     steps = [
@@ -112,3 +154,99 @@ def _highest(maps: list[Matrix]) -> float:
         strong.append(off[off > 0])
     every = np.concatenate(strong)
     return float(np.quantile(every, _HIGHEST_QUANTILE)) if len(every) else 1.0
+
+
+def draw_nodes(training: ObservedTraining, per_class: int, seed: int) -> GraphNodes:
+    """Draw sources and targets of each class alike, and unknowns by their share of the target."""
+    rng = np.random.default_rng(seed)
+    truth, labels, n_classes = training.target_truth, training.source_labels, training.n_classes
+    index: list[int] = []
+    is_target: list[bool] = []
+    classes: list[int] = []
+
+    def take(pool: IntArray, count: int, target: bool, label: int) -> None:
+        chosen = rng.choice(pool, min(count, len(pool)), replace=False)
+        index.extend(chosen.tolist())
+        is_target.extend([target] * len(chosen))
+        classes.extend([label] * len(chosen))
+
+    for label in range(n_classes):
+        take(np.flatnonzero(labels == label), per_class, False, label)
+        take(np.flatnonzero(truth == label), per_class, True, label)
+    unknown = np.flatnonzero(truth == n_classes)
+    known_targets = sum(is_target)
+    wanted = round(known_targets * len(unknown) / max(len(truth) - len(unknown), 1))
+    take(unknown, min(wanted, 2 * known_targets), True, n_classes)
+    # Unknowns of one class beside each other: what the network sees in them becomes visible.
+    first = len(index) - classes.count(n_classes)
+    index[first:] = sorted(index[first:], key=lambda row: str(training.target_names[row]))
+    return GraphNodes(
+        np.array(index, dtype=np.intp), np.array(is_target), np.array(classes, dtype=np.intp)
+    )
+
+
+@torch.no_grad()
+def edge_maps(
+    training: ObservedTraining, step: StepView, nodes: GraphNodes
+) -> tuple[Matrix, Matrix]:
+    r"""Return affinities :math:`A` and normalised edges :math:`\mathcal{E}` of the last layer.
+
+    .. math:: A_{ij} = \sigma(G_E(v_i, v_j)), \quad
+              \mathcal{E} = D^{-1/2} (A' + I) D^{-1/2}
+
+    with A' those of A that are kept: all in the paper, a node's strongest in the default.
+
+    Shapes: N nodes -> (N, N), (N, N).
+    """
+    samples = step.samples
+    x = torch.empty(len(nodes.index), samples.source.shape[1])
+    labels = torch.empty(len(nodes.index), dtype=torch.long)
+    is_target, index = torch.from_numpy(nodes.is_target), torch.from_numpy(nodes.index)
+    x[~is_target], x[is_target] = (
+        samples.source[index[~is_target]],
+        samples.target[index[is_target]],
+    )
+    labels[~is_target] = samples.source_labels[index[~is_target]]
+    labels[is_target] = samples.pseudo_labels[index[is_target]]
+    output = step.network(x, labels)
+    affinity = torch.sigmoid(output.edge_logits[-1])
+    return affinity.double().numpy(), output.edges[-1].double().numpy()
+
+
+def true_edges(nodes: GraphNodes, n_classes: int) -> Matrix:
+    """Return the label map: 1 for one class, 0 for two, NaN for two unknowns.
+
+    Two unknowns may be of one class or of two.
+    """
+    same = (nodes.classes[:, None] == nodes.classes[None, :]).astype(np.float64)
+    unknown = nodes.classes == n_classes
+    same[np.ix_(unknown, unknown)] = np.nan
+    return np.asarray(same)
+
+
+def pair_means(values: Matrix, nodes: GraphNodes, n_classes: int) -> PairMeans:
+    """Take means over pairs of one class, of two, and of unknown and known."""
+    truth = true_edges(nodes, n_classes)
+    unknown = nodes.classes == n_classes
+    mixed = unknown[:, None] ^ unknown[None, :]
+    apart = ~np.eye(len(unknown), dtype=bool)
+    same, different = (truth == 1) & apart, (truth == 0) & ~mixed
+    return PairMeans(
+        same=_mean(values[same]),
+        different=_mean(values[different]),
+        unknown_known=_mean(values[mixed]),
+        auroc=share_above(values[same], values[different | mixed]),
+    )
+
+
+def _mean(values: Matrix) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def share_above(higher: Matrix, lower: Matrix) -> float:
+    """Share of the pairs in which the first is larger; a tie counts half."""
+    if not len(higher) or not len(lower):
+        return math.nan
+    ordered = np.sort(lower)
+    below = np.searchsorted(ordered, higher, "left") + np.searchsorted(ordered, higher, "right")
+    return float(below.mean() / (2 * len(lower)))

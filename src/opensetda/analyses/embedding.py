@@ -1,20 +1,23 @@
-"""Features of several methods in a plane, by t-SNE (the paper's Figure 5).
+"""Features of several methods in a plane, by t-SNE (the paper's Figure 5), and their quality.
 
 Raw rows; the rows of progressive class means, each domain centred on its own mean; PGL's node
-embeddings at the kept step; and what any other method returns from ``transform``.
+embeddings at the kept step; and what any other method returns from ``transform``. The quality
+is measured in the space of the features, by the cosine, with the true labels of the targets.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.analyses.bound_terms import proxy_a_distance
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
-from opensetda.analyses.embedding_quality import EmbeddingQuality, embedding_quality
+from opensetda.analyses.edges import share_above
 from opensetda.analyses.observed import ObservedTraining, true_classes
 from opensetda.analyses.table import Column, ResultTable, written
 from opensetda.benchmark.running import fit_task
@@ -23,7 +26,7 @@ from opensetda.errors import InputError
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.settings import AlignmentSettings
 from opensetda.report.scatter import ScatterPanel, draw_scatter
-from opensetda.rows import FloatArray, Rows, unit_rows
+from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 from opensetda.runs.methods import METHODS, build_method, method_class
 
 RAW = "raw rows"
@@ -33,6 +36,31 @@ _PAPERS = ("class-means", "dann", "osbp", "sta", "pgl")
 # t-SNE's time grows faster than its samples, and a picture holds no more.
 MOST_SAMPLES = 1500
 _COMPONENTS = 50
+# Silhouettes need the distances of all pairs.
+_SILHOUETTE_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class EmbeddingQuality:
+    """The quality of the features of one method.
+
+    Attributes
+    ----------
+    silhouette : float
+        Of the known classes, both domains together, in [-1, 1]: how much nearer a sample is
+        to its own class than to the next one.
+    purity : float
+        Share of the known targets whose nearest source sample is of their class.
+    auroc : float
+        Known before unknown targets, by the cosine to the nearest class mean of the source.
+    a_distance : float
+        Proxy A-distance of source and known targets, in [0, 2].
+    """
+
+    silhouette: float
+    purity: float
+    auroc: float
+    a_distance: float
 
 
 @dataclass(frozen=True)
@@ -47,7 +75,7 @@ class EmbeddingRun:
 
 @dataclass(frozen=True)
 class Embedding:
-    """The outcome: where the samples are in the plane, and how good the features are."""
+    """Positions in the plane, and the quality of the features."""
 
     places: npt.NDArray[np.floating[Any]]
     quality: EmbeddingQuality
@@ -78,8 +106,8 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
             "By the cosine, in the features' own space. Silhouette of the known classes, both "
             "domains together; purity: known targets, in %, whose nearest source sample is of "
             "their class; AUROC, in %: known before unknown targets by the cosine to the nearest "
-            "class mean of the source; A-distance of source and known targets: 0 if nobody can "
-            "tell them apart, 2 if everybody can.",
+            "class mean of the source; A-distance of source and known targets: 0 if they "
+            "cannot be told apart, 2 if they always can.",
             *(
                 f"{method}: its transform knows no domains; the source is transformed as the "
                 "target is, which may set them apart."
@@ -121,20 +149,22 @@ def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray
     if method == "class-means":
         return centred_rows(task)
     if method == "pgl":
-        training = ObservedTraining(task, run.told(task), run.preset, dict(run.changes), run.seed)
+        training = ObservedTraining(
+            task, run.openness_of(task), run.preset, dict(run.changes), run.seed
+        )
         embedded = training.embed(training.step(training.kept_step))
         source, target = np.empty_like(embedded.source), np.empty_like(embedded.target)
         source[training.source_order] = embedded.source
         target[training.target_order] = embedded.target
         return source, target
-    classifier: Any = build_method(method, openness=run.told(task), seed=run.seed)
+    classifier: Any = build_method(method, openness=run.openness_of(task), seed=run.seed)
     fit_task(classifier, task)
     X = np.concatenate([task.source_features, task.target_features])
     n_source = len(task.source_features)
     # Domains that are centred on means of their own are transformed each in its own way.
     domains = np.repeat([0, -1], [n_source, len(X) - n_source])
-    told = {"sample_domain": domains} if _knows(method) else {}
-    features = np.asarray(classifier.transform(X, **told))
+    more = {"sample_domain": domains} if _knows(method) else {}
+    features = np.asarray(classifier.transform(X, **more))
     return features[:n_source], features[n_source:]
 
 
@@ -189,3 +219,56 @@ def _plane(rows: FloatArray, seed: int) -> npt.NDArray[np.floating[Any]]:
     perplexity = min(30.0, (len(reduced) - 1) / 3)
     plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(reduced)
     return np.asarray(plane)
+
+
+# Quality ------------------------------------------------------------------------------------
+
+
+def embedding_quality(
+    source: FloatArray, source_labels: IntArray, target: FloatArray, truth: IntArray, n_classes: int
+) -> EmbeddingQuality:
+    """Measure features of both domains; `truth` has C for unknown.
+
+    Shapes: source (n_s, h), source_labels (n_s,), target (n_t, h), truth (n_t,).
+    """
+    source_unit, target_unit = unit_rows(source), unit_rows(target)
+    known = truth < n_classes
+    means = unit_rows(
+        np.stack([source_unit[source_labels == label].mean(axis=0) for label in range(n_classes)])
+    )
+    score = (target_unit @ means.T).max(axis=1)
+    return EmbeddingQuality(
+        silhouette=_silhouette(
+            np.concatenate([source_unit, target_unit[known]]),
+            np.concatenate([source_labels, truth[known]]),
+        ),
+        purity=_purity(source_unit, source_labels, target_unit[known], truth[known]),
+        auroc=share_above(score[known], score[~known]),
+        a_distance=proxy_a_distance(source, target[known]),
+    )
+
+
+def _silhouette(rows: FloatArray, labels: IntArray) -> float:
+    from sklearn.metrics import silhouette_score
+
+    if not 1 < len(np.unique(labels)) < len(labels):
+        return math.nan
+    most = min(_SILHOUETTE_ROWS, len(rows))
+    return float(silhouette_score(rows, labels, metric="cosine", sample_size=most, random_state=0))
+
+
+def _purity(
+    source: FloatArray,
+    source_labels: IntArray,
+    target: FloatArray,
+    truth: IntArray,
+) -> float:
+    if not len(target):
+        return math.nan
+    nearest = np.concatenate(
+        [
+            (target[start : start + 1024] @ source.T).argmax(axis=1)
+            for start in range(0, len(target), 1024)
+        ]
+    )
+    return float((source_labels[nearest] == truth).mean())

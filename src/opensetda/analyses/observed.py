@@ -1,4 +1,4 @@
-"""A training whose steps can be looked at afterwards: their networks, labels and embeddings."""
+"""A training of PGL that keeps the network, labels and embeddings of every step."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _NETWORK = "network."
 class StepMemory:
     """A `CheckpointStore` that keeps every step of one training in memory.
 
-    The weights at the end of a step are in the latest record that follows the step's own;
-    of that record nothing else is kept, so nothing can be resumed from here.
+    The weights at the end of a step are in the latest record after the step's own record; nothing
+    else of it is kept, so a training cannot be resumed from here.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class StepMemory:
         self.weights: list[Arrays] = []
 
     def due(self) -> bool:
-        """Never within a step."""
+        """Return False: nothing is written within a step."""
         return False
 
     def write(self, name: str, record: Record) -> None:
@@ -55,7 +55,7 @@ class StepMemory:
             self.records[name] = record
 
     def read(self, name: str) -> Record | None:
-        """Return a step's record; there is no latest one to go on from."""
+        """Return the record of a step, but never a latest one to resume from."""
         return self.records.get(name)
 
 
@@ -74,7 +74,7 @@ class StepView:
     labels : array of shape (n_t,)
         The label of every target after step m; C is unknown.
     pseudo_labels : array of shape (n_t,)
-        h_b^(m): those who have a pseudo-label after step m; the others `UNLABELLED`.
+        h_b^(m), the pseudo-labels after step m; `UNLABELLED` without one.
     """
 
     number: int
@@ -94,7 +94,7 @@ class Embedded:
     source, target : arrays of shape (n_s, h) and (n_t, h)
         Node embeddings v^(L).
     source_classes : array of shape (n_s,)
-        What the shared classifier makes of the source: argmax_c p(c|x).
+        Classes of the source by the shared classifier: argmax_c p(c|x).
     """
 
     source: Matrix
@@ -103,7 +103,7 @@ class Embedded:
 
 
 class ObservedTraining:
-    """A fitted PGL classifier and its steps; rows are in the order the method has them in.
+    """A fitted PGL classifier and its steps; rows are in the canonical order of the method.
 
     Parameters
     ----------
@@ -119,11 +119,11 @@ class ObservedTraining:
     source_labels : array of shape (n_s,)
         Class indices of the source rows.
     target_truth : array of shape (n_t,)
-        True class indices of the target rows, C for unknown: for the evaluator alone.
+        True class indices of the target rows, C for unknown, for evaluation only.
     target_names : array of shape (n_t,)
-        Their true classes by name, the unknown ones, too.
+        Their true class names, also of unknowns.
     source_order, target_order : arrays of int
-        Which rows of the task they are.
+        Rows of the task.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class ObservedTraining:
         return len(self.memory.weights)
 
     def steps(self) -> Iterator[StepView]:
-        """Yield the steps, the first one first."""
+        """Yield the steps in their order."""
         for number in range(1, self.n_steps + 1):
             yield self.step(number)
 
@@ -211,7 +211,7 @@ class ObservedTraining:
         )
 
     def _ranked(self, number: int, progress: float) -> IntArray:
-        """Eq. 6 once more, from the scores that the step left behind."""
+        """Rank again by Eq. 6, from the scores of the step."""
         record = self.memory.records[step_name(number - 1)]
         return rank_pseudo_labels(
             record.arrays["known"],
@@ -224,10 +224,7 @@ class ObservedTraining:
 
     @torch.no_grad()
     def embed(self, step: StepView, seed: int = 0) -> Embedded:
-        """Pass every sample of both domains through the network of a step, each once.
-
-        How they are dealt out to graphs: see `graphs_of_both`.
-        """
+        """Pass every sample once through the network of a step, in graphs of both domains."""
         n_source, n_targets = len(self.source_labels), len(self.target_order)
         everyone = np.arange(n_source), np.arange(n_targets)
         parts: list[tuple[IntArray, IntArray, Matrix, IntArray]] = []
@@ -261,6 +258,6 @@ class ObservedTraining:
 
 
 def true_classes(truth: npt.NDArray[Any], classes: npt.NDArray[Any]) -> IntArray:
-    """Turn true labels into class indices; C stands for all that are no known class."""
+    """Return class indices of true labels, C for all unknown classes."""
     place = np.minimum(np.searchsorted(classes, truth), len(classes) - 1)
     return np.asarray(np.where(classes[place] == truth, place, len(classes)), dtype=np.intp)

@@ -1,8 +1,8 @@
 """How good PGL is after each of its steps (the paper's Figure 7).
 
-The paper picks its step off these curves, which takes the target's labels; here the step is
-kept without them, and the curves show what that choice was worth. Figure 7 has ALL, OS and OS*;
-UNK and HOS stand beside them.
+The paper chooses its step from these curves, which needs target labels; here the step is chosen
+without them, and the curves show how good that choice is. Figure 7 has ALL, OS and OS*; UNK
+and HOS are added.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.table import Column, ResultTable, Spread
 from opensetda.benchmark.running import fit_task
 from opensetda.metrics.open_set import evaluate
-from opensetda.report.lines import LinePanel, Series, draw_lines
-from opensetda.report.style import METRIC_STYLE
+from opensetda.report.plots import LinePanel, Series, draw_lines
+from opensetda.runs.figure_style import METRIC_STYLE
 from opensetda.runs.methods import build_method
 
 METRICS = ("all", "os", "os_star", "unk", "hos")
@@ -36,7 +36,7 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
             *(Column(name, METRIC_STYLE[name][0], "percent") for name in METRICS),
             Column("kept", "kept in"),
         ],
-        notes=["In %. 'kept in' tells in how many runs the step was kept, chosen without labels."],
+        notes=["In %. 'kept in': number of runs that kept the step, chosen without labels."],
     )
     panels = []
     for task in request.tasks.tasks:
@@ -53,11 +53,11 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
 
 
 def step_curve(run: PGLRun) -> dict[str, Any]:
-    """Fit PGL, then score the labels of each step; returns the step kept and a row a step."""
+    """Fit PGL, then score the labels of each step; returns the step kept and one row per step."""
     task = run.tasks.load(run.task)
     classifier: Any = build_method(
         "pgl",
-        openness=run.told(task),
+        openness=run.openness_of(task),
         preset=run.preset,
         changes=dict(run.changes),
         seed=run.seed,

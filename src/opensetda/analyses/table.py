@@ -1,32 +1,29 @@
-"""The table of an analysis: as CSV for programs, as Markdown and text for people."""
+"""From runs to the table of an analysis: as CSV for programs, as Markdown and text for people."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+from opensetda.benchmark.running import OK
+from opensetda.report.plots import Series
+from opensetda.runs.figure_style import METRIC_STYLE
+
+Row = Mapping[str, Any]
+
+METRICS = ("unk", "all", "os", "os_star", "hos")
+SPREAD_NOTE = "In %, mean over tasks; ± is the deviation over seeds."
 NONE = "-"
-PERCENT_OF = 100
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation of a quantity over runs.
-
-    Attributes
-    ----------
-    mean : float
-        NaN if it is defined in no run.
-    deviation : float or None
-        Of a sample; None of a single run.
-    n : int
-        How many runs it is defined in.
-    """
+    """Mean and sample deviation over the `n` runs in which a quantity is defined."""
 
     mean: float
     deviation: float | None
@@ -34,7 +31,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread:
-        """Take mean and deviation of what is a number."""
+        """Return the spread of the finite values."""
         numbers = [float(v) for v in values if v is not None and math.isfinite(v)]
         if not numbers:
             return cls(math.nan, None, 0)
@@ -46,15 +43,14 @@ Form = Literal["text", "percent", "points", "number"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name in CSV files, its heading, and how its values are written.
+    """One column: its name in CSV files, its heading, and the form of its values.
 
     Attributes
     ----------
     form : {"text", "percent", "points", "number"}
-        As it is; a share as a percentage; a difference of shares in signed points; a number
-        with three digits.
+        "percent" is of a share, "points" of a difference of shares; a number has three digits.
     detail : bool
-        A narrow screen may do without it; files always have it.
+        Whether a narrow screen leaves it out.
     """
 
     name: str
@@ -64,21 +60,13 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether its values stand at the right."""
+        """Whether its values are aligned to the right."""
         return self.form != "text"
 
 
 @dataclass
 class ResultTable:
-    """Rows of values by column name: text, numbers or `Spread`; None where there is none.
-
-    Attributes
-    ----------
-    marked : set of int
-        Rows that stand out: in bold.
-    notes : list of str
-        Sentences below the table.
-    """
+    """Rows of values by column name: text, numbers, `Spread` or None; `marked` rows are bold."""
 
     title: str
     columns: Sequence[Column]
@@ -97,7 +85,7 @@ class ResultTable:
         return [written(row.get(column.name), column.form) for column in self.columns]
 
     def to_csv(self) -> str:
-        """Return the numbers as they are, shares as fractions; a `Spread` takes three columns."""
+        """Return unrounded values, shares as fractions; a `Spread` has three columns."""
         spreads = {
             column.name
             for column in self.columns
@@ -118,7 +106,7 @@ class ResultTable:
         return [_flat(row) for row in self.rows]
 
     def to_markdown(self) -> str:
-        """Return a table of GitHub's kind, below its title."""
+        """Return title, table and notes in GitHub's Markdown."""
         rule = ["---:" if column.is_number else "---" for column in self.columns]
         lines = [[column.heading for column in self.columns], rule]
         for number, row in enumerate(self.rows):
@@ -131,7 +119,7 @@ class ResultTable:
 
 
 def written(value: Any, form: Form) -> str:
-    """Return a value as people read it."""
+    """Return a value as text."""
     if isinstance(value, Spread):
         mean = written(value.mean, form)
         if value.deviation is None or mean == NONE:
@@ -140,9 +128,9 @@ def written(value: Any, form: Form) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return NONE
     if form == "percent":
-        return f"{PERCENT_OF * value:.1f}"
+        return f"{100 * value:.1f}"
     if form == "points":
-        return f"{PERCENT_OF * value:+.1f}"
+        return f"{100 * value:+.1f}"
     return f"{value:.3f}" if form == "number" else str(value)
 
 
@@ -159,3 +147,68 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def metric_columns(metrics: Sequence[str] = METRICS) -> list[Column]:
+    """Return the columns of metrics, in %."""
+    return [Column(name, METRIC_STYLE[name][0], "percent") for name in metrics]
+
+
+def by_seed(rows: Iterable[Row], name: str) -> dict[int, float]:
+    """Return the mean over tasks for each seed; a seed with a task missing is left out."""
+    values: dict[int, list[float]] = {}
+    for row in rows:
+        value = row[name] if row["status"] == OK else None
+        values.setdefault(row["seed"], []).append(math.nan if value is None else float(value))
+    means = {seed: fmean(found) for seed, found in values.items()}
+    return {seed: mean for seed, mean in means.items() if math.isfinite(mean)}
+
+
+def summary(rows: Sequence[Row], metrics: Sequence[str] = METRICS) -> dict[str, Spread]:
+    """Return mean and deviation over seeds, by metric."""
+    return {name: Spread.of(by_seed(rows, name).values()) for name in metrics}
+
+
+def difference(rows: Sequence[Row], base: Sequence[Row], name: str = "hos") -> Spread:
+    """Return the difference to the runs of `base`, seed by seed."""
+    own, theirs = by_seed(rows, name), by_seed(base, name)
+    return Spread.of(own[seed] - theirs[seed] for seed in own if seed in theirs)
+
+
+def failures(rows: Iterable[Row]) -> list[str]:
+    """Return one line per failed run."""
+    return [
+        f"Failed: {row['method']} on {row['task']}, seed {row['seed']}: {row['error']}"
+        for row in rows
+        if row["status"] != OK
+    ]
+
+
+def series(
+    name: str,
+    spreads: Mapping[float, Spread],
+    look: tuple[str, str, float],
+    scale: Callable[[float], float] = lambda share: 100 * share,
+) -> Series:
+    """Return a line of spreads by place; `look` is colour, marker and width."""
+    drawn = {place: spread for place, spread in spreads.items() if spread.n}
+    color, marker, width = look
+    return Series(
+        name,
+        {place: scale(spread.mean) for place, spread in drawn.items()},
+        color,
+        marker,
+        width,
+        {place: scale(spread.deviation or 0.0) for place, spread in drawn.items()},
+    )
+
+
+def metric_series(summaries: Mapping[float, Mapping[str, Spread]]) -> list[Series]:
+    """Return one line per metric over a quantity that was varied."""
+    lines = []
+    for metric in next(iter(summaries.values())):
+        if metric in METRIC_STYLE:
+            heading, color, marker, width = METRIC_STYLE[metric]
+            spreads = {place: values[metric] for place, values in summaries.items()}
+            lines.append(series(heading, spreads, (color, marker, width)))
+    return lines

@@ -1,104 +1,40 @@
-"""Method x task x openness x seed, one small file a cell: what is finished is never lost.
+"""Method x task x openness x seed, with one small file per cell, so that a grid can be resumed.
 
-``out/benchmark.json`` says whose cells they are, ``out/cells/KEY.json`` holds one finished or
-failed cell. KEY is a hash of all that decides the result: data, method and its settings,
-openness, seed, and the release of this package. Whoever asks for the same cell again gets it
-from its file; a cell that failed is tried again.
+``out/benchmark.json`` says which data the cells belong to, ``out/cells/KEY.json`` holds one
+finished or failed cell. KEY is a hash of all that decides the result: data, method and its
+settings, openness, seed, and the release of this package. Finished cells are read from their
+files, failed ones are run again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from opensetda import __version__
-from opensetda.benchmark.running import FAILED, OK, failed_row, run_cell
-from opensetda.benchmark.tasks import TaskSet, digest
+from opensetda.benchmark.running import AUTO, OK, TRUE, Cell, failed_row, run_cell
+from opensetda.benchmark.task_sets import TaskSet
+from opensetda.benchmark.variants import Variant
 from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, run_all
 from opensetda.errors import InputError
 from opensetda.system.files import check_writable, new_file, plain, read_json, write_json
 
 CELLS = "cells"
 IDENTITY = "benchmark.json"
-TRUE, AUTO = "true", "auto"
 
 GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
-"""Called with how many cells are done, how many there are, and the row of the last one."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A method with its settings, as one row of a table.
-
-    Attributes
-    ----------
-    label : str
-        What it is called in the table.
-    method : str
-        A name that `opensetda.runs.methods.build_method` knows.
-    preset : str
-        A preset of the settings of PGL.
-    changes : tuple of (str, value)
-        Settings to change, as `build_method` takes them.
-    """
-
-    label: str
-    method: str
-    preset: str = "default"
-    changes: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def draws_at_random(self) -> bool:
-        """Whether another seed may give another result."""
-        from opensetda.runs.methods import method_class
-
-        return method_class(self.method).is_random
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run.
-
-    Attributes
-    ----------
-    variant : Variant
-        Which method.
-    task : str
-        A task of the benchmark.
-    openness : {"true", "auto"}
-        Whether the method is told the true share of unknowns, or has to find it out.
-    seed : int
-        Of the method, and of the rows that `target_openness` drops.
-    target_openness : float, optional
-        Drop target rows until the share of unknowns is this one.
-    """
-
-    variant: Variant
-    task: str
-    openness: str
-    seed: int
-    target_openness: float | None = None
-
-    def key(self, tasks: TaskSet) -> str:
-        """Return the name of the cell's file."""
-        own = asdict(self)
-        # A label is for people: the same run under another name is the same run.
-        del own["variant"]["label"]
-        return digest([tasks.task_fingerprint(self.task), own, __version__])[:32]
+"""Called with the number of finished cells, of all cells, and the row of the last one."""
 
 
 @dataclass
 class Results:
-    """What came out.
+    """One row per cell, in the order of the cells.
 
-    Attributes
-    ----------
-    rows : list of dict
-        One row a cell, in the order of the cells: what was run, the metrics, share of unknowns
-        used and true, step kept, seconds, memory, status and error.
+    A row says what was run, the metrics, the share of unknowns used and true, the step kept,
+    seconds, memory, status and error.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -108,12 +44,6 @@ class Results:
         """The rows of the cells that failed."""
         return [row for row in self.rows if row["status"] != OK]
 
-    def write_parquet(self, path: Path) -> None:
-        """Write one row a cell."""
-        from opensetda.benchmark.files import write_parquet
-
-        write_parquet(self.rows, path)
-
 
 def grid_cells(
     variants: Sequence[Variant],
@@ -122,10 +52,9 @@ def grid_cells(
     seeds: Sequence[int] = (0, 1, 2),
     target_openness: Sequence[float | None] = (None,),
 ) -> list[Cell]:
-    """Return the cells of a grid; methods that draw nothing at random run for one seed only.
+    """Return the cells of a grid; deterministic methods run for one seed only.
 
-    Seed by seed, task by task: every part of the grid takes about as long as any other, and
-    a worker reads the data of a task a few times only.
+    Seed by seed and task by task, so that a worker reads the data of a task a few times only.
     """
     tasks = list(tasks)
     at_random = {variant: variant.draws_at_random for variant in variants}
@@ -136,7 +65,7 @@ def grid_cells(
         for thinned in target_openness
         for share in openness
         for variant in variants
-        # Where rows are dropped, the seed says which: then every method differs by seed.
+        # Where rows are dropped, the seed says which: then every method depends on it.
         if seed == seeds[0] or at_random[variant] or thinned is not None
     ]
 
@@ -149,7 +78,7 @@ def run_grid(
     progress: GridProgress | None = None,
     backend: Backend | None = None,
 ) -> Results:
-    """Run what is not there yet, and return one row a cell.
+    """Run the cells that are not finished yet, and return the rows of all.
 
     Parameters
     ----------
@@ -158,15 +87,15 @@ def run_grid(
     cells : sequence of Cell
         What to run.
     out : str or Path
-        Folder of the finished cells; made if need be.
+        Folder of the finished cells; created if missing.
     jobs : int, optional
-        How many at once. 1 works in this very process, unless there is a cluster. None: two, or
-        as many as a given cluster has workers.
+        Cells at once. Without a cluster, 1 works in this process. None: two, or the number of
+        workers of a given cluster.
     progress : callable, optional
-        Called once before the first cell, with None, and after each.
+        Called once before the first cell, with None, and after each cell.
     backend : Backend, optional
-        Where; by default processes of this machine. Workers of a cluster read the data
-        themselves: the paths in `tasks` have to be absolute, and the same there.
+        By default processes of this machine. Workers of a cluster read the data themselves: the
+        paths in `tasks` have to be absolute, and valid there, too.
 
     Raises
     ------
@@ -178,18 +107,18 @@ def run_grid(
     keys = [cell.key(tasks) for cell in cells]
     found = {key: _finished(out, key) for key in dict.fromkeys(keys)}
     rows = {key: row for key, row in found.items() if row is not None}
-    # Two variants may differ by their labels only.
+    # By key: two variants may differ by their labels only.
     left = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in rows}
     tell = progress or (lambda done, total, row: None)
     tell(0, len(left), None)
     for name in dict.fromkeys(cell.task for cell in left.values()):
-        # What is wrong with the data is no failure of a method: found before the first cell.
+        # Errors in the data are found before the first cell.
         tasks.load(name)
-    claim_folder(tasks, cells, out)
+    _claim_folder(tasks, cells, out)
     order = list(left)
     on_cluster = backend is not None and backend.name != LOKY
     work = [(tasks, left[key], key if on_cluster else None) for key in order]
-    # Closed, so that the workers end here, even if Ctrl-C comes while a file is written.
+    # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
     with closing(run_all(_run, work, jobs, backend)) as outcomes:
         for done, (place, outcome) in enumerate(outcomes, start=1):
             key = order[place]
@@ -207,7 +136,7 @@ def run_grid(
 
 
 def _run(work: tuple[TaskSet, Cell, str | None]) -> dict[str, Any]:
-    """Run a cell; if its key is given, only where that is the key, too."""
+    """Run a cell; if its key is given, only if the worker computes the same key."""
     tasks, cell, key = work
     try:
         found = key and cell.key(tasks)
@@ -220,21 +149,24 @@ def _run(work: tuple[TaskSet, Cell, str | None]) -> dict[str, Any]:
 
 
 def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
-    """Return how many of the cells are there already."""
+    """Return how many of the cells are finished."""
     return sum(_finished(out, cell.key(tasks)) is not None for cell in cells)
 
 
 def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, str]:
-    """Return the data of each task that the folder holds results of.
+    """Return the fingerprint of each task that the folder has results of, without creating it.
 
-    An `InputError` if it belongs to something else; nothing is made.
+    Raises
+    ------
+    InputError
+        If it belongs to something else.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: a file is in the way; choose another --out")
     path = out / IDENTITY
     if not path.exists():
         if out.is_dir() and any(out.iterdir()):
-            raise InputError(f"{out}: not empty, and no benchmark's; choose another --out")
+            raise InputError(f"{out}: not empty, and not of a benchmark; choose another --out")
         check_writable(out)
         return {}
     identity = read_json(path)
@@ -248,13 +180,13 @@ def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, 
         if known.get(task, fingerprint) != fingerprint:
             raise InputError(
                 f"{out}: holds results of other data for {task}; choose another --out, or "
-                "give the data and options of that time"
+                "give the same data and options as before"
             )
     return known
 
 
-def claim_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> None:
-    """Make the folder, and write down whose it is."""
+def _claim_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> None:
+    """Create the folder, and record its data."""
     known = check_folder(tasks, cells, out)
     needed = {cell.task: tasks.task_fingerprint(cell.task) for cell in cells}
     (out / CELLS).mkdir(parents=True, exist_ok=True)
@@ -268,26 +200,10 @@ def _cell_file(out: Path, key: str) -> Path:
 
 
 def _finished(out: Path, key: str) -> dict[str, Any] | None:
-    """Return the row of a cell that went well; None if it is missing, failed or damaged."""
+    """Return the row of a successful cell; None if it is missing, failed or damaged."""
     try:
         record = read_json(_cell_file(out, key))
         row = dict(record["row"])
     except (InputError, KeyError, TypeError, ValueError):
         return None
     return row if row.get("status") == OK else None
-
-
-__all__ = [
-    "AUTO",
-    "FAILED",
-    "OK",
-    "TRUE",
-    "Cell",
-    "Results",
-    "Variant",
-    "check_folder",
-    "claim_folder",
-    "grid_cells",
-    "n_finished",
-    "run_grid",
-]

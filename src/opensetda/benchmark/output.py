@@ -1,4 +1,4 @@
-"""The files that a benchmark leaves: all rows, and the tables for papers, pages and programs."""
+"""The files of a benchmark: all rows as Parquet, and tables as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensetda.benchmark.files import write_parquet
-from opensetda.benchmark.running import OK
-from opensetda.benchmark.significance import smallest_p_value
-from opensetda.benchmark.summary import AVERAGED, Section, summarise
+from opensetda.benchmark.running import MEASURED, OK
+from opensetda.benchmark.summary import AVERAGED, Section, smallest_p_value, summarise
 from opensetda.benchmark.text_tables import (
     INCOMPLETE,
     PLUS_MINUS,
@@ -29,11 +27,36 @@ MARKDOWN, CSV, LATEX = "table.md", "table.csv", "table.tex"
 
 Row = Mapping[str, Any]
 
+_TEXT = ("benchmark", "task", "method", "openness", "status", "error", "warnings")
+_WHOLE = ("seed", "kept_step")
+_ORDER = (
+    *("benchmark", "task", "method", "openness", "target_openness", "seed"),
+    *MEASURED,
+    *("status", "error", "warnings"),
+)
+
+
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write one row per cell, with nulls for missing values."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    def kind(name: str) -> Any:
+        if name in _TEXT:
+            return pa.string()
+        return pa.int64() if name in _WHOLE else pa.float64()
+
+    # Explicit types: a column of nulls has none of its own.
+    schema = pa.schema([(name, kind(name)) for name in _ORDER])
+    columns = {name: [row.get(name) for row in rows] for name in _ORDER}
+    with new_file(path) as aside:
+        pyarrow.parquet.write_table(pa.table(columns, schema=schema), aside)
+
 
 def write_report(
     rows: Sequence[Row], out: Path, title: str, reference: str | None = None, command: str = ""
 ) -> list[Section]:
-    """Write all files of a benchmark into its folder, and return what they say.
+    """Write all files of a benchmark into its folder, and return the summaries.
 
     Parameters
     ----------
@@ -42,11 +65,11 @@ def write_report(
     out : Path
         The folder.
     title : str
-        What the tables are called.
+        Title of the tables.
     reference : str, optional
         The method that the others are tested against; no test if it has no row.
     command : str
-        The command line, so that every number has the command that makes it.
+        The command line, which is written above the tables.
     """
     sections = summarise(rows, reference)
     write_parquet(rows, out / RESULTS)
@@ -62,11 +85,11 @@ def write_report(
 
 
 def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
-    """Return what a reader of the tables has to know, one sentence or two each."""
+    """Return the notes below the tables."""
     seeds = sorted({row["seed"] for row in rows})
     said = [
         f"Mean {PLUS_MINUS} deviation over the seeds ({', '.join(map(str, seeds))}); a dash for "
-        "the deviation of one run: the method draws nothing at random, or there is one seed."
+        "the deviation of one run: the method is deterministic, or there is one seed."
     ]
     for section in sections:
         if section.reference is not None:
@@ -80,13 +103,13 @@ def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
     if failed:
         said.append(
             f"{INCOMPLETE} {len(failed)} of {len(rows)} runs failed: a mean of the others, "
-            "incomplete and never called the best."
+            "incomplete and never marked as the best."
         )
     return said
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Return a line for each run that failed."""
+    """Return one line per failed run."""
     return [
         f"{row['method']}, {row['task']}, openness {row['openness']}, seed {row['seed']}: "
         f"{row['error']}"
@@ -123,7 +146,7 @@ def _latex(rows: Sequence[Row], sections: Sequence[Section], title: str, command
 
 
 def _write_csv(sections: Sequence[Section], path: Path) -> None:
-    """Write one line a method and openness; fractions, not percent, and nothing rounded."""
+    """Write one line per method and openness, as unrounded fractions."""
     records = [record for section in sections for record in _records(section)]
     headings = list(dict.fromkeys(name for record in records for name in record))
     with path.open("w", newline="", encoding="utf-8") as stream:

@@ -1,7 +1,7 @@
 """One cell of a grid: load a task, fit without its truth, then score with it.
 
-Everything here runs in a worker, on one thread: so a result does not depend on how many work
-beside it, and as many cells as there are cores make use of all of them.
+Everything here runs in a worker, on one thread, so that a result does not depend on how many
+workers there are.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opensetda.benchmark.tasks import TaskSet
+from opensetda import __version__
+from opensetda.benchmark.task_sets import TaskSet, digest
+from opensetda.benchmark.variants import Variant
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.system.memory import peak_megabytes, reset_peak
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
-    from opensetda.benchmark.grid import Cell
 
 OK, FAILED = "ok", "failed"
+TRUE, AUTO = "true", "auto"
 METRICS = (
     *("all", "os", "os_star", "unk", "unk_per_class", "hos"),
     *("auroc", "oscr", "ece", "unknown_ece"),
@@ -33,8 +36,40 @@ MEASURED = (*METRICS, "share", "true_share", "kept_step", "seconds", "cpu_second
 _loaded: tuple[str, OpenSetTask] | None = None
 
 
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid.
+
+    Attributes
+    ----------
+    variant : Variant
+        The method.
+    task : str
+        A task of the benchmark.
+    openness : {"true", "auto"}
+        Whether the method gets the true share of unknowns, or has to estimate it.
+    seed : int
+        Of the method, and of the rows that `target_openness` drops.
+    target_openness : float, optional
+        Drop target rows until the share of unknowns is this one.
+    """
+
+    variant: Variant
+    task: str
+    openness: str
+    seed: int
+    target_openness: float | None = None
+
+    def key(self, tasks: TaskSet) -> str:
+        """Return the name of the cell's file: a hash of everything that decides the result."""
+        own = asdict(self)
+        # The same run under another label is the same run.
+        del own["variant"]["label"]
+        return digest([tasks.task_fingerprint(self.task), own, __version__])[:32]
+
+
 def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
-    """Run a cell and return its row; an error is a row, too."""
+    """Run a cell and return its row; an error becomes a row, too."""
     tasks, cell = work
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -84,7 +119,7 @@ def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
         task = with_openness(task, cell.target_openness, cell.seed)
     classifier = build_method(
         cell.variant.method,
-        openness=task.openness if cell.openness == "true" else "auto",
+        openness=task.openness if cell.openness == TRUE else AUTO,
         preset=cell.variant.preset,
         changes=dict(cell.variant.changes),
         seed=cell.seed,
@@ -120,7 +155,7 @@ def _load(tasks: TaskSet, task: str) -> OpenSetTask:
     global _loaded
     name = tasks.task_fingerprint(task)
     if _loaded is None or _loaded[0] != name:
-        _loaded = None  # Before the next is read: two may be too many.
+        _loaded = None  # Frees its memory before the next one is read.
         _loaded = name, tasks.load(task)
     return _loaded[1]
 
@@ -130,7 +165,7 @@ def one_thread() -> Iterator[None]:
     """Have numpy, scikit-learn and torch use one thread."""
     from threadpoolctl import threadpool_limits
 
-    # Only a method that has been built needs torch: the others do without its seconds.
+    # Not imported here: only some methods need torch.
     torch = sys.modules.get("torch")
     before = 1 if torch is None else torch.get_num_threads()
     if torch is not None:
@@ -141,15 +176,3 @@ def one_thread() -> Iterator[None]:
     finally:
         if torch is not None:
             torch.set_num_threads(before)
-
-
-__all__ = [
-    "FAILED",
-    "MEASURED",
-    "METRICS",
-    "OK",
-    "failed_row",
-    "fit_task",
-    "one_thread",
-    "run_cell",
-]

@@ -1,10 +1,10 @@
-"""From the rows of a grid to the figures of a table, all in plain arithmetic.
+"""From the rows of a grid to the figures of a table.
 
 A method's figure on a task is the mean over its seeds; its average is the mean over tasks of
-those; the deviation of the average is the one, over seeds, of the mean over tasks. Deviations
-are those of a sample (n - 1), and NaN where there is one run only. What failed is left out,
-counted, and makes the mean incomplete: such a mean is never called the best. What is not
-defined (no unknown, no UNK) makes the mean undefined, too.
+those; the deviation of the average is that of the mean over tasks, over seeds. Deviations
+are those of a sample (n - 1), and NaN for a single run. Failed runs are left out and counted;
+their mean is incomplete and never marked as the best. A metric that is undefined in a run (UNK
+without unknowns) makes the mean undefined.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+from scipy.stats import rankdata
+
 from opensetda.benchmark.running import OK
-from opensetda.benchmark.significance import paired_p_value
 
 Row = Mapping[str, Any]
 
@@ -29,15 +31,7 @@ AVERAGED = (
 
 @dataclass(frozen=True)
 class Figure:
-    """A mean with what it is a mean of.
-
-    Attributes
-    ----------
-    mean, deviation : float
-        NaN where there is nothing to take it of.
-    n_runs, n_failed : int
-        Runs that went well, and that did not.
-    """
+    """A mean, its deviation, and the numbers of successful and failed runs."""
 
     mean: float
     deviation: float
@@ -52,20 +46,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """One row of the tables.
+    """One row of the tables: HOS by task, and the mean over tasks of each of `AVERAGED`.
 
-    Attributes
-    ----------
-    method : str
-        Its label.
-    tasks : dict of str to Figure
-        HOS on each task.
-    averages : dict of str to Figure
-        The mean over tasks of each of `AVERAGED`.
-    p_value : float
-        Of the test that it and the reference are equally good; NaN for the reference itself.
-    n_better, n_compared : int
-        On how many tasks the reference is better, and of how many.
+    `p_value` is of the test against the reference, which is better on `n_better` of `n_compared`
+    tasks; NaN for the reference itself.
     """
 
     method: str
@@ -75,28 +59,13 @@ class MethodSummary:
     n_better: int = 0
     n_compared: int = 0
 
-    @property
-    def n_failed(self) -> int:
-        """How many of its runs failed."""
-        return self.averages["hos"].n_failed
-
 
 @dataclass(frozen=True)
 class Section:
-    """All methods under one kind of openness.
+    """All methods with true or with estimated openness.
 
-    Attributes
-    ----------
-    openness : str
-        "true" or "auto".
-    tasks : tuple of str
-        The tasks, in their order.
-    methods : tuple of MethodSummary
-        The methods, in their order.
-    reference : str or None
-        The method that the others are tested against, if it is there.
-    true_share : float
-        Mean over tasks of the true share of unknowns.
+    `reference` is the method that the others are tested against, `true_share` the mean over tasks
+    of the true share of unknowns.
     """
 
     openness: str
@@ -107,7 +76,7 @@ class Section:
 
 
 def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section]:
-    """Summarise a grid: a section for each openness, in the order in which they are met."""
+    """Return one section per kind of openness."""
     return [
         _section(openness, [row for row in rows if row["openness"] == openness], reference)
         for openness in _distinct(row["openness"] for row in rows)
@@ -148,7 +117,7 @@ def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
         [_value(row, metric) for rows in good for row in rows if row["seed"] == seed]
         for seed in seeds
     ]
-    # A seed that lacks a task has another mean for that reason alone.
+    # Means of seeds with failed tasks cannot be compared.
     by_seed = [fmean(values) for values in of_seed if len(values) == len(tasks)]
     n_runs = sum(map(len, good))
     return Figure(
@@ -177,7 +146,7 @@ def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
 
 
 def _value(row: Row, metric: str) -> float:
-    """Return a figure of a run; NaN where it is not defined."""
+    """Return a metric of a run; NaN if it is undefined."""
     if metric == "share_error":
         return abs(_value(row, "share") - _value(row, "true_share"))
     value = row[metric]
@@ -186,3 +155,44 @@ def _value(row: Row, metric: str) -> float:
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(values))
+
+
+# Wilcoxon's signed-rank test ----------------------------------------------------------------
+
+
+def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
+    r"""Return the exact two-sided p-value of Wilcoxon's signed-rank test; NaN without any pair.
+
+    Wilcoxon, Individual comparisons by ranking methods, Biometrics Bulletin 1945; recommended for
+    methods on several data sets by Demsar, JMLR 2006.
+
+    Differences d_t = 0 are left out, the others are ranked by \|d_t\|; ties share the mean of their
+    ranks. W is the sum of the ranks with d_t > 0. If neither method is better, all 2^n sums are
+    equally likely: the p-value is twice the share of sums as extreme as W, at most 1.
+
+    Parameters
+    ----------
+    first, second : sequences of float of length n
+        A figure of two methods, task by task. Pairs in which one is NaN are left out.
+    """
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    differences = differences[~np.isnan(differences)]
+    if not len(differences):
+        return float("nan")
+    differences = differences[differences != 0]
+    # Doubled, shared ranks are whole numbers, too: the sums can be counted.
+    ranks = np.rint(2 * rankdata(np.abs(differences))).astype(np.intp)
+    ways = np.ones(1)
+    for rank in ranks:
+        more = np.zeros(len(ways) + rank)
+        more[: len(ways)] += ways
+        more[rank:] += ways
+        ways = more / 2
+    positive = int(ranks[differences > 0].sum())
+    smaller = min(positive, int(ranks.sum()) - positive)
+    return min(1.0, 2 * float(ways[: smaller + 1].sum()))
+
+
+def smallest_p_value(n_tasks: int) -> float:
+    """Return the p-value of a method that wins on every task: the smallest possible one."""
+    return min(1.0, 2.0 ** (1 - n_tasks))

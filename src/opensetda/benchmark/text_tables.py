@@ -1,7 +1,4 @@
-"""The two tables of a section, as text: HOS task by task, and all averages.
-
-One form for people's eyes, from which Markdown, LaTeX and the terminal's table are made.
-"""
+"""The two tables of a section: HOS by task, and all averages; as Markdown, LaTeX and text."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ INCOMPLETE = "†"
 PLUS_MINUS = "±"
 
 OPENNESS_TITLES = {
-    "true": "true share of unknowns told",
+    "true": "true share of unknowns given",
     "auto": "share of unknowns estimated",
 }
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A place in a table: its text, and whether it is the best of its column."""
+    """A cell of a table, and whether it is the best of its column."""
 
     text: str
     best: bool = False
@@ -41,7 +38,7 @@ class TextTable:
 
 @dataclass(frozen=True)
 class _Column:
-    """How a figure is shown, and which is best."""
+    """The format of a figure, and which value is best."""
 
     heading: str
     scale: float
@@ -83,7 +80,7 @@ def task_table(section: Section) -> TextTable:
 
 def average_table(section: Section) -> TextTable:
     """Return every average over the tasks."""
-    # A share that was told is met, whatever the method.
+    # A given share is met by every method.
     shown = {n: c for n, c in _COLUMNS.items() if section.openness != "true" or n not in _SHARES}
     columns = [
         _shown(column, [method.averages[name] for method in section.methods])
@@ -103,7 +100,7 @@ def _table(
 
 
 def _shown(column: _Column, figures: Sequence[Figure]) -> list[Entry]:
-    """Return a column as text. Best is what looks best: equal digits are equally good."""
+    """Return a column as text; values with equal digits are equally good."""
     rounded = [round(column.scale * figure.mean, column.digits) for figure in figures]
     whole = [value for value, figure in zip(rounded, figures, strict=True) if figure.complete]
     best = column.best(whole) if column.best is not None and whole else math.nan
@@ -126,7 +123,7 @@ def counted(n_tasks: int) -> str:
 
 
 def number(value: float, digits: int) -> str:
-    """Return a number with so many digits after the point; a dash where there is none."""
+    """Return a number with `digits` decimals, or a dash for NaN."""
     return f"{value:.{digits}f}" if math.isfinite(value) else DASH
 
 
@@ -168,7 +165,7 @@ def latex(table: TextTable) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Return text that means itself in a Markdown table."""
+    """Return text escaped for a Markdown table."""
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", " ".join(text.split()))
 
 
@@ -185,7 +182,7 @@ _LATEX = {
 
 
 def latex_text(text: str) -> str:
-    """Return text that means itself in LaTeX."""
+    """Return text escaped for LaTeX."""
     return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))
 
 

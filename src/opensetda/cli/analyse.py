@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opensetda.analyses.registry import ANALYSES, Analysis, find_analysis, run_analysis
+from opensetda.analyses.listing import ANALYSES, Analysis, find_analysis, run_analysis
 from opensetda.cli import console
+from opensetda.cli.benchmark import Openness, Protocol, find_benchmark
 from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
 from opensetda.cli.options import (
     OUTPUT_PANEL,
@@ -32,19 +32,9 @@ from opensetda.errors import InputError, RunPausedError
 if TYPE_CHECKING:
     from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
     from opensetda.analyses.table import ResultTable
-    from opensetda.benchmark.tasks import TaskSet
-    from opensetda.data.tables.loading import TableColumns
-    from opensetda.runs.request import ImageOptions
 
 _CHOICE_PANEL = "What is analysed"
 _DEFAULT_SEEDS = 3
-
-
-class ToldOpenness(StrEnum):
-    """Whether methods are told the share of unknowns."""
-
-    true = "true"
-    auto = "auto"
 
 
 def analyse(
@@ -52,20 +42,13 @@ def analyse(
     analysis: Annotated[
         str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; see below.")
     ],
-    protocol: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROTOCOL",
-            help="office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no "
-            "data.",
-        ),
-    ],
+    protocol: Protocol,
     out: Annotated[
         Path,
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Folder of tables and figures; finished runs are kept in it.",
+            help="Folder of the table and the figure; finished runs are kept in it.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ],
@@ -75,7 +58,7 @@ def analyse(
         typer.Option(
             "--task",
             metavar="SOURCE-TARGET",
-            help="May be repeated; by default all (edges, embedding: the first).",
+            help="Task to run; repeatable. Default: all (edges, embedding: the first).",
             rich_help_panel=_CHOICE_PANEL,
         ),
     ] = None,
@@ -84,7 +67,7 @@ def analyse(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="openness, embedding: a method to compare; may be repeated.",
+            help="openness, embedding: method to compare; repeatable.",
             rich_help_panel=_CHOICE_PANEL,
         ),
     ] = None,
@@ -93,25 +76,25 @@ def analyse(
         typer.Option(
             "--value",
             metavar="NUMBER",
-            help="alpha, openness, losses: a value to try; may be repeated.",
+            help="alpha, openness, losses: value to try; repeatable.",
             rich_help_panel=_CHOICE_PANEL,
         ),
     ] = None,
     openness: Annotated[
-        ToldOpenness,
+        Openness,
         typer.Option(
             "--openness",
-            help="Whether the true share of unknowns is told, or to be estimated.",
+            help="Use the true share of unknowns, or estimate it.",
             rich_help_panel=_CHOICE_PANEL,
         ),
-    ] = ToldOpenness.true,
+    ] = Openness.true,
     seeds: Annotated[
         int | None,
         typer.Option(
             "--seeds",
             metavar="NUMBER",
             min=1,
-            help=f"How many seeds, from 0; by default {_DEFAULT_SEEDS} (edges, embedding: 1).",
+            help=f"Number of seeds, from 0. Default: {_DEFAULT_SEEDS} (edges, embedding: 1).",
             rich_help_panel=_CHOICE_PANEL,
         ),
     ] = None,
@@ -130,7 +113,7 @@ def analyse(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Make one of the paper's analyses: a table (.csv, .md) and a figure (.png, .pdf).
+    """Run one of the paper's analyses: a table (.csv, .md) and a figure (.png, .pdf).
 
     [bold]Analyses[/bold]
 
@@ -144,8 +127,7 @@ def analyse(
     """
     chosen = find_analysis(analysis)
     _check(analysis, chosen, tasks, methods, values, seeds)
-    from opensetda.analyses.contract import AnalysisRequest
-    from opensetda.analyses.writing import write_analysis
+    from opensetda.analyses.contract import AnalysisRequest, write_analysis
     from opensetda.data.tables.loading import TableColumns
     from opensetda.pgl.settings import PGLSettings
     from opensetda.runs.request import ImageOptions
@@ -156,20 +138,15 @@ def analyse(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: a file is in the way; choose another folder")
     check_writable(out)
-    found = _find(
-        protocol,
-        data,
-        tasks,
-        chosen.one_task,
-        TableColumns(label_column, None, features_key, tuple(drop or ())),
-        ImageOptions(
-            backbone=backbone,
-            weights=None if weights is None else str(weights.absolute()),
-            size=image_size,
-            cache=cache_folder(cache, no_cache=False),
-            strict=strict,
-        ),
+    columns = TableColumns(label_column, None, features_key, tuple(drop or ()))
+    images = ImageOptions(
+        backbone=backbone,
+        weights=None if weights is None else str(weights.absolute()),
+        size=image_size,
+        cache=cache_folder(cache, no_cache=False),
+        strict=strict,
     )
+    found = find_benchmark(protocol, data, tasks, columns, images, chosen.one_task)
     request = AnalysisRequest(
         tasks=found,
         out=out,
@@ -223,22 +200,22 @@ def _run(name: str, analysis: Analysis, request: AnalysisRequest) -> AnalysisRes
 
     try:
         with counting_progress(name, "run") as tell:
-            told = replace(request, progress=lambda done, total, row: tell(done, total))
-            return run_analysis(name, told)
+            counted = replace(request, progress=lambda done, total, row: tell(done, total))
+            return run_analysis(name, counted)
     except KeyboardInterrupt:
         if not analysis.keeps_runs:
             raise
         raise RunPausedError(
-            f"finished runs are kept in {request.out}; the same command goes on"
+            f"finished runs are kept in {request.out}; continue with the same command"
         ) from None
 
 
 def show_table(table: ResultTable) -> None:
-    """Print a table and what it says below it; a narrow screen does without details."""
+    """Print a table and its notes, without details on a narrow screen."""
     from rich.console import Console
     from rich.markup import escape
 
-    # Words of a heading below each other: numbers are short.
+    # One word per line in headings, for narrow columns.
     columns = [
         [column.heading.replace(" ", "\n"), *(table.cells(row)[place] for row in table.rows)]
         for place, column in enumerate(table.columns)
@@ -254,7 +231,7 @@ def show_table(table: ResultTable) -> None:
     for number in range(len(table.rows)):
         cells = [escape(columns[place][number + 1]) for place in kept]
         shown.add_row(*cells, style="bold" if number in table.marked else None)
-    # Better a long line than a cut number.
+    # Numbers are never cut.
     console.show(shown, at_least=sum(widths[place] for place in kept) + 2)
     for note in table.notes:
         console.say(note)
@@ -268,32 +245,12 @@ def _check(
     values: list[float] | None,
     seeds: int | None,
 ) -> None:
-    """Refuse options that the analysis has no use for."""
+    """Raise an `InputError` for options that the analysis does not have."""
     if analysis.one_task and tasks and len(tasks) > 1:
-        raise InputError(f"--task {tasks[1]}: {name} looks at one task only; name one")
+        raise InputError(f"--task {tasks[1]}: {name} has one task only; name one")
     if analysis.one_seed and seeds is not None and seeds > 1:
-        raise InputError(f"--seeds {seeds}: {name} looks at one run only; leave --seeds out")
+        raise InputError(f"--seeds {seeds}: {name} has one run only; leave --seeds out")
     if methods and not analysis.methods:
         raise InputError(f"--method {methods[0]}: {name} is about pgl; leave --method out")
     if values and not analysis.values:
         raise InputError(f"--value {values[0]:g}: {name} varies no number; leave --value out")
-
-
-def _find(
-    protocol: str,
-    data: Path | None,
-    tasks: list[str] | None,
-    one_task: bool,
-    columns: TableColumns,
-    images: ImageOptions,
-) -> TaskSet:
-    from opensetda.benchmark.tasks import find_tasks
-    from opensetda.cli.counting import counting_progress
-
-    with counting_progress("features") as progress:
-        found = find_tasks(protocol, data, tasks, columns, images, progress)
-        if one_task:
-            found = find_tasks(protocol, data, found.tasks[:1], columns, images)
-    for warning in found.warnings:
-        console.warn(warning)
-    return found

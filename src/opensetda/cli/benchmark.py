@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,37 +41,47 @@ from opensetda.cli.options import (
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
-    from opensetda.benchmark.grid import Cell, Results
-    from opensetda.benchmark.tasks import TaskSet
+    from rich.table import Table
+
+    from opensetda.benchmark.grid import GridProgress, Results
+    from opensetda.benchmark.running import Cell
+    from opensetda.benchmark.summary import Section
+    from opensetda.benchmark.task_sets import TaskSet
+    from opensetda.benchmark.text_tables import TextTable
     from opensetda.benchmark.workers import Backend
+    from opensetda.data.tables.loading import TableColumns
+    from opensetda.runs.request import ImageOptions
 
 _GRID_PANEL = "What is compared"
+_SHOWN_FAILURES = 10
 
 
 class Openness(StrEnum):
-    """Whether methods are told the share of unknowns."""
+    """The share of unknowns that methods get: the true one, or none, so that they estimate it."""
 
     true = "true"
     auto = "auto"
 
 
+Protocol = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROTOCOL",
+        help="office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data.",
+    ),
+]
+
+
 def benchmark(
     context: typer.Context,
-    protocol: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROTOCOL",
-            help="office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no "
-            "data.",
-        ),
-    ],
+    protocol: Protocol,
     data: BenchmarkData = None,
     methods: Annotated[
         list[str] | None,
         typer.Option(
             "--method",
             metavar="NAME",
-            help=f"May be repeated; by default all: {', '.join(benchmark_methods())}.",
+            help=f"Method to compare; repeatable. Default all: {', '.join(benchmark_methods())}.",
             rich_help_panel=_GRID_PANEL,
         ),
     ] = None,
@@ -79,7 +90,7 @@ def benchmark(
         typer.Option(
             "--task",
             metavar="SOURCE-TARGET",
-            help="May be repeated; by default all of the protocol.",
+            help="Task to run; repeatable. Default: all of the protocol.",
             rich_help_panel=_GRID_PANEL,
         ),
     ] = None,
@@ -87,7 +98,7 @@ def benchmark(
         list[Openness] | None,
         typer.Option(
             "--openness",
-            help="Whether the true share of unknowns is told; may be repeated; by default both.",
+            help="Use the true share of unknowns or estimate it; repeatable. Default: both.",
             rich_help_panel=_GRID_PANEL,
         ),
     ] = None,
@@ -97,7 +108,7 @@ def benchmark(
             "--seeds",
             metavar="NUMBER",
             min=1,
-            help="How many seeds, from 0; methods that draw nothing at random run once.",
+            help="Number of seeds, from 0; deterministic methods run once.",
             rich_help_panel=_GRID_PANEL,
         ),
     ] = 3,
@@ -106,7 +117,7 @@ def benchmark(
         typer.Option(
             "--reference",
             metavar="NAME",
-            help=f"Method that the others are tested against; {OWN} if it is there.",
+            help=f"Method to test the others against. Default: {OWN}, if compared.",
             rich_help_panel=_GRID_PANEL,
         ),
     ] = None,
@@ -128,7 +139,7 @@ def benchmark(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Folder of the results; by default benchmark-PROTOCOL.",
+            help="Folder of the results. Default: benchmark-PROTOCOL.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -136,7 +147,7 @@ def benchmark(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare methods on a benchmark: every task, told and estimated openness, several seeds.
+    """Compare methods on a benchmark: every task, true and estimated openness, several seeds.
 
     [bold]Examples[/bold]
 
@@ -146,9 +157,9 @@ def benchmark(
 
       osda benchmark office31 --data /nfs --backend dask --scheduler head:8786
 
-    Finished runs are kept: the same command again goes on where it was cut. A run
-    that fails is listed, not fatal, and tried again the next time. Leaves
-    results.parquet, one row a run, and table.md, table.csv and table.tex.
+    Finished runs are kept: the same command resumes an interrupted grid. Failed
+    runs are listed, and tried again by the next call. Writes results.parquet,
+    one row per run, and table.md, table.csv and table.tex.
     """
     names = list(dict.fromkeys(methods or benchmark_methods()))
     check_names(names)
@@ -158,32 +169,27 @@ def benchmark(
     from opensetda.benchmark.output import failures, write_report
     from opensetda.benchmark.variants import make_variants
     from opensetda.benchmark.workers import Backend
-    from opensetda.cli.benchmark_display import show_results
     from opensetda.data.tables.loading import TableColumns
     from opensetda.runs.request import ImageOptions
 
     where = Backend(backend.value, scheduler)
     where.check()
     if data is not None and backend is not BackendName.loky:
-        # A worker of a cluster starts in a folder of its own.
+        # Workers of a cluster have another working directory.
         data = data.absolute()
-    found = _find(
-        protocol,
-        data,
-        tasks,
-        TableColumns(label_column, None, features_key, tuple(drop or ())),
-        ImageOptions(
-            backbone=backbone,
-            weights=None if weights is None else str(weights.absolute()),
-            size=image_size,
-            cache=cache_folder(cache, no_cache=False),
-            strict=strict,
-        ),
+    columns = TableColumns(label_column, None, features_key, tuple(drop or ()))
+    images = ImageOptions(
+        backbone=backbone,
+        weights=None if weights is None else str(weights.absolute()),
+        size=image_size,
+        cache=cache_folder(cache, no_cache=False),
+        strict=strict,
     )
+    found = find_benchmark(protocol, data, tasks, columns, images)
     folder = out or Path(f"benchmark-{found.name}")
-    told = [value.value for value in dict.fromkeys(openness or list(Openness))]
+    shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
     cells = grid_cells(
-        make_variants(names, preset, settings), found.tasks, told, tuple(range(seeds))
+        make_variants(names, preset, settings), found.tasks, shares, tuple(range(seeds))
     )
     check_folder(found, cells, folder)
     command = shlex.join(["osda", *(context.obj or ())])
@@ -210,18 +216,22 @@ def _reference(wanted: str | None, names: Sequence[str]) -> str | None:
     return wanted
 
 
-def _find(
+def find_benchmark(
     protocol: str,
     data: Path | None,
     tasks: list[str] | None,
-    columns: Any,
-    images: Any,
+    columns: TableColumns,
+    images: ImageOptions,
+    only_first: bool = False,
 ) -> TaskSet:
+    """Find the tasks of a benchmark, with a progress bar for image features, and warn."""
     from opensetda.benchmark.tasks import find_tasks
     from opensetda.cli.counting import counting_progress
 
     with counting_progress("features") as progress:
         found = find_tasks(protocol, data, tasks, columns, images, progress)
+        if only_first:
+            found = find_tasks(protocol, data, found.tasks[:1], columns, images)
     for warning in found.warnings:
         console.warn(warning)
     return found
@@ -242,7 +252,6 @@ def _run(
     command: str,
 ) -> Results:
     from opensetda.benchmark.grid import n_finished, run_grid
-    from opensetda.cli.benchmark_display import grid_progress
 
     try:
         with grid_progress() as progress:
@@ -250,5 +259,82 @@ def _run(
     except KeyboardInterrupt:
         raise RunPausedError(
             f"{n_finished(tasks, cells, out):,} of {len(cells):,} runs are finished and kept in "
-            f"{out}; go on with the same command: {command}"
+            f"{out}; continue with the same command: {command}"
         ) from None
+
+
+# What is shown -------------------------------------------------------------------------------
+
+
+@contextmanager
+def grid_progress() -> Iterator[GridProgress]:
+    """Yield a function that shows progress and warns of failed runs."""
+    from opensetda.cli.counting import counting_progress
+
+    failed = 0
+    with counting_progress("benchmark", "run") as progress:
+
+        def tell(done: int, total: int, row: dict[str, Any] | None) -> None:
+            nonlocal failed
+            if row is not None and row["error"] is not None:
+                failed += 1
+                console.warn(f"{row['method']} on {row['task']} failed: {row['error']}")
+            progress(done, total, f"{failed:,} failed" if failed else "")
+
+        yield tell
+
+
+def show_results(results: Results, sections: Sequence[Section], out: Path) -> None:
+    """Print the tables, the failures and the paths of the files."""
+    from opensetda.benchmark.output import CSV, LATEX, MARKDOWN, RESULTS, failures, notes
+    from opensetda.benchmark.text_tables import average_table, task_table
+
+    failed = failures(results.rows)
+    for section in sections:
+        console.show(_rich(task_table(section)))
+        console.show(_rich(average_table(section)))
+    for line in notes(results.rows, sections):
+        console.say(line)
+    for line in failed[:_SHOWN_FAILURES]:
+        console.warn(f"failed: {line}")
+    if len(failed) > _SHOWN_FAILURES:
+        console.warn(f"{len(failed) - _SHOWN_FAILURES:,} more failed; {out / MARKDOWN} lists all")
+    if failed:
+        console.note("The same command tries the failed runs again.")
+    console.say(f"  runs     {out / RESULTS}")
+    console.say(f"  table    {out / MARKDOWN}, {CSV}, {LATEX}")
+    console.result(
+        {
+            "rows": results.rows,
+            "failed": len(failed),
+            "files": {"runs": out / RESULTS, "table": [out / MARKDOWN, out / CSV, out / LATEX]},
+        }
+    )
+
+
+def _rich(table: TextTable) -> Table:
+    """Return a table for the terminal, without deviations if it would be too wide."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from opensetda.benchmark.text_tables import PLUS_MINUS
+
+    columns = list(zip(table.headings, *[[e.text for e in row] for row in table.rows], strict=True))
+    screen = Console()
+    wide = sum(max(map(len, column)) + 2 for column in columns) > screen.width
+    short = wide and screen.is_terminal
+    shown = console.new_table(
+        escape(table.title),
+        # "amazon-dslr" on two lines, for narrow columns.
+        {
+            (heading.replace("-", "-\n") if short else heading): "right" if place else "left"
+            for place, heading in enumerate(table.headings)
+        },
+    )
+    for row in table.rows:
+        texts = []
+        for entry in row:
+            text = entry.text.split(f" {PLUS_MINUS}")[0] if short else entry.text
+            texts.append(f"[bold]{escape(text)}[/bold]" if entry.best else escape(text))
+        shown.add_row(*texts)
+    return shown

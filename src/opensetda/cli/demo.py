@@ -165,7 +165,7 @@ def _write(
     folder: Path, classifier: OpenSetClassifier, task: OpenSetTask, record: RunRecord
 ) -> dict[int, OpenSetMetrics]:
     """Write the run of PGL with its evaluation; return the metrics of its steps."""
-    from opensetda.report.curves import draw_curves
+    from opensetda.runs.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_labels
     from opensetda.runs.view import view_of
     from opensetda.runs.writing import ShownSamples, write_run

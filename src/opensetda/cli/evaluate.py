@@ -60,7 +60,7 @@ def evaluate(
     curves.png into the run folder, and its report anew, if there is one.
     """
     from opensetda.cli.reporting import report_at_end
-    from opensetda.report.curves import draw_curves
+    from opensetda.runs.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_run
     from opensetda.runs.folder import CURVES, METRICS, REPORT, RunFolder
     from opensetda.system.files import file_record

@@ -118,7 +118,7 @@ def _carry_out(run: UnfinishedRun, team: Team) -> _Outcome | None:
     if not team.is_first:
         return None
 
-    from opensetda.report.curves import draw_curves
+    from opensetda.runs.curves import draw_curves
 
     title = f"{request.method} on {Path(request.target).name}"
     kept = console.kept_step(classifier)

@@ -26,7 +26,7 @@ def report(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="HTML file to write; by default report.html in the run folder.",
+            help="HTML file to write. Default: report.html in the run folder.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -36,7 +36,7 @@ def report(
         typer.Option(
             "--figures",
             metavar="DIR",
-            help="Write the figures as PDF and PNG, for a paper, instead of the page.",
+            help="Write figures for a paper, as PDF and PNG, instead of the page.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -45,7 +45,7 @@ def report(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a run: what was found, how sure it is, what the unknowns are, what to check by hand.
+    """Write a report of a run: labels, confidence, unknowns, and samples to check manually.
 
     [bold]Examples[/bold]
 
@@ -53,9 +53,9 @@ def report(
 
       osda report run --figures figures/
 
-    One HTML file that needs no network: curves, a map of all samples at every
-    step, the surest and the least sure, the unknowns in groups, and all settings.
-    What 'osda evaluate' was told about the truth is shown, too.
+    One HTML file that needs no network: curves, a map of the samples at every
+    step, the most and least confident labels, groups of unknowns, and all settings;
+    after 'osda evaluate' also the metrics.
     """
     from opensetda.cli.options import check_new_file
     from opensetda.cli.reporting import make_figures, make_report

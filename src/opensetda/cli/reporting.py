@@ -17,7 +17,7 @@ def make_report(run: RunFolder, out: Path | None = None, images: Path | None = N
     """Write the report of a run and return its path."""
     from opensetda.cli.counting import counting_progress
     from opensetda.report.collect import Progress
-    from opensetda.report.writing import write_report
+    from opensetda.report.page import write_report
 
     with (
         counting_progress("map", "iteration") as of_map,
@@ -27,9 +27,9 @@ def make_report(run: RunFolder, out: Path | None = None, images: Path | None = N
 
 
 def report_at_end(path: Path) -> Path | None:
-    """Write the report of a run that has just become complete; whatever happens, the run stays.
+    """Write the report of a run that has just been completed.
 
-    A full disk or the like is a warning, and there is no report: the work is done.
+    A full disk or the like is only a warning: the run itself is complete.
     """
     from opensetda.runs.folder import RunFolder
 

@@ -1,4 +1,4 @@
-"""`osda review`: a page on which a person checks the labels of a run."""
+"""`osda review`: a page to check and correct the labels of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opensetda.review.server import ReviewServer
     from opensetda.review.session import ReviewSession
 
-# How a system says that there is a screen, or a person which browser to take.
+# Set if there is a screen, or a preferred browser.
 _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
@@ -27,17 +27,21 @@ def review(
     port: Annotated[
         int,
         typer.Option(
-            "--port", metavar="NUMBER", min=0, max=65535, help="Port of the page; 0: a free one."
+            "--port",
+            metavar="NUMBER",
+            min=0,
+            max=65535,
+            help="Port of the page. Default: 0, any free port.",
         ),
     ] = 0,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address, open no browser.")
+        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
     ] = False,
     images: SampleImages = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Check the labels of a run by hand, on a page that only this machine can open.
+    """Check and correct the labels of a run, on a page that only this machine can open.
 
     [bold]Example[/bold]
 
@@ -81,7 +85,7 @@ def _open_browser(server: ReviewServer) -> None:
     import webbrowser
 
     is_open = False
-    # Without a screen, only browsers for the terminal are left, and the page needs a script.
+    # Without a screen there are only terminal browsers, which run no scripts.
     if sys.platform in ("win32", "darwin") or any(map(os.environ.get, _SCREENS)):
         with suppress(OSError, webbrowser.Error):
             is_open = webbrowser.open(server.address_for_once())

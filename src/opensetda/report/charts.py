@@ -1,7 +1,6 @@
-"""Where the marks of a chart go: curves, a histogram and an interval, for the HTML report.
+"""Layout of the charts of the HTML report: curves, a histogram and an interval.
 
-The templates write them as SVG or HTML, with colours that follow the page's theme. Nothing here
-is markup.
+The templates write them as SVG or HTML, in the colours of the page's theme.
 """
 
 from __future__ import annotations
@@ -9,18 +8,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from opensetda.report import style
 from opensetda.report.content import Openness, ScoreHistogram
-from opensetda.report.curves import Line, Panel
+from opensetda.runs import figure_style as style
+from opensetda.runs.curves import Line, Panel
 
-# Of a panel in its own units, which are pixels of a card on a phone and about so elsewhere.
+# Size of a panel, about the pixels of a card on a phone.
 WIDTH, HEIGHT = 360.0, 226.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36.0, 102.0, 14.0, 40.0
 _LABEL_GAP = 15.0
 _CHARACTER = 6.3
 _LONGEST_END, _LONGEST_NAME = 13, 24
 
-# A figure's fixed colours by the page's variables: black would vanish in the dark.
+# Colours of figures as variables of the page, for its dark theme.
 _THEMED = {
     style.BLACK: "var(--ink)",
     style.BLUE: "var(--c0)",
@@ -35,7 +34,7 @@ _THEMED = {
 
 @dataclass(frozen=True)
 class Tick:
-    """A place on an axis and what is written there."""
+    """A place on an axis and its label."""
 
     place: float
     text: str
@@ -43,7 +42,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line: `path` of SVG, its points as (x, y), and its end's words at height `end`."""
+    """A line: SVG path, points as (x, y), and the text at its end, at height `end`."""
 
     name: str
     color: str
@@ -57,7 +56,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is shown while the pointer is at a step: a box with a row for each line."""
+    """The box that is shown while the pointer is at a step, with one row per line."""
 
     step: int
     x: float
@@ -94,7 +93,7 @@ def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
     panel : Panel
         What to draw.
     n_steps : int
-        The axis goes from the first step (0 if a line has it) to this one.
+        Last step of the axis.
     kept : int or None
         The step that gets a mark.
     """
@@ -124,7 +123,9 @@ def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
         dashed = line.name == "true" and line.marker == ""
         points = tuple((x(step), y(value)) for step, value in sorted(line.values.items()))
         number = style.short_number(_last(line))
-        text = f"{shorten(line.name, _LONGEST_END - len(number))} {number}" if named else number
+        text = (
+            f"{style.shorten(line.name, _LONGEST_END - len(number))} {number}" if named else number
+        )
         path = "M" + "L".join(f"{at:g} {height:g}" for at, height in points)
         curves.append(
             Curve(line.name, themed(line.color), line.width, path, points, end, text, dashed)
@@ -148,12 +149,6 @@ def themed(color: str) -> str:
     return _THEMED.get(color.upper(), color)
 
 
-def shorten(text: str, longest: int) -> str:
-    """Cut a text that is too long to be written; its full form stands elsewhere."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= longest else f"{flat[: max(longest - 1, 1)]}…"
-
-
 def nice_ticks(low: float, high: float) -> list[float]:
     """Return three to six round numbers that enclose the interval."""
     if not high > low:
@@ -171,15 +166,15 @@ def _limits(panel: Panel, values: list[float]) -> tuple[float, float]:
         seen.append(panel.level)
     low, high = min(seen), max(seen)
     if not panel.percent:
-        # From zero where that costs no detail: heights can then be compared.
+        # From zero if that costs no detail.
         return (0.0 if 0 <= low < 0.6 * high else low), high
-    # As in the figures: at least ten points, and nothing above 100.
+    # As in the figures: at least ten points, at most 100.
     high = min(max(high, low + 10), 100.0)
     return (0.0 if low < 20 else min(low, high - 10)), high
 
 
 def _spread(places: list[float], top: float, bottom: float) -> list[float]:
-    """Push words apart that would overlap, and keep them beside the panel."""
+    """Move overlapping labels apart, within the height of the panel."""
     order = sorted(range(len(places)), key=lambda index: places[index])
     spread = list(places)
     place = -math.inf
@@ -191,7 +186,7 @@ def _spread(places: list[float], top: float, bottom: float) -> list[float]:
 
 
 def _step_ticks(first: int, last: int) -> list[int]:
-    """Return up to eight steps at equal distances, with both ends among them if that works."""
+    """Return up to eight evenly spaced steps, if possible with both ends."""
     span = last - first
     least = max(1, math.ceil(span / 7))
     every = next((gap for gap in range(least, 3 * least) if span % gap == 0), least)
@@ -203,10 +198,10 @@ def _reading(step: int, lines: list[Line], x: float, level: float | None) -> Rea
     for line in lines:
         value = level if line.marker == "" and line.name == "true" else line.values.get(step)
         text = "\N{EN DASH}" if value is None else style.short_number(value)
-        rows.append((themed(line.color), shorten(line.name, _LONGEST_NAME), text))
+        rows.append((themed(line.color), style.shorten(line.name, _LONGEST_NAME), text))
     longest = max(len(name) + len(text) for _, name, text in rows)
     width = max(96.0, round(_CHARACTER * (longest + 3) + 30, 1))
-    # On the side where there is room, and beside the words at the lines' ends.
+    # Beside the labels at the ends of the lines.
     left = x + 10 if x + 10 + width <= WIDTH - _RIGHT else max(x - 10 - width, 0.0)
     return Reading(step, x, round(left, 1), width, tuple(rows))
 
@@ -232,7 +227,7 @@ def _number(value: float, ticks: list[float]) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bin: heights in percent of the tallest, and what it says in words."""
+    """A bin: heights in percent of the tallest, and a description."""
 
     known: float
     unknown: float
@@ -241,7 +236,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class HistogramChart:
-    """A histogram, places and heights in percent."""
+    """A histogram with positions and heights in percent."""
 
     bars: tuple[Bar, ...]
     x_ticks: tuple[Tick, ...]
@@ -297,7 +292,7 @@ def histogram_chart(histogram: ScoreHistogram) -> HistogramChart:
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate, its interval and the truth, in percent of the width of [0, 1]."""
+    """An estimate, its interval and the truth in percent, and a description."""
 
     share: float
     low: float
@@ -307,16 +302,16 @@ class Interval:
 
 
 def interval_of(openness: Openness) -> Interval:
-    """Lay out the share of unknowns on a scale from none to all."""
+    """Lay out the share of unknowns on a scale from 0 to 100 %."""
 
     def place(value: float) -> float:
         return round(100 * min(max(value, 0.0), 1.0), 2)
 
     words = f"{openness.share:.1%} unknown"
-    if not openness.told:
+    if not openness.is_given:
         words += f", interval {openness.low:.1%} to {openness.high:.1%}"
     if openness.true is not None:
-        words += f", truly {openness.true:.1%}"
+        words += f", true share {openness.true:.1%}"
     return Interval(
         place(openness.share),
         place(openness.low),

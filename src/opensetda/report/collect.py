@@ -1,9 +1,12 @@
-"""From a run folder to what its report says."""
+"""Collect what the report of a run shows."""
 
 from __future__ import annotations
 
+import base64
+import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,21 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.data.images.lists import printable
-from opensetda.report.cards import Cards
 from opensetda.report.content import (
     ClassGallery,
     KeptStep,
     LabelCount,
     Report,
+    Sample,
     SampleMap,
     UnknownGroup,
 )
-from opensetda.report.facts import facts_of
-from opensetda.report.plane import Plane, planes_of
+from opensetda.report.plane import planes_of
 from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
 from opensetda.runs.folder import ENVIRONMENT, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
-from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown
+from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import read_json
 
@@ -36,27 +38,30 @@ _BORDER = 24
 _TYPICAL = 8
 _CARDS, _FEWER_CARDS, _MANY_CLASSES = 6, 4, 30
 _NEAR = 3
+# Few pictures may be larger; 7,000 of the small ones take about 6 MB.
+_FEW_PICTURES, _LARGE, _SMALL = 1500, 96, 48
+_WORKERS = 4
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Who is told how far the long parts of a report are; each gets how many are done of all."""
+    """Called with done and total of the slow parts of a report."""
 
     map: CountingProgress | None = None
     pictures: CountingProgress | None = None
 
 
 def collect(run: RunFolder, images: Path | None = None, progress: Progress | None = None) -> Report:
-    """Gather all that a report shows; map and thumbnails are kept in the run folder.
+    """Collect everything that a report shows; map and thumbnails are kept in the run folder.
 
     Parameters
     ----------
     run : RunFolder
         A complete run; one of an earlier release has no map and no groups.
     images : Path, optional
-        Where the images of a feature table are.
+        The folder of the images of a feature table.
     progress : Progress, optional
-        Told about the map and the thumbnails.
+        Called while the map and the thumbnails are made.
     """
     return _Collector(run, images, progress or Progress()).report()
 
@@ -65,55 +70,48 @@ class _Collector:
     def __init__(self, run: RunFolder, images: Path | None, progress: Progress) -> None:
         self.run, self.progress = run, progress
         self.parts = RunParts(run)
-        self.predictions, self.truth = self.parts.predictions, self.parts.truth
-        self.estimates, self.view = self.parts.estimates, self.parts.view
+        self.table, self.truth = self.parts.predictions, self.parts.truth
+        self.view = self.parts.view
+        self.confidence = self.table.confidence
         self.pictures = Pictures(run, images)
 
     def report(self) -> Report:
-        run, table, settings = self.run, self.predictions, self.run.settings
+        run, table, parts, settings = self.run, self.table, self.parts, self.run.settings
         planes = {} if self.view is None else planes_of(run, self.progress.map)
         grouped = UnknownGroups((), "") if self.view is None else unknown_groups(run)
         chosen = _ChosenRows.of(table, run.unknown_label, grouped)
         self.pictures.keep(self._shown(chosen), self.progress.pictures)
-        cards = Cards(table, self.truth, self.pictures)
-        environment = read_json(run.path / ENVIRONMENT)
-        kept = self.estimates["kept_step"]
-        inputs, n_target = settings["inputs"], len(table)
+        kept = parts.estimates["kept_step"]
+        inputs = settings["inputs"]
         noun = "image" if self.pictures.any else "row"
-        name = _name(inputs["target"])
+        name = _input_name(inputs["target"])
         return Report(
-            title=f"{name}: {_counted(n_target, noun)} labelled by {settings['method']}",
+            title=f"{name}: {_counted(len(table), noun)} labelled by {settings['method']}",
             noun=noun,
             headline=_headline(name, noun, table, run.unknown_label),
             n_source=int(inputs["source"].get("rows", inputs["source"].get("images", 0))),
-            n_target=n_target,
+            n_target=len(table),
             counts=_counts(table, run.unknown_label),
-            openness=self.parts.openness(),
+            openness=parts.openness(),
             kept=None if kept is None else KeptStep(**kept),
-            warnings=(*self.estimates["openness"]["warnings"], *self._lost_images()),
+            warnings=(*parts.estimates["openness"]["warnings"], *self._lost_images()),
             metrics=self._metrics(),
-            panels=tuple(self.parts.panels()),
-            n_steps=max(len(self.parts.history), 1),
-            map=self._map(planes, cards),
-            histogram=self.parts.histogram(),
-            confusion=self.parts.confusion(),
-            edges=self.parts.edges(),
+            panels=tuple(parts.panels()),
+            n_steps=max(len(parts.history), 1),
+            map=self._map(planes),
+            histogram=parts.histogram(),
+            confusion=parts.confusion(),
+            edges=parts.edges(),
             galleries=tuple(
-                ClassGallery(
-                    label,
-                    count,
-                    cards.of_rows(surest),
-                    cards.of_rows(least),
-                )
+                ClassGallery(label, count, self._cards(surest), self._cards(least))
                 for label, count, surest, least in chosen.galleries
             ),
             groups=tuple(
-                self._group(number, rows, cards)
-                for number, rows in enumerate(grouped.groups, start=1)
+                self._group(number, rows) for number, rows in enumerate(grouped.groups, start=1)
             ),
             groups_note=grouped.note,
-            border=cards.of_rows(chosen.border),
-            facts=facts_of(settings, environment, self.estimates),
+            border=self._cards(chosen.border),
+            facts=facts_of(settings, read_json(run.path / ENVIRONMENT), parts.estimates),
             run=str(run.path),
         )
 
@@ -125,7 +123,6 @@ class _Collector:
         return list(dict.fromkeys(shown))
 
     def _lost_images(self) -> list[str]:
-        """Tell of images that are no longer where they were."""
         lost = self.pictures.lost
         if not lost:
             return []
@@ -148,23 +145,61 @@ class _Collector:
         }
         return {name: float(v) for name, v in values.items() if v is not None and v == v}
 
-    def _map(self, planes: Mapping[int, Plane], cards: Cards) -> SampleMap | None:
+    def _map(self, planes: Mapping[int, Any]) -> SampleMap | None:
         view = self.view
         if view is None:
             return None
-        pictures = cards.small_pictures(view.source.tolist(), view.target.tolist())
+        pictures = self._small_pictures(view.source.tolist(), view.target.tolist())
         return self.parts.sample_map(view, planes, pictures)
 
-    def _group(self, number: int, rows: npt.NDArray[np.intp], cards: Cards) -> UnknownGroup:
-        near = Counter(self.predictions.nearest[rows].tolist()).most_common(_NEAR)
+    def _group(self, number: int, rows: npt.NDArray[np.intp]) -> UnknownGroup:
+        near = Counter(self.table.nearest[rows].tolist()).most_common(_NEAR)
         truth = Counter([] if self.truth is None else self.truth[rows].tolist())
         return UnknownGroup(
             number=number,
             size=len(rows),
             near=tuple(name for name, _ in near),
             truth=tuple(truth.most_common(_NEAR)),
-            typical=cards.of_rows(rows[:_TYPICAL].tolist()),
+            typical=self._cards(rows[:_TYPICAL].tolist()),
         )
+
+    def _cards(self, rows: Iterable[int]) -> tuple[Sample, ...]:
+        table = self.table
+        return tuple(
+            Sample(
+                row=row,
+                name=str(table.ids[row]),
+                label=str(table.labels[row]),
+                nearest=str(table.nearest[row]),
+                confidence=float(self.confidence[row]),
+                p_unknown=float(table.proba[row, -1]),
+                truth=None if self.truth is None else str(self.truth[row]),
+                picture=_address(self.pictures.thumbnail(row)),
+            )
+            for row in rows
+        )
+
+    def _small_pictures(
+        self, source: Sequence[int], target: Sequence[int]
+    ) -> tuple[str | None, ...]:
+        """Return pictures for the map, sources first; smaller ones if there are many."""
+        shown = [(row, SOURCE) for row in source] + [(row, TARGET) for row in target]
+        if not self.pictures.any:
+            return (None,) * len(shown)
+        side = _LARGE if len(shown) <= _FEW_PICTURES else _SMALL
+
+        def small(sample: tuple[int, str]) -> str | None:
+            image = self.pictures.thumbnail(*sample)
+            return _address(None if image is None else smaller(image, side))
+
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            return tuple(pool.map(small, shown))
+
+
+def _address(webp: bytes | None) -> str | None:
+    if webp is None:
+        return None
+    return "data:image/webp;base64," + base64.b64encode(webp).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -183,9 +218,10 @@ class _ChosenRows:
             theirs = table.labels == name
             if not theirs.any():
                 continue
-            # How sure the method is, a person's word does not tell; better than nothing it is.
+            # Manual corrections say nothing about the method's confidence: only if there is
+            # nothing else.
             rows = np.flatnonzero(theirs & own if (theirs & own).any() else theirs)
-            # Equally sure: by the score; sure of unknown is who scores lowest.
+            # Ties go by the score; a confident unknown has a low one.
             scores = table.known_scores[rows] * (-1 if name == unknown else 1)
             ordered = rows[np.lexsort((-scores, -confidence[rows]))]
             half = min(many, -(-len(rows) // 2))
@@ -214,15 +250,16 @@ def _counts(table: PredictionTable, unknown: str) -> tuple[LabelCount, ...]:
 
 def _headline(name: str, noun: str, table: PredictionTable, unknown: str) -> str:
     n_unknown = int((table.labels == unknown).sum())
-    known, told = len(table) - n_unknown, int((~own_labels(table)).sum())
+    known, corrected = len(table) - n_unknown, int((~own_labels(table)).sum())
     share, looks = 100 * n_unknown / max(len(table), 1), "looks" if known == 1 else "look"
     classes = f"one of the {len(table.classes)} known classes"
     line = (
         f"Of {_counted(len(table), noun)} in {name}, {known:,} {looks} like {classes}, and "
         f"{n_unknown:,} ({share:.0f}\u202f%) like none of them."
     )
-    if told:
-        line += f" A person told {_counted(told, 'label')} of these."
+    if corrected:
+        verb = "was" if corrected == 1 else "were"
+        line += f" {_counted(corrected, 'label')} {verb} set manually."
     return line
 
 
@@ -230,5 +267,82 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _name(record: dict[str, Any]) -> str:
+def _input_name(record: dict[str, Any]) -> str:
     return str(record["embedded"]) if "embedded" in record else printable(Path(record["path"]).name)
+
+
+# Facts --------------------------------------------------------------------------------------
+
+
+def facts_of(
+    settings: Mapping[str, Any], environment: Mapping[str, Any], estimates: Mapping[str, Any]
+) -> dict[str, dict[str, str]]:
+    """Return how a run was made, as heading -> name -> value, without what is not recorded."""
+    backbone = settings.get("backbone") or {}
+    share = estimates["openness"]
+    sections = {
+        "Command": {"command": shlex.join(settings["command"])} if settings["command"] else {},
+        "Time and memory": {
+            "reading and features": _seconds(environment.get("data_seconds")),
+            "training and labelling": _seconds(environment.get("fit_seconds")),
+            "peak memory": _megabytes(environment.get("peak_megabytes")),
+        },
+        "Data": {
+            f"{domain} {name}": value
+            for domain, record in settings["inputs"].items()
+            for name, value in record.items()
+            if not isinstance(value, Mapping)
+        }
+        | {f"backbone {name}": value for name, value in _flat(backbone)},
+        "Estimates": {
+            "share of unknowns": (
+                f"{share['share']:.4f} ({share['low']:.4f} to {share['high']:.4f})"
+            ),
+            "threshold for later samples": estimates["rejection"]["threshold"],
+        },
+        "Settings": {
+            "method": settings["method"],
+            "preset": settings["preset"],
+            "seed": settings["seed"],
+            "requested share of unknowns": settings["openness"],
+            **dict(_flat(settings["settings"])),
+        },
+        "Machine": {
+            "python": environment.get("python"),
+            "system": environment.get("platform"),
+            "processors": environment.get("cpu_count"),
+        },
+        "Versions": environment.get("packages", {}),
+    }
+    written = {
+        heading: {name: _written(value) for name, value in values.items() if value is not None}
+        for heading, values in sections.items()
+    }
+    return {heading: values for heading, values in written.items() if values}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(part) for part in value)
+    return str(value)
+
+
+def _seconds(value: float | None) -> str | None:
+    if value is None:
+        return None
+    minutes, seconds = divmod(value, 60)
+    return f"{int(minutes)} min {seconds:.0f} s" if minutes else f"{seconds:.1f} s"
+
+
+def _megabytes(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f} MB"

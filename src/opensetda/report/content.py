@@ -1,6 +1,6 @@
 """What a report says: everything that is shown of a run, ready to be drawn.
 
-`opensetda.report.collect` gets it from a run folder, `opensetda.report.page` makes an HTML file
+`opensetda.report.collect` reads it from a run folder, `opensetda.report.page` makes an HTML file
 of it and `opensetda.report.figures` figures for a paper. Nothing here is escaped: names are
 as the user wrote them.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.report.curves import Panel
+from opensetda.runs.curves import Panel
 
 Numbers = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -21,7 +21,7 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Sample:
-    """One target, as a card shows it.
+    """The card of one target.
 
     Attributes
     ----------
@@ -29,14 +29,12 @@ class Sample:
         Its row among the targets, from 0.
     name : str
         Its id: a file name, or a row number.
-    label : str
-        What it was labelled.
     nearest : str
         The class it would get if nothing were rejected.
     confidence, p_unknown : float
         The probability of the label, and of unknown.
     truth : str or None
-        What it is, if the truth was given.
+        The true label, if it is known.
     picture : str or None
         A ``data:`` address of a thumbnail.
     """
@@ -53,7 +51,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class LabelCount:
-    """How many targets got a label, and how sure that is on average."""
+    """How many targets got a label, and the mean confidence of these labels."""
 
     name: str
     count: int
@@ -69,7 +67,7 @@ class Openness:
     share: float
     low: float
     high: float
-    told: bool
+    is_given: bool
     sentence: str
     true: float | None = None
 
@@ -85,7 +83,7 @@ class KeptStep:
 
 @dataclass(frozen=True)
 class SampleMap:
-    """Samples of both domains in a plane, at every step.
+    """Samples of both domains in a plane, at every step; sources first.
 
     Attributes
     ----------
@@ -98,9 +96,8 @@ class SampleMap:
     kept : int
         Place of the kept step in `steps`.
     places : array of shape (steps, n, 2)
-        Where each sample is at each step, within [0, 1].
+        Positions within [0, 1].
     is_target : bool array of shape (n,)
-        The samples' domain; sources first.
     labels : array of shape (steps, n)
         Index into `classes`, its length for unknown; of a source, its class at all steps.
     confidence : array of shape (n,)
@@ -108,13 +105,13 @@ class SampleMap:
     truth : array of shape (n,) or None
         Index into `true_classes`; of a source, its class.
     names : tuple of str
-        Ids of the samples; "" where there is none.
+        Ids of the samples, or "".
     pictures : tuple of (str or None)
         ``data:`` addresses of thumbnails.
     n_source, n_target : int
-        How many there are in all, of which these are a sample.
+        Sizes of the domains, of which these samples are a part.
     moves : bool
-        Whether the places differ from step to step, or only the labels.
+        Whether positions differ from step to step, or only the labels.
     """
 
     classes: tuple[str, ...]
@@ -140,16 +137,7 @@ class SampleMap:
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """Known scores of the targets, those labelled known and unknown, and the threshold.
-
-    Attributes
-    ----------
-    edges : array of shape (bins + 1,)
-    known, unknown : arrays of int of shape (bins,)
-        How many were labelled so.
-    threshold : float or None
-        Below it a target is unknown; None if nothing was rejected.
-    """
+    """Known scores: bin edges, counts of both kinds, and the threshold if anything is unknown."""
 
     edges: Numbers
     known: Indices
@@ -159,17 +147,10 @@ class ScoreHistogram:
 
 @dataclass(frozen=True)
 class Confusion:
-    """How targets of each true class were labelled.
+    """Counts of targets by true class (rows) and label (columns).
 
-    Attributes
-    ----------
-    true_names : tuple of str
-        A row each; unknown classes are listed one by one, after the known ones.
-    given_names : tuple of str
-        A column each: the known classes, then the unknown label.
-    counts : array of shape (rows, columns)
-    n_known : int
-        The first so many rows are known classes.
+    The first `n_known` rows are the known classes, each unknown class has a row of its own. The
+    last column is the unknown label.
     """
 
     true_names: tuple[str, ...]
@@ -180,12 +161,12 @@ class Confusion:
 
 @dataclass(frozen=True)
 class EdgeMap:
-    """What the network makes of pairs of nodes, beside what their labels say.
+    """Learned affinities of pairs of nodes, and the labels of the nodes.
 
     Attributes
     ----------
     affinity : array of shape (N, N)
-        Learned, in [0, 1]; ordered by class, unknown last, source before target.
+        In [0, 1]; ordered by class, unknown last, source before target.
     labels : array of shape (N,)
         Index into `names`.
     is_target : bool array of shape (N,)
@@ -201,7 +182,7 @@ class EdgeMap:
 
 @dataclass(frozen=True)
 class ClassGallery:
-    """The surest and the least sure targets of a label."""
+    """The most and the least confident targets of a label."""
 
     name: str
     count: int
@@ -217,12 +198,10 @@ class UnknownGroup:
     ----------
     number : int
         From 1, the largest group first.
-    size : int
-        How many targets are in it.
     near : tuple of str
-        The known classes that its members are nearest to, the most frequent first.
+        The most frequent nearest known classes of its members.
     truth : tuple of (str, int)
-        What they are, if the truth was given, the most frequent first.
+        Their most frequent true classes, if the truth is known.
     typical : tuple of Sample
         The most typical members.
     """
@@ -236,36 +215,20 @@ class UnknownGroup:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report.
+    """A whole report; what a run does not have is None or empty.
 
     Attributes
     ----------
-    title : str
-        A short line: what was labelled, by what.
     noun : str
-        What a target is called: "image", "row", "digit".
+        What a target is called: "image", "row".
     headline : str
-        One sentence in words.
-    n_source, n_target : int
-        How many samples there are.
+        The result in one sentence.
     counts : tuple of LabelCount
         Known classes by size, unknown last.
-    openness : Openness
-    kept : KeptStep or None
-    warnings : tuple of str
-        In words.
     metrics : mapping of str to float, or None
         With truth: "HOS", "OS*", "UNK", "OS", "ALL", "AUROC" as fractions, in this order.
     panels : tuple of Panel
         Curves over steps.
-    n_steps : int
-        How many steps there were.
-    map : SampleMap or None
-    histogram : ScoreHistogram
-    confusion : Confusion or None
-    edges : EdgeMap or None
-    galleries : tuple of ClassGallery
-    groups : tuple of UnknownGroup
     groups_note : str
         How the groups were made, and of how many unknowns.
     border : tuple of Sample
@@ -273,7 +236,7 @@ class Report:
     facts : mapping of str to mapping of str to str
         Heading -> name -> value: settings, environment, versions, command, time, memory.
     run : str
-        The run folder's path, for commands that are shown.
+        The path of the run folder, for the commands that the page shows.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Figures of a run for a paper: each as PDF, to be printed at any size, and as PNG."""
+"""Figures of a run for a paper, as PDF and PNG."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import numpy as np
 
 from opensetda.errors import InputError
 from opensetda.openness.share_estimators import CONFIDENCE
-from opensetda.report.bars import HistogramPanel, draw_histograms
 from opensetda.report.content import EdgeMap, SampleMap
-from opensetda.report.curves import curve_figure
-from opensetda.report.intervals import IntervalRow, draw_intervals
-from opensetda.report.maps import PairMap, draw_maps
-from opensetda.report.matrix import draw_confusion
+from opensetda.report.matrices import PairMap, draw_confusion, draw_maps
 from opensetda.report.plane import planes_of
+from opensetda.report.plots import HistogramPanel, IntervalRow, draw_histograms, draw_intervals
 from opensetda.report.run_parts import RunParts
 from opensetda.report.scatter import ScatterPanel, draw_scatter
-from opensetda.report.style import figure_bytes
+from opensetda.runs.curves import curve_figure
 from opensetda.runs.evaluation import Evaluation
+from opensetda.runs.figure_style import figure_bytes
 from opensetda.runs.folder import RunFolder
 from opensetda.system.files import check_writable, make_parents, new_file
 
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
 FIGURES = ("curves", "map", "map-steps", "scores", "confusion", "edges", "openness")
 FORMS = ("pdf", "png")
 DPI = 300
-# Inches of a panel. Three of them are a little wider than a page's text: words of 9 points are
-# still 8 when the figure is brought to that width.
+# Inches of a panel: scaled to the text width of a page, text of 9 points becomes 8.
 _SIDE = 2.7
 
 
@@ -43,22 +40,20 @@ def write_figures(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
-    """Write the figures that a run can fill, and return their paths.
+    """Write the figures that a run has data for, and return their paths.
 
-    All are drawn before the first is written. With `overwrite`, earlier ones are replaced, and
-    those that this run cannot fill are removed: they would show another run. Other
-    files in the folder stay.
+    All are drawn before the first is written. Other files in the folder stay.
 
     Parameters
     ----------
     run : RunFolder
         A complete run.
     folder : Path
-        Is made if need be.
+        Created if missing.
     overwrite : bool
-        Whether earlier figures may be replaced.
+        Whether to replace earlier figures, and to remove those that this run has no data for.
     progress : callable, optional
-        Told how far the map is, if it has to be made.
+        Called with done and total while the map is made.
     """
     if folder.resolve() == run.path.resolve():
         raise InputError(f"--figures {folder}: the run folder itself; choose another folder")
@@ -83,7 +78,7 @@ def write_figures(
 def draw_figures(
     run: RunFolder, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Figure]:
-    """Draw the figures that a run can fill, by name; `progress` is told how far the map is."""
+    """Draw the figures that a run has data for, by name."""
     parts = RunParts(run)
     samples, confusion, edges = None, parts.confusion(), parts.edges()
     if parts.view is not None:
@@ -104,7 +99,6 @@ def draw_figures(
 def _curves(parts: RunParts) -> Figure | None:
     panels = parts.panels()
     steps = {step for panel in panels for line in panel.lines for step in line.values}
-    # One step is no curve.
     if len(steps) < 2:
         return None
     kept = parts.estimates["kept_step"]
@@ -112,7 +106,7 @@ def _curves(parts: RunParts) -> Figure | None:
 
 
 def map_figure(samples: SampleMap) -> Figure:
-    """Draw the map at the kept step: by prediction, by domain and, if it is known, by truth."""
+    """Draw the map at the kept step: by prediction, by domain and, if known, by true class."""
     places, labels = samples.places[samples.kept], samples.labels[samples.kept]
     n_all = samples.n_source + samples.n_target
     remark = f"{len(samples.names):,} of {n_all:,} samples" if samples.is_sampled else ""
@@ -126,10 +120,7 @@ def map_figure(samples: SampleMap) -> Figure:
 
 
 def steps_figure(samples: SampleMap, evaluation: Evaluation | None = None) -> Figure | None:
-    """Draw the map by prediction at the first step, half way, and at the kept step.
-
-    None if the first one was kept.
-    """
+    """Draw the map by prediction at the first, a middle and the kept step; None if that is one."""
     if samples.kept == 0:
         return None
     panels = []
@@ -154,7 +145,7 @@ def _scores(parts: RunParts) -> Figure:
 
 
 def edge_figure(edges: EdgeMap) -> Figure:
-    """Draw what the network links beside what the labels say."""
+    """Draw learned affinities beside the labels."""
     same = np.equal.outer(edges.labels, edges.labels)
     unknown = edges.labels == len(edges.names) - 1
     by_label = same.astype(np.float64)
@@ -182,8 +173,8 @@ def edge_figure(edges: EdgeMap) -> Figure:
 
 def _openness(parts: RunParts) -> Figure:
     found, openness = parts.estimates["openness"], parts.openness()
-    if openness.told:
-        rows = [IntervalRow("told", openness.share, strong=True)]
+    if openness.is_given:
+        rows = [IntervalRow("given", openness.share, strong=True)]
     else:
         rows = [IntervalRow("used", openness.share, openness.low, openness.high, strong=True)]
     for name, estimate in found.get("estimates", {}).items():
@@ -195,7 +186,7 @@ def _openness(parts: RunParts) -> Figure:
 
 
 def _earlier(folder: Path) -> list[Path]:
-    """Return the figures that are there; refuse a folder that could not be written to."""
+    """Return the figures that exist; raise an `InputError` if the folder cannot be written to."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--figures {folder}: a file, not a folder; choose another name")
     check_writable(folder / "figure")
@@ -207,7 +198,7 @@ def _earlier(folder: Path) -> list[Path]:
 
 
 def _write(folder: Path, contents: dict[Path, bytes]) -> None:
-    """Write all files aside, and move them when all are there."""
+    """Write all files, or none."""
     made = make_parents(folder / "figure")
     try:
         with ExitStack() as asides:

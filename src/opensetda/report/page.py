@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: styles, scripts, data and pictures inside.
+"""The report as one self-contained HTML file: styles, scripts, data and pictures are inside.
 
 Templates escape everything that comes from a run; only the files of this package are trusted.
 The page may not load anything, and runs no script but its own: its content security policy has
@@ -15,6 +15,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -27,13 +28,14 @@ from opensetda.report.charts import (
     histogram_chart,
     interval_of,
     panel_chart,
-    shorten,
 )
+from opensetda.report.collect import Progress, collect
 from opensetda.report.content import Confusion, LabelCount, Report, Sample
-from opensetda.report.curves import Panel
-from opensetda.report.edge_images import edge_images
-from opensetda.report.map_data import map_values, picture_address, script_json
-from opensetda.system.files import in_shell
+from opensetda.report.page_data import edge_images, map_values, picture_address, script_json
+from opensetda.runs.curves import Panel
+from opensetda.runs.figure_style import shorten
+from opensetda.runs.folder import REPORT, RunFolder
+from opensetda.system.files import in_shell, new_file
 
 _STYLES = ("base.css", "parts.css", "samples.css", "map.css")
 _SCRIPTS = ("page.js", "map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "map.js")
@@ -49,7 +51,7 @@ _METRIC_WORDS = {
     "UNK": "unknowns that were labelled unknown",
     "OS": "all classes, the unknowns together being one",
     "ALL": "targets labelled right",
-    "AUROC": "how well known and unknown are told apart, at any threshold",
+    "AUROC": "separation of known and unknown, over all thresholds",
 }
 
 
@@ -104,9 +106,23 @@ def render_page(report: Report) -> str:
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def write_report(
+    run: RunFolder,
+    out: Path | None = None,
+    images: Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write the report of a run as one HTML file, by default into its folder; return the path."""
+    path = run.path / REPORT if out is None else out
+    page = render_page(collect(run, images, progress))
+    with new_file(path) as aside:
+        aside.write_text(page, encoding="utf-8")
+    return path
+
+
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: its place in it, its heading, and its template."""
+    """A part of the page: its key, its heading, and its name in the navigation."""
 
     key: str
     heading: str
@@ -119,12 +135,12 @@ def _sections(report: Report) -> list[Section]:
         ("map", "Map of the samples", "Map"): report.map is not None,
         ("curves", "Step by step", "Steps"): bool(report.panels),
         ("confidence", "Known or unknown", "Threshold"): _has_scores(report),
-        ("confusion", "Right and wrong", "Confusion"): report.confusion is not None,
-        ("edges", "What the network links", "Edges"): report.edges is not None,
+        ("confusion", "Confusion matrix", "Confusion"): report.confusion is not None,
+        ("edges", "Learned edges", "Edges"): report.edges is not None,
         ("classes", "Class by class", "Classes"): bool(report.galleries),
         ("groups", "Groups of unknowns", "Unknowns"): bool(report.groups),
         ("border", "Worth checking first", "To check"): bool(report.border),
-        ("facts", "How it was made", "Facts"): bool(report.facts),
+        ("facts", "Settings and environment", "Settings"): bool(report.facts),
     }
     return [Section(*names) for names, shown in parts.items() if shown]
 
@@ -207,7 +223,7 @@ def _count_bars(counts: Sequence[LabelCount]) -> list[tuple[LabelCount, float]]:
 
 
 def _value_table(panels: Sequence[Panel]) -> dict[str, Any] | None:
-    """Return all curves as one table: for copying, and for those who cannot see curves."""
+    """Return all curves as one table: for copying, and for screen readers."""
     lines = [(panel, line) for panel in panels for line in panel.lines]
     steps = sorted({step for _, line in lines for step in line.values})
     if not steps:
@@ -224,8 +240,8 @@ def _value_table(panels: Sequence[Panel]) -> dict[str, Any] | None:
 def _confusion_table(confusion: Confusion) -> dict[str, Any]:
     """Return rows of cells; a cell has its count, its share of the row, and whether it is right.
 
-    Of very many columns, the empty ones beside each other are one cell: a page of a million
-    squares opens on no phone.
+    If there are very many columns, adjacent empty cells are joined: no phone opens a page of a
+    million squares.
     """
     unknown_column = len(confusion.given_names) - 1
     joined = len(confusion.given_names) > _MOST_SQUARES
@@ -268,7 +284,7 @@ def _thousands(value: float) -> str:
 
 
 def _file_parts(path: str) -> tuple[str, str]:
-    """Return the file's own name, of a long one the end apart: it is what tells files apart."""
+    """Return the file name, the end of a long one apart: it is what distinguishes files."""
     name = path.rstrip("/").rpartition("/")[2].strip() or path
     # Only plain names are cut: letters of other scripts change their form at a cut.
     if len(name) > _LONGEST_WHOLE and _PLAIN.fullmatch(name):
@@ -277,13 +293,12 @@ def _file_parts(path: str) -> tuple[str, str]:
 
 
 def _sentence(text: str) -> str:
-    """Return words that others wrote as a sentence, with a capital and a full stop."""
+    """Return a text with a capital at its start and a full stop at its end."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", ":")) else ".")
 
 
 def _plural(noun: str, count: int) -> str:
-    """Return the noun in the form that goes with the number."""
     if count == 1:
         return noun
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"

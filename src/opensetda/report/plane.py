@@ -1,4 +1,4 @@
-"""Embeddings in a plane by t-SNE, step after step, so that a sample stays where it was."""
+"""Embeddings in a plane by t-SNE; each step starts from the positions of its neighbour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Plane = npt.NDArray[np.float32]
 Embedding = npt.NDArray[np.floating[Any]]
 
 _PERPLEXITY = 30.0
-# The kept step is laid out with all care; the others start from their neighbour's picture.
+# Iterations: of the kept step, early and late, and of each further step.
 _EARLY, _LATE, _NEXT = 200, 300, 50
 _EXAGGERATION = 12.0
 _X, _Y = "x", "y"
@@ -29,16 +29,16 @@ MOST_STEPS = 12
 def planes_of(
     run: RunFolder, progress: Callable[[int, int], None] | None = None
 ) -> dict[int, Plane]:
-    """Return where the samples of a run's view are, by step; kept in the run folder.
+    """Return the positions of the samples of a run's view by step; cached in the run folder.
 
-    Every plane has shape (n, 2) and lies within [0, 1]. Of many steps some are left out, of a
-    method that shows no steps there is one plane, the first's.
+    Every plane has shape (n, 2) and lies within [0, 1]. Of many steps some are left out; a method
+    without steps has one plane.
     """
     path, view = run.path / MAP, run.view()
     steps, kept = view.steps, kept_place(run, view)
     numbers = _chosen(len(steps), kept)
     if path.exists():
-        # One that is damaged costs a minute, and nobody's work.
+        # A damaged file is made again.
         with suppress(InputError, KeyError, ValueError):
             planes = _read(path)
             if sorted(planes) == numbers and len(planes[numbers[0]]) == len(steps[0]):
@@ -52,7 +52,7 @@ def planes_of(
 
 
 def _chosen(n_steps: int, kept: int) -> list[int]:
-    """Choose steps to show, from 1: all, or some at even distances with the kept one."""
+    """Choose the steps to show, from 1: all, or evenly spaced ones with the kept one."""
     places = np.linspace(0, n_steps - 1, min(n_steps, MOST_STEPS)).round().astype(int)
     if kept not in places:
         places[np.abs(places - kept).argmin()] = kept
@@ -64,8 +64,8 @@ def lay_out(
 ) -> list[Plane]:
     """Lay out the embeddings of each step, beginning with step `start` (from 0).
 
-    Each neighbour begins where the step before it ended and is improved a little: what moves is
-    what the training moved. Shapes: each (n, d) -> each (n, 2).
+    Every other step starts from its neighbour's positions and is optimised a little: what moves
+    is what the training moved. Shapes: each (n, d) -> each (n, 2).
     """
     order = [start, *range(start - 1, -1, -1), *range(start + 1, len(steps))]
     total = _EARLY + _LATE + _NEXT * (len(steps) - 1)
@@ -90,7 +90,7 @@ def lay_out(
 def _first(rows: Embedding, tell: Callable[[int], None]) -> npt.NDArray[np.float64]:
     from openTSNE import TSNEEmbedding, initialization
 
-    # Rows are principal components already; beginning with two of them keeps it repeatable.
+    # Rows are principal components; starting from two of them is deterministic.
     begin = np.zeros((len(rows), 2))
     begin[:, : min(2, rows.shape[1])] = rows[:, :2]
     if len(rows) < 5 or not np.ptp(begin[:, 0]):
@@ -132,20 +132,17 @@ def _affinities(rows: Embedding) -> Any:
 
 
 def _options(n_rows: int) -> dict[str, Any]:
-    # One thread: the sums of several come in any order, and the picture would differ.
+    # One thread, for the same result every time.
     common = {"n_jobs": 1, "random_state": 0}
     if n_rows < 1000:
         return {"negative_gradient_method": "bh", **common}
-    # A grid twice as coarse as openTSNE's own takes a third of the time; no eye sees it.
+    # Twice as coarse as openTSNE's default, in a third of the time.
     grid = {"ints_in_interval": 2, "min_num_intervals": 20}
     return {"negative_gradient_method": "fft", **grid, **common}
 
 
 def _scaled(planes: list[npt.NDArray[np.float64]]) -> list[Plane]:
-    """Bring all steps into one square.
-
-    Each is as wide as the others: t-SNE spreads its samples the longer the more it works.
-    """
+    """Scale all steps to the same width, into one square: t-SNE spreads with more iterations."""
     centred = [plane - plane.mean(axis=0) for plane in planes]
     alike = [plane / (float(np.sqrt((plane**2).mean())) or 1.0) for plane in centred]
     everything = np.concatenate(alike)

@@ -1,4 +1,4 @@
-"""What a run holds that is drawn: in its report, and in figures for a paper."""
+"""The parts of a run that can be drawn, in its report and in figures for a paper."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from opensetda.report.content import (
     SampleMap,
     ScoreHistogram,
 )
-from opensetda.report.curves import Panel, curve_panels
 from opensetda.report.plane import Plane
+from opensetda.runs.curves import Panel, curve_panels
 from opensetda.runs.evaluation import Evaluation, evaluate_labels
 from opensetda.runs.folder import VIEW, RunFolder, StepLabels
 from opensetda.runs.predictions import PredictionTable
@@ -26,7 +26,7 @@ BINS = 60
 
 
 class RunParts:
-    """A run, read once, and the parts of it that can be drawn.
+    """A run, read once.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class RunParts:
             share=float(found["share"]),
             low=float(found["low"]),
             high=float(found["high"]),
-            told=bool(found["told"]),
-            sentence=str(found.get("origin", "as told" if found["told"] else "estimated")),
+            is_given=bool(found["told"]),
+            sentence=str(found.get("origin", "as given" if found["told"] else "estimated")),
             true=None if self.evaluation is None else self.evaluation.true_openness,
         )
 
@@ -81,7 +81,7 @@ class RunParts:
         view : RunView
             The run's.
         planes : mapping of int to Plane
-            Where the samples are, by step; of a method that shows no steps there is one.
+            Positions of the samples by step; one plane if the method has no steps.
         pictures : tuple of (str or None), optional
             ``data:`` addresses of thumbnails, sources first.
         """
@@ -89,7 +89,7 @@ class RunParts:
         n_source, n_target = len(view.source), len(view.target)
         kept = kept_place(self.run, view) + 1
         moves = len(planes) > 1
-        # Where the places do not tell, the labels of the steps still do.
+        # Without positions for each step, the labels of the steps are shown.
         numbers = sorted(planes) if moves else sorted(self.steps)
         places = np.stack([planes[n] if moves else planes[kept] for n in numbers])
         shown_kept = self._kept_number(numbers, kept, moves)
@@ -139,7 +139,7 @@ class RunParts:
         return np.array([*view.source_labels.tolist(), *theirs], dtype=np.intp), names
 
     def histogram(self, is_unknown: npt.NDArray[np.bool_] | None = None) -> ScoreHistogram:
-        """Return how the known scores lie; `is_unknown` are by default those labelled so."""
+        """Return the histogram of known scores; `is_unknown` by default as labelled."""
         table, unknown = self.predictions, self.run.unknown_label
         cut = cut_of(table, unknown)
         edges = _bin_edges(table.known_scores, min(BINS, max(10, len(table) // 10)), cut)
@@ -151,7 +151,7 @@ class RunParts:
         return ScoreHistogram(edges, known, others, cut)
 
     def confusion(self) -> Confusion | None:
-        """Return how the targets of each true class were labelled; None without truth."""
+        """Return the confusion matrix; None without truth."""
         if self.truth is None:
             return None
         table = self.predictions
@@ -165,7 +165,7 @@ class RunParts:
         return Confusion(rows, columns, counts, len(table.classes))
 
     def edges(self) -> EdgeMap | None:
-        """Return what the network links; None of a method that links nothing."""
+        """Return the learned affinities; None if the method has no graph."""
         view = self.view
         if view is None or not len(view.nodes):
             return None
@@ -184,9 +184,9 @@ class RunParts:
 
 
 def cut_of(table: PredictionTable, unknown: str) -> float | None:
-    """Return the known score half way between the rejected and the others; None without unknowns.
+    """Return the known score half way between rejected and other targets; None without unknowns.
 
-    What a person corrected says nothing about it.
+    Manually corrected labels do not count.
     """
     own, rejected = own_labels(table), table.labels == unknown
     below, above = table.known_scores[rejected & own], table.known_scores[~rejected & own]
@@ -198,7 +198,7 @@ def cut_of(table: PredictionTable, unknown: str) -> float | None:
 
 
 def _bin_edges(scores: Numbers, bins: int, cut: float | None) -> Numbers:
-    """Return the edges of about so many bins; no bin lies on both sides of the threshold."""
+    """Return the edges of about `bins` bins; the threshold is one of them."""
     edges = np.histogram_bin_edges(scores, bins).astype(np.float64)
     low, high = float(edges[0]), float(edges[-1])
     if cut is None or not low < cut < high:
@@ -212,9 +212,9 @@ def _bin_edges(scores: Numbers, bins: int, cut: float | None) -> Numbers:
 
 
 def nearest_to_cut(table: PredictionTable, unknown: str) -> npt.NDArray[np.intp]:
-    """Return target rows, those nearest to the threshold first; without one, the least sure.
+    """Return target rows, nearest to the threshold first, or by ascending confidence without one.
 
-    What a person has told needs no check.
+    Manually corrected ones are left out.
     """
     cut, own = cut_of(table, unknown), np.flatnonzero(own_labels(table))
     distance = table.confidence if cut is None else np.abs(table.known_scores - cut)
@@ -222,5 +222,5 @@ def nearest_to_cut(table: PredictionTable, unknown: str) -> npt.NDArray[np.intp]
 
 
 def own_labels(table: PredictionTable) -> npt.NDArray[np.bool_]:
-    """Return whose label is the method's own, and no person's word."""
+    """Return which labels were not corrected manually."""
     return np.ones(len(table), dtype=bool) if table.corrected is None else ~table.corrected

@@ -1,4 +1,4 @@
-"""Samples in a plane, a panel a method: colour is the class, the marker the domain."""
+"""Samples in a plane, one panel per method: colours are classes, markers domains."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.report.names import figure_name
-from opensetda.report.style import (
+from opensetda.runs.figure_style import (
     BLACK,
     BLUE,
     GREEN,
@@ -19,6 +18,7 @@ from opensetda.report.style import (
     PURPLE,
     SKY,
     YELLOW,
+    figure_name,
     new_figure,
 )
 
@@ -27,29 +27,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _UNKNOWN = "#A8A8A8"
-# Up to ten classes get colours that most people tell apart; beyond that colours repeat
-# with another brightness, and only neighbours in the plane need to differ.
+# With more than ten classes colours repeat.
 _CLASSES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
 _NAMED = 12
 _LONGEST_NAME = 18
-# As many samples are drawn at full size.
+# Up to so many samples are drawn at full size.
 _FEW = 1500
 
 
 @dataclass(frozen=True)
 class ScatterPanel:
-    """One method's view of the samples.
+    """Positions of the samples, shape (n, 2), with a remark below.
 
-    Attributes
-    ----------
-    places : array of shape (n, 2)
-        Where each sample is.
-    remark : str
-        A line below the panel.
-    classes : array of shape (n,), optional
-        What the colours are here, if that differs from panel to panel.
-    by_domain : bool
-        Colour is the domain.
+    `classes` replaces the classes of all panels; `by_domain` colours by domain instead.
     """
 
     title: str
@@ -76,20 +66,20 @@ def draw_scatter(
     classes : array of shape (n,)
         Index into `names`, or its length for unknown.
     is_target : array of shape (n,)
-        The samples' domain.
+        Domain of the samples.
     names : sequence of str
         The known classes.
     title : str
-        Above the picture.
+        Title of the figure.
     side : float
-        Inches that a panel takes.
+        Side of a panel in inches.
     """
     columns = len(panels) if len(panels) <= 3 else math.ceil(len(panels) / 2)
     columns = min(columns, 4)
     rows = math.ceil(len(panels) / columns)
     around = 1.15 if title else 0.6
     figure = new_figure(max(side * columns, 6.4), (side + 0.15) * rows + around, title)
-    # Markers shrink with the panel, and where there are many.
+    # Markers are smaller in small panels and for many samples.
     size = (side / 4.0) ** 2 * 16 * min(1.0, (_FEW / max(len(classes), 1)) ** 0.5)
     for number, panel in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
@@ -168,11 +158,7 @@ def _dress(axes: Axes, panel: ScatterPanel) -> None:
 
 
 def _frame_square(axes: Axes, places: npt.NDArray[np.floating[Any]]) -> None:
-    """Show all places in a square, one scale for both directions.
-
-    Limits are set by hand: matplotlib's own adjustment of them widens them with every pass of
-    the layout.
-    """
+    """Show all places in a square; matplotlib's own limits would grow with each layout pass."""
     if not len(places):
         return
     low, high = places.min(axis=0), places.max(axis=0)
@@ -227,7 +213,7 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
 
 
 def _columns(labels: Sequence[str], width: float) -> int:
-    """Return how many columns of a legend fit into so many inches."""
+    """Return the number of legend columns that fit into a width in inches."""
     inches = [0.42 + 0.075 * len(label) for label in labels]
     for columns in range(len(labels), 3, -1):
         if sum(max(inches[start::columns]) for start in range(columns)) <= width:

@@ -1,1 +1,1 @@
-"""A page on which a person checks the labels of a run; `osda review` serves it."""
+"""A page to check and correct the labels of a run, served by `osda review`."""

@@ -1,8 +1,8 @@
-"""What a person decided: a log that only grows, and the state that follows from it.
+"""The decisions of a review: an append-only log, and the state that follows from it.
 
-Every decision is one line of JSON that is on the disk before anybody is told that it was
-saved. Undoing is a line, too. A line counts once it has its line end: who dies while writing
-leaves a torn one, which is passed over, and cut off by the next decision.
+Every decision is one line of JSON, synced to disk before the page says that it was saved. Undoing
+is a line, too. A line counts once it has its line end: a crash while writing leaves an incomplete
+line, which is ignored, and removed by the next decision.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _VERSION = 1
 
 
 class NotSavedError(InputError):
-    """Decisions cannot be saved as they should, whatever they are."""
+    """Decisions cannot be saved."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What samples are.
+    """A label for some samples.
 
     Attributes
     ----------
     rows : tuple of int
         Rows of the targets, from 0.
     label : str or None
-        A class, a new class or the unknown label; None: they keep what they were given.
+        A class, a new class or the unknown label; None keeps the labels of the run.
     group : int or None
         Number of the group of unknowns, from 1, in which they were shown.
     time : str
-        When, in ISO 8601 with the offset from UTC.
+        ISO 8601 with the offset from UTC.
     """
 
     rows: tuple[int, ...]
@@ -63,7 +63,7 @@ class Decision:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Decision:
-        """Read a line of the log; raise a `ValueError` if it is none."""
+        """Read a line of the log, or raise a `ValueError`."""
         rows, label, group, time = (entry[name] for name in ("rows", "label", "group", "time"))
         if not isinstance(rows, list) or not all(type(row) is int and row >= 0 for row in rows):
             raise ValueError("'rows' are not row numbers")
@@ -75,25 +75,25 @@ class Decision:
 
 
 class DecisionLog:
-    """The file of the decisions; it appears with the first one.
+    """The file of the decisions; created with the first one.
 
     Parameters
     ----------
     path : Path
         The file.
     identity : str
-        Tells the run from any other: decisions about another run are refused.
+        Identity of the run: decisions about another run are refused.
     n_rows : int
-        How many targets the run has.
+        Number of targets.
     """
 
     def __init__(self, path: Path, identity: str, n_rows: int) -> None:
         self.path, self.identity, self.n_rows = path, identity, n_rows
-        # What lies behind so many bytes is a torn line.
+        # Bytes of complete lines; the rest is an incomplete one.
         self._size = 0
 
     def read(self) -> list[Decision]:
-        """Return the decisions that hold, the first one first; undone ones are left out."""
+        """Return the decisions in their order, without undone ones."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -115,13 +115,13 @@ class DecisionLog:
         return held
 
     def append(self, decision: Decision | None, time: str | None = None) -> None:
-        """Write a decision, or an undo for None; it is on the disk when this returns."""
+        """Write a decision, or an undo for None, and sync it to disk."""
         entry = {"do": "undo", "time": time or now()} if decision is None else decision.to_dict()
         text = _line(entry)
         if self._size == 0:
             head = {"format": _FORMAT, "version": _VERSION, "identity": self.identity}
             text = _line(head) + text
-        # No buffer: what could not be written now must not be written when the file is closed.
+        # Unbuffered: after an error nothing may be written when the file is closed.
         with self._open() as stream:
             stream.seek(self._size)
             stream.truncate()
@@ -131,7 +131,7 @@ class DecisionLog:
                     left = left[stream.write(left) :]
                 os.fsync(stream.fileno())
             except OSError:
-                # What is not said to be saved must not come back, either.
+                # Reported as not saved: it must not reappear.
                 with suppress(OSError):
                     os.ftruncate(stream.fileno(), self._size)
                 raise
@@ -142,7 +142,7 @@ class DecisionLog:
     def _open(self) -> FileIO:
         is_there = self.path.exists()
         if (self.path.stat().st_size if is_there else 0) < self._size:
-            # Written on, it would have a hole where the earlier decisions were.
+            # Writing on would leave a hole in place of the earlier decisions.
             raise NotSavedError(
                 f"not saved: {self.path} was removed or cut short by another program; put it "
                 "back, or start 'osda review' again"
@@ -181,18 +181,18 @@ class DecisionLog:
 
 
 class Decisions:
-    """What holds now, row by row; every change is in the log first.
+    """The current decision of every row; changes are written to the log first.
 
     Parameters
     ----------
     log : DecisionLog
-        Where they are kept.
+        The file.
     given : sequence of str
-        The label that the run gave to each target.
+        The run's label of each target.
     classes : sequence of str
         The known classes.
     unknown_label : str
-        What unknowns are called.
+        The label of unknowns.
     """
 
     def __init__(
@@ -215,23 +215,23 @@ class Decisions:
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a decision to take back."""
+        """Whether there is a decision to undo."""
         return bool(self._held)
 
     @property
     def new_names(self) -> list[str]:
-        """Names of new classes that are in use, the first one first."""
+        """Names of new classes in use, in their order."""
         return [name for name in self._names if name not in self._old_names]
 
     def label(self, row: int) -> str | None:
-        """Return what a sample was decided to be; None if nothing was decided."""
+        """Return the decided label of a sample, or None."""
         decision = self._current.get(row)
         if decision is None:
             return None
         return self._given[row] if decision.label is None else decision.label
 
     def kind(self, row: int) -> str | None:
-        """Return "kept", "corrected" or "new class"; None if nothing was decided."""
+        """Return "kept", "corrected", "new class", or None without a decision."""
         label = self.label(row)
         if label is None:
             return None
@@ -240,13 +240,13 @@ class Decisions:
         return "corrected" if label in self._old_names else "new class"
 
     def decide(self, rows: Sequence[int], label: str | None, group: int | None = None) -> None:
-        """Decide what samples are; None: what they were given."""
+        """Set the label of samples; None keeps the labels of the run."""
         decision = Decision(tuple(rows), label, group, now())
         self._log.append(decision)
         self._apply(decision)
 
     def undo(self) -> Decision | None:
-        """Take back the latest decision and return it; None if there is none."""
+        """Undo the latest decision and return it, or None."""
         if not self._held:
             return None
         self._log.append(None)
@@ -261,7 +261,7 @@ class Decisions:
         return decision
 
     def write_csv(self, path: Path, ids: Sequence[str], id_name: str) -> None:
-        """Write a table of what was decided, in the order of the targets."""
+        """Write a table of the decisions, in the order of the targets."""
         with new_file(path) as aside, aside.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow([id_name, "label", "before", "decision", "group", "time"])
@@ -288,7 +288,7 @@ class Decisions:
 
 
 def now() -> str:
-    """Return the time, to the second, with the offset from UTC."""
+    """Return the time in ISO 8601, with the offset from UTC."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
@@ -297,7 +297,7 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 
 
 def _sync_folder(path: Path) -> None:
-    """Have the disk hold the name of a new file, too, where the system can."""
+    """Sync the entry of a new file in its folder, where the system can."""
     with suppress(OSError):
         folder = os.open(path, os.O_RDONLY)
         try:

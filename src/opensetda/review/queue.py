@@ -1,4 +1,4 @@
-"""What a person should look at, and in which order."""
+"""Which samples to review, and in which order."""
 
 from __future__ import annotations
 
@@ -23,21 +23,16 @@ Rows = npt.NDArray[np.intp]
 def border_rows(
     scores: npt.NDArray[np.float64], is_unknown: npt.NDArray[np.bool_], most: int = MOST_NEAR
 ) -> Rows:
-    """Return the rows nearest to the rejection threshold, from both sides in turn.
+    """Return up to `most` rows nearest to the rejection threshold, known and unknown in turn.
 
     Parameters
     ----------
     scores : array of shape (n,)
         Known scores.
     is_unknown : bool array of shape (n,)
-        Which were rejected: those whose score is below a cut.
+        Which samples were rejected.
     most : int
-        How many rows to return at most. Where a side has too few, the other gives more.
-
-    Returns
-    -------
-    array of int
-        The nearest known, the nearest unknown, the second nearest known, and so on.
+        Maximum number of rows. If one side has too few, the other fills up.
     """
     distance = np.abs(scores - _cut(scores, is_unknown))
     order = np.argsort(distance, kind="stable")
@@ -48,7 +43,7 @@ def border_rows(
 
 
 def _cut(scores: npt.NDArray[np.float64], is_unknown: npt.NDArray[np.bool_]) -> float:
-    """Half way between the two sides; with one side only, at the end where the other would be."""
+    """Return the middle between both sides, or the end of the only one."""
     if not len(scores):
         return 0.0
     unknown, known = scores[is_unknown], scores[~is_unknown]
@@ -58,35 +53,35 @@ def _cut(scores: npt.NDArray[np.float64], is_unknown: npt.NDArray[np.bool_]) -> 
 
 
 class Queue:
-    """The lists to go through: the samples near the threshold, then the groups of unknowns.
+    """The lists to review: samples near the threshold, then groups of unknowns.
 
     Parameters
     ----------
     table : PredictionTable
-        What the run gave to its targets.
+        The predictions of the run.
     unknown_label : str
-        What unknowns are called.
+        The label of unknowns.
     has_ids : bool
         Whether the samples have names, or only row numbers.
     """
 
     def __init__(self, table: PredictionTable, unknown_label: str, has_ids: bool = True) -> None:
         self.table, self.unknown_label, self.has_ids = table, unknown_label, has_ids
-        # What a person has told already is neither to be checked nor a sign of the threshold.
-        told = np.zeros(len(table), dtype=bool) if table.corrected is None else table.corrected
-        own = np.flatnonzero(~told)
+        # Manually corrected labels need no review, and say nothing about the threshold.
+        corrected = np.zeros(len(table), dtype=bool) if table.corrected is None else table.corrected
+        own = np.flatnonzero(~corrected)
         near = own[border_rows(table.known_scores[own], table.labels[own] == unknown_label)]
         self.lists: dict[str, list[int]] = {BORDER: near.tolist()}
         self.note = ""
 
     def add_groups(self, groups: Sequence[Rows], note: str) -> None:
-        """Add unknowns that look alike, a list a group; `note` says how they were found."""
+        """Add one list per group of similar unknowns; `note` says how they were found."""
         self.note = note
         for number, rows in enumerate(groups, start=1):
             self.lists[str(number)] = rows.tolist()
 
     def sample(self, row: int) -> dict[str, Any]:
-        """Return what is shown of a sample."""
+        """Return what the page shows of a sample."""
         table = self.table
         return {
             "row": row,
@@ -98,7 +93,7 @@ class Queue:
         }
 
     def likely(self, key: str) -> list[tuple[str, float]]:
-        """Return the classes that fit a whole list best, with their mean probabilities."""
+        """Return the most likely classes of a whole list, with their mean probabilities."""
         mean = self.table.proba[self.lists[key], :-1].mean(axis=0)
         return self._likely(mean)
 

@@ -1,8 +1,8 @@
-"""The review over HTTP: on this machine only, for who knows the token only.
+"""The review over HTTP, on this machine only, protected by a token.
 
-Who may ask is checked first, for every request: the Host header (a foreign name that resolves
-to 127.0.0.1 is refused), then the token, then, of what changes something, the origin and the
-type of the body. Nothing that comes in is ever used as a path.
+Every request is checked first: the Host header (a foreign name that resolves to 127.0.0.1 is
+refused), then the token, then, for changes, the origin and the type of the body. No input is ever
+used as a path.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _POLICY = (
 )
 _JSON = "application/json"
 _SECONDS_OF_SILENCE = 60
-# What is refused has been sent already, or is not worth waiting for.
+# Time to read the body of a refused request.
 _SECONDS_TO_DISCARD = 1
 _NO_TOKEN = "open the address that 'osda review' printed last"
 
 
 class _RefusalError(Exception):
-    """An answer that is no page: a status and one line."""
+    """An HTTP error: a status and one line."""
 
     def __init__(self, status: HTTPStatus, line: str) -> None:
         super().__init__(line)
@@ -68,19 +68,19 @@ class ReviewServer(ThreadingHTTPServer):
         super().__init__((ADDRESS, port), _Handler)
 
     def server_bind(self) -> None:
-        """Bind without asking the network what this machine is called: that can take seconds."""
+        """Bind without looking up the name of this machine, which can take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, self.socket.getsockname()[1]
 
     @property
     def address(self) -> str:
-        """What a person opens."""
+        """The address to open."""
         return self._address(self.token)
 
     def address_for_once(self) -> str:
-        """Return an address that opens the page one time.
+        """Return an address that works once.
 
-        For a browser's command line, which every user of the machine may read.
+        For the command line of a browser, which other users of the machine can read.
         """
         token = secrets.token_urlsafe(24)
         with self._once_lock:
@@ -91,11 +91,11 @@ class ReviewServer(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.server_port}/?token={token}"
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token."""
+        """Return whether this is the token."""
         return secrets.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def is_first_use(self, given: str) -> bool:
-        """Whether this is a token of `address_for_once` that has not been used; now it has."""
+        """Return whether this is an unused token of `address_for_once`, and mark it as used."""
         with self._once_lock:
             if given not in self._once:
                 return False
@@ -104,11 +104,11 @@ class ReviewServer(ThreadingHTTPServer):
 
     @property
     def cookie_name(self) -> str:
-        """A name of its own for each port: browsers send cookies to all ports of a host."""
+        """A name for each port, because browsers send cookies to all ports of a host."""
         return f"osda_review_{self.server_port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing about a browser that went away."""
+        """Ignore closed connections."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            # Nobody reads it, and it would be taken for the next request.
+            # An unread body would be taken for the next request.
             self.close_connection = True
         self._answer(self._get)
 
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        # What http.server itself refuses: methods there are none of, broken requests.
+        # Called by http.server for unknown methods and broken requests.
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _answer(self, work: Callable[[str, Mapping[str, list[str]]], None]) -> None:
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         except _RefusalError as refusal:
             self._refuse(refusal.status, str(refusal))
         except NotSavedError as error:
-            # Not a wrong value: the page says it where it stays, and not in passing.
+            # The page shows this permanently, not as a passing message.
             self._refuse(HTTPStatus.CONFLICT, str(error))
         except InputError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"not saved: {error}")
         except Exception as error:
-            # A page that waits for an answer in vain would say that the server is gone.
+            # Without an answer the page would say that the server is gone.
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
 
     def _check_host(self) -> None:
@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusalError(HTTPStatus.FORBIDDEN, "this name is not served here")
 
     def _check_token(self, path: str, query: Mapping[str, list[str]]) -> None:
-        # In the address only once: from then on the browser has a cookie.
+        # In the address at first; from then on the browser has a cookie.
         in_address = [*query.get("token", ())] if path == "/" else []
         given = [*in_address, *self.headers.get_all(TOKEN_HEADER, []), *self._cookies()]
         if any(self.server.is_token(one) for one in given):
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusalError(HTTPStatus.FORBIDDEN, _NO_TOKEN)
 
     def _cookies(self) -> Iterator[str]:
-        # Not http.cookies: one odd cookie of another program on this host, and it finds none.
+        # Not http.cookies, which fails on one malformed cookie of another program.
         for header in self.headers.get_all("Cookie", []):
             for cookie in header.split(";"):
                 name, _, value = cookie.strip().partition("=")
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusalError(HTTPStatus.NOT_FOUND, "there is nothing here")
 
     def _body(self) -> dict[str, Any]:
-        """Check who sends a body and what, before a byte of it is read."""
+        """Check origin, type and length before reading the body."""
         if self.headers.get("Origin") != f"http://{self.headers.get('Host')}":
             raise _RefusalError(HTTPStatus.FORBIDDEN, "this comes from another page")
         if self.headers.get_content_type() != _JSON:
@@ -245,22 +245,22 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _length(self) -> int | None:
-        """Return how long the body is; None if that is not said, or in two ways."""
+        """Return the length of the body; None if it is missing or ambiguous."""
         lengths = self.headers.get_all("Content-Length", [])
         if len(lengths) != 1 or "Transfer-Encoding" in self.headers:
             return None
         length = lengths[0]
-        # Of a number that no machine could hold, int() would complain.
+        # int() refuses numbers of thousands of digits.
         return int(length[:19]) if length.isascii() and length.isdigit() else None
 
     def _refuse(self, status: HTTPStatus, line: str) -> None:
-        # A body that was not read would be taken for the next request.
+        # An unread body would be taken for the next request.
         self.close_connection = True
         self._send_json({"error": line}, status)
         self._discard()
 
     def _discard(self) -> None:
-        """Read what nobody wanted: closed over it, the connection would lose the answer, too."""
+        """Read the rest of a request, so that closing the connection does not lose the answer."""
         length = self._length() if getattr(self, "headers", None) else None
         if self._is_read or not length or length > LONGEST_BODY:
             return

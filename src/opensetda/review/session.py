@@ -1,4 +1,4 @@
-"""A review at work: the run, what to look at, and what was decided. Nothing here knows HTTP."""
+"""A review in progress: the run, the lists to review, and the decisions; independent of HTTP."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import numpy as np
 
 from opensetda.errors import InputError
 from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
+from opensetda.review.page import Picture, placeholder, showable
 from opensetda.review.queue import BORDER, Queue
-from opensetda.review.showable import Picture, placeholder, showable
 from opensetda.runs.class_names import check_name
 from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
@@ -35,19 +35,19 @@ _MARKS = {None: ".", "kept": "k", "corrected": "c", "new class": "n"}
 
 
 class ReviewSession:
-    """The review of one run by one process; its methods may be called from many threads.
+    """The review of one run by one process; thread-safe.
 
     Parameters
     ----------
     path : Path
         The run folder.
     images : Path, optional
-        Where the images are, if they have moved.
+        Folder of the images, if they have moved.
 
     Raises
     ------
     InputError
-        There is no such run, another process reviews it, or its log is of another run.
+        If there is no such run, another process reviews it, or its log is of another run.
     """
 
     def __init__(self, path: Path, images: Path | None = None) -> None:
@@ -67,7 +67,7 @@ class ReviewSession:
             self._pictures = Pictures(self.run, images)
             self._queue = Queue(table, self.unknown_label, self.run.has_ids)
             if self.decisions.can_undo:
-                # Who died between the log and the table has left an old table.
+                # After a crash between writing log and table, the table is out of date.
                 self._export()
         except BaseException:
             self.close()
@@ -75,21 +75,17 @@ class ReviewSession:
         self._unpacking = threading.Semaphore(_UNPACKED_AT_ONCE)
         self._shown_big = lru_cache(_KEPT_PICTURES)(self._big)
         self._shown_small = lru_cache(_KEPT_THUMBNAILS)(self._small)
-        # It takes seconds; meanwhile a person may look at the samples near the threshold.
+        # It takes seconds; the samples near the threshold can be reviewed meanwhile.
         self._grouping = threading.Thread(target=self._find_groups, daemon=True)
         self._grouping.start()
 
     @property
     def corrections(self) -> Path:
-        """The table of what was decided."""
+        """The table of the decisions."""
         return self.run.path / CORRECTIONS
 
-    def wait_for_groups(self) -> None:
-        """Return when the groups of unknowns are there."""
-        self._grouping.join()
-
     def close(self) -> None:
-        """Let others review the run, once nothing is being written; what comes later is refused."""
+        """Release the run, once nothing is being written; later decisions are refused."""
         with self._lock:
             self._is_closed = True
             holds, self._holds = self._holds, None
@@ -97,7 +93,7 @@ class ReviewSession:
                 os.close(holds)
 
     def start(self) -> dict[str, Any]:
-        """Return what a page needs once."""
+        """Return what the page needs at its start."""
         return {
             "run": self.run.path.resolve().name,
             "classes": list(self.table.classes),
@@ -107,7 +103,7 @@ class ReviewSession:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return how far the review is."""
+        """Return the progress of the review."""
         with self._lock:
             return {
                 "decided": len(self.decisions),
@@ -131,22 +127,21 @@ class ReviewSession:
         return {"start": start, "samples": shown, "marks": marks, "likely": likely}
 
     def first_open(self, key: str) -> int:
-        """Return the place of the first sample of a list that is not decided; 0 if all are."""
+        """Return the place of the first undecided sample of a list, or 0."""
         with self._lock:
             rows = self._rows(key)
             return next((i for i, row in enumerate(rows) if row not in self.decisions), 0)
 
     def decide(self, row: int, key: str, label: str | None) -> dict[str, Any]:
-        """Decide what one sample of a list is; None: what it was given."""
+        """Set the label of one sample of a list; None keeps it."""
         if row not in self._rows(key):
             raise InputError(f"row {row}: not in this list")
         return self._decide([row], key, label)
 
     def decide_group(self, key: str, label: str | None, toggled: Sequence[int]) -> dict[str, Any]:
-        """Decide what the selected members of a group are.
+        """Set the label of the selected members of a group.
 
-        Selected are those that are not decided, or all if all are; `toggled` are the members
-        with which it is the other way round.
+        Selected are the undecided members, or all if none is left; `toggled` inverts that.
         """
         if key == BORDER:
             raise InputError("the samples near the threshold are no group; decide one by one")
@@ -160,7 +155,7 @@ class ReviewSession:
             return self._decide([row for row in rows if row in selected], key, label)
 
     def undo(self) -> dict[str, Any]:
-        """Take back the latest decision; say where it was made."""
+        """Undo the latest decision; return where it was made."""
         with self._lock:
             self._check_writable()
             decision = self.decisions.undo()
@@ -174,7 +169,7 @@ class ReviewSession:
             return {"undone": undone, **self.summary()}
 
     def picture(self, row: int, small: bool) -> Picture:
-        """Return a picture of a target, or a placeholder that says why there is none."""
+        """Return a picture of a target, or a placeholder."""
         if not 0 <= row < len(self.table):
             raise InputError(f"row {row}: the run has {len(self.table)} targets")
         return self._shown_small(row) if small else self._shown_big(row)
@@ -229,7 +224,7 @@ class ReviewSession:
             "key": key,
             "size": len(rows),
             "decided": given.total(),
-            # What a group is called, once most of it is.
+            # The label that most of a group has.
             "name": name if 2 * count > len(rows) else None,
             "rows": rows[:1],
         }
@@ -238,7 +233,7 @@ class ReviewSession:
         try:
             groups = unknown_groups(self.run)
         except Exception as error:
-            # Whatever it is, the samples can still be looked at.
+            # Without groups, the samples can still be reviewed.
             rows = np.flatnonzero(self.table.labels == self.unknown_label)
             groups = UnknownGroups((rows,) if len(rows) else (), f"All in one group: {error}")
         with self._lock:
@@ -254,9 +249,9 @@ class ReviewSession:
             ) from error
 
     def _check_writable(self) -> None:
-        """Refuse to write once others may, and into a run that has taken the place of this one."""
+        """Raise a `NotSavedError` if the review is closed, or the run was replaced."""
         if self._is_closed:
-            # Ctrl-C, but a browser's connection is still open: another review may have begun.
+            # After Ctrl-C a connection may still be open, and another review may have begun.
             raise NotSavedError("not saved: this review has ended; start 'osda review' again")
         if run_identity(RunFolder.open(self.run.path)) != self._identity:
             raise NotSavedError(
@@ -265,7 +260,7 @@ class ReviewSession:
 
 
 def run_identity(run: RunFolder) -> str:
-    """Return what tells a run from others: its own identity, or what it says of its targets."""
+    """Return the identity of a run, or a hash of its predictions."""
     identity = run.settings.get("identity")
     if identity is not None:
         return str(identity)
@@ -274,13 +269,13 @@ def run_identity(run: RunFolder) -> str:
 
 
 def _hold(path: Path) -> int | None:
-    """Hold the run for this process; the system lets go when the process dies.
+    """Lock the run for this process; the system releases it when the process ends.
 
-    The folder itself is locked, so that no lock file is left behind in it.
+    The folder itself is locked, so that no lock file stays behind.
     """
     folder = None
     with suppress(OSError, ImportError):
-        # Windows, and file systems without locks: two at a time are the user's own care.
+        # Without locks (Windows, some file systems) two reviews are not prevented.
         import fcntl
 
         folder = os.open(path, os.O_RDONLY)
@@ -289,6 +284,6 @@ def _hold(path: Path) -> int | None:
         except BlockingIOError:
             os.close(folder)
             raise InputError(
-                f"{path}: another 'osda review' is at work on it; end that one first"
+                f"{path}: another 'osda review' is running on it; end that one first"
             ) from None
     return folder

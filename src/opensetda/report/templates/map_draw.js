@@ -8,7 +8,7 @@ function cssColor(name) { return getComputedStyle(root).getPropertyValue(name).t
 
 function partsOf(hex) { return [1, 3, 5].map(function (place) { return parseInt(hex.slice(place, place + 2), 16); }); }
 
-/* From orange, unsure, to blue, sure: told apart by every kind of colour vision. */
+/* From orange, low, to blue, high confidence: safe for colour-blind readers. */
 function rampColor(share) {
   const end = partsOf(cssColor(share < 0.5 ? "--c1" : "--c0"));
   const part = Math.abs(2 * share - 1);

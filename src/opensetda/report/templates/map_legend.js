@@ -1,4 +1,4 @@
-/* The legend, and what is told of the chosen sample. Names go in as text, never as markup. */
+/* The legend, and the details of the chosen sample. Names go in as text, never as markup. */
 
 function element(tag, className, text) {
   const made = document.createElement(tag);
@@ -67,7 +67,7 @@ function tipRows(state, i) {
   const final = labelOf(data, i, data.kept);
   if (final !== labelOf(data, i, state.step)) { rows.push(["in the end", labelName(data, final)]); }
   rows.push(["confidence", percentOf(data.confidence[i])]);
-  if (data.truth !== null) { rows.push(["truly", data.trueClasses[data.truth[i]], isWrong(data, i, state.step)]); }
+  if (data.truth !== null) { rows.push(["true class", data.trueClasses[data.truth[i]], isWrong(data, i, state.step)]); }
   return rows;
 }
 

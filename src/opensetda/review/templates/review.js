@@ -116,7 +116,7 @@ function aboutList(list) {
   if (!list.size) return "There are no samples in this list.";
   if (here.key === BORDER) return "The least clear cases first, from both sides of the threshold in turn.";
   if (list.name !== null) return `Mostly “${list.name}”.`;
-  return "Take out what does not belong here, then name the rest.";
+  return "Deselect samples that do not belong here, then name the rest.";
 }
 
 const nearSamples = () => fetchPage(here.key, here.place - (here.place % PAGE), PAGE);
@@ -298,7 +298,7 @@ function jump() {
 function digit(number) {
   const likely = here.isGrid ? group.likely : sample.likely;
   if (number === 0) return decide(about.unknown);
-  return number <= likely.length ? decide(likely[number - 1][0]) : say(`There is no ${number}`);
+  return number <= likely.length ? decide(likely[number - 1][0]) : say(`There is no class ${number}`);
 }
 
 const KEYS = {

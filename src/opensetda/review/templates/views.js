@@ -69,7 +69,7 @@ export function showSample(sample, unknownLabel, take) {
   $("name").title = sample.name;
   const nearest =
     sample.given === unknownLabel ? [", nearest to ", strong(sample.nearest)] : [];
-  $("given").replaceChildren("Given: ", chip(sample.given, sample.given === unknownLabel), ...nearest);
+  $("given").replaceChildren("Label: ", chip(sample.given, sample.given === unknownLabel), ...nearest);
   showDecided(sample);
   const rows = sample.likely.map(([label, share], index) =>
     bar(String(index + 1), label, share, label === sample.given, false, take),
@@ -123,7 +123,7 @@ export function showGuesses(likely, take) {
       ),
     ),
   );
-  $("guesses").replaceChildren(make("li", { class: "lead", textContent: "Likeliest known:" }), ...buttons);
+  $("guesses").replaceChildren(make("li", { class: "lead", textContent: "Most likely classes:" }), ...buttons);
 }
 
 export function showGrid(samples, isSelected, toggle, look) {
@@ -165,7 +165,7 @@ export function showSelected(number, size, decided) {
   const which = decided && left ? `, ${left.toLocaleString("en")} not decided` : "";
   $("hint").textContent =
     `${number.toLocaleString("en")} of ${counted(size, "sample")} selected${which}. ` +
-    "Click, tap or press space to take one out or in.";
+    "Click, tap or press space to select or deselect a sample.";
 }
 
 export function showStrip(marks, place, go) {

@@ -1,4 +1,4 @@
-"""The curves of a run as one picture: a panel for each question, one line a quantity."""
+"""The curves of a run as one picture: one panel per question, one line per quantity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.report.style import (
+from opensetda.runs.figure_style import (
     BLUE,
     CYCLE,
     GREEN,
@@ -35,7 +35,7 @@ _ROUNDING, _LEAST_PERCENT = 1e-12, 1e-3
 
 @dataclass(frozen=True)
 class Line:
-    """One quantity by the number of the step."""
+    """One quantity by step number."""
 
     name: str
     values: Mapping[int, float]
@@ -46,7 +46,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One question and the lines that answer it."""
+    """Lines over the steps."""
 
     title: str
     unit: str
@@ -69,14 +69,13 @@ def draw_curves(
     Parameters
     ----------
     history : sequence of mappings
-        One entry a step, as `history_` of a classifier holds them; quantities that a
-        method does not have are left out.
+        One entry per step, the `history_` of a classifier; missing quantities are left out.
     step_metrics : mapping of OpenSetMetrics, optional
-        The metrics after each step, by its number, if the truth is known.
+        The metrics after each step, by step number, if the truth is known.
     title : str
-        Above the picture.
+        Title of the figure.
     kept_step : int, optional
-        The step that was kept, which gets a mark.
+        The kept step, which is marked.
     true_share : float, optional
         The true share of unknowns, if the truth is known.
 
@@ -109,11 +108,11 @@ def curve_figure(
     n_steps : int
         The axes go from the first step to this one.
     title : str
-        Above the picture.
+        Title of the figure.
     kept_step : int, optional
-        The step that was kept, which gets a mark.
+        The kept step, which is marked.
     columns : int
-        How many panels stand beside each other.
+        Panels per row.
     size : tuple of float
         Width and height of a panel in inches.
     """
@@ -121,7 +120,7 @@ def curve_figure(
     width, height = size
     figure = new_figure(width * columns, height * rows + 0.5, title)
     grid = figure.add_gridspec(rows, columns)
-    # What the last row has free, the first panel gets: it is the one people look at.
+    # The first panel fills the places that are left free.
     free = rows * columns - len(panels)
     for place, panel in enumerate(panels):
         row, column = divmod(place + free if place else 0, columns)
@@ -135,7 +134,7 @@ def curve_panels(
     step_metrics: Mapping[int, OpenSetMetrics] | None = None,
     true_share: float | None = None,
 ) -> list[Panel]:
-    """Return the panels that the numbers of a run can fill; parameters as for `draw_curves`."""
+    """Return the panels that a run has data for; parameters as for `draw_curves`."""
     return [
         *_truth_panels(step_metrics or {}),
         *_openness_panels(history, true_share),
@@ -160,7 +159,7 @@ def _openness_panels(history: Sequence[Mapping[str, Any]], true_share: float | N
         for name in ("openness", "openness_estimate")
     )
     lines = (
-        # The thin line on top: where both agree it would be hidden.
+        # The thin line last, so that it is not hidden where both agree.
         Line("used", used, BLUE, "o", 2.0),
         Line("estimate", own, ORANGE, "s", 1.0),
     )
@@ -211,7 +210,7 @@ def _panel(
     percent: bool = False,
     level: float | None = None,
 ) -> list[Panel]:
-    """Return the panel, or nothing if it has nothing to show."""
+    """Return the panel, or nothing without data."""
     drawn = tuple(line for line in lines if line.values)
     return [Panel(title, unit, drawn, percent, level)] if drawn else []
 
@@ -234,7 +233,7 @@ def _draw_panel(axes: Axes, panel: Panel, n_steps: int, kept_step: int | None) -
     dress(axes, panel.title)
     axes.set_xlabel("step")
     if kept_step is not None:
-        # Said below the axis, where no curve can cross the words.
+        # Below the axis, where no curve crosses the text.
         axes.axvline(kept_step, color=LIGHT, linewidth=7, zorder=0.5)
         axes.set_xlabel(f"step (kept: {kept_step})")
     axes.set_ylabel(panel.unit)
@@ -259,7 +258,7 @@ def _end_label(line: Line, named: bool) -> EndLabel:
 
 
 def _curve(values: Mapping[int, Any], factor: float = 1.0) -> dict[int, float]:
-    """Leave out steps where the quantity is not defined; what rounding leaves of 0 is 0."""
+    """Leave out steps where the quantity is undefined, and set rounding errors to 0."""
     least = _ROUNDING if factor == 1 else _LEAST_PERCENT
     return {
         step: float(value) * factor if abs(value * factor) > least else 0.0

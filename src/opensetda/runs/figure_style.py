@@ -1,4 +1,4 @@
-"""How all figures look: colours, axes, names beside lines; and figures as files."""
+"""The look of all figures: colours, axes, names beside lines; and figures as files."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by every kind of colour vision and, in this order,
-# by their brightness in print. HOS, the summary, gets black.
+# Okabe and Ito's colours, safe for colour-blind readers and, in this order, of different
+# brightness in print. HOS is black.
 BLACK, BLUE, ORANGE, GREEN, PURPLE = "#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 SKY, YELLOW = "#56B4E9", "#E69F00"
 GREY, PALE, LIGHT = "#777777", "#DDDDDD", "#E3E3E3"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-# Of a title: what does not fit goes into another line.
+# Of a title, to break it into lines.
 CHARACTERS_PER_INCH = 9.5
 
 # Metrics look the same in every figure: heading, colour, marker, width of the line.
@@ -37,7 +37,7 @@ METRIC_STYLE = {
 
 
 class EndLabel(NamedTuple):
-    """What is written beside the end of a line."""
+    """The text beside the end of a line."""
 
     text: str
     value: float
@@ -53,7 +53,7 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", dpi=120)
     FigureCanvasAgg(figure)
     if title:
-        # A file's name, above all: it may be no text, or have two dollars, no formula.
+        # It may hold a file name: undecodable bytes, or dollar signs.
         lines = textwrap.wrap(printable(title), int(width * CHARACTERS_PER_INCH))
         look: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "parse_math": False}
         figure.suptitle("\n".join(lines), x=0.01, ha="left", **look)
@@ -63,17 +63,14 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
 def figure_bytes(
     figure: Figure, form: str = "png", dpi: float | Literal["figure"] = "figure", crop: bool = False
 ) -> bytes:
-    """Return the figure as a PNG or PDF file; the same figure gives the same bytes.
-
-    With `crop` the borders go that have nothing on them.
-    """
+    """Return the figure as a PNG or PDF file, without empty borders if `crop`; deterministic."""
     from matplotlib import rc_context
 
     metadata = {"Software": None} if form == "png" else {"CreationDate": None, "ModDate": None}
     buffer = io.BytesIO()
-    # TrueType: publishers refuse the fonts that matplotlib embeds otherwise.
+    # TrueType: publishers refuse the default Type 3 fonts.
     with rc_context({"pdf.fonttype": 42}), warnings.catch_warnings():
-        # Of a letter that no font has there is a box in the figure: that says it once.
+        # A missing glyph is a box in the figure.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(
             buffer,
@@ -87,7 +84,7 @@ def figure_bytes(
 
 
 def dress(axes: Axes, title: str = "", grid: str = "y") -> None:
-    """Give a panel its title, a pale grid behind the data, and no frame."""
+    """Set the title, a pale grid behind the data, and no frame."""
     if title:
         axes.set_title(title, fontsize=10.5, loc="left")
     if grid == "x":
@@ -105,10 +102,7 @@ def frame_percent(axes: Axes) -> None:
 
 
 def label_ends(axes: Axes, labels: Sequence[EndLabel]) -> None:
-    """Write labels beside the panel, each at its value.
-
-    Labels that would overlap are pushed apart, and stay beside the panel.
-    """
+    """Write labels beside the panel, each at its value; overlapping ones are moved apart."""
     low, high = axes.get_ylim()
     gap = (high - low) * 0.085
     ordered = sorted(labels, key=lambda label: label.value)
@@ -129,7 +123,20 @@ def label_ends(axes: Axes, labels: Sequence[EndLabel]) -> None:
 
 
 def short_number(value: float) -> str:
-    """Return a number as it is written beside a line; whole ones are counts."""
+    """Return a number with few digits."""
     if abs(value) >= 1000 or (abs(value) >= 10 and value == round(value)):
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def shorten(text: str, longest: int) -> str:
+    """Return a text in one line, and of a long one the beginning."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= longest else f"{flat[: max(longest - 1, 1)]}…"
+
+
+def figure_name(name: str, longest: int) -> str:
+    """Return the name of a class for matplotlib: short, in one line, never a formula."""
+    # Without a glyph: control characters, such as those that change the direction of writing.
+    shown = "".join(sign for sign in name.replace("_", " ") if sign.isprintable() or sign.isspace())
+    return shorten(shown, longest).replace("$", r"\$")

@@ -1,0 +1,94 @@
+"""The analyses by name; the module of an analysis is imported only when it runs."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opensetda.errors import InputError
+
+if TYPE_CHECKING:
+    from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """An analysis, and the options it has.
+
+    Attributes
+    ----------
+    summary : str
+        What it shows, and where it is in the paper.
+    where : str
+        Its module in this package, and the function in it.
+    one_task, one_seed : bool
+        Whether it has one task, one seed only.
+    methods, values : bool
+        Whether methods, or values of the quantity that is varied, may be chosen.
+    keeps_runs : bool
+        Whether finished runs are kept, so that an interrupted analysis can continue.
+    """
+
+    summary: str
+    where: str
+    one_task: bool = False
+    one_seed: bool = False
+    methods: bool = False
+    values: bool = False
+    keeps_runs: bool = False
+
+
+ANALYSES = {
+    "ablation": Analysis(
+        "PGL without each of its parts (Table 4)", "ablation.analyse", keeps_runs=True
+    ),
+    "alpha": Analysis(
+        "the enlarging factor alpha = 1 / steps (Table 5)",
+        "sweeps.analyse_alpha",
+        values=True,
+        keeps_runs=True,
+    ),
+    "openness": Analysis(
+        "shares of unknowns, PGL beside rivals (Fig. 4a)",
+        "sweeps.analyse_openness",
+        methods=True,
+        values=True,
+        keeps_runs=True,
+    ),
+    "losses": Analysis(
+        "weights of edge and adversarial loss, mu and gamma (Fig. 4b)",
+        "sweeps.analyse_losses",
+        values=True,
+        keeps_runs=True,
+    ),
+    "steps": Analysis("accuracy over the steps (Fig. 7)", "steps.analyse"),
+    "embedding": Analysis(
+        "t-SNE of features by method (Fig. 5)",
+        "embedding.analyse",
+        one_task=True,
+        one_seed=True,
+        methods=True,
+    ),
+    "edges": Analysis(
+        "learned edges beside the true ones (Fig. 6)", "edges.analyse", one_task=True, one_seed=True
+    ),
+    "bound": Analysis(
+        "terms of the error bound over the steps (Theorems 1 and 2)", "bound.analyse"
+    ),
+}
+
+
+def find_analysis(name: str) -> Analysis:
+    """Return an analysis, or raise an `InputError` that lists the names."""
+    if name not in ANALYSES:
+        raise InputError(f"analysis {name!r} does not exist; choose one of {', '.join(ANALYSES)}")
+    return ANALYSES[name]
+
+
+def run_analysis(name: str, request: AnalysisRequest) -> AnalysisResult:
+    """Run an analysis."""
+    module, _, function = find_analysis(name).where.partition(".")
+    analyse = getattr(importlib.import_module(f"opensetda.analyses.{module}"), function)
+    result: AnalysisResult = analyse(request)
+    return result

@@ -1,0 +1,232 @@
+r"""One number is varied over a grid of runs.
+
+* `analyse_alpha`: the enlarging factor :math:`\alpha = 1 / M`, with M the number of steps (the
+  paper's Table 5). The paper finds that slower is better, and costs time.
+* `analyse_losses`: the weights of the edge and of the adversarial loss,
+  :math:`\mathcal{L}_n + \mu \mathcal{L}_e + \gamma \mathcal{L}_d` (Figure 4b). One weight goes over
+  (0, 2], the other one stays as the preset has it.
+* `analyse_openness`: the share of unknowns (Figure 4a). Target rows are dropped until the share is
+  the one wanted; the known classes keep their proportions. The seed says which rows stay, and
+  they are the same for every method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
+from opensetda.analyses.table import (
+    METRICS,
+    SPREAD_NOTE,
+    Column,
+    ResultTable,
+    Spread,
+    failures,
+    metric_columns,
+    metric_series,
+    series,
+    summary,
+)
+from opensetda.benchmark.running import AUTO
+from opensetda.benchmark.variants import Variant
+from opensetda.errors import InputError
+from opensetda.pgl.settings import PGLSettings
+from opensetda.report.plots import LinePanel, Series, draw_lines
+from opensetda.runs.figure_style import BLACK, CYCLE, GREY, MARKERS
+from opensetda.runs.methods import METHODS, split_rejector
+
+# The paper's, and one that is faster than any of them.
+ALPHAS = (0.05, 0.1, 0.2, 0.5)
+WEIGHT_VALUES = (0.05, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0)
+WEIGHTS = {"mu": "losses.edge", "gamma": "losses.adversary"}
+SHARES = (0.25, 0.5, 0.75, 0.9)
+_HEADINGS = {"mu": "mu, of the edge loss", "gamma": "gamma, of the adversarial loss"}
+_RIVALS = ("pgl", "class-means", "source-only", "osbp", "oslpp")
+_SHARE_PANELS = {"hos": "HOS", "os": "OS, the paper's measure"}
+
+
+def analyse_alpha(request: AnalysisRequest) -> AnalysisResult:
+    """Run PGL with each number of steps, on every task with every seed."""
+    steps = {value: steps_of(value) for value in sorted(request.values or ALPHAS)}
+    variants = {
+        value: request.variant(f"alpha {value:g}", ("steps", count))
+        for value, count in steps.items()
+    }
+    results = request.run_variants(list(variants.values()))
+    table = ResultTable(
+        f"Enlarging factor alpha: PGL, {request.preset}, on {request.what()}",
+        [
+            Column("alpha", "alpha"),
+            Column("steps", "steps"),
+            *metric_columns(),
+            Column("seconds", "seconds", "number"),
+        ],
+        notes=[SPREAD_NOTE, *failures(results.rows)],
+    )
+    summaries = {}
+    own = request.settings().steps
+    for value, variant in variants.items():
+        rows = [row for row in results.rows if row["method"] == variant.label]
+        summaries[value] = summary(rows, (*METRICS, "seconds"))
+        marked = steps[value] == own
+        table.add(marked=marked, alpha=f"{value:g}", steps=steps[value], **summaries[value])
+    panel = LinePanel(
+        "",
+        "alpha (slower to the left)",
+        "%",
+        metric_series(summaries),
+        ticks=list(variants),
+        marked=[value for value, count in steps.items() if count == own],
+        percent=True,
+        logarithmic=True,
+    )
+    title = f"Enlarging factor alpha: {request.what()}"
+    return AnalysisResult(table, draw_lines([panel], title), results)
+
+
+def steps_of(alpha: float) -> int:
+    """Return M = 1 / alpha, or raise an `InputError` if that is no whole number."""
+    if not 0 < alpha <= 1:
+        raise InputError(f"--value {alpha:g}: alpha is 1 / steps; give a number in (0, 1]")
+    steps = round(1 / alpha)
+    if abs(1 / steps - alpha) > 0.005 * alpha:
+        raise InputError(
+            f"--value {alpha:g}: alpha is 1 / steps; {1 / steps:.4g} would be {steps} steps"
+        )
+    return steps
+
+
+def analyse_losses(request: AnalysisRequest) -> AnalysisResult:
+    """Run PGL with each value of each weight, on every task with every seed."""
+    values = sorted(request.values or WEIGHT_VALUES)
+    for value in values:
+        if not 0 <= value < float("inf"):
+            raise InputError(f"--value {value:g}: the weight of a loss is 0 or more")
+    settings = request.settings()
+    own = {"mu": settings.losses.edge, "gamma": settings.losses.adversary}
+    variants = {
+        (weight, value): request.variant(f"{weight} {value:g}", (setting, value))
+        for weight, setting in WEIGHTS.items()
+        for value in sorted({*values, own[weight]})
+    }
+    results = request.run_variants(list(variants.values()))
+    table = ResultTable(
+        f"Weights of the losses: PGL, {request.preset}, on {request.what()}",
+        [Column("weight", "weight"), Column("value", "value"), *metric_columns()],
+        notes=[
+            f"{SPREAD_NOTE} In bold: the preset's own value.",
+            *_no_effect(settings),
+            *failures(results.rows),
+        ],
+    )
+    summaries: dict[str, dict[float, dict[str, Spread]]] = {weight: {} for weight in WEIGHTS}
+    for (weight, value), variant in variants.items():
+        found = summary([row for row in results.rows if row["method"] == variant.label])
+        summaries[weight][value] = found
+        table.add(marked=value == own[weight], weight=weight, value=f"{value:g}", **found)
+    panels = [
+        LinePanel(
+            "",
+            _HEADINGS[weight],
+            "%",
+            metric_series(found),
+            ticks=_ticks(list(found)),
+            marked=[own[weight]],
+            percent=True,
+        )
+        for weight, found in summaries.items()
+    ]
+    title = f"Weights of the losses: {request.what()}"
+    return AnalysisResult(table, draw_lines(panels, title), results)
+
+
+def _no_effect(settings: PGLSettings) -> list[str]:
+    """Say where a weight cannot matter: Adam divides a gradient by its own size."""
+    if settings.losses.node or settings.losses.adversary:
+        return []
+    return [
+        "The preset has the edge loss only (losses.node=0, losses.adversary=0): the steps of Adam "
+        "do not depend on its weight, so mu makes no difference."
+    ]
+
+
+def _ticks(values: list[float]) -> list[float]:
+    """Leave out labels that would overlap."""
+    kept: list[float] = []
+    apart = (max(values) - min(values)) / 12
+    for value in sorted(values, reverse=True):
+        if not kept or kept[-1] - value >= apart:
+            kept.append(value)
+    return kept[::-1]
+
+
+def analyse_openness(request: AnalysisRequest) -> AnalysisResult:
+    """Run each method at each share of unknowns, on every task with every seed."""
+    values = sorted(request.values or SHARES)
+    for value in values:
+        if not 0 < value < 1:
+            raise InputError(f"--value {value:g}: a share of unknowns lies between 0 and 1")
+    variants = variants_of(request)
+    results = request.run_variants(variants, values)
+    table = ResultTable(
+        f"Shares of unknowns: {request.what()}",
+        [
+            Column("openness", "openness"),
+            Column("method", "method"),
+            *metric_columns(),
+            Column("share", "called unknown", "percent"),
+        ],
+        notes=[SPREAD_NOTE, *failures(results.rows)],
+    )
+    found: dict[str, dict[float, dict[str, Spread]]] = {v.label: {} for v in variants}
+    for value in values:
+        for label, by_value in found.items():
+            rows = [
+                row
+                for row in results.rows
+                if row["method"] == label and row["target_openness"] == value
+            ]
+            by_value[value] = summary(rows, (*METRICS, "share"))
+        at_best = [by_value[value]["hos"].mean for by_value in found.values()]
+        for label, by_value in found.items():
+            hos = by_value[value]["hos"]
+            best = hos.n > 0 and hos.mean == max(mean for mean in at_best if mean == mean)
+            table.add(marked=best, openness=f"{value:g}", method=label, **by_value[value])
+    title = f"Shares of unknowns: {request.what()}"
+    return AnalysisResult(table, draw_lines(_share_panels(request, found, values), title), results)
+
+
+def variants_of(request: AnalysisRequest) -> list[Variant]:
+    """Return the methods to compare; preset and changes apply to PGL."""
+    names = request.methods or tuple(name for name in _RIVALS if name in METHODS)
+    variants = []
+    for name in dict.fromkeys(names):
+        method, _ = split_rejector(name)
+        variants.append(request.variant(name) if method == "pgl" else Variant(name, name))
+    return variants
+
+
+def _share_panels(
+    request: AnalysisRequest,
+    found: Mapping[str, Mapping[float, Mapping[str, Spread]]],
+    values: list[float],
+) -> list[LinePanel]:
+    looks = {"pgl": (BLACK, "o", 2.4)}
+    for place, label in enumerate(label for label in found if label != "pgl"):
+        color = CYCLE[place] if place < 4 else GREY
+        looks[label] = color, MARKERS[1:][place % (len(MARKERS) - 1)], 1.6
+    shown = dict(_SHARE_PANELS)
+    if request.openness == AUTO:
+        shown["share"] = "Targets called unknown"
+    panels = []
+    for metric, heading in shown.items():
+        lines = [
+            series(label, {v: by_value[v][metric] for v in values}, looks[label])
+            for label, by_value in found.items()
+        ]
+        if metric == "share":
+            lines.append(Series("true", {v: 100 * v for v in values}, GREY, "", 1.0))
+        panels.append(
+            LinePanel(heading, "share of unknowns", "%", lines, ticks=values, percent=True)
+        )
+    return panels

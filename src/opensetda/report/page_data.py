@@ -1,0 +1,150 @@
+"""Data inside the page: the map as JSON, the edges as two pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from opensetda.report.content import EdgeMap, SampleMap
+
+# 12 bits: finer than the pixels of most screens.
+FINEST = 4095
+_SURE = 65535
+
+
+def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
+    """Return the map as plain values for the script of the page."""
+    n_steps = len(samples.steps)
+    # Places that never change are written once.
+    places = samples.places if samples.moves else samples.places[:1]
+    finite = np.nan_to_num(np.clip(places, 0.0, 1.0), nan=0.5)
+    n_labels = max(len(samples.classes) + 1, len(samples.true_classes))
+    index = np.uint8 if n_labels <= np.iinfo(np.uint8).max else np.uint16
+    confidence = np.nan_to_num(np.clip(samples.confidence, 0.0, 1.0))
+    pictures = [picture_address(picture) for picture in samples.pictures]
+    return {
+        "n": len(samples.names),
+        "nSource": int((~samples.is_target).sum()),
+        "steps": [int(step) for step in samples.steps],
+        "kept": int(samples.kept),
+        "moves": bool(samples.moves) and n_steps > 1,
+        "classes": list(samples.classes),
+        "trueClasses": list(samples.true_classes),
+        "unknown": unknown_label,
+        "finest": FINEST,
+        "wide": index is np.uint16,
+        "places": _base64(_packed(np.rint(finite * FINEST).astype(np.uint32))),
+        "labels": _base64(samples.labels.astype(np.dtype(index).newbyteorder("<"))),
+        "confidence": _base64(np.rint(confidence * _SURE).astype("<u2")),
+        "truth": (
+            None
+            if samples.truth is None or not samples.true_classes
+            else _base64(samples.truth.astype(np.dtype(index).newbyteorder("<")))
+        ),
+        "names": list(samples.names),
+        "pictures": pictures if any(pictures) else None,
+    }
+
+
+def picture_address(picture: str | None) -> str | None:
+    """Return the address of a picture only if it is a ``data:`` address."""
+    return picture if picture is not None and picture.startswith("data:image/") else None
+
+
+def script_json(values: Any) -> str:
+    """Return ASCII JSON for a script element, without any character that could end it."""
+    text = json.dumps(values, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _packed(places: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
+    """Put x and y, twelve bits each, into three bytes, the lowest first."""
+    both = places[..., 0] | places[..., 1] << 12
+    return np.stack([both & 255, both >> 8 & 255, both >> 16], axis=-1).astype(np.uint8)
+
+
+def _base64(values: npt.NDArray[Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
+
+
+# With grey 16 levels, which is four bits per pixel.
+_LEVELS = 15
+_BLUE = (43, 140, 205)
+_GREY = (138, 143, 152)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The nodes of one class on the diagonal."""
+
+    name: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class EdgeImages:
+    """Two pictures as ``data:`` addresses, and the blocks of the classes."""
+
+    learned: str
+    labels: str
+    n_nodes: int
+    blocks: tuple[Block, ...]
+    same: float | None
+    """Mean affinity of two different nodes of one known class."""
+    different: float | None
+    """Mean affinity of two nodes of different labels."""
+
+
+def edge_images(edges: EdgeMap) -> EdgeImages:
+    """Draw both maps in one blue, its opacity the affinity, for light and dark themes.
+
+    In the map of labels pairs of unknowns are grey: they may be of one class or of two.
+    """
+    labels = np.asarray(edges.labels)
+    unknown = labels == len(edges.names) - 1
+    same = labels[:, None] == labels[None, :]
+    levels = np.where(same, _LEVELS - 1, 0)
+    levels[np.ix_(unknown, unknown)] = _LEVELS
+    affinity = np.nan_to_num(np.clip(edges.affinity, 0.0, 1.0))
+    known = same & ~unknown[:, None] & ~np.eye(len(labels), dtype=bool)
+    return EdgeImages(
+        learned=_png(np.rint(affinity * (_LEVELS - 1))),
+        labels=_png(levels),
+        n_nodes=len(labels),
+        blocks=tuple(_blocks(labels, edges.names)),
+        same=_mean(affinity[known]),
+        different=_mean(affinity[~same]),
+    )
+
+
+def _blocks(labels: npt.NDArray[np.intp], names: tuple[str, ...]) -> list[Block]:
+    if not len(labels):
+        return []
+    starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
+    stops = [*starts[1:].tolist(), len(labels)]
+    return [
+        Block(names[labels[start]], start, stop - start)
+        for start, stop in zip(starts.tolist(), stops, strict=True)
+    ]
+
+
+def _mean(values: npt.NDArray[np.float64]) -> float | None:
+    return float(values.mean()) if values.size else None
+
+
+def _png(levels: npt.NDArray[Any]) -> str:
+    """Return a picture of opacities; the highest level is grey."""
+    picture = Image.fromarray(levels.astype(np.uint8), mode="P")
+    picture.putpalette([*(_BLUE * _LEVELS), *_GREY])
+    opacity = [round(255 * level / (_LEVELS - 1)) for level in range(_LEVELS)]
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG", optimize=True, transparency=bytes([*opacity, 110]))
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
