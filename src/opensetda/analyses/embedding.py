@@ -7,7 +7,6 @@ is measured in the space of the features, by the cosine, with the true labels of
 
 from __future__ import annotations
 
-import inspect
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,7 @@ from opensetda.nn.alignment import Alignment
 from opensetda.nn.settings import AlignmentSettings
 from opensetda.report.scatter import ScatterPanel, draw_scatter
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
-from opensetda.runs.methods import METHODS, build_method, method_class
+from opensetda.runs.methods import build_method, method_class
 
 RAW = "raw rows"
 _OWN = (RAW, "pgl", "class-means")
@@ -84,7 +83,7 @@ class Embedding:
 def analyse(request: AnalysisRequest) -> AnalysisResult:
     """Get the features of each method, measure them, and draw them."""
     [run] = request.pgl_runs()
-    chosen = request.methods or tuple(name for name in _PAPERS if name in METHODS and _knows(name))
+    chosen = request.methods or _PAPERS
     for method in chosen:
         _check(method)
     task = run.tasks.load(run.task)
@@ -108,12 +107,6 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
             "their class; AUROC, in %: known before unknown targets by the cosine to the nearest "
             "class mean of the source; A-distance of source and known targets: 0 if they "
             "cannot be told apart, 2 if they always can.",
-            *(
-                f"{method}: its transform knows no domains; the source is transformed as the "
-                "target is, which may set them apart."
-                for method in chosen
-                if not _knows(method)
-            ),
         ],
     )
     panels = []
@@ -163,8 +156,7 @@ def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray
     n_source = len(task.source_features)
     # Domains that are centred on means of their own are transformed each in its own way.
     domains = np.repeat([0, -1], [n_source, len(X) - n_source])
-    more = {"sample_domain": domains} if _knows(method) else {}
-    features = np.asarray(classifier.transform(X, **more))
+    features = np.asarray(classifier.transform(X, sample_domain=domains))
     return features[:n_source], features[n_source:]
 
 
@@ -176,18 +168,10 @@ def centred_rows(task: OpenSetTask) -> tuple[FloatArray, FloatArray]:
     return alignment.source(source), alignment.target(target)
 
 
-def _knows(method: str) -> bool:
-    """Whether a method can tell the features of both domains, each in its own way."""
-    if method in _OWN:
-        return True
-    transform = getattr(method_class(method), "transform", None)
-    return transform is not None and "sample_domain" in inspect.signature(transform).parameters
-
-
 def _check(method: str) -> None:
     if method in _OWN:
         return
-    if not hasattr(method_class(method), "transform"):
+    if not method_class(method).transforms_domains:
         raise InputError(
             f"--method {method}: it learns no features of its own (it has no transform); "
             "leave it out"
