@@ -17,7 +17,7 @@ from opensetda.openness import share_estimators
 
 _SERVED = multiprocessing.get_context("forkserver")
 _SERVED.set_forkserver_preload(
-    ["opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.report.curves", __name__]
+    ["opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.runs.curves", __name__]
 )
 
 READING = "reading"
@@ -87,7 +87,7 @@ def _run(folder, arguments, output, waiting, moment, before, resamples):
 
 
 def _wait_at_record(moment, before, wait):
-    from opensetda.runs.checkpoints import FolderCheckpoints
+    from opensetda.runs.unfinished import FolderCheckpoints
 
     write = FolderCheckpoints.write
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from opensetda.report import style
 from opensetda.report.content import (
     ClassGallery,
     Confusion,
@@ -25,7 +24,8 @@ from opensetda.report.content import (
     ScoreHistogram,
     UnknownGroup,
 )
-from opensetda.report.curves import Line, Panel
+from opensetda.runs import figure_style as style
+from opensetda.runs.curves import Line, Panel
 
 HOSTILE = (
     "<script>alert(1)</script>",

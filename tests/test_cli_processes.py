@@ -227,7 +227,7 @@ def pause_after_a_checkpoint():
     """Have the first process wait a while after its third checkpoint, once."""
     if os.environ["RANK"] != "0" or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         return
-    from opensetda.runs.checkpoints import FolderCheckpoints
+    from opensetda.runs.unfinished import FolderCheckpoints
 
     write, written = FolderCheckpoints.write, []
 

@@ -22,7 +22,7 @@ from opensetda.report.intervals import IntervalRow, draw_intervals
 from opensetda.report.matrix import draw_confusion
 from opensetda.report.names import figure_name
 from opensetda.report.run_parts import RunParts
-from opensetda.report.style import figure_bytes, short_number
+from opensetda.runs.figure_style import figure_bytes, short_number
 from opensetda.runs.folder import THUMBNAILS, TRUTH, VIEW, RunFolder
 from report_helpers import HOSTILE, make_report
 

@@ -24,10 +24,10 @@ from opensetda.report.charts import (
     themed,
 )
 from opensetda.report.content import Confusion, EdgeMap, ScoreHistogram
-from opensetda.report.curves import Line, Panel
 from opensetda.report.edge_images import edge_images
 from opensetda.report.map_data import map_values, picture_address, script_json
 from opensetda.report.page import render_page
+from opensetda.runs.curves import Line, Panel
 from report_helpers import HOSTILE, empty_report, hostile_report, make_map, make_report
 
 ATTRIBUTES = {

@@ -12,8 +12,8 @@ import pytest
 
 from opensetda import InputError
 from opensetda.data.tables.loading import TruthTable
-from opensetda.report.curves import draw_curves
 from opensetda.runs import folder
+from opensetda.runs.curves import draw_curves
 from opensetda.runs.evaluation import evaluate_run
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable

@@ -13,7 +13,7 @@ from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.observed import ObservedTraining
 from opensetda.analyses.table import Column, ResultTable, Spread
 from opensetda.report.lines import LinePanel, Series, draw_lines
-from opensetda.report.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
+from opensetda.runs.figure_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
 
 TERMS = {
     "labelled": "pseudo-labelled",

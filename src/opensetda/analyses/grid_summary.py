@@ -10,7 +10,7 @@ from typing import Any
 from opensetda.analyses.table import Column, Spread
 from opensetda.benchmark.grid import OK
 from opensetda.report.lines import Series
-from opensetda.report.style import METRIC_STYLE
+from opensetda.runs.figure_style import METRIC_STYLE
 
 Row = Mapping[str, Any]
 

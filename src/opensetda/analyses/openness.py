@@ -12,7 +12,7 @@ from opensetda.analyses.table import Column, ResultTable, Spread
 from opensetda.benchmark.grid import AUTO, Variant, grid_cells
 from opensetda.errors import InputError
 from opensetda.report.lines import LinePanel, Series, draw_lines
-from opensetda.report.style import BLACK, CYCLE, GREY, MARKERS
+from opensetda.runs.figure_style import BLACK, CYCLE, GREY, MARKERS
 from opensetda.runs.methods import METHODS, split_rejector
 
 VALUES = (0.25, 0.5, 0.75, 0.9)

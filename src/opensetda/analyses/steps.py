@@ -18,7 +18,7 @@ from opensetda.analyses.table import Column, ResultTable, Spread
 from opensetda.benchmark.running import fit_task
 from opensetda.metrics.open_set import evaluate
 from opensetda.report.lines import LinePanel, Series, draw_lines
-from opensetda.report.style import METRIC_STYLE
+from opensetda.runs.figure_style import METRIC_STYLE
 from opensetda.runs.methods import build_method
 
 METRICS = ("all", "os", "os_star", "unk", "hos")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opensetda.analyses.contract import AnalysisResult
-from opensetda.report.style import figure_bytes
+from opensetda.runs.figure_style import figure_bytes
 from opensetda.system.files import new_file
 
 

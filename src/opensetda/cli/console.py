@@ -173,14 +173,12 @@ def kept_step(classifier: OpenSetClassifier) -> int | None:
 
 
 def show_estimates(classifier: OpenSetClassifier) -> None:
-    """Tell what was found out without labels, and warn of what looks odd."""
+    """Print what was estimated without labels."""
     report = classifier.openness_report_
     say(f"share of unknowns: {_openness(report)}")
     kept = classifier.kept_step_
     if kept is not None:
         say(f"step kept: {kept.step} of {kept.steps} ({kept.reason})")
-    for warning in report.warnings:
-        warn(warning)
 
 
 def _openness(report: OpennessReport) -> str:

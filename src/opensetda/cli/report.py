@@ -57,9 +57,9 @@ def report(
     step, the surest and the least sure, the unknowns in groups, and all settings.
     What 'osda evaluate' was told about the truth is shown, too.
     """
-    from opensetda.cli.options import check_new_file
     from opensetda.cli.reporting import make_figures, make_report
     from opensetda.runs.folder import RunFolder
+    from opensetda.runs.outputs import check_new_file
 
     if out is not None:
         check_new_file("--out", out, (".html", ".htm"), overwrite)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opensetda.report.content import ScoreHistogram
-from opensetda.report.style import BLACK, BLUE, ORANGE, dress, new_figure
+from opensetda.runs.figure_style import BLACK, BLUE, ORANGE, dress, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from opensetda.report import style
 from opensetda.report.content import Openness, ScoreHistogram
-from opensetda.report.curves import Line, Panel
+from opensetda.runs import figure_style as style
+from opensetda.runs.curves import Line, Panel
 
 # Of a panel in its own units, which are pixels of a card on a phone and about so elsewhere.
 WIDTH, HEIGHT = 360.0, 226.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.report.curves import Panel
+from opensetda.runs.curves import Panel
 
 Numbers = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]

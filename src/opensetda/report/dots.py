@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from opensetda.report.style import GREY, METRIC_STYLE, dress, new_figure
+from opensetda.runs.figure_style import GREY, METRIC_STYLE, dress, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,15 +14,15 @@ from opensetda.errors import InputError
 from opensetda.openness.share_estimators import CONFIDENCE
 from opensetda.report.bars import HistogramPanel, draw_histograms
 from opensetda.report.content import EdgeMap, SampleMap
-from opensetda.report.curves import curve_figure
 from opensetda.report.intervals import IntervalRow, draw_intervals
 from opensetda.report.maps import PairMap, draw_maps
 from opensetda.report.matrix import draw_confusion
 from opensetda.report.plane import planes_of
 from opensetda.report.run_parts import RunParts
 from opensetda.report.scatter import ScatterPanel, draw_scatter
-from opensetda.report.style import figure_bytes
+from opensetda.runs.curves import curve_figure
 from opensetda.runs.evaluation import Evaluation
+from opensetda.runs.figure_style import figure_bytes
 from opensetda.runs.folder import RunFolder
 from opensetda.system.files import check_writable, make_parents, new_file
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opensetda.report.style import BLACK, BLUE, GREY, dress, new_figure
+from opensetda.runs.figure_style import BLACK, BLUE, GREY, dress, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from opensetda.report.style import (
+from opensetda.runs.figure_style import (
     LIGHT,
     EndLabel,
     dress,

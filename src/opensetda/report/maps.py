@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.report.names import figure_name
-from opensetda.report.style import GREY, new_figure
+from opensetda.runs.figure_style import GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from opensetda.report.content import Confusion
 from opensetda.report.names import figure_name
-from opensetda.report.style import BLACK, BLUE, GREY, new_figure
+from opensetda.runs.figure_style import BLACK, BLUE, GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

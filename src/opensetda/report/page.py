@@ -30,9 +30,9 @@ from opensetda.report.charts import (
     shorten,
 )
 from opensetda.report.content import Confusion, LabelCount, Report, Sample
-from opensetda.report.curves import Panel
 from opensetda.report.edge_images import edge_images
 from opensetda.report.map_data import map_values, picture_address, script_json
+from opensetda.runs.curves import Panel
 from opensetda.system.files import in_shell
 
 _STYLES = ("base.css", "parts.css", "samples.css", "map.css")

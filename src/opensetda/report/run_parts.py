@@ -15,8 +15,8 @@ from opensetda.report.content import (
     SampleMap,
     ScoreHistogram,
 )
-from opensetda.report.curves import Panel, curve_panels
 from opensetda.report.plane import Plane
+from opensetda.runs.curves import Panel, curve_panels
 from opensetda.runs.evaluation import Evaluation, evaluate_labels
 from opensetda.runs.folder import VIEW, RunFolder, StepLabels
 from opensetda.runs.predictions import PredictionTable

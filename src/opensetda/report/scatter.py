@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.report.names import figure_name
-from opensetda.report.style import (
+from opensetda.runs.figure_style import (
     BLACK,
     BLUE,
     GREEN,

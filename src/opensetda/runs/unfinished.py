@@ -1,19 +1,23 @@
-"""A run that is not complete yet: beside its place, in a folder of the same name + .unfinished.
+"""A run that is not complete yet: a folder beside its place, of the same name + .unfinished.
 
-It holds what was asked for, what the data looked like, and the checkpoints. Who dies at any
-moment leaves it behind, and `osda resume` goes on with it. A run that completes removes it.
+It holds the request, a record of the data, and the checkpoints. A process that dies at any
+moment leaves it behind, and `osda resume` goes on with it. A complete run removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
+import numpy as np
+
+from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.runs.checkpoints import FolderCheckpoints
 from opensetda.runs.folder import SETTINGS
 from opensetda.runs.request import FitRequest
 from opensetda.system.files import (
@@ -38,6 +42,7 @@ _INPUTS = "inputs.json"
 _LOCK = "lock"
 _CHECKPOINTS = "checkpoints"
 _SCRATCH = "scratch"
+_VALUES = "values"
 _OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS, _SCRATCH)
 
 
@@ -238,3 +243,54 @@ def _lock(path: Path) -> IO[bytes]:
 
 def _at_work(path: Path) -> InputError:
     return InputError(f"{path}: another process is at work on it; wait until it is done")
+
+
+class FolderCheckpoints:
+    """Checkpoints of a training in a folder, one safetensors file each.
+
+    Parameters
+    ----------
+    folder : Path
+        Is made when the first checkpoint is written.
+    every : float
+        Checkpoint interval in seconds.
+    """
+
+    def __init__(self, folder: Path, every: float = 60.0) -> None:
+        self.folder, self.every = folder, every
+        self._written = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether the last record is old enough to be replaced."""
+        return time.monotonic() - self._written >= self.every
+
+    def write(self, name: str, record: Record) -> None:
+        """Write a record; a crash at any moment leaves the earlier one or the new one."""
+        from safetensors.numpy import save
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Not ascontiguousarray: it gives Adam's counters, which are single numbers, a dimension.
+        arrays = {key: np.asarray(values, order="C") for key, values in record.arrays.items()}
+        data = save(arrays, metadata={_VALUES: json.dumps(record.values)})
+        with new_file(self._path(name)) as aside:
+            aside.write_bytes(data)
+        self._written = time.monotonic()
+
+    def read(self, name: str) -> Record | None:
+        """Read a record, or raise an `InputError` that names the file."""
+        from safetensors import SafetensorError, safe_open
+
+        path = self._path(name)
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="np") as file:
+                values = json.loads(file.metadata()[_VALUES])
+                return Record(values, {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
+        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+            raise InputError(
+                f"{path}: damaged ({error}); start anew with 'osda fit ... --overwrite'"
+            ) from error
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"

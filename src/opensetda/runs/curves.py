@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.report.style import (
+from opensetda.runs.figure_style import (
     BLUE,
     CYCLE,
     GREEN,
