@@ -17,8 +17,7 @@ from opensetda.cli.main import main
 from opensetda.openness.share_estimators import ShareEstimate
 from opensetda.openness.stopping import KeptStep
 from opensetda.openness.tracker import OpennessReport
-from opensetda.report import curves
-from opensetda.runs import folder
+from opensetda.runs import curves, folder
 from opensetda.runs.curves import curve_panels, draw_curves
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
