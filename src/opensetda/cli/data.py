@@ -155,7 +155,7 @@ def digits(
 
 @contextmanager
 def _reading() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a listener: a bar for each domain, or lines and one at the end of each."""
+    """Yield a listener: one bar per domain, or lines in a log."""
     from opensetda.cli.counting import CountingProgress, counting_progress, on_terminal
 
     with ExitStack() as stack:
@@ -163,7 +163,7 @@ def _reading() -> Iterator[Callable[[str, int, int], None]]:
 
         def listen(domain: str, done: int, total: int) -> None:
             if domain not in under_way:
-                # One domain after the other: so are their bars.
+                # Domains are read one after the other.
                 stack.close()
                 progress = counting_progress(f"reading {domain}")
                 under_way[domain] = stack.enter_context(progress)
