@@ -56,17 +56,12 @@ def predict(
     .parquet parts. Features that had names in 'osda fit' are found by name;
     other columns are ignored.
     """
-    from opensetda.cli.processes import join_team
-    from opensetda.runs.outputs import check_new_file
-
-    team = join_team()
-    # Before the imports that take a second.
-    suffixes = (".csv", ".json", ".parquet")
-    team.first_does(lambda: check_new_file("--out", out, suffixes, overwrite))
     from opensetda.cli.fit_display import ConsoleListener
+    from opensetda.cli.processes import join_team
     from opensetda.runs.predicting import WrittenLabels
     from opensetda.runs.predicting import predict as predict_samples
 
+    join_team()
     written = predict_samples(
         run,
         paths,

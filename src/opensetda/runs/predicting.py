@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -113,42 +112,30 @@ def predict(
         The labels, or with `out` what was written.
     """
     listener = listener or RunListener()
-    # Without a file to write together, every process labels everything.
-    team = ALONE if out is None else this_team()
-    place = None if out is None else Path(out)
-    if place is not None:
-        team.first_does(lambda: check_new_file("--out", place, SUFFIXES, overwrite))
-    folder = open_run(run)
-    labeller = _Labeller(folder, place, top_k, team, listener)
-    if not isinstance(samples, str | Path) and not _are_many_paths(samples):
-        _refuse_features_of_another_backbone(folder, "the array")
-        return labeller.table(lambda width, _: (feature_rows(samples, "samples", width), None))
-    paths = [Path(samples)] if isinstance(samples, str | Path) else [Path(p) for p in samples]
-    root = None if images_root is None else Path(images_root)
-    columns = ImageColumns(path=path_column or folder.column("path"), root=root)
-    images = [path for path in paths if is_image_data(path, columns)]
-    _check_kinds(folder, paths, images)
-    for_tables = {"--id-column": id_column, "--drop": drop, "--features-key": features_key}
-    for_images = {"--strict": strict, "--path-column": path_column, "--images-root": images_root}
-    what, is_for = ("images", "tables") if images else ("a feature table", "images")
-    for name, value in (for_tables if images else for_images).items():
-        if value:
-            raise InputError(f"{name}: {paths[0]} is {what}; this option is for {is_for}")
-    if images:
-        return labeller.images(images, columns, strict)
-    table = TableColumns(
-        label=folder.column("label") or "y",
-        id=id_column,
-        features=features_key or folder.column("features") or "X",
-        drop=tuple(drop or folder.column("drop") or ()),
-    )
+    columns = _Columns(id_column, drop, features_key, path_column, images_root)
+    if out is None:
+        folder = open_run(run)
+        with TemporaryDirectory() as scratch:
+            # Every process labels everything: there is no file to write together.
+            place = Path(scratch) / "labels.parquet"
+            labeller = _Labeller(folder, place, None, None, ALONE, listener)
+            written = labeller.label(samples, columns, strict)
+            _warn_of(written, "left out", listener)
+            table = PredictionTable.read_parquet(place)
+        return replace(table, unknown_label=folder.unknown_label)
+    team, place = this_team(), Path(out)
+    team.first_does(lambda: check_new_file("--out", place, SUFFIXES, overwrite))
+    labeller = _Labeller(open_run(run), place, top_k, top_k or TOP_K, team, listener)
+    written = labeller.label(samples, columns, strict)
+    _warn_of(written, f"{written.broken_list}", listener)
+    return written
 
-    def read(width: tuple[int, str], scratch: Path) -> tuple[Any, Any]:
-        names, usual_id = folder.feature_names(), folder.column("id")
-        found = read_samples(paths[0], width[0], names, table, usual_id, scratch)
-        return found.X, found.ids
 
-    return labeller.table(read)
+def _warn_of(written: WrittenLabels, where: str, listener: RunListener) -> None:
+    if written.broken_list is not None:
+        n = len(written.broken)
+        many = "1 image" if n == 1 else f"{n:,} images"
+        listener.warn(f"{many} cannot be read: {where}")
 
 
 def open_run(run: Run) -> RunFolder:
@@ -188,43 +175,70 @@ def _refuse_features_of_another_backbone(folder: RunFolder, what: str) -> None:
         )
 
 
-@dataclass
-class _Collected:
-    """Takes the place of a file and its team: keeps the labels in memory."""
+class _Columns(NamedTuple):
+    """Options for tables, then those for manifests of images."""
 
-    parts: list[PredictionTable]
+    id: str | None
+    drop: Sequence[str] | None
+    features: str | None
+    path: str | None
+    root: str | Path | None
 
-    @property
-    def writer(self) -> _Collected:
-        return self
-
-    def write(self, table: PredictionTable) -> None:
-        self.parts.append(table)
-
-    def add_up(self, *of_this_process: Any) -> tuple[Any, ...]:
-        return of_this_process
+    def check(self, first: Path, is_images: bool, strict: bool) -> None:
+        """Raise an `InputError` at an option for samples of the other kind."""
+        for_tables = {"--id-column": self.id, "--drop": self.drop, "--features-key": self.features}
+        for_images = {"--strict": strict, "--path-column": self.path, "--images-root": self.root}
+        what, is_for = ("images", "tables") if is_images else ("a feature table", "images")
+        for name, value in (for_tables if is_images else for_images).items():
+            if value:
+                raise InputError(f"{name}: {first} is {what}; this option is for {is_for}")
 
 
 @dataclass
 class _Labeller:
-    """Labels samples of one kind or the other, into a file or into memory."""
+    """Labels samples of any kind into a file."""
 
     folder: RunFolder
-    out: Path | None
+    out: Path
     top_k: int | None
+    image_top_k: int | None
     team: Team
     listener: RunListener
 
-    def images(
-        self, paths: list[Path], columns: ImageColumns, strict: bool
-    ) -> PredictionTable | WrittenLabels:
+    def label(self, samples: Any, columns: _Columns, strict: bool) -> WrittenLabels:
+        folder = self.folder
+        if not isinstance(samples, str | Path) and not _are_many_paths(samples):
+            _refuse_features_of_another_backbone(folder, "the array")
+            return self._table(lambda width, _: (feature_rows(samples, "samples", width), None))
+        paths = [Path(p) for p in ([samples] if isinstance(samples, str | Path) else samples)]
+        root = None if columns.root is None else Path(columns.root)
+        image_columns = ImageColumns(path=columns.path or folder.column("path"), root=root)
+        images = [path for path in paths if is_image_data(path, image_columns)]
+        _check_kinds(folder, paths, images)
+        columns.check(paths[0], bool(images), strict)
+        if images:
+            return self._images(images, image_columns, strict)
+        table = TableColumns(
+            label=folder.column("label") or "y",
+            id=columns.id,
+            features=columns.features or folder.column("features") or "X",
+            drop=tuple(columns.drop or folder.column("drop") or ()),
+        )
+
+        def read(width: tuple[int, str], scratch: Path) -> tuple[Any, Any]:
+            names, usual_id = folder.feature_names(), folder.column("id")
+            found = read_samples(paths[0], width[0], names, table, usual_id, scratch)
+            return found.X, found.ids
+
+        return self._table(read)
+
+    def _images(self, paths: list[Path], columns: ImageColumns, strict: bool) -> WrittenLabels:
         total = sum(1 for _ in iterate_images(paths, columns))
         rows = self.team.rows(total)
-        parts: list[PredictionTable] = []
         with (
             self.listener.counting("predict") as progress,
-            self._scratch() as scratch,
-            self._together(scratch, self.top_k or TOP_K, parts) as together,
+            shared_folder(self.out, self.team) as scratch,
+            written_together(self.out, scratch, self.team, self.image_top_k) as together,
         ):
             progress(0, len(rows))
             names = (path for _, path in iterate_images(paths, columns))
@@ -241,63 +255,27 @@ class _Labeller:
                 )
         for warning in warnings:
             self.listener.warn(warning)
-        return self._finish(parts, counts, broken, has_images=True)
+        listed = write_broken_list(self.out, broken) if self.team.is_first else None
+        return WrittenLabels(self.out, counts, self.folder.unknown_label, True, broken, listed)
 
-    def table(
-        self, read: Callable[[tuple[int, str], Path], tuple[Any, Any]]
-    ) -> PredictionTable | WrittenLabels:
+    def _table(self, read: Callable[[tuple[int, str], Path], tuple[Any, Any]]) -> WrittenLabels:
         """Label rows; `read` gets the number of features and a folder, returns rows and ids."""
         model = self.folder.model()
-        parts: list[PredictionTable] = []
-        with self.listener.counting("predict", "row") as progress, self._scratch() as scratch:
+        with (
+            self.listener.counting("predict", "row") as progress,
+            shared_folder(self.out, self.team) as scratch,
+        ):
             own = scratch / f"table-{self.team.rank:04d}"
             own.mkdir()
             X, ids = read((model.n_features_in_, "the model"), own)
             rows = self.team.rows(len(X))
             progress(0, len(rows))
-            with self._together(scratch, self.top_k, parts) as together:
+            with written_together(self.out, scratch, self.team, self.top_k) as together:
                 counts = label_rows(
                     model, X, ids, rows, together.writer, lambda n: progress(n, len(rows))
                 )
                 counts, _, _ = together.add_up(counts, [], [])
-        return self._finish(parts, counts, [], has_images=False)
-
-    def _scratch(self) -> AbstractContextManager[Path]:
-        return _temporary() if self.out is None else shared_folder(self.out, self.team)
-
-    def _together(self, scratch: Path, top_k: int | None, parts: list[PredictionTable]) -> Any:
-        if self.out is None:
-            return _in_memory(parts)
-        return written_together(self.out, scratch, self.team, top_k)
-
-    def _finish(
-        self,
-        parts: list[PredictionTable],
-        counts: Counter[str],
-        broken: list[Broken],
-        has_images: bool,
-    ) -> PredictionTable | WrittenLabels:
-        many = "1 image" if len(broken) == 1 else f"{len(broken):,} images"
-        if self.out is None:
-            if broken:
-                self.listener.warn(f"{many} cannot be read: left out")
-            return PredictionTable.joined(parts)
-        listed = write_broken_list(self.out, broken) if self.team.is_first else None
-        if listed is not None:
-            self.listener.warn(f"{many} cannot be read: {listed}")
-        unknown_label = self.folder.unknown_label
-        return WrittenLabels(self.out, counts, unknown_label, has_images, broken, listed)
-
-
-@contextmanager
-def _temporary() -> Any:
-    with TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
-@contextmanager
-def _in_memory(parts: list[PredictionTable]) -> Any:
-    yield _Collected(parts)
+        return WrittenLabels(self.out, counts, self.folder.unknown_label, False, [])
 
 
 def label_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -117,15 +117,6 @@ class PredictionTable:
             unknown_label=str(classifier.unknown_label),
             id_name=id_name,
         )
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return one table of several parts that have the same columns."""
-        names = ("ids", "labels", "known_scores", "nearest", "proba")
-        arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in names
-        }
-        return replace(parts[0], **arrays)
 
     def to_arrow(self, top_k: int | None = None) -> Any:
         """Return a pyarrow table.
