@@ -25,19 +25,22 @@ def option(panel: str | None, flag: str, metavar: str | None, text: str, **more:
     return typer.Option(flag, metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
+_output, _table, _training, _image, _other = (
+    functools.partial(option, panel)
+    for panel in (OUTPUT_PANEL, TABLE_PANEL, TRAINING_PANEL, IMAGE_PANEL, None)
+)
+
 # arguments and output ------------------------------------------------------------------------
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
-RunOut = Annotated[Path, option(OUTPUT_PANEL, "--out", "RUN", "Run folder to make.")]
+RunOut = Annotated[Path, _output("--out", "RUN", "Run folder to make.")]
 Overwrite = Annotated[
-    bool,
-    option(OUTPUT_PANEL, "--overwrite", None, "Replace what exists, once the new is complete."),
+    bool, _output("--overwrite", None, "Replace what exists, once the new is complete.")
 ]
-Debug = Annotated[bool, option(OUTPUT_PANEL, "--debug", None, "Show the traceback of an error.")]
+Debug = Annotated[bool, _output("--debug", None, "Show the traceback of an error.")]
 Quiet = Annotated[
     bool,
-    option(
-        OUTPUT_PANEL,
+    _output(
         "--quiet",
         None,
         "Show no progress and no notes: only warnings and errors on stderr.",
@@ -46,8 +49,7 @@ Quiet = Annotated[
 ]
 Json = Annotated[
     bool,
-    option(
-        OUTPUT_PANEL,
+    _output(
         "--json",
         None,
         "Print the result as one JSON object on stdout, instead of tables and lines.",
@@ -56,8 +58,7 @@ Json = Annotated[
 ]
 SampleImages = Annotated[
     Path | None,
-    option(
-        None,
+    _other(
         "--images",
         "FOLDER",
         "Find the images of a feature table here: its ids are paths that start in this folder.",
@@ -68,17 +69,13 @@ SampleImages = Annotated[
 
 LabelColumn = Annotated[
     str,
-    option(
-        TABLE_PANEL,
-        "--label-column",
-        "NAME",
-        "Column of the labels (.npz: array, with names in 'classes').",
+    _table(
+        "--label-column", "NAME", "Column of the labels (.npz: array, with names in 'classes')."
     ),
 ]
 ManifestLabel = Annotated[
     str | None,
-    option(
-        TABLE_PANEL,
+    _table(
         "--label-column",
         "NAME",
         "Column of the labels; by default 'y' in tables (.npz: array, with names in 'classes'), "
@@ -86,48 +83,32 @@ ManifestLabel = Annotated[
     ),
 ]
 LabelAsInFit = Annotated[
-    str | None,
-    option(TABLE_PANEL, "--label-column", "NAME", "Column of the labels; by default as in fit."),
+    str | None, _table("--label-column", "NAME", "Column of the labels; by default as in fit.")
 ]
 IdColumn = Annotated[
     str | None,
-    option(
-        TABLE_PANEL, "--id-column", "NAME", "Column that names the samples; by default row numbers."
-    ),
+    _table("--id-column", "NAME", "Column that names the samples; by default row numbers."),
 ]
 IdAsInFit = Annotated[
-    str | None,
-    option(TABLE_PANEL, "--id-column", "NAME", "Column of the ids; by default as in fit."),
+    str | None, _table("--id-column", "NAME", "Column of the ids; by default as in fit.")
 ]
 Drop = Annotated[
-    list[str] | None,
-    option(TABLE_PANEL, "--drop", "NAME", "Leave out this column; may be repeated."),
+    list[str] | None, _table("--drop", "NAME", "Leave out this column; may be repeated.")
 ]
 FeaturesKey = Annotated[
-    str, option(TABLE_PANEL, "--features-key", "NAME", "Array of the features in .npz files.")
+    str, _table("--features-key", "NAME", "Array of the features in .npz files.")
 ]
 FeaturesAsInFit = Annotated[
     str | None,
-    option(
-        TABLE_PANEL,
-        "--features-key",
-        "NAME",
-        "Array of the features in .npz files; by default as in fit.",
-    ),
+    _table("--features-key", "NAME", "Array of the features in .npz files; by default as in fit."),
 ]
 PathColumn = Annotated[
     str | None,
-    option(
-        TABLE_PANEL,
-        "--path-column",
-        "NAME",
-        "Column of the image files in manifests; by default 'path'.",
-    ),
+    _table("--path-column", "NAME", "Column of the image files in manifests; by default 'path'."),
 ]
 ImagesRoot = Annotated[
     Path | None,
-    option(
-        TABLE_PANEL,
+    _table(
         "--images-root",
         "FOLDER",
         "Folder that relative paths in lists and manifests start from; by default the file's own.",
@@ -137,38 +118,31 @@ ImagesRoot = Annotated[
 # training ------------------------------------------------------------------------------------
 
 Seed = Annotated[
-    int,
-    option(TRAINING_PANEL, "--seed", "NUMBER", "Seed of all random draws.", min=0, max=2**32 - 1),
+    int, _training("--seed", "NUMBER", "Seed of all random draws.", min=0, max=2**32 - 1)
 ]
 PGLPreset = Annotated[
-    str, option(TRAINING_PANEL, "--preset", "NAME", "Start from these settings of pgl, as in fit.")
+    str, _training("--preset", "NAME", "Start from these settings of pgl, as in fit.")
 ]
 PGLChanges = Annotated[
-    list[str] | None,
-    option(TRAINING_PANEL, "--set", "NAME=VALUE", "Change a setting of pgl; may be repeated."),
+    list[str] | None, _training("--set", "NAME=VALUE", "Change a setting of pgl; may be repeated.")
 ]
 BenchmarkData = Annotated[
     Path | None,
-    option(
-        None,
+    _other(
         "--data",
         "PATH",
-        "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or with image "
-        "folders.",
+        "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders.",
     ),
 ]
 Jobs = Annotated[
-    int,
-    option(TRAINING_PANEL, "--jobs", "NUMBER", "Train this many at once, one thread each.", min=1),
+    int, _training("--jobs", "NUMBER", "Train this many at once, one thread each.", min=1)
 ]
 GridJobs = Annotated[
     int | None,
-    option(
-        TRAINING_PANEL,
+    _training(
         "--jobs",
         "NUMBER",
-        "Train this many at once, one thread each; by default 2, or one per worker of the "
-        "--scheduler.",
+        "Train this many at once, one thread each; by default 2, or one per --scheduler worker.",
         min=1,
     ),
 ]
@@ -184,17 +158,11 @@ class BackendName(StrEnum):
 
 GridBackend = Annotated[
     BackendName,
-    option(
-        TRAINING_PANEL,
-        "--backend",
-        None,
-        "Run on this machine (loky), or on a cluster of dask or ray.",
-    ),
+    _training("--backend", None, "Run on this machine (loky), or on a cluster of dask or ray."),
 ]
 Scheduler = Annotated[
     str | None,
-    option(
-        TRAINING_PANEL,
+    _training(
         "--scheduler",
         "ADDRESS",
         "Cluster of dask or ray; by default one is started here for --jobs.",
@@ -205,8 +173,7 @@ Scheduler = Annotated[
 
 Backbone = Annotated[
     str | None,
-    option(
-        IMAGE_PANEL,
+    _image(
         "--backbone",
         "NAME",
         "Network that turns images into features: efficientnet-lite0 (default; its weights are "
@@ -216,8 +183,7 @@ Backbone = Annotated[
 ]
 Weights = Annotated[
     Path | None,
-    option(
-        IMAGE_PANEL,
+    _image(
         "--weights",
         "FILE",
         "Weights of the backbone (.safetensors, .pth); by default downloaded from the hub.",
@@ -225,26 +191,19 @@ Weights = Annotated[
 ]
 ImageSize = Annotated[
     int | None,
-    option(
-        IMAGE_PANEL,
-        "--image-size",
-        "PIXELS",
-        "Resize images to this side; by default the backbone's own.",
-    ),
+    _image("--image-size", "PIXELS", "Resize images to this side; by default the backbone's own."),
 ]
 Cache = Annotated[
     Path | None,
-    option(
-        IMAGE_PANEL,
+    _image(
         "--cache",
         "FOLDER",
         "Keep features here for the next run; by default in $OSDA_CACHE or ~/.cache/opensetda.",
     ),
 ]
-NoCache = Annotated[bool, option(IMAGE_PANEL, "--no-cache", None, "Keep no features.")]
+NoCache = Annotated[bool, _image("--no-cache", None, "Keep no features.")]
 Strict = Annotated[
-    bool,
-    option(IMAGE_PANEL, "--strict", None, "Stop at broken images instead of leaving them out."),
+    bool, _image("--strict", None, "Stop at broken images instead of leaving them out.")
 ]
 
 _COMMON = {"quiet": Quiet, "as_json": Json, "debug": Debug}

@@ -23,7 +23,7 @@ from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
 from opensetda.runs.request import ARRAY, SAMPLE, FitRequest, ImageOptions, TableOptions
 from opensetda.runs.unfinished import UnfinishedRun
-from opensetda.system.files import in_shell
+from opensetda.system.files import in_shell, plain
 from opensetda.system.launch import launch_identity, lost_process
 from opensetda.system.team import Team, this_team
 
@@ -156,7 +156,7 @@ def fit(
 
         images = ImageOptions(cache=str(default_cache_folder().absolute()))
     images = replace(images, finetune=images.finetune or finetune)
-    team, changes = this_team(), dict(settings or {})
+    team, changes = this_team(), plain(dict(settings or {}))
     if team.size > 1 and method == "pgl":
         # Recorded, so that `resume` can go on with another number of processes.
         changes.setdefault("optimiser.graphs", str(team.size))
