@@ -229,6 +229,12 @@ class RunFolder:
             pyarrow.parquet.write_table(pa.table({"label": column}), truth_path)
 
 
+def kept_place(run: RunFolder, view: RunView) -> int:
+    """Return the index of the kept step among the steps of the view."""
+    n_steps, kept = len(view.steps), run.estimates()["kept_step"]
+    return n_steps - 1 if kept is None else min(int(kept["step"]), n_steps) - 1
+
+
 def _read_labels(path: Path) -> npt.NDArray[Any]:
     from opensetda.runs.predictions import read_parquet
 

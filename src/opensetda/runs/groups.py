@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opensetda.rows import FloatArray, IntArray, unit_rows
-from opensetda.runs.folder import RunFolder
-from opensetda.runs.view import kept_place
+from opensetda.runs.folder import RunFolder, kept_place
 
 MOST_GROUPS = 30
 # Ward's tree needs all distances: 3,000 samples make 36 MB of them.

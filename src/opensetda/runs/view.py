@@ -16,7 +16,6 @@ from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
-    from opensetda.runs.folder import RunFolder
 
 _NAMES = "names"
 _STEP = "step-"
@@ -85,12 +84,6 @@ class RunView:
             ) from None
         except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
             raise InputError(f"{path}: damaged ({error}); fit again") from error
-
-
-def kept_place(run: RunFolder, view: RunView) -> int:
-    """Return the index of the kept step among the steps of the view."""
-    n_steps, kept = len(view.steps), run.estimates()["kept_step"]
-    return n_steps - 1 if kept is None else min(int(kept["step"]), n_steps) - 1
 
 
 def view_of(
