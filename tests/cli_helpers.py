@@ -37,8 +37,11 @@ FIT_CSV = ["fit", "source.csv", "target.csv", *_TO_RUN]
 OPENNESS = ["--openness", "0.333"]
 
 
+FEW_STEPS = ["--set", "steps=3"]
+
+
 def run_fit(*more):
-    assert main([*FIT, *OPENNESS, *more]) == 0
+    assert main([*FIT, *FEW_STEPS, *OPENNESS, *more]) == 0
 
 
 FIT_PGL = [*FIT[:-2], *OPENNESS, "--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"]

@@ -17,18 +17,20 @@ from opensetda.openness import share_estimators
 
 _SERVED = multiprocessing.get_context("forkserver")
 _SERVED.set_forkserver_preload(
-    ["opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.runs.curves", __name__]
+    ["opensetda.pgl.estimator", "opensetda.cli.fit_display", "opensetda.runs.curves", __name__]
 )
 
 READING = "reading"
 """The moment at which some of the images have been read."""
+WRITING = "writing"
+"""The moment at which the run folder is being written."""
 
 
 class Osda:
     """A command at work in `folder`.
 
     It waits for a signal right after the record `moment` of its training was written, or
-    right before, if `before`; at `READING`, in the midst of the images.
+    right before, if `before`; or at `READING` or `WRITING`.
     """
 
     def __init__(self, folder, *arguments, moment=None, before=False):
@@ -80,6 +82,10 @@ def _run(folder, arguments, output, waiting, moment, before, resamples):
 
     if moment == READING:
         _wait_at_images(wait)
+    elif moment == WRITING:
+        from opensetda.runs import writing
+
+        writing.environment = lambda record: wait()
     elif moment is not None:
         _wait_at_record(moment, before, wait)
     sys.argv = ["osda", *arguments]
@@ -87,7 +93,7 @@ def _run(folder, arguments, output, waiting, moment, before, resamples):
 
 
 def _wait_at_record(moment, before, wait):
-    from opensetda.runs.checkpoints import FolderCheckpoints
+    from opensetda.runs.unfinished import FolderCheckpoints
 
     write = FolderCheckpoints.write
 

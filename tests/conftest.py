@@ -150,7 +150,14 @@ def quick_maps(monkeypatch):
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch):
+def quick_curves(monkeypatch):
+    """No picture of the curves: drawing takes half of a small fit, and has tests of its own."""
+    for module in ("fitting", "evaluation", "demo"):
+        monkeypatch.setattr(f"opensetda.runs.{module}.draw_curves", lambda *_, **__: b"curves")
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, quick_curves):
     """A folder with source.npz, target.npz (both as CSV too) and truth.csv, made current."""
     from cli_helpers import blobs, write_csv
 

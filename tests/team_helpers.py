@@ -27,7 +27,7 @@ from opensetda.system.team import Team
 _SERVED = cli_processes._SERVED
 _SERVED.set_forkserver_preload(
     [
-        *("opensetda.pgl.estimator", "opensetda.cli.fitting", "opensetda.runs.curves"),
+        *("opensetda.pgl.estimator", "opensetda.cli.fit_display", "opensetda.runs.curves"),
         # The first optimiser would import the former, and that takes longer than the rest.
         *("torch._dynamo", "torch.distributed", "opensetda.cli.main", "cli_processes", __name__),
     ]

@@ -8,7 +8,7 @@ import pytest
 from opensetda import PGLClassifier
 from opensetda.errors import InputError
 from opensetda.pgl.checkpoints import LATEST, Record
-from opensetda.runs.checkpoints import FolderCheckpoints
+from opensetda.runs.unfinished import FolderCheckpoints
 from test_inputs import TinyImages, run
 
 

@@ -15,7 +15,7 @@ from opensetda.runs.folder import BACKBONE, BROKEN, FILES, IMAGES
 
 
 class StandIn(ProgressiveClassMeans):
-    """Takes what PGLClassifier takes and tells what it tells, in no time."""
+    """Takes the arguments of PGLClassifier and reports the same events, in no time."""
 
     def __init__(
         self,
@@ -24,25 +24,16 @@ class StandIn(ProgressiveClassMeans):
         settings=None,
         random_state=0,
         unknown_label="unknown",
-        progress=None,
-        images=None,
-        checkpoints=None,
-        view=False,
-        team=None,
     ):
         super().__init__(openness, 3, unknown_label)
         self.preset = preset
         self.settings = settings
         self.random_state = random_state
-        self.progress = progress
-        self.images = images
-        self.checkpoints = checkpoints
-        self.view, self.team = view, team
 
-    def fit(self, X, y, sample_domain=None):
+    def fit(self, X, y, sample_domain=None, context=None):
         super().fit(X, y, sample_domain)
         for step, entry in enumerate(self.history_, start=1):
-            self.progress(ProgressEvent(step, len(self.history_), loss=0.5))
+            context.progress(ProgressEvent(step, len(self.history_), loss=0.5))
             entry.update(loss={"node": 0.5}, changed=0.1, n_known=900, n_unknown=897, seconds=0.1)
         unknown = self.transduction_ == self.unknown_label
         nearest = np.searchsorted(self.classes_, self.transduction_nearest_)
@@ -92,8 +83,14 @@ def test_the_demo_refuses_a_folder_that_exists_before_it_trains(workplace, capsy
     assert "osda-demo: exists already" in capsys.readouterr().err
 
 
-def test_the_quick_demo_runs(workplace, capsys, quick_maps):
-    assert main(["demo", "--quick"]) == 0
-    metrics = json.loads((workplace / "osda-demo" / "metrics.json").read_text())
+def test_the_quick_demo_as_json(workplace, capsys, monkeypatch):
+    monkeypatch.setattr("opensetda.cli.reporting.make_report", lambda run: run.path / "report.html")
+    assert main(["demo", "--quick", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    folder = workplace / "osda-demo"
+    metrics = json.loads((folder / "metrics.json").read_text())
     assert len(metrics["steps"]) == 3
     assert metrics["final"]["hos"] > 0.7
+    assert result["methods"] == json.loads((folder / "comparison.json").read_text())
+    assert round(result["true_openness"], 3) == 0.499
+    assert result["files"]["model.safetensors"] == str(folder / "model.safetensors")

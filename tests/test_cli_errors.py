@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from cli_helpers import FIT, OPENNESS, names_in
+from cli_helpers import FEW_STEPS, FIT, OPENNESS, names_in
+from cli_processes import WRITING, Osda
 from opensetda import __version__
 from opensetda.cli.main import main
 
@@ -54,7 +55,7 @@ def test_failures_leave_one_line_and_nothing_else(
 
     monkeypatch.setattr(writing, "environment", fail)
     before = names_in(workplace)
-    assert main([*FIT, *OPENNESS]) == code
+    assert main([*FIT, *FEW_STEPS, *OPENNESS]) == code
     err = capsys.readouterr().err
     assert words in err.splitlines()[-1]
     assert "Traceback" not in err
@@ -79,34 +80,14 @@ def test_aborts_of_older_typer_releases_count_as_interruptions(capsys, monkeypat
     assert "interrupted" in capsys.readouterr().err
 
 
-# A shell that runs the tests in the background has them ignore Ctrl-C: hence the first signal.
-SLOW = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from opensetda.baselines.class_means import ProgressiveClassMeans
-from opensetda.cli.main import run
-from opensetda.runs import writing
-def slow(record):
-    sys.stderr.write("writing\\n"); sys.stderr.flush(); time.sleep(60)
-writing.environment = slow
-run()
-"""
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_leave_nothing_behind(workplace, number, code):
     before = names_in(workplace)
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW, *FIT, *OPENNESS], stderr=subprocess.PIPE, text=True
-    )
-    for line in process.stderr:
-        if line == "writing\n":
-            break
+    process = Osda(workplace, *FIT, *FEW_STEPS, *OPENNESS, moment=WRITING)
     assert names_in(workplace) != before
-    process.send_signal(number)
-    rest = process.stderr.read()
-    assert process.wait(timeout=30) == code
-    assert "Traceback" not in rest
+    got, text = process.send(number)
+    assert got == code, text
+    assert "Traceback" not in text
     assert names_in(workplace) == before
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cli_helpers import FIT, OPENNESS, names_in, run_fit
+from cli_helpers import FEW_STEPS, FIT, OPENNESS, names_in, run_fit
 from opensetda.cli.main import main
 
 
 def test_labels_left_over_are_mentioned(workplace, capsys):
-    assert main([*FIT, *OPENNESS, "--id-column", "file_name"]) == 0
+    assert main([*FIT, *FEW_STEPS, *OPENNESS, "--id-column", "file_name"]) == 0
     with (workplace / "truth.csv").open("a") as stream:
         stream.write("other.jpg,cow\n")
     assert main(["evaluate", "run", "--labels", "truth.csv"]) == 0

@@ -11,8 +11,8 @@ import pytest
 
 from extraction_helpers import TINY, make_images, make_recipe
 from opensetda.cli.main import main
-from opensetda.cli.options import check_new_file
 from opensetda.errors import InputError
+from opensetda.runs.outputs import check_new_file
 
 
 @pytest.fixture(scope="module")

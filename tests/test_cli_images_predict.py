@@ -77,7 +77,7 @@ def test_labels_are_those_of_the_run(place, pictures, predict):
 def test_alone_as_in_company_and_in_parts(place, predict, monkeypatch):
     assert predict("new", "--out", "all.parquet") == 0
     company = read("all.parquet")
-    monkeypatch.setattr("opensetda.runs.labelling.PART", 3)
+    monkeypatch.setattr("opensetda.runs.predicting.PART", 3)
     first, second = company[0]["path"], company[4]["path"]
     for name, paths in [("one", [first]), ("two", [second, first]), ("parts", ["new"])]:
         assert predict(*paths, "--out", f"{name}.parquet") == 0

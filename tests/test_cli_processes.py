@@ -22,6 +22,8 @@ from opensetda.openness import share_estimators
 from opensetda.system.launch import launch_identity
 from team_helpers import Served, error_lines, osda
 
+pytestmark = pytest.mark.usefixtures("quick_curves")
+
 FIT_PGL = (
     *(*FIT[:-2], *OPENNESS),
     *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--checkpoint-every", "0"),
@@ -227,7 +229,7 @@ def pause_after_a_checkpoint():
     """Have the first process wait a while after its third checkpoint, once."""
     if os.environ["RANK"] != "0" or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         return
-    from opensetda.runs.checkpoints import FolderCheckpoints
+    from opensetda.runs.unfinished import FolderCheckpoints
 
     write, written = FolderCheckpoints.write, []
 
@@ -264,8 +266,8 @@ def test_killed_one_the_other_ends_in_a_line_and_the_run_goes_on(place, alone, w
     assert codes[who] == -signal.SIGKILL
     assert codes[1 - who] == 1, served.output()
     (line,) = error_lines(served.output())
-    assert line.startswith("error: another of the 2 processes is gone; what was learned")
-    assert line.endswith("; what was learned is kept, go on with 'osda resume run'")
+    assert line.startswith("error: another of the 2 processes is gone; the training so far")
+    assert line.endswith("; the training so far is kept, go on with 'osda resume run'")
     assert "Traceback" not in served.output()
     assert names_in(place) == sorted(["run.unfinished", *TABLES])
     if who == 0:
@@ -287,7 +289,7 @@ def test_told_to_end_they_say_so_once(place, alone, number, code):
     assert code in codes, served.output()
     assert {*codes} <= {code, 1}, served.output()
     (line,) = error_lines(served.output())
-    assert line.endswith("what was learned is kept, go on with 'osda resume run'")
+    assert line.endswith("the training so far is kept, go on with 'osda resume run'")
     assert "Traceback" not in served.output()
     assert main(["resume", "run"]) == 0
     assert_same(place / "run", alone / "run")
@@ -378,20 +380,3 @@ def test_torchrun_starts_anew_and_the_run_goes_on(place, alone):
     assert text.count("Labelled 60 rows") == 1
     assert_same(place / "run", alone / "run")
     assert names_in(place) == sorted(["run", *TABLES])
-
-
-def test_accelerate_launches_it_too(place, alone):
-    """By its module: its script imports more, which may be missing."""
-    code, text = ended(
-        launch(
-            place,
-            *("accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
-            *("--mixed_precision", "no", "--dynamo_backend", "no", "--num_machines", "1"),
-            *("-m", "opensetda", *FIT_PGL),
-        )
-    )
-    if code and "opensetda" not in text:
-        pytest.skip(f"accelerate cannot start here: {text.splitlines()[-1]}")
-    assert code == 0, text
-    assert text.count("Labelled 60 rows") == 1
-    assert_same(place / "run", alone / "run")

@@ -13,6 +13,8 @@ from cli_helpers import FIT, OPENNESS, QUICK_IMAGES, blobs, image_fit, names_in
 from cli_processes import READING, Osda
 from opensetda.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("quick_curves")
+
 FIT_PGL = (
     *(*FIT[:-2], *OPENNESS),
     *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--checkpoint-every", "0"),
@@ -85,20 +87,20 @@ def test_killed_again_and_again(place, undisturbed):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_was_learned_is_kept_after_a_signal(place, undisturbed, number, code):
+def test_the_training_is_kept_after_a_signal(place, undisturbed, number, code):
     got, text = Osda(place, *FIT_PGL, moment="step-002").send(number)
     assert got == code, text
     last = text.splitlines()[-1]
-    assert "hat was learned is kept, go on with 'osda resume run'" in last
+    assert "he training so far is kept, go on with 'osda resume run'" in last
     if number == signal.SIGINT:
-        assert last.startswith("error: interrupted; what was learned")
+        assert last.startswith("error: interrupted; the training so far")
     assert "Traceback" not in text
     assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
     assert main(["resume", "run"]) == 0
     assert_same(place / "run", undisturbed / "run")
 
 
-def test_nothing_is_kept_of_a_run_that_had_learned_nothing(place):
+def test_nothing_is_kept_of_a_run_without_a_checkpoint(place):
     arguments = [*FIT_PGL[:3], "--out", "deep/er/run", "--checkpoint-every", "0"]
     code, text = Osda(place, *arguments, moment="step-001", before=True).send(signal.SIGINT)
     assert code == 130, text
@@ -106,25 +108,23 @@ def test_nothing_is_kept_of_a_run_that_had_learned_nothing(place):
     assert names_in(place) == ["source.npz", "target.npz"]
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (OSError(28, "No space left on device"), "No space left on device"),
-        (MemoryError(), "out of memory"),
-    ],
-)
-def test_a_failure_after_the_training_keeps_what_was_learned(
-    place, undisturbed, capsys, monkeypatch, error, words
-):
-    def fail(*_):
-        raise error
+def fail_to_write(folder):
+    """Have a run fail after its training."""
 
-    with monkeypatch.context() as patch:
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         patch.setattr("opensetda.runs.writing.environment", fail)
         assert main([*FIT_PGL]) == 1
+
+
+def test_a_failure_after_the_training_keeps_the_training(place, undisturbed, capsys):
+    fail_to_write(place)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-2] == "What was learned is kept, go on with 'osda resume run'"
-    assert words in lines[-1]
+    assert lines[-2] == "The training so far is kept, go on with 'osda resume run'"
+    assert "No space left on device" in lines[-1]
     assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
     assert main(["resume", "run"]) == 0
     assert_same(place / "run", undisturbed / "run")
@@ -140,16 +140,23 @@ def error_of(capsys):
     return err.splitlines()[-1]
 
 
+@pytest.fixture(scope="module")
+def stopped(undisturbed, tmp_path_factory):
+    """An unfinished run with all steps trained, and its tables."""
+    folder = tmp_path_factory.mktemp("stopped")
+    for name in ("source.npz", "target.npz"):
+        shutil.copy(undisturbed / name, folder / name)
+    fail_to_write(folder)
+    return folder
+
+
 @pytest.fixture
-def interrupted(place, monkeypatch):
-    """A run that is unfinished, with all steps learned, by a failure that costs no process."""
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("opensetda.runs.writing.environment", fail)
-        assert main([*FIT_PGL]) == 1
+def interrupted(stopped, place):
+    """The same in a place of its own."""
+    shutil.copytree(left_behind(stopped), left_behind(place))
+    for name in ("request.json", "inputs.json"):
+        path = left_behind(place) / name
+        path.write_text(path.read_text().replace(str(stopped), str(place)))
     return place
 
 
@@ -221,7 +228,7 @@ def test_what_came_to_its_place_meanwhile_is_not_lost(interrupted, capsys):
     (interrupted / "run" / "thesis.docx").write_text("years of work")
     capsys.readouterr()
     assert main(["resume", "run"]) == 2
-    assert error_of(capsys).startswith("error: run: has come to this place since the run began")
+    assert error_of(capsys).startswith("error: run: was made since the run began")
     assert (interrupted / "run" / "thesis.docx").read_text() == "years of work"
     assert left_behind(interrupted).is_dir()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from cli_helpers import FIT, NAMES, blobs, image_fit, names_in
+from cli_helpers import FEW_STEPS, FIT, NAMES, blobs, image_fit, names_in
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.runs.corrections import Corrections, check_corrections, read_corrections
@@ -188,7 +188,7 @@ def test_fit_learns_a_new_class(workplace):
     horses = np.flatnonzero(truth == "horse")[:5]
     lines = [f"{row + 1},horse" for row in horses] + ["1,unknown"]
     corrections_file(workplace, *lines, header="id,label")
-    assert main([*FIT[:-2], "--openness", "0", "--corrections", "corrections.csv"]) == 0
+    assert main([*FIT[:-2], *FEW_STEPS, "--openness", "0", "--corrections", "corrections.csv"]) == 0
     rows = csv_rows(workplace / "run" / "predictions.csv")
     assert rows[0]["label"] == "unknown"
     assert all(rows[row]["corrected"] == "true" for row in horses)
@@ -214,13 +214,11 @@ def test_wrong_corrections_leave_nothing_behind(workplace, capsys):
     assert names_in(workplace) == sorted([*before, "corrections.csv"])
 
 
-def test_images_are_corrected_by_their_paths(pictures, tmp_path):
-    run = tmp_path / "run"
-    assert main(image_fit(pictures, run, "--method", "class-means")) == 0
-    names = pyarrow.parquet.read_table(run / "predictions.parquet")["path"].to_pylist()
+def test_images_are_corrected_by_their_paths(pictures, tmp_path, quick_curves):
+    names = pyarrow.parquet.read_table(pictures / "run" / "predictions.parquet")["path"].to_pylist()
     path = corrections_file(tmp_path, f"{names[0]},brand new", f"{names[1]},brand new")
     again = tmp_path / "again"
-    more = ("--method", "class-means", "--corrections", str(path))
+    more = ("--method", "class-means", *FEW_STEPS, "--corrections", str(path))
     assert main(image_fit(pictures, again, *more)) == 0
     labels = pyarrow.parquet.read_table(again / "predictions.parquet")["label"].to_pylist()
     assert labels[:2] == ["brand new", "brand new"]

@@ -306,20 +306,22 @@ def report(**changes):
     ],
 )
 def test_the_share_in_words(capsys, changes, words):
-    console.show_estimates(SimpleNamespace(openness_report_=report(**changes)))
+    console.show_estimates(SimpleNamespace(openness_report_=report(**changes), kept_step_=None))
     assert capsys.readouterr() == (f"share of unknowns: {words}\n", "")
 
 
-def test_the_kept_step_and_the_warnings_in_words(capsys):
+def test_the_kept_step_in_words(capsys):
     classifier = SimpleNamespace(
-        openness_report_=report(warnings=("look\nat this", "and at that")),
+        openness_report_=report(),
         kept_step_=KeptStep(3, 10, "the last stable step"),
     )
     assert console.kept_step(classifier) == 3
     console.show_estimates(classifier)
     out, err = capsys.readouterr()
     assert out.splitlines()[1] == "step kept: 3 of 10 (the last stable step)"
-    assert err == "warning: look at this\nwarning: and at that\n"
+    assert err == ""
+    console.warn("look\nat this")
+    assert capsys.readouterr().err == "warning: look at this\n"
 
 
 def test_steps_show_the_share_in_percent(capsys):

@@ -10,10 +10,9 @@ import pytest
 import typer
 
 from benchmark_helpers import write_domains
-from cli_helpers import FIT, OPENNESS, draw_image, image_fit, run_fit
+from cli_helpers import FEW_STEPS, FIT, OPENNESS, draw_image, image_fit, run_fit
 from opensetda.cli import console
 from opensetda.cli.main import app, main
-from opensetda.runs.methods import METHODS
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def test_the_fields_of_every_command_are_in_the_documentation():
 
 
 def test_fit(workplace, told):
-    result, err = told(*FIT, *OPENNESS, "--id-column", "file_name")
+    result, err = told(*FIT, *FEW_STEPS, *OPENNESS, "--id-column", "file_name")
     assert result["run"] == str(workplace / "run")
     assert result["method"] == "class-means"
     assert result["targets"] == 60
@@ -145,20 +144,9 @@ def test_features(pictures, tmp_path, told):
 
 def test_fit_to_images(pictures, tmp_path, told):
     run = tmp_path / "run"
-    result, _ = told(*image_fit(pictures, run, "--method", "class-means"))
+    result, _ = told(*image_fit(pictures, run, "--method", "class-means", *FEW_STEPS))
     assert result["targets"] == 30
     assert result["broken"] == 0
-
-
-def test_demo(workplace, monkeypatch, told):
-    monkeypatch.setitem(METHODS, "pgl", "test_cli_demo")  # its stand-in, which takes no time
-    monkeypatch.setattr("opensetda.cli.reporting.make_report", lambda run: run.path / "report.html")
-    result, _ = told("demo", "--out", "d")
-    assert list(result["methods"]) == ["source-only", "class-means", "pgl"]
-    written = json.loads((workplace / "d" / "comparison.json").read_text())
-    assert result["methods"] == written
-    assert round(result["true_openness"], 3) == 0.499
-    assert result["files"]["model.safetensors"] == str(workplace / "d" / "model.safetensors")
 
 
 def test_benchmark(tmp_path, monkeypatch, told):
@@ -240,7 +228,7 @@ def test_quiet_leaves_the_results(workplace, capsys):
 
 
 def test_quiet_leaves_warnings_and_errors(workplace, capsys):
-    assert main([*FIT, "--openness", "0.9", "--quiet"]) == 0
+    assert main([*FIT, *FEW_STEPS, "--openness", "0.9", "--quiet"]) == 0
     err = capsys.readouterr().err
     assert err
     assert all(line.startswith("warning:") for line in err.splitlines())
@@ -249,12 +237,12 @@ def test_quiet_leaves_warnings_and_errors(workplace, capsys):
 
 
 def test_quiet_json_is_the_object_alone(workplace, told):
-    _, err = told(*FIT, *OPENNESS, "--quiet")
+    _, err = told(*FIT, *FEW_STEPS, *OPENNESS, "--quiet")
     assert err == ""
 
 
 def test_what_one_command_line_asks_for_is_not_for_the_next(workplace, told, capsys):
-    told(*FIT, "--openness", "0.9", "--quiet")
+    told(*FIT, *FEW_STEPS, "--openness", "0.9", "--quiet")
     run_fit("--overwrite")
     out, err = capsys.readouterr()
     assert "Labels given" in out

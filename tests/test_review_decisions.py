@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opensetda.errors import InputError
 from opensetda.review.decisions import DecisionLog, Decisions
-from opensetda.runs.class_names import LONGEST_NAME, check_name
+from opensetda.runs.corrections import LONGEST_NAME, check_name
 from review_helpers import corrections
 
 CLASSES = ("ant", "bee")

@@ -13,7 +13,7 @@ from conftest import make_task
 from estimator_helpers import SMALL_PAPER
 from opensetda import InputError, PGLClassifier
 from opensetda.pgl.rounds import GraphAverage, Streams
-from opensetda.runs.checkpoints import FolderCheckpoints
+from opensetda.runs.unfinished import FolderCheckpoints
 from opensetda.system.team import ALONE, this_team
 from team_helpers import Served, in_threads
 from test_checkpoints import CrashError, Dying

@@ -12,19 +12,24 @@ import typer
 from opensetda.analyses.listing import ANALYSES, Analysis, find_analysis, run_analysis
 from opensetda.cli import console
 from opensetda.cli.benchmark import Openness, Protocol, find_benchmark
-from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
 from opensetda.cli.options import (
     OUTPUT_PANEL,
+    Backbone,
     BenchmarkData,
+    Cache,
     Debug,
     Drop,
     FeaturesKey,
+    ImageSize,
     Jobs,
     Json,
     LabelColumn,
     PGLChanges,
     PGLPreset,
     Quiet,
+    Strict,
+    Weights,
+    cache_folder,
     parse_changes,
 )
 from opensetda.errors import InputError, RunPausedError

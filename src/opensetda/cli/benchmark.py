@@ -13,29 +13,27 @@ import typer
 
 from opensetda.benchmark.variants import OWN, benchmark_methods, check_names
 from opensetda.cli import console
-from opensetda.cli.image_options import (
-    Backbone,
-    Cache,
-    ImageSize,
-    Strict,
-    Weights,
-    cache_folder,
-)
 from opensetda.cli.options import (
     OUTPUT_PANEL,
+    Backbone,
     BackendName,
     BenchmarkData,
+    Cache,
     Debug,
     Drop,
     FeaturesKey,
     GridBackend,
     GridJobs,
+    ImageSize,
     Json,
     LabelColumn,
     PGLChanges,
     PGLPreset,
     Quiet,
     Scheduler,
+    Strict,
+    Weights,
+    cache_folder,
     parse_changes,
 )
 from opensetda.errors import InputError, RunPausedError

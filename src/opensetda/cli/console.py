@@ -1,7 +1,6 @@
-"""What a person sees: results on stdout, notes and warnings on stderr.
+"""Output of the commands: results on stdout, notes and warnings on stderr.
 
-With `--quiet` only warnings and errors are left on stderr; with `--json` stdout holds one JSON
-object and nothing else.
+With `--quiet` stderr has only warnings and errors; with `--json` stdout has one JSON object.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ DASH = "-"
 
 @dataclass
 class _Mode:
-    """How the command line at work wants to be answered, and what it was warned of."""
+    """The output options of the current command line, and its warnings so far."""
 
     quiet: bool = False
     json: bool = False
@@ -42,7 +41,7 @@ _mode = _Mode()
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """Answer one command line: what it asks for holds for no other."""
+    """Run one command line with output options of its own."""
     global _mode
     before, _mode = _mode, _Mode()
     try:
@@ -52,46 +51,46 @@ def command_line() -> Iterator[None]:
 
 
 def be_quiet(wanted: bool) -> bool:
-    """Take in `--quiet`."""
+    """Handle `--quiet`."""
     _mode.quiet = wanted
     if wanted:
-        # The hub's own bar, where weights are fetched.
+        # The progress bar of the hub's downloads.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     return wanted
 
 
 def speak_json(wanted: bool) -> bool:
-    """Take in `--json`."""
+    """Handle `--json`."""
     _mode.json = wanted
     return wanted
 
 
 def be_silent(wanted: bool = True) -> None:
-    """Say nothing at all: another process speaks."""
+    """Print nothing at all: another process prints."""
     _mode.silent = wanted
 
 
 def is_quiet() -> bool:
-    """Whether nobody wants to see what is being done."""
+    """Whether notes and progress are off."""
     return _mode.quiet or _mode.silent
 
 
 def say(line: str = "") -> None:
-    """Print a line of results for people, never wrapped: paths stay whole."""
+    """Print a line of results, never wrapped: paths stay whole."""
     if not _mode.json and not _mode.silent:
         typer.echo(line)
 
 
 def result(values: Mapping[str, Any]) -> None:
-    """Print the result for programs, if they asked for it: one JSON object, on one line.
+    """Print the result as one JSON object on one line, with `--json`.
 
-    Paths become absolute, NaN and infinity null; "warnings" is added: all that were printed.
+    Paths become absolute, NaN and infinity null; "warnings" holds all that were printed.
     """
     if _mode.json and not _mode.silent:
         from opensetda.system.files import plain
 
         whole = plain(_with_paths({**values, "warnings": _mode.warnings}))
-        # In ASCII: a file's name may have bytes that are no text.
+        # In ASCII: the name of a file may have bytes that are not text.
         typer.echo(json.dumps(whole, allow_nan=False))
 
 
@@ -110,7 +109,7 @@ def note(line: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Print the one line of a warning: what a person should look at."""
+    """Print the one line of a warning."""
     label = typer.style("warning:", fg=typer.colors.YELLOW, bold=True)
     line = " ".join(message.split())
     _mode.warnings.append(line)
@@ -127,13 +126,13 @@ def fail(message: str, exit_code: int) -> int:
 
 
 def show(table: Table, at_least: int = 0) -> None:
-    """Print a table for people, `at_least` so many characters wide."""
+    """Print a table, at least `at_least` characters wide."""
     if _mode.json or _mode.silent:
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    # A log or a pipe has no width: better a long line than a cut number.
+    # A log or a pipe has no width: a long line is better than a cut number.
     console.width = max(console.width, at_least, 0 if console.is_terminal else 160)
     console.print(table)
 
@@ -162,7 +161,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a share as a percentage with one digit; a dash where it is not defined."""
+    """Return a share as a percentage with one digit; a dash if it is not defined."""
     return DASH if value is None or value != value else f"{100 * value:.1f}"
 
 
@@ -173,14 +172,12 @@ def kept_step(classifier: OpenSetClassifier) -> int | None:
 
 
 def show_estimates(classifier: OpenSetClassifier) -> None:
-    """Tell what was found out without labels, and warn of what looks odd."""
+    """Print what was estimated without labels."""
     report = classifier.openness_report_
     say(f"share of unknowns: {_openness(report)}")
     kept = classifier.kept_step_
     if kept is not None:
         say(f"step kept: {kept.step} of {kept.steps} ({kept.reason})")
-    for warning in report.warnings:
-        warn(warning)
 
 
 def _openness(report: OpennessReport) -> str:
@@ -189,10 +186,7 @@ def _openness(report: OpennessReport) -> str:
 
 
 def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:
-    """Tell how many targets got each label: the most frequent classes, and unknown.
-
-    `labels` may be counted already: a `Counter`.
-    """
+    """Show how many targets got each label: the most frequent classes, and unknown."""
     counts = Counter(labels)
     total = counts.total()
     n_unknown = counts.pop(unknown_label, 0)
@@ -210,14 +204,14 @@ def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> T
 
 
 def label_summary(labels: Iterable[str], unknown_label: str) -> dict[str, Any]:
-    """Return for programs what `label_counts` tells people."""
+    """Return the content of `label_counts` for programs."""
     counts = Counter(labels)
     unknown = counts.pop(unknown_label, 0)
     return {"labels": dict(sorted(counts.items())), "unknown": unknown}
 
 
 def files_in(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder by their names, for programs."""
+    """Return the files of a folder by name, for programs."""
     return {path.name: path for path in sorted(folder.iterdir())}
 
 
@@ -226,10 +220,7 @@ def step_table(
     metrics: Mapping[int, OpenSetMetrics] | None = None,
     kept: int | None = None,
 ) -> Table:
-    """Show one row a step: what needs no labels, then, if the truth is known, how good it was.
-
-    The step that was kept is bold.
-    """
+    """Show one row per step, with metrics if the true labels are known; the kept step is bold."""
     own = [name for name in _STEP_COLUMNS if any(entry.get(name) is not None for entry in history)]
     headings = {"step": "right", **{_STEP_COLUMNS[name]: "right" for name in own}}
     if metrics:
@@ -284,7 +275,7 @@ _METRICS = {
 
 
 def metrics_table(metrics: OpenSetMetrics) -> Table:
-    """Show every metric with what it means."""
+    """Show every metric with its meaning."""
     table = new_table("Metrics", {"metric": "left", "%": "right", "meaning": "left"})
     for name, (heading, meaning) in _METRICS.items():
         style = "bold" if name == "hos" else None
@@ -293,7 +284,7 @@ def metrics_table(metrics: OpenSetMetrics) -> Table:
 
 
 def class_table(metrics: OpenSetMetrics) -> Table:
-    """Show one row a true class."""
+    """Show one row per true class."""
     table = new_table(
         "Classes",
         {"class": "left", "kind": "left", "n": "right", "right %": "right", "taken for": "left"},

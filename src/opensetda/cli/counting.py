@@ -1,7 +1,7 @@
-"""Progress of long work: how far it is, how fast it goes, and how long it will take.
+"""Progress of long work: share done, rate and time left.
 
-On a terminal that is a bar, elsewhere a plain line now and then, so that logs stay readable,
-and with `--quiet` nothing at all.
+A bar on a terminal, elsewhere a line now and then, so that logs stay readable, and nothing with
+`--quiet`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-# Then ever more seldom: a day's work makes a page, a quick one nothing.
+# Then at growing intervals: a day of work makes a page of log, quick work nothing.
 _FIRST_LINE_SECONDS = 10.0
 _LINES_GROW = 1.5
 
@@ -27,22 +27,17 @@ _SAME_FOR_MANY = ("it", "MB")
 
 
 class CountingProgress(Protocol):
-    """To be called with how many are done, how many there are, and what else there is to say."""
+    """Called with how many items are done, how many there are, and a remark."""
 
     def __call__(self, done: int, total: int, more: str = "") -> None:
-        """Tell how far the work is."""
+        """Report progress."""
 
 
 @contextmanager
 def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgress]:
-    """Yield a function that tells a person how far work is that can be counted.
+    """Yield a function that shows the progress of work on countable items.
 
-    Parameters
-    ----------
-    title : str
-        What is being done, in a word or two.
-    noun : str
-        What is counted: "image", "run"; rates are so many of them a second.
+    `title` is what is being done, `noun` what is counted: "image", "run".
     """
     with _meter(title) as show:
         pace = Pace()
@@ -51,7 +46,7 @@ def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgr
         def tell(done: int, total: int, more: str = "") -> None:
             nonlocal latest, pace
             if latest is not None and done < latest:
-                # The next lot of the same kind: counted from its own beginning.
+                # The next batch of the same kind has a count of its own.
                 pace, latest = Pace(), None
             pace.at(done)
             parts = [f"{done:,}/{total:,} {plural(noun)}", more]
@@ -59,7 +54,7 @@ def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgr
             share = done / total if total else 1.0
             show(_Sign(share, state, rate_text(pace.rate, noun), lambda: pace.left(total)))
             if latest is None:
-                # What is done at once was found, not made: it says nothing of what is left.
+                # Items done at once were found, not computed: they say nothing about the rate.
                 pace.mark()
             latest = done
 
@@ -68,10 +63,9 @@ def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgr
 
 @contextmanager
 def training_progress(title: str) -> Iterator[ProgressListener]:
-    """Yield a listener for a training.
+    """Yield a listener that shows the progress of a training.
 
-    Where there are lines, each step of iterations has one; steps without are mostly quick, and
-    tell, as long steps do in between, when it is time.
+    In a log, each step that has iterations gets a line; long steps get more.
     """
     with _meter(title, at_once=True) as show:
         pace, updates = Pace(), Pace()
@@ -79,7 +73,7 @@ def training_progress(title: str) -> Iterator[ProgressListener]:
         latest: ProgressEvent | None = None
 
         def left() -> float | None:
-            # After the last step the targets are labelled with more care: nobody knows how long.
+            # How long the final labelling of the targets takes is not known.
             return None if latest is None or latest.fraction >= 1 else pace.left(1.0)
 
         def sign(event: ProgressEvent, due: bool = False) -> _Sign:
@@ -89,7 +83,7 @@ def training_progress(title: str) -> Iterator[ProgressListener]:
         def listen(event: ProgressEvent) -> None:
             nonlocal latest, n_events
             if latest is None:
-                # A run that goes on has done the steps before in another life.
+                # A resumed run has done the steps before in an earlier process.
                 pace.begin_with(event.fraction_before)
             n_events += 1
             updates.at(n_events)
@@ -106,17 +100,17 @@ def training_progress(title: str) -> Iterator[ProgressListener]:
 
 
 class Pace:
-    """How fast work goes: what was done since a mark, over the time since then."""
+    """The rate of work since a mark."""
 
     def __init__(self) -> None:
         self._mark = self._latest = (time.monotonic(), 0.0)
 
     def begin_with(self, before: float) -> None:
-        """Say how much was done when it began."""
+        """Set how much was done at the start."""
         self._mark = (self._mark[0], before)
 
     def at(self, done: float) -> None:
-        """Take note of how much is done by now."""
+        """Record how much is done now."""
         self._latest = (time.monotonic(), done)
 
     def mark(self) -> None:
@@ -125,12 +119,12 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """How much is done in a second; None while nobody can say."""
+        """How much is done per second; None while unknown."""
         (since, before), (now, done) = self._mark, self._latest
         return (done - before) / (now - since) if now > since and done > before else None
 
     def left(self, total: float) -> float | None:
-        """Return the seconds that are left of `total`; None while nobody can say."""
+        """Return the seconds left until `total`; None while unknown."""
         rate, (then, done) = self.rate, self._latest
         if rate is None:
             return None
@@ -138,7 +132,7 @@ class Pace:
 
 
 def rate_text(rate: float | None, noun: str) -> str:
-    """Return "85 images/s", or "4.1 s/step" of slow work; "" while nobody can say."""
+    """Return "85 images/s", or "4.1 s/step" for slow work; "" while unknown."""
     if rate is None:
         return ""
     if rate >= 1:
@@ -156,12 +150,12 @@ def duration(seconds: float) -> str:
 
 
 def plural(noun: str) -> str:
-    """Return "images"; what stands for a unit stays as it is."""
+    """Return "images"; units stay as they are."""
     return noun if noun in _SAME_FOR_MANY else f"{noun}s"
 
 
 def on_terminal() -> bool:
-    """Whether a person looks at a screen on which a bar can move."""
+    """Whether stderr is a terminal that can show a bar."""
     from rich.console import Console
 
     return Console(stderr=True).is_terminal
@@ -169,15 +163,15 @@ def on_terminal() -> bool:
 
 @dataclass(frozen=True)
 class _Sign:
-    """One sign of life: the share that is done, and what is said of it."""
+    """One report of progress."""
 
     share: float
     state: str
     rate: str
     left: Callable[[], float | None]
-    """Seconds that are left; a bar asks time and again."""
+    """Seconds left; a bar asks repeatedly."""
     due: bool = False
-    """Whether a line is due now; otherwise if it is time for one."""
+    """Whether a line is due now, regardless of the time since the last."""
 
 
 _Show = Callable[[_Sign], None]
@@ -185,10 +179,9 @@ _Show = Callable[[_Sign], None]
 
 @contextmanager
 def _meter(title: str, at_once: bool = False) -> Iterator[_Show]:
-    """Yield what shows a sign of life: on a bar, as a line, or not at all.
+    """Yield what shows progress: on a bar, as a line, or not at all.
 
-    A bar comes with the first sign, unless `at_once`: weights that have to be fetched before
-    have a bar of their own.
+    A bar appears with the first report, unless `at_once`: downloads before it have their own bar.
     """
     from rich.console import Console
 
@@ -200,7 +193,7 @@ def _meter(title: str, at_once: bool = False) -> Iterator[_Show]:
         yield _lines(title)
         return
     with _bars(screen) as bars:
-        # Without a total it only moves: nobody knows yet how much there is.
+        # Without a total the bar pulses.
         texts: dict[str, Any] = {"state": "", "rate": "", "left": lambda: None}
         task = bars.add_task(title, total=None, visible=at_once, **texts)
 
@@ -223,7 +216,7 @@ _under_way: Progress | None = None
 
 @contextmanager
 def _bars(screen: Console) -> Iterator[Progress]:
-    """Yield what holds the bars: work within work has its bar below, as a screen has one place."""
+    """Yield the group of bars; nested work adds its bar below."""
     global _under_way
     if _under_way is not None:
         yield _under_way
@@ -237,7 +230,7 @@ def _bars(screen: Console) -> Iterator[Progress]:
 
 
 def _new_bars(screen: Console) -> Progress:
-    """Return what holds bars that are gone at the end."""
+    """Return a group of bars that disappear at the end."""
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
     from rich.text import Text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import OUTPUT_PANEL, Debug, Json, Overwrite, Quiet, check_new_file
+from opensetda.cli.options import OUTPUT_PANEL, Overwrite, option, with_output_options
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ data_app = typer.Typer(
 
 
 @data_app.command("list")
-def list_benchmarks(quiet: Quiet = False, as_json: Json = False, debug: Debug = False) -> None:
+@with_output_options
+def list_benchmarks() -> None:
     """Show the benchmarks: domains, classes, open-set protocol, where they are published.
 
     [bold]Example[/bold]
@@ -65,6 +66,7 @@ def list_benchmarks(quiet: Quiet = False, as_json: Json = False, debug: Debug = 
 
 
 @data_app.command("check")
+@with_output_options
 def check(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="The benchmark; see 'osda data list'.")
@@ -77,25 +79,18 @@ def check(
     ] = False,
     classes: Annotated[
         bool,
-        typer.Option(
-            "--classes",
-            help="Show every class, not only those that differ.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
+        option(OUTPUT_PANEL, "--classes", None, "Show every class, not only those that differ."),
     ] = False,
     unreadable: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            OUTPUT_PANEL,
             "--list",
-            metavar="FILE",
-            help="The .csv file to make: images that cannot be read, with the reason.",
-            rich_help_panel=OUTPUT_PANEL,
+            "FILE",
+            "Write the images that cannot be read, with the reason, to this .csv file.",
         ),
     ] = None,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Compare a download with what was published: counts, class folders, unreadable images.
 
@@ -106,11 +101,10 @@ def check(
     Exit code 0 if all is well, 1 if something is missing, misspelt or broken.
     """
     from opensetda.data.benchmarks.completeness import check_benchmark
-    from opensetda.system.files import check_writable
+    from opensetda.runs.outputs import check_new_file
 
     if unreadable is not None:
         check_new_file("--list", unreadable, (".csv",), overwrite)
-        check_writable(unreadable)
     with _reading() as progress:
         found = check_benchmark(name, path, decode=not no_decode, progress=progress)
     if unreadable is not None:
@@ -129,16 +123,14 @@ def check(
 
 
 @data_app.command("digits")
+@with_output_options
 def digits(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make.")],
     every: Annotated[
-        int, typer.Option("--every", metavar="NUMBER", min=1, help="Take every so many only.")
+        int, option(None, "--every", "NUMBER", "Write one of this many digits.", min=1)
     ] = 1,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Write the embedded digits as two folders of images, to try things with.
+    """Write the bundled digits as two folders of images, to try commands on.
 
     [bold]Example[/bold]
 
@@ -163,7 +155,7 @@ def digits(
 
 @contextmanager
 def _reading() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a listener: a bar for each domain, or lines and one at the end of each."""
+    """Yield a listener: one bar per domain, or lines in a log."""
     from opensetda.cli.counting import CountingProgress, counting_progress, on_terminal
 
     with ExitStack() as stack:
@@ -171,7 +163,7 @@ def _reading() -> Iterator[Callable[[str, int, int], None]]:
 
         def listen(domain: str, done: int, total: int) -> None:
             if domain not in under_way:
-                # One domain after the other: so are their bars.
+                # Domains are read one after the other.
                 stack.close()
                 progress = counting_progress(f"reading {domain}")
                 under_way[domain] = stack.enter_context(progress)
@@ -183,7 +175,7 @@ def _reading() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _published(spec: Benchmark) -> dict[str, Any]:
-    """Return for programs what was published."""
+    """Return a benchmark as published, for programs."""
     return {
         "name": spec.name,
         "title": spec.title,
@@ -196,7 +188,7 @@ def _published(spec: Benchmark) -> dict[str, Any]:
 
 
 def _found(found: BenchmarkCheck, decoded: bool, listed: Path | None) -> dict[str, Any]:
-    """Return for programs what was found; an image that cannot be read is as people read it."""
+    """Return what was found, for programs."""
     from opensetda.data.images.lists import printable
 
     return {

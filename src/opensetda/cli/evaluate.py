@@ -1,98 +1,55 @@
-"""`osda evaluate`: compare a run with the truth."""
+"""`osda evaluate`: compare a run with true labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
-
-from opensetda.cli import console
-from opensetda.cli.options import TABLE_PANEL, Debug, Json, Quiet, RunArgument
-from opensetda.errors import InputError
-
-if TYPE_CHECKING:
-    from opensetda.data.tables.loading import TruthTable
-    from opensetda.runs.folder import RunFolder
+from opensetda.cli import console, options
+from opensetda.cli.options import option
 
 
 def evaluate(
-    run: RunArgument,
+    run: options.RunArgument,
     labels: Annotated[
         Path,
-        typer.Option(
+        option(
+            None,
             "--labels",
-            metavar="TRUTH",
-            help="True labels of the target: a table (.npz, .csv, .parquet, a folder of .parquet "
-            "parts), or images (class folders, list, manifest, tar shards).",
+            "TRUTH",
+            "True labels of the target: a table (.npz, .csv, .parquet, a folder of .parquet "
+            "parts), or images (one folder per class, list, manifest, tar shards).",
         ),
     ],
-    label_column: Annotated[
-        str | None,
-        typer.Option(
-            "--label-column",
-            metavar="NAME",
-            help="Column of the labels; by default as in fit.",
-            rich_help_panel=TABLE_PANEL,
-        ),
-    ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            "--id-column",
-            metavar="NAME",
-            help="Column of the ids; by default as in fit.",
-            rich_help_panel=TABLE_PANEL,
-        ),
-    ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    label_column: options.LabelAsInFit = None,
+    id_column: options.IdAsInFit = None,
 ) -> None:
-    """Say how good a run is. The only command that reads labels of the target.
+    """Compute the metrics of a run. The only command that reads labels of the target.
 
     [bold]Example[/bold]
 
       osda evaluate run --labels truth.csv --label-column class
 
     Labels are matched by id if the run has ids, by row otherwise. A label that
-    is no class of the source counts as unknown. Writes metrics.json and
-    curves.png into the run folder, and its report anew, if there is one.
+    is not a class of the source counts as unknown. Writes metrics.json and
+    curves.png into the run folder, and updates its report, if there is one.
     """
     from opensetda.cli.reporting import report_at_end
-    from opensetda.runs.curves import draw_curves
-    from opensetda.runs.evaluation import evaluate_run
+    from opensetda.runs.evaluation import evaluate as evaluate_run
     from opensetda.runs.folder import CURVES, METRICS, REPORT, RunFolder
-    from opensetda.system.files import file_record
 
     folder = RunFolder.open(run)
-    if id_column is not None and not folder.has_ids:
-        raise InputError(
-            f"--id-column {id_column}: {run} has no ids, its rows are matched by number; "
-            "fit with --id-column to have them"
-        )
-    truth = _read_truth(folder, labels, label_column, id_column)
-    evaluation = evaluate_run(folder, truth)
-    history, estimates = folder.history(), folder.estimates()
-    kept = None if estimates["kept_step"] is None else int(estimates["kept_step"]["step"])
-    where = file_record(labels) if labels.is_file() else {"path": str(labels.resolve())}
-    record = {**where, "rows": len(truth.labels)}
-    curves = draw_curves(
-        history,
-        evaluation.steps,
-        f"{folder.settings['method']}: {run.name}",
-        kept_step=kept,
-        true_share=evaluation.true_openness,
-    )
-    folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves, evaluation.truth)
-    # One that is there would go on to say that nothing is known of the truth.
+    evaluation = evaluate_run(folder, labels, label_column=label_column, id_column=id_column)
+    # The existing report does not know the true labels.
     report = report_at_end(folder.path) if (folder.path / REPORT).exists() else None
 
+    history, estimates = folder.history(), folder.estimates()
+    openness, kept = estimates["openness"], estimates["kept_step"]
     console.show(console.class_table(evaluation.final))
     if len(history) > 1:
-        console.show(console.step_table(history, evaluation.steps, kept))
+        step = None if kept is None else int(kept["step"])
+        console.show(console.step_table(history, evaluation.steps, step))
     console.show(console.metrics_table(evaluation.final))
-    openness = estimates["openness"]
     console.say(
         f"share of unknowns: true {evaluation.true_openness:.2f}, used {openness['share']:.2f}"
     )
@@ -106,30 +63,8 @@ def evaluate(
         {
             **evaluation.to_dict(),
             "openness": openness,
-            "kept_step": estimates["kept_step"],
+            "kept_step": kept,
             "ignored": evaluation.n_ignored,
             "files": {"metrics": run / METRICS, "curves": run / CURVES, "report": report},
         }
-    )
-
-
-def _read_truth(
-    folder: RunFolder, labels: Path, label_column: str | None, id_column: str | None
-) -> TruthTable:
-    from opensetda.data.images.lists import ImageColumns
-    from opensetda.data.images.loading import is_image_data, read_image_truth
-    from opensetda.data.tables.loading import TableColumns, read_truth
-
-    label = label_column or folder.column("label")
-    # A manifest may name its columns as others do, or as the one of 'osda fit' did.
-    for path in (id_column, folder.column("path")) if folder.has_images else ():
-        columns = ImageColumns(path=path, label=label)
-        if is_image_data(labels, columns):
-            return read_image_truth(labels, columns)
-    return read_truth(
-        labels,
-        TableColumns(
-            label=label or "y",
-            id=(id_column or folder.column("id")) if folder.has_ids else None,
-        ),
     )

@@ -1,43 +1,16 @@
-"""`osda fit`: learn from a source and a target, label the target, leave a run folder."""
+"""`osda fit`: learn from a source and a target, label the target, write a run folder."""
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from opensetda.cli.image_options import (
-    Backbone,
-    Cache,
-    ImageSize,
-    ImagesRoot,
-    NoCache,
-    PathColumn,
-    Strict,
-    Weights,
-    cache_folder,
-)
-from opensetda.cli.options import (
-    OUTPUT_PANEL,
-    TABLE_PANEL,
-    TRAINING_PANEL,
-    Debug,
-    Drop,
-    FeaturesKey,
-    IdColumn,
-    Json,
-    Overwrite,
-    Quiet,
-    Seed,
-    parse_changes,
-)
-from opensetda.cli.processes import join_team
-from opensetda.errors import InputError
-from opensetda.system.launch import launch_identity
+from opensetda.cli import options
+from opensetda.cli.options import OUTPUT_PANEL, TRAINING_PANEL, option
 
-# As in opensetda.runs.request, which would make a wrong option a slow one.
+# As in opensetda.runs.request; a test compares them.
 SAMPLE = 65_536
 
 
@@ -47,8 +20,8 @@ def fit(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="Labelled images (folder of class folders, list, manifest, tar shards) or "
-            "feature table.",
+            help="Labelled images (one folder per class, list, manifest, tar shards) or feature "
+            "table.",
         ),
     ],
     target: Annotated[
@@ -57,134 +30,103 @@ def fit(
             metavar="TARGET", help="Images or rows to label; labels in it are not read."
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", metavar="RUN", help="Run folder to make.", rich_help_panel=OUTPUT_PANEL
-        ),
-    ],
+    out: options.RunOut,
     openness: Annotated[
         str,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of unknowns in the target, in [0, 1), or 'auto' to have it estimated.",
-            rich_help_panel=TRAINING_PANEL,
+        option(
+            TRAINING_PANEL,
+            "--openness",
+            "SHARE",
+            "Share of unknowns in the target, in [0, 1), or 'auto' to estimate it.",
         ),
     ] = "auto",
     method: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="pgl, or a rival: class-means, source-only, dann+osvm ...; "
-            "'osda benchmark --help' tells all.",
-            rich_help_panel=TRAINING_PANEL,
+        option(
+            TRAINING_PANEL,
+            "--method",
+            "NAME",
+            "Train pgl, or a rival: class-means, source-only, dann+osvm ...; "
+            "'osda benchmark --help' lists all.",
         ),
     ] = "pgl",
     preset: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="Settings of pgl: default, finetune, paper-office-home, paper-visda, "
-            "paper-syn2real.",
-            rich_help_panel=TRAINING_PANEL,
+        option(
+            TRAINING_PANEL,
+            "--preset",
+            "NAME",
+            "Start from these settings of pgl: default, finetune, paper-office-home, "
+            "paper-visda, paper-syn2real.",
         ),
     ] = "default",
     changes: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Change a setting; may be repeated.",
-            rich_help_panel=TRAINING_PANEL,
-        ),
+        option(TRAINING_PANEL, "--set", "NAME=VALUE", "Change a setting; may be repeated."),
     ] = None,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     sample: Annotated[
         int,
-        typer.Option(
+        option(
+            TRAINING_PANEL,
             "--sample",
-            metavar="NUMBER",
+            "NUMBER",
+            "Learn from at most this many targets, drawn at random; all are labelled.",
             min=1024,
-            help="Of more targets, learn from so many, drawn at random; all are labelled.",
-            rich_help_panel=TRAINING_PANEL,
         ),
     ] = SAMPLE,
     finetune: Annotated[
-        bool,
-        typer.Option(
-            "--finetune",
-            help="Images: train the backbone, too, end to end.",
-            rich_help_panel=TRAINING_PANEL,
-        ),
+        bool, option(TRAINING_PANEL, "--finetune", None, "Train the backbone, too; images only.")
     ] = False,
     checkpoint_every: Annotated[
         float,
-        typer.Option(
+        option(
+            TRAINING_PANEL,
             "--checkpoint-every",
-            metavar="SECONDS",
+            "SECONDS",
+            "Checkpoint interval in seconds; the end of each step is a checkpoint, too.",
             min=0,
-            help="How often to write down what was learned, beside the end of each step.",
-            rich_help_panel=TRAINING_PANEL,
         ),
     ] = 60.0,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            TRAINING_PANEL,
             "--tensorboard",
-            metavar="DIR",
-            help="Write curves for TensorBoard while it trains: the loss, and every step.",
-            rich_help_panel=TRAINING_PANEL,
+            "DIR",
+            "Write the loss and the numbers of every step to this folder, for TensorBoard.",
         ),
     ] = None,
-    backbone: Backbone = None,
-    weights: Weights = None,
-    image_size: ImageSize = None,
-    cache: Cache = None,
-    no_cache: NoCache = False,
-    strict: Strict = False,
-    label_column: Annotated[
-        str | None,
-        typer.Option(
-            "--label-column",
-            metavar="NAME",
-            help="Column of the labels; tables: 'y' (.npz: array, with names in 'classes'), "
-            "manifests: 'label'.",
-            rich_help_panel=TABLE_PANEL,
-        ),
-    ] = None,
-    id_column: IdColumn = None,
-    drop: Drop = None,
-    features_key: FeaturesKey = "X",
-    path_column: PathColumn = None,
-    images_root: ImagesRoot = None,
+    backbone: options.Backbone = None,
+    weights: options.Weights = None,
+    image_size: options.ImageSize = None,
+    cache: options.Cache = None,
+    no_cache: options.NoCache = False,
+    strict: options.Strict = False,
+    label_column: options.ManifestLabel = None,
+    id_column: options.IdColumn = None,
+    drop: options.Drop = None,
+    features_key: options.FeaturesKey = "X",
+    path_column: options.PathColumn = None,
+    images_root: options.ImagesRoot = None,
     unknown_label: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", help="What unknowns are called.", rich_help_panel=OUTPUT_PANEL
-        ),
+        str, option(OUTPUT_PANEL, "--unknown-label", "TEXT", "Label unknowns with this word.")
     ] = "unknown",
     corrections: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            TRAINING_PANEL,
             "--corrections",
-            metavar="FILE",
-            help="Labels of targets that a person told: the CSV file of 'osda review'. "
-            "New classes are learned, too.",
-            rich_help_panel=TRAINING_PANEL,
+            "FILE",
+            "Learn from manually corrected labels of targets, new classes included: the CSV file "
+            "of 'osda review'.",
         ),
     ] = None,
     no_report: Annotated[
         bool,
-        typer.Option(
-            "--no-report",
-            help="Make no report; 'osda report' does it later.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
+        option(OUTPUT_PANEL, "--no-report", None, "Write no report; 'osda report' does it later."),
     ] = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Learn from a labelled source and an unlabelled target, and label the target.
 
@@ -194,38 +136,36 @@ def fit(
 
       osda fit a.npz b.npz --out run --openness 0.55 --id-column paths
 
-    The source is a folder of class folders, a list of 'path label' lines, a
-    manifest (.csv or .parquet with the columns path and label), tar shards
-    (.tar, a folder of them, 'shop-{000..009}.tar') or a table of features
+    The source is a folder with one folder per class, a list of 'path label'
+    lines, a manifest (.csv or .parquet with the columns path and label), tar
+    shards (.tar, a folder of them, 'shop-{000..009}.tar') or a feature table
     (.npz, .csv, .parquet or a folder of .parquet parts). The target is of the
-    same kind, without labels; a table may be .npy, too. Images become features
-    once: the next run finds them in a cache. The run folder holds the labels
-    (predictions.csv), the model, the settings and a picture of the curves. How
-    many targets are unknown is estimated, unless you say it. An interrupted
-    run goes on with 'osda resume'.
+    same kind, without labels; a table may be .npy, too. The features of images
+    are cached for the next run. The run folder holds the labels
+    (predictions.csv), the model, the settings and the curves. The share of
+    unknowns is estimated, unless you give it. 'osda resume' goes on with an
+    interrupted run.
     """
-    share_of_unknowns = _parse_openness(openness)
-    if not unknown_label.strip():
-        raise InputError(f"--unknown-label {unknown_label!r}: give a word that can be seen")
-    settings = parse_changes(changes)
-    from opensetda.cli.fitting import carry_out
-    from opensetda.cli.starting import begin
-    from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
+    share = options.parse_openness(openness)
+    settings = options.parse_changes(changes)
+    from opensetda.cli.fit_display import ConsoleListener, finish_fit
+    from opensetda.cli.processes import join_team
+    from opensetda.runs.fit_and_resume import fit as fit_run
+    from opensetda.runs.request import ImageOptions, TableOptions
 
-    team = join_team()
-    if team.size > 1 and method == "pgl":
-        # Written down, so that 'osda resume' can go on with another number of processes.
-        settings.setdefault("optimiser.graphs", str(team.size))
-    request = FitRequest(
-        identity=launch_identity(str(out.absolute())) or secrets.token_hex(16),
-        source=str(source.absolute()),
-        target=str(target.absolute()),
-        openness=share_of_unknowns,
+    join_team()
+    run = fit_run(
+        source,
+        target,
+        out,
         method=method,
-        preset="finetune" if finetune and method == "pgl" and preset == "default" else preset,
-        changes=settings,
+        openness=share,
+        preset=preset,
+        settings=settings,
         seed=seed,
         unknown_label=unknown_label,
+        sample=sample,
+        corrections=corrections,
         tables=TableOptions(
             label=label_column,
             id=id_column,
@@ -238,34 +178,15 @@ def fit(
             backbone=backbone,
             weights=None if weights is None else str(weights.absolute()),
             size=image_size,
-            cache=cache_folder(cache, no_cache),
+            cache=options.cache_folder(cache, no_cache),
             strict=strict,
             finetune=finetune,
         ),
-        checkpoint_seconds=checkpoint_every,
-        corrections=None if corrections is None else str(corrections.absolute()),
-        sample=sample,
-        report=not no_report,
-        tensorboard=None if tensorboard is None else str(tensorboard.absolute()),
+        checkpoint_every=checkpoint_every,
+        tensorboard=tensorboard,
         overwrite=overwrite,
+        report=not no_report,
         command=("osda", *(context.obj or ())),
+        listener=ConsoleListener(),
     )
-    run = begin(out, request, team)
-    if run is not None:
-        carry_out(run, team)
-
-
-def _parse_openness(text: str) -> float | str:
-    # Spelled here: the module that estimates would make a wrong option a slow one.
-    if text == "auto":
-        return text
-    try:
-        openness = float(text)
-    except ValueError:
-        openness = float("nan")
-    if not 0 <= openness < 1:
-        raise InputError(
-            f"--openness {text}: give the share of unknowns in the target, a number in [0, 1), "
-            "or 'auto' to have it estimated"
-        )
-    return openness
+    finish_fit(run, "is complete.")

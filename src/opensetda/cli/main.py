@@ -1,4 +1,4 @@
-"""The `osda` command: puts the commands together and turns errors into exit codes.
+"""The `osda` command: assembles the commands and turns errors into exit codes.
 
 0 done, 1 failed, 2 wrong use, 130 interrupted. Nothing heavy is imported here:
 each command imports what it needs when it runs.
@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Annotated
 
@@ -25,19 +25,20 @@ from opensetda.cli.demo import demo
 from opensetda.cli.evaluate import evaluate
 from opensetda.cli.features import features
 from opensetda.cli.fit import fit
+from opensetda.cli.options import with_output_options
 from opensetda.cli.predict import predict
-from opensetda.cli.processes import check_command, end_together, is_connected, reason_of
+from opensetda.cli.processes import check_command, end_together, is_connected
 from opensetda.cli.report import report
 from opensetda.cli.resume import resume
 from opensetda.cli.review import review
 from opensetda.errors import InputError, LostProcessError, LostRunError, RunPausedError
-from opensetda.system.launch import is_first, is_shared
+from opensetda.system.launch import is_first, is_shared, lost_process
 
 app = typer.Typer(
     name="osda",
     help=(
-        "Label a new domain with the classes of an old one, and say [bold]unknown[/bold] "
-        "where none of them fits.\n\n"
+        "Label a target domain with the classes of a source domain, and say "
+        "[bold]unknown[/bold] where none of them fits.\n\n"
         "[bold]Start here:[/bold]  osda demo"
     ),
     epilog="Errors are one line. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.",
@@ -47,16 +48,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(fit)
-app.command()(resume)
-app.command()(predict)
-app.command()(evaluate)
-app.command()(report)
-app.command()(review)
-app.command()(features)
-app.command()(benchmark)
-app.command()(analyse)
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(demo, fit, resume, predict, evaluate, report, review, features, benchmark, analyse),
+)
+for _command in _COMMANDS:
+    # A review is interactive and has no result.
+    app.command()(with_output_options(_command, json=_command is not review))
 app.add_typer(data_app)
 
 # What a wrong option or value raises; typer's own name for it has moved between releases.
@@ -104,9 +101,9 @@ def _answer(arguments: Sequence[str]) -> int:
         if is_connected():
             end_together(error, message, exit_code)
         if exit_code == _WRONG_USE and not is_first():
-            # All of them were started with the same words.
+            # The first process says it: all were started with the same arguments.
             return exit_code
-        # Without a command, its help has been shown.
+        # Without a command, typer has shown the help.
         return console.fail(message, exit_code) if message else exit_code
     if code == _INTERRUPTED and is_connected():
         end_together(KeyboardInterrupt(), _NOTHING_WRITTEN, _INTERRUPTED)
@@ -122,7 +119,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _NOTHING_WRITTEN, _INTERRUPTED
     if isinstance(error, SystemExit | LostProcessError):
-        return reason_of(error), 1
+        return lost_process(error), 1
     if isinstance(error, InputError):
         return str(error), 2
     if isinstance(error, _UsageError):
@@ -139,13 +136,13 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
-    # As an exception, so that whatever was written aside is cleaned up.
+    # As an exception, so that temporary files are removed.
     raise SystemExit(128 + signum)
 
 
 def run() -> None:
     """Run `sys.argv`: the entry point of the `osda` command."""
-    # Threads that wait by spinning make training ten times slower where others work, too.
+    # Spinning threads make training ten times slower on a machine with other work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(main(sys.argv[1:]))

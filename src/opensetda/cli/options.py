@@ -1,11 +1,13 @@
-"""Options that several commands share."""
+"""Options that several commands share, each declared once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,125 +17,233 @@ from opensetda.errors import InputError
 TABLE_PANEL = "What is where in the tables"
 TRAINING_PANEL = "Training"
 OUTPUT_PANEL = "Output"
+IMAGE_PANEL = "Images"
+
+
+def option(panel: str | None, flag: str, metavar: str | None, text: str, **more: Any) -> Any:
+    """Return a typer option; `text` is its help."""
+    return typer.Option(flag, metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
+_output, _table, _training, _image, _other = (
+    functools.partial(option, panel)
+    for panel in (OUTPUT_PANEL, TABLE_PANEL, TRAINING_PANEL, IMAGE_PANEL, None)
+)
+
+# arguments and output ------------------------------------------------------------------------
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
-SampleImages = Annotated[
-    Path | None,
-    typer.Option(
-        "--images",
-        metavar="FOLDER",
-        help="Where the images of a feature table are: its ids are paths from here.",
-    ),
-]
-LabelColumn = Annotated[
-    str,
-    typer.Option(
-        "--label-column",
-        metavar="NAME",
-        help="Column of the labels (.npz: array, with names in 'classes').",
-        rich_help_panel=TABLE_PANEL,
-    ),
-]
-IdColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--id-column",
-        metavar="NAME",
-        help="Column that names the samples.",
-        rich_help_panel=TABLE_PANEL,
-    ),
-]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drop",
-        metavar="NAME",
-        help="Column to leave out; may be repeated.",
-        rich_help_panel=TABLE_PANEL,
-    ),
-]
-FeaturesKey = Annotated[
-    str,
-    typer.Option(
-        "--features-key",
-        metavar="NAME",
-        help="Array of the features in .npz files.",
-        rich_help_panel=TABLE_PANEL,
-    ),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        min=0,
-        max=2**32 - 1,
-        metavar="NUMBER",
-        help="Seed of all random draws.",
-        rich_help_panel=TRAINING_PANEL,
-    ),
-]
+RunOut = Annotated[Path, _output("--out", "RUN", "Run folder to make.")]
 Overwrite = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite",
-        help="Replace what is there, once all went well.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
+    bool, _output("--overwrite", None, "Replace what exists, once the new is complete.")
 ]
-Debug = Annotated[
-    bool,
-    typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT_PANEL),
-]
-# The console knows of these two: a command only has to have them.
+Debug = Annotated[bool, _output("--debug", None, "Show the traceback of an error.")]
 Quiet = Annotated[
     bool,
-    typer.Option(
+    _output(
         "--quiet",
+        None,
+        "Show no progress and no notes: only warnings and errors on stderr.",
         callback=console.be_quiet,
-        help="No progress, no notes: only warnings and errors on stderr.",
-        rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 Json = Annotated[
     bool,
-    typer.Option(
+    _output(
         "--json",
+        None,
+        "Print the result as one JSON object on stdout, instead of tables and lines.",
         callback=console.speak_json,
-        help="The result as one JSON object on stdout, instead of tables and lines.",
-        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+SampleImages = Annotated[
+    Path | None,
+    _other(
+        "--images",
+        "FOLDER",
+        "Find the images of a feature table here: its ids are paths that start in this folder.",
+    ),
+]
+
+# tables --------------------------------------------------------------------------------------
+
+LabelColumn = Annotated[
+    str,
+    _table(
+        "--label-column", "NAME", "Column of the labels (.npz: array, with names in 'classes')."
+    ),
+]
+ManifestLabel = Annotated[
+    str | None,
+    _table(
+        "--label-column",
+        "NAME",
+        "Column of the labels; by default 'y' in tables (.npz: array, with names in 'classes'), "
+        "'label' in manifests.",
+    ),
+]
+LabelAsInFit = Annotated[
+    str | None, _table("--label-column", "NAME", "Column of the labels; by default as in fit.")
+]
+IdColumn = Annotated[
+    str | None,
+    _table("--id-column", "NAME", "Column that names the samples; by default row numbers."),
+]
+IdAsInFit = Annotated[
+    str | None, _table("--id-column", "NAME", "Column of the ids; by default as in fit.")
+]
+Drop = Annotated[
+    list[str] | None, _table("--drop", "NAME", "Leave out this column; may be repeated.")
+]
+FeaturesKey = Annotated[
+    str, _table("--features-key", "NAME", "Array of the features in .npz files.")
+]
+FeaturesAsInFit = Annotated[
+    str | None,
+    _table("--features-key", "NAME", "Array of the features in .npz files; by default as in fit."),
+]
+PathColumn = Annotated[
+    str | None,
+    _table("--path-column", "NAME", "Column of the image files in manifests; by default 'path'."),
+]
+ImagesRoot = Annotated[
+    Path | None,
+    _table(
+        "--images-root",
+        "FOLDER",
+        "Folder that relative paths in lists and manifests start from; by default the file's own.",
+    ),
+]
+
+# training ------------------------------------------------------------------------------------
+
+Seed = Annotated[
+    int, _training("--seed", "NUMBER", "Seed of all random draws.", min=0, max=2**32 - 1)
+]
+PGLPreset = Annotated[
+    str, _training("--preset", "NAME", "Start from these settings of pgl, as in fit.")
+]
+PGLChanges = Annotated[
+    list[str] | None, _training("--set", "NAME=VALUE", "Change a setting of pgl; may be repeated.")
+]
+BenchmarkData = Annotated[
+    Path | None,
+    _other(
+        "--data",
+        "PATH",
+        "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders.",
+    ),
+]
+Jobs = Annotated[
+    int, _training("--jobs", "NUMBER", "Train this many at once, one thread each.", min=1)
+]
+GridJobs = Annotated[
+    int | None,
+    _training(
+        "--jobs",
+        "NUMBER",
+        "Train this many at once, one thread each; by default 2, or one per --scheduler worker.",
+        min=1,
     ),
 ]
 
 
-def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: bool) -> None:
-    """Raise an `InputError` unless a file can be made at `path`; better before than after.
+class BackendName(StrEnum):
+    """Where the processes of a benchmark run."""
 
-    Parameters
-    ----------
-    option : str
-        The option that names the file, for messages.
-    path : Path
-        The file to make.
-    suffixes : sequence of str
-        How its name may end, in lower case.
-    overwrite : bool
-        Whether a file that is there may be replaced.
-    """
-    if path.suffix.lower() not in suffixes:
-        *others, last = suffixes
-        endings = f"{', '.join(others)} or {last}" if others else last
-        raise InputError(f"{option} {path}: the name must end in {endings}")
-    if path.is_dir():
-        raise InputError(f"{option} {path}: a folder is in the way; choose another name")
-    if path.exists() and not overwrite:
-        raise InputError(f"{option} {path}: exists already; choose another name or add --overwrite")
-    if not path.resolve().parent.is_dir():
-        raise InputError(f"{option} {path}: there is no folder {path.parent}; make it first")
+    loky = "loky"
+    dask = "dask"
+    ray = "ray"
 
 
-def broken_list(out: Path) -> Path:
-    """Return the file beside `out` that lists the images that cannot be read."""
-    return out.with_name(f"{out.name}.broken.csv")
+GridBackend = Annotated[
+    BackendName,
+    _training("--backend", None, "Run on this machine (loky), or on a cluster of dask or ray."),
+]
+Scheduler = Annotated[
+    str | None,
+    _training(
+        "--scheduler",
+        "ADDRESS",
+        "Cluster of dask or ray; by default one is started here for --jobs.",
+    ),
+]
+
+# images --------------------------------------------------------------------------------------
+
+Backbone = Annotated[
+    str | None,
+    _image(
+        "--backbone",
+        "NAME",
+        "Network that turns images into features: efficientnet-lite0 (default; its weights are "
+        "bundled), resnet50, vgg19, dinov2-small, dinov2-base, clip-vit-base, clip-vit-large, "
+        "convnext-tiny, convnext-base, or timm:NAME.",
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    _image(
+        "--weights",
+        "FILE",
+        "Weights of the backbone (.safetensors, .pth); by default downloaded from the hub.",
+    ),
+]
+ImageSize = Annotated[
+    int | None,
+    _image("--image-size", "PIXELS", "Resize images to this side; by default the backbone's own."),
+]
+Cache = Annotated[
+    Path | None,
+    _image(
+        "--cache",
+        "FOLDER",
+        "Keep features here for the next run; by default in $OSDA_CACHE or ~/.cache/opensetda.",
+    ),
+]
+NoCache = Annotated[bool, _image("--no-cache", None, "Keep no features.")]
+Strict = Annotated[
+    bool, _image("--strict", None, "Stop at broken images instead of leaving them out.")
+]
+
+_COMMON = {"quiet": Quiet, "as_json": Json, "debug": Debug}
+
+
+def with_output_options(command: Callable[..., None], json: bool = True) -> Callable[..., None]:
+    """Add --quiet, --json and --debug to a command: the console handles them, not the command."""
+    signature = inspect.signature(command, eval_str=True)
+    wanted = {name: kind for name, kind in _COMMON.items() if json or name != "as_json"}
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        for name, kind in wanted.items()
+        if name not in signature.parameters
+    ]
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        for parameter in added:
+            arguments.pop(parameter.name)
+        command(**arguments)
+
+    parameters = [*signature.parameters.values(), *added]
+    run.__dict__["__signature__"] = signature.replace(parameters=parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def cache_folder(cache: Path | None, no_cache: bool) -> str | None:
+    """Return the folder of the feature cache; None for no cache."""
+    if no_cache:
+        if cache is not None:
+            raise InputError(f"--cache {cache}: contradicts --no-cache; leave one of them out")
+        return None
+    if cache is not None:
+        if cache.exists() and not cache.is_dir():
+            raise InputError(f"--cache {cache}: this is a file; give a folder")
+        return str(cache.absolute())
+    from opensetda.backbones.cache import default_cache_folder
+
+    return str(default_cache_folder().absolute())
 
 
 def parse_changes(changes: list[str] | None) -> dict[str, str]:
@@ -147,77 +257,18 @@ def parse_changes(changes: list[str] | None) -> dict[str, str]:
     return parsed
 
 
-BenchmarkData = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="PATH",
-        help="Folder of feature files, one a domain (amazon.npz, .parquet, .csv), or of image "
-        "folders.",
-    ),
-]
-PGLPreset = Annotated[
-    str,
-    typer.Option(
-        "--preset",
-        metavar="NAME",
-        help="Settings of pgl, as in fit.",
-        rich_help_panel=TRAINING_PANEL,
-    ),
-]
-PGLChanges = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Change a setting of pgl; may be repeated.",
-        rich_help_panel=TRAINING_PANEL,
-    ),
-]
-Jobs = Annotated[
-    int,
-    typer.Option(
-        "--jobs",
-        metavar="NUMBER",
-        min=1,
-        help="Runs at once, each on one thread.",
-        rich_help_panel=TRAINING_PANEL,
-    ),
-]
-GridJobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        metavar="NUMBER",
-        min=1,
-        help="Runs at once, each on one thread; by default 2, or one a worker of the --scheduler.",
-        rich_help_panel=TRAINING_PANEL,
-    ),
-]
-
-
-class BackendName(StrEnum):
-    """Whose processes work."""
-
-    loky = "loky"
-    dask = "dask"
-    ray = "ray"
-
-
-GridBackend = Annotated[
-    BackendName,
-    typer.Option(
-        "--backend",
-        help="Whose processes work: of this machine, or of a cluster of dask or ray.",
-        rich_help_panel=TRAINING_PANEL,
-    ),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="Cluster of dask or ray; without, one is started here for --jobs runs at once.",
-        rich_help_panel=TRAINING_PANEL,
-    ),
-]
+def parse_openness(text: str) -> float | str:
+    """Return the value of --openness: a share, or "auto"."""
+    # Checked here as well: importing the module that estimates would slow down the error.
+    if text == "auto":
+        return text
+    try:
+        openness = float(text)
+    except ValueError:
+        openness = float("nan")
+    if not 0 <= openness < 1:
+        raise InputError(
+            f"--openness {text}: give the share of unknowns in the target, a number in [0, 1), "
+            "or 'auto' to have it estimated"
+        )
+    return openness

@@ -57,9 +57,9 @@ def report(
     step, the most and least confident labels, groups of unknowns, and all settings;
     after 'osda evaluate' also the metrics.
     """
-    from opensetda.cli.options import check_new_file
     from opensetda.cli.reporting import make_figures, make_report
     from opensetda.runs.folder import RunFolder
+    from opensetda.runs.outputs import check_new_file
 
     if out is not None:
         check_new_file("--out", out, (".html", ".htm"), overwrite)

@@ -7,30 +7,28 @@ from typing import Annotated
 
 import typer
 
-from opensetda.cli.options import Debug, Json, Quiet
+from opensetda.cli import console
 
 
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The --out of 'osda fit'.")],
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Go on with a run that was interrupted, as if nothing had happened.
+    """Go on with a run that was interrupted; the result is the same.
 
     [bold]Example[/bold]
 
       osda resume run
 
-    Whatever 'osda fit' was told is kept in RUN.unfinished, with what was
-    learned so far. On the CPU the result is the same, bit by bit. Source and
-    target must be as they were.
+    RUN.unfinished holds what 'osda fit' was asked for and the checkpoints. On
+    the CPU the result is the same to the bit. Source and target must be as they
+    were.
     """
-    from opensetda.cli.fitting import carry_out
+    from opensetda.cli.fit_display import ConsoleListener, finish_fit
     from opensetda.cli.processes import join_team
-    from opensetda.cli.starting import take_up
+    from opensetda.runs.fit_and_resume import resume as resume_run
 
-    team = join_team()
-    unfinished = take_up(run, team)
-    if unfinished is not None:
-        carry_out(unfinished, team)
+    join_team()
+    fitted = resume_run(run, listener=ConsoleListener())
+    finish_fit(fitted, "is complete: nothing to resume.")
+    if fitted.training is None:
+        console.result({"run": fitted.path, "resumed": False})

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.runs.folder import MAP, RunFolder
-from opensetda.runs.view import kept_place
+from opensetda.runs.folder import MAP, RunFolder, kept_place
 from opensetda.system.files import new_file
 
 Plane = npt.NDArray[np.float32]

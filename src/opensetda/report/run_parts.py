@@ -18,9 +18,9 @@ from opensetda.report.content import (
 from opensetda.report.plane import Plane
 from opensetda.runs.curves import Panel, curve_panels
 from opensetda.runs.evaluation import Evaluation, evaluate_labels
-from opensetda.runs.folder import VIEW, RunFolder, StepLabels
+from opensetda.runs.folder import VIEW, RunFolder, StepLabels, kept_place
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.view import RunView, kept_place
+from opensetda.runs.view import RunView
 
 BINS = 60
 

@@ -18,7 +18,7 @@ from opensetda.errors import InputError
 from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
 from opensetda.review.page import Picture, placeholder, showable
 from opensetda.review.queue import BORDER, Queue
-from opensetda.runs.class_names import check_name
+from opensetda.runs.corrections import check_name
 from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import Pictures

@@ -1,14 +1,15 @@
-"""What a person said about targets, as `osda review` exports it, and what `osda fit` makes of it.
+"""Manually corrected labels of targets: `osda review` writes them, `osda fit` learns from them.
 
-A target whose class was told counts as a labelled sample from then on, of a new class too, and
-keeps the label it was given. It joins the source with its features as they are: moving them by
-the difference of the domains' means brought nothing (`docs/experiments.md`).
+A target with a corrected class counts as a labelled sample, of a new class too, and keeps its
+label. It joins the source with its features as they are: moving them by the difference of the
+domains' means did not help (`docs/experiments.md`).
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ import numpy.typing as npt
 
 from opensetda.errors import InputError
 from opensetda.rows import IntArray
-from opensetda.runs.class_names import check_name
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
 from opensetda.system.files import file_record
@@ -26,13 +26,20 @@ from opensetda.system.files import file_record
 _ID_COLUMNS = ("id", IMAGE_ID)
 _LABEL = "label"
 _USUAL_UNKNOWN = "unknown"
-# New classes that are named in a line for people; of more, only how many there are.
+# New classes that a note names.
 _MOST_NAMED = 5
+
+LONGEST_NAME = 200
+
+# Controls, halves of characters, and the ends of lines and paragraphs that are no controls.
+_REFUSED = frozenset({"Cc", "Cs", "Zl", "Zp"})
+# They change the direction of the text that follows: a name could look like another one.
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """Labels of some targets, told by a person.
+    """Manually corrected labels of some targets.
 
     Attributes
     ----------
@@ -43,7 +50,7 @@ class Corrections:
     labels : array of str of shape (n,)
         A class, perhaps a new one, or the unknown label.
     unknown_label : str
-        What unknowns are called.
+        The label of unknowns.
     """
 
     path: Path
@@ -53,7 +60,7 @@ class Corrections:
 
     @property
     def names_class(self) -> npt.NDArray[np.bool_]:
-        """Which of them tell a class; the others say that it is unknown."""
+        """Which of them name a class; the others are unknown."""
         return np.asarray(self.labels != self.unknown_label)
 
     def new_classes(self, labels: npt.NDArray[Any]) -> list[str]:
@@ -61,7 +68,7 @@ class Corrections:
         return sorted(set(self.labels[self.names_class].tolist()) - set(labels.tolist()))
 
     def joined_to(self, data: FitData) -> FitData:
-        """Return the data with the targets whose class was told among the labelled samples.
+        """Return the data with the targets of a corrected class among the labelled samples.
 
         They stay among the targets as well, so that every target gets its prediction.
         """
@@ -84,7 +91,7 @@ class Corrections:
         )
 
     def _note(self, new: list[str]) -> str:
-        """Return a line for people: a slip in a name shows as a new class."""
+        """Return a note: a misspelt name shows as a new class."""
         n_told, n_rows = int(self.names_class.sum()), len(self.rows)
         targets = "1 target" if n_rows == 1 else f"{n_rows:,} targets"
         line = f"corrections: {targets}, {n_told:,} of a class, {n_rows - n_told:,} unknown"
@@ -94,7 +101,7 @@ class Corrections:
         return f"{line}; new: {', '.join(map(repr, new[:_MOST_NAMED]))}{more}"
 
     def applied_to(self, predictions: PredictionTable) -> PredictionTable:
-        """Return predictions in which what was told counts, with certainty."""
+        """Return predictions with the corrected labels, which have a probability of 1."""
         labels, nearest = predictions.labels.astype(object), predictions.nearest.astype(object)
         proba, corrected = predictions.proba.copy(), np.zeros(len(labels), dtype=bool)
         place = {name: column for column, name in enumerate(predictions.classes)}
@@ -151,7 +158,7 @@ def _checked(label: str, classes: dict[str, None], unknown_label: str) -> str:
     if label in classes or label == unknown_label:
         return label
     if label.casefold() == _USUAL_UNKNOWN:
-        # The run that was reviewed called them so: it is not meant as a class.
+        # The reviewed run had this unknown label: it does not mean a class.
         raise InputError(
             f"{label!r} is no class of the source, and unknowns are called {unknown_label!r} here; "
             "give the --unknown-label of the run that was reviewed"
@@ -196,3 +203,30 @@ def _cells(
             f"{path}, row {reader.line_num}: not as many cells as the header; repair it"
         )
     return str(name), str(label)
+
+
+def check_name(name: str, in_use: Iterable[str], unknown_label: str) -> str:
+    """Return a label as it is to be stored, or raise an `InputError` that says what is wrong.
+
+    A name in use (known classes, new ones so far, the unknown label) is taken as it is. A new one
+    is trimmed and composed (NFC), so that the same word typed on two machines is the same class.
+    """
+    in_use = [*in_use, unknown_label]
+    if name in in_use:
+        return name
+    name = unicodedata.normalize("NFC", name).strip()
+    if not name:
+        raise InputError("the name is empty; type one")
+    if len(name) > LONGEST_NAME:
+        raise InputError(f"the name has {len(name)} characters; {LONGEST_NAME} are allowed")
+    if any(unicodedata.category(c) in _REFUSED or c in _TURNING for c in name):
+        raise InputError("the name has control characters in it; type it by hand")
+    if name in in_use:
+        return name
+    alike = next((other for other in in_use if other.casefold() == name.casefold()), None)
+    if alike == unknown_label:
+        # Files that say "unknown" and "Unknown" and mean two things would be read wrongly.
+        raise InputError(f"{name!r} is too like {alike!r}, which means no class; choose another")
+    if alike is not None:
+        raise InputError(f"{name!r} is too like the class {alike!r}; take that or choose another")
+    return name

@@ -1,26 +1,34 @@
-"""Compare a run with the truth: the only place where target labels meet predictions."""
+"""The use case evaluate: compare a run with true labels. Nothing else reads target labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
-from opensetda.data.tables.loading import TruthTable
+from opensetda.data.images.lists import ImageColumns
+from opensetda.data.images.loading import is_image_data, read_image_truth
+from opensetda.data.tables.loading import TableColumns, TruthTable, read_truth
 from opensetda.errors import InputError
-from opensetda.metrics.open_set import OpenSetMetrics, evaluate
+from opensetda.metrics import open_set
+from opensetda.metrics.open_set import OpenSetMetrics
+from opensetda.runs.arrays import array_record, label_text
+from opensetda.runs.curves import draw_curves
 from opensetda.runs.folder import RunFolder, StepLabels
+from opensetda.runs.predicting import Run, open_run
 from opensetda.runs.predictions import PredictionTable
+from opensetda.system.files import file_record
 
 STEP_METRICS = ("all", "os", "os_star", "unk", "hos")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a run is.
+    """The metrics of a run.
 
     Attributes
     ----------
@@ -58,6 +66,70 @@ class Evaluation:
         }
 
 
+def evaluate(
+    run: Run,
+    labels: Any,
+    *,
+    label_column: str | None = None,
+    id_column: str | None = None,
+) -> Evaluation:
+    """Compare a run with true labels, and write metrics.json and curves.png into its folder.
+
+    A label that is not a class of the source counts as unknown.
+
+    Parameters
+    ----------
+    run : str, Path, RunFolder or FittedRun
+        The run.
+    labels : str, Path or array of shape (n_t,)
+        True labels of the targets: a table or images with classes, matched by id if the run
+        has ids, else by row; or one label per target, in the order of the target.
+    label_column, id_column : str, optional
+        Columns of a table or manifest; by default as in `fit`.
+    """
+    folder = open_run(run)
+    if id_column is not None and not folder.has_ids:
+        raise InputError(
+            f"--id-column {id_column}: {folder.path} has no ids, its rows are matched by number; "
+            "fit with --id-column to have them"
+        )
+    record: dict[str, Any]
+    if isinstance(labels, str | Path):
+        path = Path(labels)
+        truth = _read_truth(folder, path, label_column, id_column)
+        record = file_record(path) if path.is_file() else {"path": str(path.resolve())}
+        record["rows"] = len(truth.labels)
+    else:
+        text = label_text(labels, "labels", "write the true class, or the word for unknown")
+        truth = TruthTable(text, None, Path("labels"))
+        record = {name: value for name, value in array_record(None, text).items()
+                  if name != "classes"}  # fmt: skip
+    evaluation = evaluate_run(folder, truth)
+    kept = folder.estimates()["kept_step"]
+    curves = draw_curves(
+        folder.history(),
+        evaluation.steps,
+        f"{folder.settings['method']}: {folder.path.name}",
+        kept_step=None if kept is None else int(kept["step"]),
+        true_share=evaluation.true_openness,
+    )
+    folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves, evaluation.truth)
+    return evaluation
+
+
+def _read_truth(
+    folder: RunFolder, labels: Path, label_column: str | None, id_column: str | None
+) -> TruthTable:
+    label = label_column or folder.column("label")
+    # A manifest may have the usual names of columns, or those of the manifest of `fit`.
+    for path in (id_column, folder.column("path")) if folder.has_images else ():
+        columns = ImageColumns(path=path, label=label)
+        if is_image_data(labels, columns):
+            return read_image_truth(labels, columns)
+    names = (id_column or folder.column("id")) if folder.has_ids else None
+    return read_truth(labels, TableColumns(label=label or "y", id=names))
+
+
 def evaluate_run(run: RunFolder, truth: TruthTable) -> Evaluation:
     """Compare the predictions and every step of a run with true labels."""
     predictions = run.predictions()
@@ -72,7 +144,7 @@ def evaluate_run(run: RunFolder, truth: TruthTable) -> Evaluation:
 
 def evaluate_targets(classifier: OpenSetClassifier, truth: npt.NDArray[Any]) -> OpenSetMetrics:
     """Score the targets of `fit` against their true labels, in the order of their rows."""
-    return evaluate(
+    return open_set.evaluate(
         truth,
         classifier.transduction_,
         classifier.classes_,
@@ -91,7 +163,7 @@ def evaluate_labels(
 ) -> Evaluation:
     """Compare predictions, and the labels after each step, with true labels in their order."""
     classes = list(predictions.classes)
-    final = evaluate(
+    final = open_set.evaluate(
         truth,
         predictions.labels,
         classes,
@@ -101,7 +173,7 @@ def evaluate_labels(
         probabilities=predictions.proba,
     )
     by_step = {
-        step: evaluate(truth, labels, classes, unknown_label=unknown_label)
+        step: open_set.evaluate(truth, labels, classes, unknown_label=unknown_label)
         for step, labels in steps.items()
     }
     return Evaluation(final, by_step, truth, n_ignored)
@@ -115,7 +187,7 @@ def _align(
         if len(truth.labels) != len(predictions):
             raise InputError(
                 f"{truth.path}: {len(truth.labels)} labels for {len(predictions)} predictions; "
-                "give one a target row, in the same order"
+                "give one per target row, in the same order"
             )
         return truth.labels, 0
     place = {name: row for row, name in enumerate(truth.ids.tolist())}

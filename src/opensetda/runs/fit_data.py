@@ -1,4 +1,4 @@
-"""What `osda fit` learns from: two tables of features, or two lots of images made into features."""
+"""The data of a fit: two feature tables, two sets of images made into features, or arrays."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domai
 from opensetda.data.tables.parquet_parts import table_bytes, table_files
 from opensetda.errors import InputError
 from opensetda.rows import row_chunks
+from opensetda.runs.arrays import DomainArrays, array_record
+from opensetda.runs.listening import CountingProgress, RunListener
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import FitRequest, TableOptions
 from opensetda.system.files import file_record, near
@@ -28,41 +30,39 @@ if TYPE_CHECKING:
     from opensetda.backbones.extraction import Broken, Extraction
     from opensetda.backbones.recipe import Recipe
 
-CountingProgress = Callable[[int, int], None]
-
 _MEGABYTE = 10**6
 _HASHED_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class FitData:
-    """Source and target as rows, with all that the run folder wants to know of them.
+    """Source and target as rows, with what the run folder records of them.
 
     Attributes
     ----------
     source, target : arrays of shape (n_s, d) and (n_t, d)
-        Of float32, or a memory map of any numbers.
+        Of float32, or a memory map of any type of number.
     labels : array of str of shape (n_s,)
     ids, source_ids : arrays of str of shape (n_t,) and (n_s,) or None
-        Names of the targets, and of the sources; those of a memory map stay in their file.
+        Names of the samples; those of a memory map stay in their file.
     inputs : dict
-        Source and target for the record; with what tells them from any other.
+        Source and target for the record: path, size and SHA-256.
     columns : dict
         Names of columns, for the record.
     feature_names : tuple of str or None
         Names of the features, if they have names.
     summary : str
-        A line for people.
+        One line about the data.
     noun : str
-        What a sample is called.
+        What a sample is called: "row" or "image".
     recipe : Recipe or None
         How images became features.
     image_paths : tuple of str
-        Files of the source's images, then of the target's.
+        Image files of the source, then of the target.
     broken : list of Broken
         Images that were left out.
     notes, warnings : tuple of str
-        What a person should know about the data, and what to look at.
+        What the reader found in the data.
     """
 
     source: npt.NDArray[Any]
@@ -80,6 +80,56 @@ class FitData:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     source_ids: Any | None = None
+
+
+def load(
+    request: FitRequest,
+    listener: RunListener,
+    scratch: Path,
+    team: Team = ALONE,
+    arrays: DomainArrays | None = None,
+) -> FitData:
+    """Read source and target; `scratch` is a folder for large data that all of the team see."""
+    if arrays is not None:
+        return _arrays(arrays)
+    if is_image_request(request):
+        with listener.counting("features") as progress:
+            return load_images(request, progress, scratch, team)
+    with listener.counting("reading", "MB") as progress:
+        return load_tables(request, progress, scratch, team)
+
+
+def _arrays(arrays: DomainArrays) -> FitData:
+    n_classes = len(np.unique(arrays.labels))
+    return FitData(
+        source=arrays.source,
+        labels=arrays.labels,
+        target=arrays.target,
+        ids=None,
+        inputs={
+            "source": array_record(arrays.source, arrays.labels),
+            "target": array_record(arrays.target),
+        },
+        columns=_column_record(TableColumns()),
+        feature_names=None,
+        summary=_summary(len(arrays.source), n_classes, *arrays.target.shape),
+    )
+
+
+def _column_record(columns: TableColumns) -> dict[str, Any]:
+    return {
+        "label": columns.label,
+        "id": columns.id,
+        "features": columns.features,
+        "drop": list(columns.drop),
+    }
+
+
+def _summary(n_source: int, n_classes: int, n_target: int, width: int) -> str:
+    return (
+        f"source: {n_source:,} rows of {n_classes} classes, "
+        f"target: {n_target:,} rows, {width:,} features"
+    )
 
 
 def is_image_request(request: FitRequest) -> bool:
@@ -108,7 +158,7 @@ def is_image_request(request: FitRequest) -> bool:
         "--features-key": columns_given.features != TableOptions().features,
     }
     if all(is_shard(path.name) or path.is_dir() for path in domains):
-        # There is no list whose columns or paths could be told.
+        # There is no list that has columns or paths.
         for_tables |= {
             "--label-column": columns_given.label,
             "--path-column": columns_given.path,
@@ -123,14 +173,9 @@ def is_image_request(request: FitRequest) -> bool:
 
 
 def image_columns(options: TableOptions) -> ImageColumns:
-    """Return what is where in lists and manifests."""
+    """Return the columns of lists and manifests."""
     root = None if options.root is None else Path(options.root)
     return ImageColumns(path=options.path, label=options.label, root=root)
-
-
-def table_columns(options: TableOptions) -> TableColumns:
-    """Return what is where in feature tables."""
-    return TableColumns(options.label or "y", options.id, options.features, options.drop)
 
 
 def load_tables(
@@ -139,11 +184,9 @@ def load_tables(
     scratch: Path | None = None,
     team: Team = ALONE,
 ) -> FitData:
-    """Read two feature tables; `progress` is told the megabytes, each twice: read and hashed.
-
-    `scratch` is a folder for what does not fit into memory, which all of the `team` see.
-    """
-    columns = table_columns(request.tables)
+    """Read two feature tables; `progress` counts megabytes, each twice: read and hashed."""
+    options = request.tables
+    columns = TableColumns(options.label or "y", options.id, options.features, options.drop)
     domains = near(request.source), near(request.target)
     total = 2 * sum(table_bytes(path) for path in domains if path.exists())
     done = 0
@@ -168,17 +211,9 @@ def load_tables(
         inputs={"source": _table_record(source, tell), "target": _table_record(target, tell)}
         if team.is_first
         else _names_only(request),
-        columns={
-            "label": columns.label,
-            "id": columns.id,
-            "features": columns.features,
-            "drop": list(columns.drop),
-        },
+        columns=_column_record(columns),
         feature_names=source.feature_names or target.feature_names,
-        summary=(
-            f"source: {len(source):,} rows of {len(source.class_counts())} classes, "
-            f"target: {len(target):,} rows, {source.X.shape[1]:,} features"
-        ),
+        summary=_summary(len(source), len(source.class_counts()), *target.X.shape),
         source_ids=source.ids,
     )
 
@@ -189,10 +224,7 @@ def load_images(
     scratch: Path | None = None,
     team: Team = ALONE,
 ) -> FitData:
-    """List two lots of images and turn them into features; broken images are left out.
-
-    `scratch` is a folder for features that do not fit into memory, which all of the `team` see.
-    """
+    """List two sets of images and turn them into features; broken images are left out."""
     from opensetda.backbones.cache import FeatureCache
     from opensetda.backbones.extraction import extract
     from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
@@ -229,11 +261,7 @@ def load_images(
         }
         if team.is_first
         else _names_only(request),
-        columns={
-            "label": request.tables.label,
-            "id": IMAGE_ID,
-            "path": request.tables.path,
-        },
+        columns={"label": request.tables.label, "id": IMAGE_ID, "path": request.tables.path},
         feature_names=None,
         summary=(
             f"source: {len(kept[0]):,} images of {len(kept[0].class_counts())} classes, "
@@ -243,7 +271,7 @@ def load_images(
         noun="image",
         recipe=recipe,
         image_paths=(*kept[0].paths, *kept[1].paths),
-        # For a file that is read from anywhere.
+        # Absolute: the list of broken images may be read from another folder.
         broken=[replace(image, path=str(Path(image.path).absolute())) for image in broken],
         notes=(*kept[0].notes, *kept[1].notes),
         warnings=tuple(extraction.warnings),
@@ -254,7 +282,7 @@ def load_images(
 def _kept(
     source: ImageList, target: ImageList, extraction: Extraction
 ) -> tuple[ImageList, ImageList]:
-    """Leave out what could not be read, unless that leaves nothing to learn from."""
+    """Leave out images that could not be read; an `InputError` if a class has no image left."""
     rows = extraction.rows
     kept = source.select(rows[rows < len(source)])
     left = target.select(rows[rows >= len(source)] - len(source))
@@ -295,12 +323,12 @@ def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[
 
 
 def _names_only(request: FitRequest) -> dict[str, Any]:
-    """Return what a process needs to know of the inputs that writes nothing."""
+    """Return the record of the inputs in a process that does not write the run folder."""
     return {"source": {"path": request.source}, "target": {"path": request.target}}
 
 
 def _image_record(images: ImageList, features: npt.NDArray[np.float32]) -> dict[str, Any]:
-    # Of what is learned from: names, labels and features. Another image gives another feature.
+    # Names, labels and features: another image gives another feature.
     digest = hashlib.sha256("\n".join(images.ids.tolist()).encode("utf-8", "surrogateescape"))
     if images.labels is not None:
         digest.update("\n".join(images.labels.tolist()).encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""One folder a run: what was asked, with what, what came out, and the model.
+"""The run folder, opened for reading: request, labels, history, estimates and model.
 
 ``docs/run-folder.md`` describes every file. A folder appears whole or not at
 all, and nothing in it is ever unpickled: JSON, Parquet, safetensors, PNG.
@@ -49,31 +49,14 @@ MAP = "map.parquet"
 TRUTH = "truth.parquet"
 REPORT = "report.html"
 
-# A person's work, and so none of the files below, which a new run may replace.
+# Manual work: not among the files below, which a new run may replace.
 REVIEW = "review.jsonl"
 CORRECTIONS = "corrections.csv"
 
 FILES = (
-    SETTINGS,
-    ENVIRONMENT,
-    HISTORY,
-    ESTIMATES,
-    PREDICTIONS,
-    PREDICTIONS_FOR_PEOPLE,
-    STEPS,
-    MODEL,
-    WEIGHTS,
-    BACKBONE,
-    BROKEN,
-    METRICS,
-    COMPARISON,
-    CURVES,
-    VIEW,
-    IMAGES,
-    THUMBNAILS,
-    MAP,
-    TRUTH,
-    REPORT,
+    *(SETTINGS, ENVIRONMENT, HISTORY, ESTIMATES, PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEPS),
+    *(MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, CURVES, VIEW, IMAGES, THUMBNAILS),
+    *(MAP, TRUTH, REPORT),
 )
 
 StepLabels = dict[int, npt.NDArray[Any]]
@@ -82,15 +65,7 @@ STEP_PREFIX = "step_"
 
 
 class RunFolder:
-    """A complete run, opened for reading.
-
-    Parameters
-    ----------
-    path : Path
-        The folder; `open` checks it first.
-    settings : dict
-        The content of ``settings.json``.
-    """
+    """A complete run, opened for reading; `open` checks the folder first."""
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path = path
@@ -119,7 +94,7 @@ class RunFolder:
 
     @property
     def unknown_label(self) -> str:
-        """What unknowns are called."""
+        """The label of unknowns."""
         return str(self.settings["unknown_label"])
 
     @property
@@ -138,11 +113,11 @@ class RunFolder:
 
     @property
     def is_finetuned(self) -> bool:
-        """Whether the samples are images, and the backbone was trained, too."""
+        """Whether the backbone was trained, too."""
         return self.has_images and bool(self.settings["backbone"].get("finetuned"))
 
     def recipe(self) -> Recipe:
-        """Return how images became features."""
+        """Return the recipe of the features."""
         from opensetda.backbones.recipe import Recipe
 
         entries = dict(self.settings["backbone"])
@@ -161,7 +136,7 @@ class RunFolder:
         return _read_weights(self.path / BACKBONE, load)
 
     def history(self) -> list[dict[str, Any]]:
-        """Return one dict a step, with numbers that need no target label."""
+        """Return one dict per step, with numbers that need no target label."""
         path = self.path / HISTORY
         try:
             return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -171,7 +146,7 @@ class RunFolder:
             raise InputError(f"{path}: damaged ({error}); fit again") from error
 
     def estimates(self) -> dict[str, Any]:
-        """Return what was found out without labels: openness, the step kept, the rejection."""
+        """Return what was estimated without labels: openness, the step kept, the rejection."""
         path = self.path / ESTIMATES
         estimates: dict[str, Any] = read_json(path)
         try:
@@ -206,13 +181,13 @@ class RunFolder:
         }
 
     def view(self) -> RunView:
-        """Return what was kept of the samples, to be looked at."""
+        """Return the samples and embeddings for the report."""
         from opensetda.runs.view import RunView
 
         return RunView.read(self.path / VIEW)
 
     def truth(self) -> npt.NDArray[Any] | None:
-        """Return the true labels of the targets, if `osda evaluate` was told them."""
+        """Return the true labels of the targets, if the run was evaluated."""
         return _read_labels(self.path / TRUTH) if (self.path / TRUTH).exists() else None
 
     def model(self) -> OpenSetClassifier:
@@ -239,10 +214,7 @@ class RunFolder:
     def write_metrics(
         self, metrics: Mapping[str, Any], curves: bytes, truth: npt.NDArray[Any]
     ) -> None:
-        """Put the outcome of an evaluation into the folder, in place of an earlier one.
-
-        The true labels, in the order of the predictions, are kept for the report alone.
-        """
+        """Write an evaluation into the folder; the true labels are kept for the report alone."""
         import pyarrow as pa
         import pyarrow.parquet
 
@@ -255,6 +227,12 @@ class RunFolder:
             png_path.write_bytes(curves)
             column = pa.array(truth.tolist(), pa.string()).dictionary_encode()
             pyarrow.parquet.write_table(pa.table({"label": column}), truth_path)
+
+
+def kept_place(run: RunFolder, view: RunView) -> int:
+    """Return the index of the kept step among the steps of the view."""
+    n_steps, kept = len(view.steps), run.estimates()["kept_step"]
+    return n_steps - 1 if kept is None else min(int(kept["step"]), n_steps) - 1
 
 
 def _read_labels(path: Path) -> npt.NDArray[Any]:

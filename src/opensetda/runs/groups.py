@@ -1,8 +1,7 @@
-"""Unknowns in groups that look alike, so that a person can name them.
+"""Groups of unknowns that look alike, for a person to name.
 
-They are grouped where the method sees them: on Office-31 and the digits (13 tasks) the groups
-of PGL's embeddings agreed with the true classes better than groups of the features did
-(`docs/experiments.md`).
+They are groups of the method's embeddings: on Office-31 and the digits (13 tasks) those agreed
+with the true classes better than groups of the features did (`docs/experiments.md`).
 """
 
 from __future__ import annotations
@@ -12,29 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from opensetda.rows import FloatArray, IntArray, unit_rows
-from opensetda.runs.folder import RunFolder
-from opensetda.runs.view import kept_place
+from opensetda.runs.folder import RunFolder, kept_place
 
 MOST_GROUPS = 30
 # Ward's tree needs all distances: 3,000 samples make 36 MB of them.
 MOST_SAMPLES = 3000
-# Below that, looking at each of them is easier than at groups.
+# Fewer samples are easier to look at one by one.
 FEWEST = 10
-# The fewest groups whose silhouette is so near to the best: a few more split true classes.
+# Take the fewest groups whose silhouette is this close to the best: more split true classes.
 NEARLY_BEST = 0.95
 
 
 @dataclass(frozen=True)
 class UnknownGroups:
-    """Groups of the unknown targets.
-
-    Attributes
-    ----------
-    groups : tuple of arrays of int
-        Target rows of each group, the most typical first; the largest group first.
-    note : str
-        How they were made, in words.
-    """
+    """Target rows of each group, the most typical and the largest group first, and a note."""
 
     groups: tuple[IntArray, ...]
     note: str

@@ -19,10 +19,7 @@ REJECTOR = "+"
 
 
 def find_methods() -> dict[str, str]:
-    """Find the methods: PGL, and every public module of `opensetda.baselines`.
-
-    Nothing is imported: `class_means.py` is the method `class-means`, whatever class is in it.
-    """
+    """Find PGL and every public module of `opensetda.baselines`, without importing them."""
     found = {"pgl": "opensetda.pgl.estimator"}
     for module in pkgutil.iter_modules(baselines.__path__):
         if not module.name.startswith("_"):
@@ -67,23 +64,11 @@ def build_method(
     seed: int = 0,
     unknown_label: str = "unknown",
 ) -> OpenSetClassifier:
-    """Return an unfitted classifier, its settings checked.
+    """Return an unfitted classifier with checked settings.
 
-    Parameters
-    ----------
-    method : str
-        A key of `METHODS`, perhaps with a rejector, as in `dann+osvm`.
-    openness : float or "auto"
-        Share of unknowns in the target, or "auto" to have it estimated.
-    preset : str
-        A preset of the settings of PGL.
-    changes : mapping, optional
-        Settings of PGL by dotted name, or parameters of another method. Values may be
-        strings as typed on a command line.
-    seed : int
-        For the methods that draw at random.
-    unknown_label : str
-        What unknowns are called.
+    `method` is a key of `METHODS`, perhaps with a rejector: `dann+osvm`. `preset` is of PGL;
+    `changes` are settings of PGL by dotted name, or parameters of another method, whose values
+    may be text from a command line.
     """
     cls = method_class(method)
     changes = dict(changes or {})

@@ -1,4 +1,4 @@
-"""Pictures of the samples of a run: the original files, and thumbnails that stay with the run."""
+"""Pictures of the samples of a run: the original files, and thumbnails in the run folder."""
 
 from __future__ import annotations
 
@@ -38,15 +38,13 @@ class Pictures:
 
     Parameters
     ----------
-    run : RunFolder
-        The run.
     root : Path, optional
-        Where the images of a feature table are: its ids are paths from here.
+        Folder of the images of a feature table, whose ids are paths that start here.
 
     Attributes
     ----------
     lost : list of str
-        Files that `keep` found gone, or broken since the run was made.
+        Image files that `keep` found missing or broken.
     """
 
     def __init__(self, run: RunFolder, root: Path | None = None) -> None:
@@ -77,12 +75,12 @@ class Pictures:
         return bool(self._files) or bool(self._thumbnails)
 
     def file(self, row: int, domain: str = TARGET) -> Path | None:
-        """Return the original image of a sample, None if it has none."""
+        """Return the original image file of a sample, if it has one."""
         path = self._files.get(Shown(domain, row))
         return None if path is None else Path(path)
 
     def thumbnail(self, row: int, domain: str = TARGET) -> bytes | None:
-        """Return a small WebP image of a sample; None if it has none that can be read."""
+        """Return a small WebP image of a sample, if it has one that can be read."""
         shown = Shown(domain, row)
         kept = self._thumbnails.get(shown)
         if kept is not None or shown not in self._files:
@@ -92,13 +90,13 @@ class Pictures:
     def keep(
         self, wanted: Iterable[Shown], progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Make the thumbnails that are missing, and keep them with the run."""
+        """Make the thumbnails that are missing, and write them into the run folder."""
         missing = [
             shown for shown in wanted if shown not in self._thumbnails and shown in self._files
         ]
         if not missing:
             return
-        # Pillow lets other threads work while it unpacks.
+        # Pillow decodes without the global interpreter lock.
         with ThreadPoolExecutor(_WORKERS) as pool:
             made = pool.map(_thumbnail_of, [self._files[shown] for shown in missing])
             for done, (shown, image) in enumerate(zip(missing, made, strict=True), start=1):
@@ -146,13 +144,9 @@ def write_thumbnails(path: Path, images: Mapping[Shown, bytes]) -> None:
 
 
 def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE, smooth: bool = True) -> bytes:
-    """Return a picture as WebP, its longest side of that many pixels.
+    """Return pixels of shape (height, width) or (height, width, 3) as WebP.
 
-    Parameters
-    ----------
-    pixels : array of shape (height, width) or (height, width, 3)
-    smooth : bool
-        Small pictures are enlarged, too; without `smooth` in squares, for pixels to be seen.
+    `side` is the longest side; without `smooth` small pictures are enlarged in squares.
     """
     from PIL import Image
 
@@ -188,7 +182,7 @@ def _thumbnail_of(path: str) -> bytes | None:
     try:
         return thumbnail(decode_image(path, at_least=2 * SIDE))
     except BrokenImageError:
-        # It was there when the run was made; a card without a picture says enough.
+        # It could be read when the run was made; the report shows a card without a picture.
         return None
 
 
@@ -208,7 +202,7 @@ def _image_files(run: RunFolder) -> dict[Shown, str]:
 
 
 def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
-    """Find the images that the ids of a feature table name; never one outside of `root`."""
+    """Find the images that the ids of a feature table name, inside `root` only."""
     from opensetda.data.images.decoding import IMAGE_SUFFIXES
     from opensetda.data.images.tar_members import member_status
 

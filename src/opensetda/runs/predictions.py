@@ -1,10 +1,9 @@
-"""The table of predictions: what a person or a program reads after a run."""
+"""Tables of predictions: one row per sample, with label, scores and probabilities."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.rows import release_pages
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 _PREDICTED_ROWS = 8192
 _ROUNDED_DIGITS = 6
 
-# What the column is called that names images, in predictions and in manifests.
+# The column of image files, in predictions and in manifests.
 IMAGE_ID = "path"
 
 # "p_unknown" but "p:bike": no class name can collide with the other columns.
@@ -31,7 +29,7 @@ _TOP, _P_TOP = "top_", "p_top_"
 
 @dataclass(frozen=True)
 class PredictionTable:
-    """One row a sample, in the order of the file it came from.
+    """One row per sample, in the order of the file it came from.
 
     Attributes
     ----------
@@ -48,11 +46,11 @@ class PredictionTable:
     classes : tuple of str
         The known classes.
     unknown_label : str
-        What unknowns are called.
+        The label of unknowns.
     id_name : str
-        What the column of the ids is called: "id", of images "path".
+        Name of the column of the ids: "id", for images "path".
     corrected : bool array of shape (n,) or None
-        Whose label is a person's word; None if nobody was asked.
+        Which labels were manually corrected; None if there was no correction.
     """
 
     ids: npt.NDArray[Any]
@@ -100,11 +98,7 @@ class PredictionTable:
         ids: npt.NDArray[Any] | None,
         id_name: str = "id",
     ) -> Self:
-        """Label later samples, a chunk at a time.
-
-        The same as `predict`, `predict_proba` and `decision_function` (whose zero is the
-        rejection threshold), with the rows scored once instead of three times.
-        """
+        """Label later samples in chunks, scoring each row once for all columns."""
         parts, known, nearest = [], [], []
         for start in range(0, len(X), _PREDICTED_ROWS):
             scores = classifier.open_set_scores(X[start : start + _PREDICTED_ROWS])
@@ -127,10 +121,7 @@ class PredictionTable:
     def to_arrow(self, top_k: int | None = None) -> Any:
         """Return a pyarrow table.
 
-        Parameters
-        ----------
-        top_k : int, optional
-            Give the so many likeliest of the classes and unknown, instead of a column a class.
+        With `top_k`, it has that many of the likeliest labels instead of one column per class.
         """
         import pyarrow as pa
 
@@ -156,16 +147,13 @@ class PredictionTable:
         return pa.table(columns)
 
     def write(self, path: Path) -> None:
-        """Write ``.parquet``, with every bit, or ``.csv``, rounded to six digits for people."""
+        """Write ``.parquet`` with full precision, or ``.csv`` rounded to six digits."""
         with PredictionWriter(path) as writer:
             writer.write(self)
 
     @classmethod
     def read_parquet(cls, path: Path, classes: Sequence[str] = ()) -> Self:
-        """Read back a Parquet file that `write` wrote.
-
-        Where it holds the likeliest of `classes` only, the others have a probability of 0.
-        """
+        """Read a Parquet file of `write`; classes that it leaves out have a probability of 0."""
         table = read_parquet(path)
         columns = [name for name in table.column_names if name.startswith(CLASS_PREFIX)]
         names = tuple(name.removeprefix(CLASS_PREFIX) for name in columns) or tuple(classes)
@@ -194,7 +182,7 @@ class PredictionTable:
 
 
 def _of_top_classes(table: Any, classes: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return the probabilities of all classes and unknown, of a table with the likeliest only."""
+    """Return probabilities of all classes and unknown from a table with the likeliest only."""
     place = {name: column for column, name in enumerate(classes)}
     proba = np.zeros((len(table), len(classes) + 1))
     rows = np.arange(len(table))
@@ -210,13 +198,8 @@ def _of_top_classes(table: Any, classes: Sequence[str]) -> npt.NDArray[np.float6
 class PredictionWriter:
     """Write predictions part by part, so that they need not fit into memory.
 
-    Parameters
-    ----------
-    path : Path
-        Ends in ``.csv`` (rounded to six digits, for people), ``.json`` (a list of objects,
-        rounded, too) or ``.parquet`` (every bit).
-    top_k : int, optional
-        See `PredictionTable.to_arrow`.
+    A ``.csv`` or ``.json`` (list of objects) file is rounded to six digits, a ``.parquet`` file
+    has full precision. `top_k` is as in `PredictionTable.to_arrow`.
     """
 
     def __init__(self, path: Path, top_k: int | None = None) -> None:
@@ -230,7 +213,7 @@ class PredictionWriter:
         self.close()
 
     def close(self) -> None:
-        """Finish the file; nothing can be added any more."""
+        """Finish the file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -253,7 +236,7 @@ class PredictionWriter:
         import pyarrow.parquet
 
         if self.path.suffix.lower() == ".parquet":
-            # A dictionary of numbers that hardly repeat costs a megabyte a column.
+            # A dictionary of numbers that hardly repeat costs a megabyte per column.
             text = [field.name for field in schema if pa.types.is_string(field.type)]
             return pyarrow.parquet.ParquetWriter(self.path, schema, use_dictionary=text)
         if self.path.suffix.lower() == ".json":
@@ -261,32 +244,8 @@ class PredictionWriter:
         return pyarrow.csv.CSVWriter(self.path, schema)
 
 
-def label_rows(
-    model: OpenSetClassifier,
-    X: npt.NDArray[Any],
-    ids: Any | None,
-    rows: range,
-    writer: PredictionWriter,
-    progress: Callable[[int], None],
-) -> Counter[str]:
-    """Write the labels of some rows of features, and return how often each label was given.
-
-    `X` and `ids` may lie in files; `progress` is told how many rows are done.
-    """
-    counts: Counter[str] = Counter()
-    for start in range(rows.start, rows.stop, _PREDICTED_ROWS):
-        part = slice(start, min(start + _PREDICTED_ROWS, rows.stop))
-        names = numbers_of(part) if ids is None else np.asarray(ids[part])
-        table = PredictionTable.of_samples(model, X[part].astype(np.float32, copy=False), names)
-        release_pages(X)
-        counts.update(table.labels.tolist())
-        writer.write(table)
-        progress(part.stop - rows.start)
-    return counts
-
-
 class _JsonRows:
-    """A JSON list, an object a row, a line each."""
+    """A JSON list with one object, and one line, per row."""
 
     def __init__(self, path: Path) -> None:
         self._stream = path.open("w", encoding="utf-8")
@@ -332,10 +291,7 @@ def numbers_of(rows: slice) -> npt.NDArray[Any]:
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """Read a Parquet file of a run folder, or raise an `InputError` that names it.
-
-    With `columns`, those only: a file of many classes is mostly probabilities.
-    """
+    """Read some columns, or all, of a Parquet file of a run folder."""
     import pyarrow as pa
     import pyarrow.parquet
 

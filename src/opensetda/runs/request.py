@@ -1,4 +1,4 @@
-"""What `osda fit` was asked to do, in a form that can be written down and taken up again."""
+"""What a fit was asked to do, in a form that can be written to a file and resumed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,32 @@ from typing import Any, Self
 
 from opensetda.errors import InputError
 
+SAMPLE = 65_536
+"""Default of the largest number of targets to learn from."""
+
+ARRAY = "array"
+"""Stands in place of the path of a domain that was given as an array."""
+
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What is where in feature tables, lists and manifests; see `TableColumns`, `ImageColumns`."""
+    """Names of columns and arrays in feature tables, lists and manifests.
+
+    Attributes
+    ----------
+    label : str or None
+        Column of the labels; None is "y" in tables and "label" in manifests.
+    id : str or None
+        Column of the sample names in tables.
+    features : str
+        Array of the features in ``.npz`` files.
+    drop : tuple of str
+        Columns of tables to leave out.
+    path : str or None
+        Column of the image files in manifests.
+    root : str or None
+        Folder that relative paths in lists and manifests start from.
+    """
 
     label: str | None = None
     id: str | None = None
@@ -30,17 +52,17 @@ class ImageOptions:
     Attributes
     ----------
     backbone : str or None
-        Name in the registry; None takes the embedded one.
+        Name in the registry; None is the bundled one.
     weights : str or None
         File with the backbone's weights.
     size : int or None
-        Side of the images in pixels; None takes the backbone's own.
+        Side of the images in pixels; None is the backbone's own.
     cache : str or None
-        Folder of the feature cache; None uses none.
+        Folder of the feature cache; None keeps no features.
     strict : bool
-        A broken image is an error.
+        Whether a broken image is an error.
     finetune : bool
-        The backbone learns, too.
+        Whether the backbone is trained, too.
     """
 
     backbone: str | None = None
@@ -51,32 +73,28 @@ class ImageOptions:
     finetune: bool = False
 
 
-SAMPLE = 65_536
-"""Targets that a method learns from at the most, unless it is told otherwise."""
-
-
 @dataclass(frozen=True)
 class FitRequest:
-    """Everything that `osda fit` was told; paths are absolute, so that it means the same anywhere.
+    """Everything that was asked of a fit; paths are absolute, so that any folder may resume it.
 
     Attributes
     ----------
     identity : str
-        Tells this run from any other.
+        Distinguishes this run from any other.
     command : tuple of str
         The command line, for the record.
     checkpoint_seconds : float
-        How often to write down how far the training is, beside the end of each step.
+        Checkpoint interval in seconds; the end of each step is a checkpoint, too.
     tensorboard : str or None
-        Folder of event files to write while it trains.
+        Folder of the event files.
     corrections : str or None
-        CSV file with labels of targets, told by a person.
+        CSV file of manually corrected labels of targets.
     sample : int
-        Targets that are learned from at the most.
+        Largest number of targets to learn from.
     report : bool
-        Whether to make the report at the end.
+        Whether the command line writes the report at the end.
     overwrite : bool
-        Whether a run that is there already may be replaced.
+        Whether an existing run may be replaced.
     """
 
     identity: str
@@ -85,7 +103,7 @@ class FitRequest:
     openness: float | str = "auto"
     method: str = "pgl"
     preset: str = "default"
-    changes: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     unknown_label: str = "unknown"
     tables: TableOptions = TableOptions()
@@ -102,9 +120,14 @@ class FitRequest:
         """Return plain values that JSON can hold."""
         return dataclasses.asdict(self)
 
+    def method_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `opensetda.runs.methods.build_method`."""
+        names = ("method", "openness", "preset", "changes", "seed", "unknown_label")
+        return {name: getattr(self, name) for name in names}
+
     @classmethod
     def from_dict(cls, values: Any, where: Path) -> Self:
-        """Build a request from what `to_dict` returned; `where` is named if it is damaged."""
+        """Build a request from what `to_dict` returned; errors name the file `where`."""
         from pydantic import TypeAdapter, ValidationError
 
         try:

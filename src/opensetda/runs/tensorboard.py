@@ -1,4 +1,4 @@
-"""Event files for TensorBoard: the loss of every iteration, and what is known of every step."""
+"""Event files for TensorBoard: the loss of every iteration, and the numbers of every step."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STEP = "step"
 
 _EVENT_FILES = "*tfevents*"
 _FLUSH_SECONDS = 10
-# Of each step, beside its numbers: they are the axis.
+# Entries of a step that are the axis of the curves.
 _PLACE = ("step", "steps", "progress")
 
 
 def check_log(folder: Path) -> None:
-    """Raise an `InputError` if no event file could be written to `folder`; before all else."""
+    """Raise an `InputError` if no event file could be written to `folder`."""
     if find_spec("tensorboard") is None:
         raise InputError(
             "--tensorboard: needs the package tensorboard; pip install 'opensetda[tensorboard]'"
@@ -43,17 +43,10 @@ def check_new_log(folder: Path, overwrite: bool) -> None:
 
 
 class EventLog:
-    """A listener of a training that writes down what it hears; to be closed at the end.
+    """Writes the events of a training: the loss by iteration, everything else by step.
 
-    The loss is written by iteration, everything else by step.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the event files.
-    goes_on : bool
-        Whether the training was interrupted: what the folder holds is not written again.
-        Otherwise event files that are there are removed.
+    If the training goes on after an interruption, what the folder holds is not written again;
+    otherwise its event files are removed.
     """
 
     def __init__(self, folder: Path, goes_on: bool) -> None:
@@ -69,7 +62,7 @@ class EventLog:
         self._writer = make_writer(str(folder), flush_secs=_FLUSH_SECONDS)
 
     def __call__(self, event: ProgressEvent) -> None:
-        """Write down what an event has to say."""
+        """Write the numbers of an event."""
         updates = event.updates or 0
         if event.loss is not None and updates > self._updates:
             self._writer.add_scalar(LOSS, event.loss, updates)
@@ -77,7 +70,7 @@ class EventLog:
         if event.entry is not None and event.step > self._step:
             for name, value in numbers(event.entry):
                 self._writer.add_scalar(f"{STEP}/{name}", value, event.step)
-            # A step is kept right after it is told: a run that goes on must find it here.
+            # The checkpoint of the step follows: a resumed run must find the step here.
             self._writer.flush()
             self._step = event.step
 
@@ -98,12 +91,12 @@ def numbers(entry: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, fl
 
 
 def _last_written(folder: Path) -> tuple[int, int]:
-    """Return the last iteration and the last step that the event files of a folder tell of."""
+    """Return the last iteration and the last step in the event files of a folder."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     if next(folder.glob(_EVENT_FILES), None) is None:
         return 0, 0
-    # Of each curve the last point will do.
+    # The last point of each curve is enough.
     written = EventAccumulator(str(folder), size_guidance={"scalars": 1}).Reload()
     last = {tag: written.Scalars(tag)[-1].step for tag in written.Tags()["scalars"]}
     steps = [step for tag, step in last.items() if tag != LOSS]

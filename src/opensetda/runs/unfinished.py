@@ -1,19 +1,23 @@
-"""A run that is not complete yet: beside its place, in a folder of the same name + .unfinished.
+"""A run that is not complete yet: a folder beside its place, of the same name + .unfinished.
 
-It holds what was asked for, what the data looked like, and the checkpoints. Who dies at any
-moment leaves it behind, and `osda resume` goes on with it. A run that completes removes it.
+It holds the request, a record of the data, and the checkpoints. A process that dies at any
+moment leaves it behind, and `osda resume` goes on with it. A complete run removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
+import numpy as np
+
+from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.runs.checkpoints import FolderCheckpoints
 from opensetda.runs.folder import SETTINGS
 from opensetda.runs.request import FitRequest
 from opensetda.system.files import (
@@ -38,18 +42,14 @@ _INPUTS = "inputs.json"
 _LOCK = "lock"
 _CHECKPOINTS = "checkpoints"
 _SCRATCH = "scratch"
+_VALUES = "values"
 _OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS, _SCRATCH)
 
 
 class UnfinishedRun:
-    """The folder of a run under way; `begin` makes one, `find` opens one that was left behind.
+    """The folder of a run under way: `begin` makes one, `find` opens one that was left behind.
 
-    Parameters
-    ----------
-    out : Path
-        Where the complete run will be.
-    request : FitRequest
-        What was asked for.
+    `out` is the place of the complete run.
     """
 
     def __init__(self, out: Path, request: FitRequest) -> None:
@@ -62,12 +62,12 @@ class UnfinishedRun:
 
     @classmethod
     def begin(cls, out: Path, request: FitRequest, overwrite: bool) -> Self:
-        """Make the folder; one that was left behind is replaced only if `overwrite` says so."""
+        """Make the folder; one that was left behind is replaced only with `overwrite`."""
         path = unfinished_path(out)
         check_unfinished(out, overwrite)
         run = cls(out, request)
         if path.exists():
-            # Locked first: it may still be at work. Put back if this run comes to nothing.
+            # Locked first: it may be in use. Put back if this run fails before a checkpoint.
             with contextlib.closing(_lock(path)):
                 run._replaced = path.rename(aside_of(path))
         run._made = make_parents(path)
@@ -99,7 +99,7 @@ class UnfinishedRun:
         return run
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Write down what the data is, or raise an `InputError` if it was something else."""
+        """Record the data, or raise an `InputError` if it differs from the record."""
         place, now = self.path / _INPUTS, plain(dict(inputs))
         if not place.exists():
             with new_file(place) as aside:
@@ -124,23 +124,23 @@ class UnfinishedRun:
         return FolderCheckpoints(self.path / _CHECKPOINTS, self.request.checkpoint_seconds)
 
     def scratch(self) -> Path:
-        """Return a folder for what does not fit into memory; it goes with the run's folder."""
+        """Return the folder for data that does not fit into memory."""
         return self.path / _SCRATCH
 
     def clear_scratch(self) -> None:
-        """Make that folder, without what an earlier attempt has left in it."""
+        """Make the scratch folder, empty."""
         shutil.rmtree(self.scratch(), ignore_errors=True)
         self.scratch().mkdir()
 
     @property
     def is_worth_keeping(self) -> bool:
-        """Whether it was there before, or holds what would have to be learned again."""
+        """Whether it was there before, or holds a checkpoint."""
         checkpoints = self.path / _CHECKPOINTS
         return self.was_left_behind or (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
     @property
     def is_complete(self) -> bool:
-        """Whether it died after the complete run was in its place."""
+        """Whether the complete run is in its place already."""
         try:
             settings = read_json(self.out / SETTINGS)
         except InputError:
@@ -150,7 +150,7 @@ class UnfinishedRun:
     def remove(self) -> None:
         """Remove the folder, and one that it replaced."""
         doomed = aside_of(self.path)
-        # Moved away first: who dies while it is deleted leaves the name free.
+        # Renamed first: a process that dies while deleting leaves the name free.
         with contextlib.suppress(OSError):
             self.path.rename(doomed)
         self.release()
@@ -168,7 +168,7 @@ class UnfinishedRun:
                 folder.rmdir()
 
     def release(self) -> None:
-        """Let others go on with it; what it replaced is given up."""
+        """Release the lock, so that `resume` can go on; delete what it replaced."""
         if self._replaced is not None:
             shutil.rmtree(self._replaced, ignore_errors=True)
             self._replaced = None
@@ -195,11 +195,11 @@ def check_unfinished(out: Path, overwrite: bool) -> None:
         names = [entry.name for entry in path.iterdir()]
         if any(name not in _OURS and not is_partial(name) for name in names):
             raise InputError(f"{path}: in the way, and not of a run; move it away")
-        # Who died before the request was written has left nothing to go on with.
+        # A process that died before it wrote the request left nothing to resume.
         return
     if not overwrite:
         raise InputError(
-            f"{path}: a run that was interrupted, or is at work; go on with "
+            f"{path}: a run that was interrupted, or is in progress; go on with "
             f"'osda resume {in_shell(out)}', or add --overwrite to start anew"
         )
 
@@ -217,11 +217,11 @@ def _read_request(path: Path) -> FitRequest:
 
 
 def _lock(path: Path) -> IO[bytes]:
-    """Hold the folder for this process; the system lets go when the process dies."""
+    """Lock the folder for this process; the system releases it when the process dies."""
     try:
         stream = (path / _LOCK).open("wb")
     except FileNotFoundError:
-        # Whoever was at work has just finished.
+        # Another process has just finished it.
         raise _at_work(path) from None
     try:
         import fcntl
@@ -231,10 +231,61 @@ def _lock(path: Path) -> IO[bytes]:
         stream.close()
         raise _at_work(path) from error
     except (ImportError, OSError):
-        # Windows, and file systems without locks: two at a time are the user's own care.
+        # Windows, and file systems without locks: two processes at once are not detected.
         pass
     return stream
 
 
 def _at_work(path: Path) -> InputError:
     return InputError(f"{path}: another process is at work on it; wait until it is done")
+
+
+class FolderCheckpoints:
+    """Checkpoints of a training in a folder, one safetensors file each.
+
+    Parameters
+    ----------
+    folder : Path
+        Is made when the first checkpoint is written.
+    every : float
+        Checkpoint interval in seconds.
+    """
+
+    def __init__(self, folder: Path, every: float = 60.0) -> None:
+        self.folder, self.every = folder, every
+        self._written = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether the last record is old enough to be replaced."""
+        return time.monotonic() - self._written >= self.every
+
+    def write(self, name: str, record: Record) -> None:
+        """Write a record; a crash at any moment leaves the earlier one or the new one."""
+        from safetensors.numpy import save
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Not ascontiguousarray: it gives Adam's counters, which are single numbers, a dimension.
+        arrays = {key: np.asarray(values, order="C") for key, values in record.arrays.items()}
+        data = save(arrays, metadata={_VALUES: json.dumps(record.values)})
+        with new_file(self._path(name)) as aside:
+            aside.write_bytes(data)
+        self._written = time.monotonic()
+
+    def read(self, name: str) -> Record | None:
+        """Read a record, or raise an `InputError` that names the file."""
+        from safetensors import SafetensorError, safe_open
+
+        path = self._path(name)
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="np") as file:
+                values = json.loads(file.metadata()[_VALUES])
+                return Record(values, {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
+        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+            raise InputError(
+                f"{path}: damaged ({error}); start anew with 'osda fit ... --overwrite'"
+            ) from error
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"

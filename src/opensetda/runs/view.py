@@ -1,7 +1,4 @@
-"""What a run keeps so that people can look at it: embeddings after each step, and edges.
-
-A sample of both domains, of bounded size whatever the data's. `opensetda.report` draws it.
-"""
+"""What a run keeps for the report: embeddings of some samples after each step, and edges."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
-    from opensetda.runs.folder import RunFolder
 
 _NAMES = "names"
 _STEP = "step-"
@@ -29,20 +25,20 @@ Half = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class RunView:
-    """A sample of both domains.
+    """A sample of both domains, of bounded size.
 
     Attributes
     ----------
     source, target : arrays of int of shape (k_s,) and (k_t,)
-        Their rows in each domain, from 0.
+        Rows of the sample in each domain, from 0.
     source_labels : array of int of shape (k_s,)
         Classes of the source sample, as indices.
     source_names : tuple of str
         Ids of the source sample; empty if they have none.
     steps : tuple of arrays of shape (k_s + k_t, components)
-        Embeddings after each step, sources first; a single one of a method that does not tell.
+        Embeddings after each step, sources first; one only if the method keeps none.
     nodes, affinity : arrays of shape (N,) and (N, N)
-        Members of the sample, and what the edge network makes of their pairs; 255 is 1.
+        Members of the sample, and the edge network's affinity of their pairs; 255 is 1.
     """
 
     source: IntArray
@@ -90,12 +86,6 @@ class RunView:
             raise InputError(f"{path}: damaged ({error}); fit again") from error
 
 
-def kept_place(run: RunFolder, view: RunView) -> int:
-    """Return the place of the kept step among the steps of the view, from 0."""
-    n_steps, kept = len(view.steps), run.estimates()["kept_step"]
-    return n_steps - 1 if kept is None else min(int(kept["step"]), n_steps) - 1
-
-
 def view_of(
     classifier: OpenSetClassifier,
     source: npt.NDArray[np.float32],
@@ -104,10 +94,7 @@ def view_of(
     source_ids: Sequence[str] | npt.NDArray[Any] | None = None,
     sample: IntArray | None = None,
 ) -> RunView:
-    """Return what is kept of a fitted classifier and the rows it was fitted to.
-
-    `sample` are the target rows that it was fitted to, if not all.
-    """
+    """Return the view of a fitted classifier; `sample` are the target rows of fit, if not all."""
     from opensetda.pgl.view import MOST_SOURCES, MOST_TARGETS, principal_components
 
     shown = classifier.view_
@@ -147,7 +134,7 @@ def _drawn(count: int, most: int) -> IntArray:
 def _features(
     classifier: OpenSetClassifier, source: FloatArray, target: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the features that a method has learned; where it learns none, centred rows."""
+    """Return the features that a method has learned, or centred rows if it learns none."""
     if classifier.transforms_domains:
         domain = np.repeat([0, -1], [len(source), len(target)])
         learned = np.asarray(
@@ -158,6 +145,6 @@ def _features(
 
 
 def _unit_centred(rows: FloatArray) -> FloatArray:
-    """Return rows of unit length less their mean: where the domain lies says nothing."""
+    """Return rows of unit length less their mean, which removes the shift of the domain."""
     unit = unit_rows(rows)
     return np.asarray(unit - unit.mean(axis=0))

@@ -17,31 +17,8 @@ import numpy.typing as npt
 
 from opensetda.data.images.lists import printable
 from opensetda.errors import InputError
-from opensetda.runs.folder import (
-    BACKBONE,
-    BROKEN,
-    CORRECTIONS,
-    CURVES,
-    ENVIRONMENT,
-    ESTIMATES,
-    FILES,
-    FORMAT,
-    HISTORY,
-    IMAGES,
-    MODEL,
-    PREDICTIONS,
-    PREDICTIONS_FOR_PEOPLE,
-    REVIEW,
-    SETTINGS,
-    STEP_PREFIX,
-    STEPS,
-    VERSION,
-    VIEW,
-    WEIGHTS,
-    RunFolder,
-    StepLabels,
-    read_settings,
-)
+from opensetda.runs import folder as run_folder
+from opensetda.runs.folder import RunFolder, StepLabels, read_settings
 from opensetda.system.files import check_writable, is_partial, plain, write_json
 from opensetda.system.memory import peak_megabytes
 
@@ -56,55 +33,33 @@ if TYPE_CHECKING:
     from opensetda.runs.view import RunView
 
 _PACKAGES = (
-    "opensetda",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "torch",
-    "pyarrow",
-    "safetensors",
-    "timm",
-    "pillow",
-    "onnxruntime",
+    *("opensetda", "numpy", "scipy", "scikit-learn", "torch", "pyarrow", "safetensors", "timm"),
+    *("pillow", "onnxruntime"),
 )
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What was asked for and with what, written to ``settings.json`` and ``environment.json``.
+    """What ``settings.json`` and ``environment.json`` record of a run.
 
     Attributes
     ----------
-    method : str
-        A name of `opensetda.runs.methods.METHODS`.
     openness : float or "auto"
-        Share of unknowns as it was asked for; what was used is in ``estimates.json``.
-    unknown_label : str
-        What unknowns are called.
-    preset : str
-        Preset of the settings.
+        As it was asked for; the share that was used is in ``estimates.json``.
     settings : mapping
         Every setting as it was used.
-    seed : int
-        The seed.
     inputs : mapping
-        Source and target: path, rows, SHA-256 and what else tells them apart.
+        Source and target: path, rows, SHA-256.
     columns : mapping
         Names of the label and id columns and the like.
-    feature_names : tuple of str or None
-        Names of the features, if they have names.
     has_ids : bool
         Whether the samples have names, or only row numbers.
-    command : tuple of str
-        The command line.
-    seconds : float
-        How long `fit` took.
-    data_seconds : float
-        How long it took to read the data and to make features of images.
+    seconds, data_seconds : float
+        How long `fit` took, and reading the data and extracting features.
     backbone : mapping or None
         The recipe of the features of images, and whether the backbone was ``finetuned``.
     identity : str or None
-        Tells the run from any other.
+        Distinguishes the run from any other.
     sample : int or None
         How many of the targets were learned from, if not all.
     """
@@ -129,16 +84,9 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class ShownSamples:
-    """What the report shows: the view, and of images, where they are.
+    """What the report shows: a sample of both domains, and image files.
 
-    Attributes
-    ----------
-    view : RunView
-        A sample of both domains.
-    source_images : mapping of int to str
-        Image files of the view's sources, by row.
-    target_images : sequence of str
-        Image files of all targets.
+    `source_images` are those of the view's sources by row, `target_images` those of all targets.
     """
 
     view: RunView
@@ -153,15 +101,16 @@ def check_destination(path: Path, overwrite: bool) -> None:
             raise InputError(f"{path}: a file is in the way; choose another --out")
         if not overwrite:
             raise InputError(f"{path}: exists already; choose another --out or add --overwrite")
-        for name in (REVIEW, CORRECTIONS):
+        for name in (run_folder.REVIEW, run_folder.CORRECTIONS):
             if (path / name).exists():
                 raise InputError(
                     f"{path}: holds {name!r}, decisions of a review, which are not overwritten; "
                     "move them away or choose another --out"
                 )
         strangers = sorted(
-            # What a report or a review left behind that was killed is nobody's work.
-            {entry.name for entry in path.iterdir() if not is_partial(entry.name)} - set(FILES)
+            # Partial files of a killed report or review may go.
+            {entry.name for entry in path.iterdir() if not is_partial(entry.name)}
+            - set(run_folder.FILES)
         )
         if strangers:
             raise InputError(
@@ -175,7 +124,7 @@ def check_destination(path: Path, overwrite: bool) -> None:
 
 def _check_is_run(path: Path) -> None:
     try:
-        # A run of another release counts: it may be replaced, if not read.
+        # A run of another release may be replaced, though it cannot be read.
         read_settings(path)
     except InputError as error:
         raise InputError(
@@ -198,18 +147,9 @@ def write_run(
 ) -> RunFolder:
     """Write every file of a run into an empty folder, one that `new_folder` gave.
 
-    Parameters
-    ----------
-    broken : sequence of Broken
-        Images that were left out.
-    backbone : nn.Module, optional
-        One that was fine-tuned.
-    shown : ShownSamples, optional
-        What the report shows of the samples; without it there is no map.
-    corrections : Corrections, optional
-        What a person said about targets, which counts.
-    labelled : LabelledTargets, optional
-        The labels of all targets, where the classifier has seen a sample of them only.
+    `broken` are images that were left out, `backbone` is a fine-tuned one, `shown` the samples
+    for the report; `labelled` has the labels of all targets, where the classifier has seen only
+    a sample of them.
     """
     from safetensors.numpy import save
 
@@ -217,33 +157,33 @@ def write_run(
     from opensetda.runs.predictions import class_names
 
     state, arrays = classifier.get_state()
-    write_json(folder / MODEL, {"feature_names": record.feature_names, "state": state})
+    write_json(folder / run_folder.MODEL, {"feature_names": record.feature_names, "state": state})
     contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     # Not save_file: it makes files that only their owner may read.
-    (folder / WEIGHTS).write_bytes(save(contiguous))
+    (folder / run_folder.WEIGHTS).write_bytes(save(contiguous))
     if backbone is not None:
         from safetensors.torch import save as save_tensors
 
         tensors = {name: value.cpu().contiguous() for name, value in backbone.state_dict().items()}
-        (folder / BACKBONE).write_bytes(save_tensors(tensors))
+        (folder / run_folder.BACKBONE).write_bytes(save_tensors(tensors))
     if broken:
-        write_broken(folder / BROKEN, broken)
-    write_json(folder / ENVIRONMENT, environment(record))
+        write_broken(folder / run_folder.BROKEN, broken)
+    write_json(folder / run_folder.ENVIRONMENT, environment(record))
     lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
-    (folder / HISTORY).write_text("".join(lines), encoding="utf-8")
-    write_json(folder / ESTIMATES, _estimates(classifier, state))
+    (folder / run_folder.HISTORY).write_text("".join(lines), encoding="utf-8")
+    write_json(folder / run_folder.ESTIMATES, _estimates(classifier, state))
     if shown is not None:
-        shown.view.write(folder / VIEW)
+        shown.view.write(folder / run_folder.VIEW)
         if shown.target_images:
-            write_images(folder / IMAGES, shown.source_images, shown.target_images)
+            write_images(folder / run_folder.IMAGES, shown.source_images, shown.target_images)
     if labelled is not None:
         labelled.write(folder, step=max(len(classifier.history_), 1))
     else:
         _write_predictions(folder, classifier, record, ids, corrections)
-    (folder / CURVES).write_bytes(curves)
+    (folder / run_folder.CURVES).write_bytes(curves)
     settings = {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": run_folder.FORMAT,
+        "version": run_folder.VERSION,
         "method": record.method,
         "openness": record.openness,
         "unknown_label": record.unknown_label,
@@ -259,8 +199,8 @@ def write_run(
         "identity": record.identity,
         "sample": record.sample,
     }
-    # Last: a folder without it is no run.
-    write_json(folder / SETTINGS, settings)
+    # Last: a folder without it is not a run.
+    write_json(folder / run_folder.SETTINGS, settings)
     return RunFolder(folder, settings)
 
 
@@ -277,9 +217,9 @@ def _write_predictions(
     predictions = PredictionTable.of_targets(classifier, ids, id_name)
     if corrections is not None:
         predictions = corrections.applied_to(predictions)
-    predictions.write(folder / PREDICTIONS)
-    predictions.write(folder / PREDICTIONS_FOR_PEOPLE)
-    _write_steps(folder / STEPS, predictions, step_labels(classifier))
+    predictions.write(folder / run_folder.PREDICTIONS)
+    predictions.write(folder / run_folder.PREDICTIONS_FOR_PEOPLE)
+    _write_steps(folder / run_folder.STEPS, predictions, step_labels(classifier))
 
 
 def write_broken(path: Path, broken: Sequence[Broken]) -> None:
@@ -295,7 +235,7 @@ def _estimates(classifier: OpenSetClassifier, state: Mapping[str, Any]) -> dict[
     return {
         "openness": plain(classifier.openness_report_.to_dict()),
         "kept_step": None if kept is None else plain(kept.to_dict()),
-        # As the model has them, where infinity is a word.
+        # As the model has them, with infinity as a word.
         "rejection": {
             "threshold": state["rejection_threshold"],
             "slope": state["rejection_slope"],
@@ -304,7 +244,7 @@ def _estimates(classifier: OpenSetClassifier, state: Mapping[str, Any]) -> dict[
 
 
 def step_labels(classifier: OpenSetClassifier) -> StepLabels:
-    """Return the targets' labels after each step; a method that keeps none has the last only."""
+    """Return the targets' labels after each step; only the last if the method keeps none."""
     indices = classifier.step_labels_
     if indices is None:
         return {max(len(classifier.history_), 1): classifier.transduction_.astype(np.str_)}
@@ -340,5 +280,5 @@ def _write_steps(path: Path, predictions: PredictionTable, steps: StepLabels) ->
     columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
     for step, labels in steps.items():
         column = pa.array(labels.tolist(), pa.string()).dictionary_encode()
-        columns[f"{STEP_PREFIX}{step}"] = column
+        columns[f"{run_folder.STEP_PREFIX}{step}"] = column
     pyarrow.parquet.write_table(pa.table(columns), path)

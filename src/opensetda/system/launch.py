@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 
+from opensetda.errors import LostProcessError
+
 
 def is_shared() -> bool:
     """Whether this process was started as one of several."""
@@ -42,3 +44,11 @@ def launch_identity(place: str) -> str | None:
     if not is_shared() or launch == "none":
         return None
     return hashlib.sha256(f"{launch} {place}".encode()).hexdigest()[:32]
+
+
+def lost_process(error: BaseException) -> str:
+    """Return why a process ends that has lost another, or was told to end by the launcher."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if isinstance(error, LostProcessError):
+        return f"another of the {size} processes is gone"
+    return f"told to end, as torchrun does when another of the {size} processes is gone"

@@ -1,0 +1,163 @@
+"""The use case demo: three methods on the bundled digits, and the run folder of PGL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opensetda.base import OpenSetClassifier
+from opensetda.context import FitContext
+from opensetda.data.benchmarks.digits import digit_pictures, load_digits_task
+from opensetda.data.benchmarks.protocols import OpenSetTask
+from opensetda.metrics.open_set import OpenSetMetrics
+from opensetda.runs.curves import draw_curves
+from opensetda.runs.evaluation import evaluate_labels, evaluate_targets
+from opensetda.runs.fitting import fit_domains
+from opensetda.runs.folder import COMPARISON, THUMBNAILS
+from opensetda.runs.listening import RunListener
+from opensetda.runs.methods import build_method, full_settings
+from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, write_thumbnails
+from opensetda.runs.view import RunView, view_of
+from opensetda.runs.writing import RunRecord, ShownSamples, check_destination, write_run
+from opensetda.system.files import new_folder, plain, write_json
+
+METHODS = ("source-only", "class-means", "pgl")
+
+_QUICK = {
+    "steps": 3,
+    "optimiser.iterations_per_epoch": 5,
+    "ranking.draws": 1,
+    "ranking.graph_targets": 256,
+    "ranking.support_nodes": 80,
+}
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo found.
+
+    Attributes
+    ----------
+    path : Path
+        The run folder of PGL.
+    classifier : OpenSetClassifier
+        PGL, fitted.
+    steps : dict of OpenSetMetrics
+        Metrics of PGL after each step.
+    rows : dict
+        By method: its metrics, estimated openness and seconds, as comparison.json has them.
+    true_openness : float
+        The true share of unknowns.
+    """
+
+    path: Path
+    classifier: OpenSetClassifier
+    steps: dict[int, OpenSetMetrics]
+    rows: dict[str, dict[str, Any]]
+    true_openness: float
+
+
+def run_demo(
+    out: Path,
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    overwrite: bool = False,
+    command: Sequence[str] = (),
+    listener: RunListener | None = None,
+) -> Demo:
+    """Compare three methods on the bundled digits, and write the run folder of PGL.
+
+    `quick` trains a few steps only.
+    """
+    listener = listener or RunListener()
+    check_destination(out, overwrite)
+    task = load_digits_task()
+    listener.note(
+        f"source: {len(task.source_features):,} MNIST digits 0-4, target: "
+        f"{len(task.target_features):,} digits 0-9 of scikit-learn, "
+        "share of unknowns: to be estimated"
+    )
+    changes = _QUICK if quick else {}
+    rows: dict[str, dict[str, Any]] = {}
+    with new_folder(out) as aside:
+        for method in METHODS:
+            own = changes if method == "pgl" else {}
+            classifier = build_method(method, openness="auto", changes=own, seed=seed)
+            with listener.training(method) as progress:
+                seconds = fit_domains(
+                    classifier,
+                    task.source_features,
+                    task.source_labels,
+                    task.target_features,
+                    context=FitContext(progress=progress, view=True),
+                )
+            rows[method] = {
+                **evaluate_targets(classifier, task.target_truth).to_dict(),
+                "openness": plain(classifier.openness_report_.to_dict()),
+                "seconds": round(seconds, 3),
+            }
+        steps = _write(aside, classifier, task, _record(task, changes, seed, seconds, command))
+        write_json(aside / COMPARISON, rows)
+    for warning in classifier.openness_report_.warnings:
+        listener.warn(warning)
+    return Demo(out.resolve(), classifier, steps, rows, task.openness)
+
+
+def _record(
+    task: OpenSetTask, changes: dict[str, Any], seed: int, seconds: float, command: Sequence[str]
+) -> RunRecord:
+    return RunRecord(
+        method="pgl",
+        openness="auto",
+        unknown_label="unknown",
+        preset="default",
+        settings=full_settings("pgl", "default", changes),
+        seed=seed,
+        inputs={
+            "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
+            "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
+        },
+        command=tuple(command),
+        seconds=seconds,
+    )
+
+
+def _write(
+    folder: Path, classifier: OpenSetClassifier, task: OpenSetTask, record: RunRecord
+) -> dict[int, OpenSetMetrics]:
+    """Write the run of PGL with its evaluation; return the metrics of its steps."""
+    view = view_of(classifier, task.source_features, task.source_labels, task.target_features)
+    # The evaluation draws the curves, with the true labels.
+    run = write_run(folder, classifier, record, None, b"", shown=ShownSamples(view))
+    _write_thumbnails(folder, view)
+    evaluation = evaluate_labels(
+        run.predictions(), run.steps(), task.target_truth, run.unknown_label
+    )
+    kept = classifier.kept_step_
+    curves = draw_curves(
+        classifier.history_,
+        evaluation.steps,
+        "PGL: MNIST digits to scikit-learn's digits",
+        kept_step=None if kept is None else int(kept.step),
+        true_share=evaluation.true_openness,
+    )
+    truth = {"embedded": "scikit-learn digits", "rows": len(task.target_truth)}
+    run.write_metrics({"truth": truth, **evaluation.to_dict()}, curves, evaluation.truth)
+    return evaluation.steps
+
+
+def _write_thumbnails(folder: Path, view: RunView) -> None:
+    """Draw the digits: there are no image files to read them from."""
+    source, target = digit_pictures()
+    chosen = {SOURCE: (source, view.source.tolist()), TARGET: (target, range(len(target)))}
+    write_thumbnails(
+        folder / THUMBNAILS,
+        {
+            Shown(domain, row): thumbnail(pictures[row], smooth=False)
+            for domain, (pictures, rows) in chosen.items()
+            for row in rows
+        },
+    )

@@ -1,0 +1,168 @@
+"""The use case features: turn images into a feature table that other commands can read."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opensetda.data.images.lists import ImageColumns
+from opensetda.data.images.loading import ImageList, read_images
+from opensetda.errors import InputError
+from opensetda.runs.listening import RunListener
+from opensetda.runs.outputs import check_new_file, shared_folder, write_broken_list
+from opensetda.runs.request import ImageOptions
+from opensetda.system.files import new_file
+from opensetda.system.team import Team, this_team
+
+if TYPE_CHECKING:
+    from opensetda.backbones.extraction import Extraction
+
+_SUFFIXES = (".npz", ".parquet")
+
+
+@dataclass(frozen=True)
+class WrittenFeatures:
+    """A feature table that was made from images.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    n_images, n_features : int
+        Its rows and features.
+    n_broken, n_cached : int
+        Images that could not be read and were left out, and features found in the cache.
+    broken_list : Path or None
+        CSV file that lists the images that could not be read.
+    seconds : float
+        How long the extraction took.
+    """
+
+    path: Path
+    n_images: int
+    n_features: int
+    n_broken: int
+    n_cached: int
+    broken_list: Path | None
+    seconds: float
+
+
+def extract_features(
+    images: str | Path,
+    out: str | Path,
+    options: ImageOptions | None = None,
+    *,
+    label_column: str | None = None,
+    path_column: str | None = None,
+    images_root: str | Path | None = None,
+    overwrite: bool = False,
+    listener: RunListener | None = None,
+) -> WrittenFeatures:
+    """Turn images into a feature table, one row per image.
+
+    Parameters
+    ----------
+    images : str or Path
+        A folder, list, manifest or tar shards.
+    out : str or Path
+        File to make: ``.npz`` (X, paths and, if the images have classes, y and classes) or
+        ``.parquet`` (f0, f1, ..., path and label).
+    options : ImageOptions, optional
+        The backbone and its cache.
+    label_column, path_column, images_root : optional
+        Columns of a manifest, and the folder that relative paths start from.
+    overwrite : bool
+        Replace an existing file.
+    listener : RunListener, optional
+        Receives notes, warnings and progress.
+    """
+    options, listener, team = options or ImageOptions(), listener or RunListener(), this_team()
+    images, place = Path(images), Path(out)
+    team.first_does(lambda: check_new_file("--out", place, _SUFFIXES, overwrite))
+    root = None if images_root is None else Path(images_root)
+    found = _find(images, ImageColumns(path_column, label_column, root), listener)
+    with shared_folder(place, team) as scratch:
+        extraction = _extract(found, options, scratch, team, listener)
+        if extraction.broken and options.strict:
+            first = extraction.broken[0]
+            raise InputError(
+                f"{first.path}: {first.reason} ({len(extraction.broken):,} broken in all); "
+                "repair or remove it, or leave out --strict"
+            )
+        if not len(extraction.rows):
+            first = extraction.broken[0]
+            raise InputError(
+                f"{images}: none of its {len(found):,} images can be read; the first is "
+                f"{first.id} ({first.reason})"
+            )
+        listed = None
+        if team.is_first:
+            with new_file(place) as aside:
+                _write(aside, found.select(extraction.rows), extraction)
+            listed = write_broken_list(place, extraction.broken)
+    n_broken, n_cached = len(extraction.broken), extraction.n_cached
+    if listed is not None:
+        listener.warn(
+            f"{n_broken:,} of {len(found):,} images cannot be read and are left out; they are "
+            f"listed in {listed}"
+        )
+    n_images, width = extraction.X.shape
+    return WrittenFeatures(place, n_images, width, n_broken, n_cached, listed, extraction.seconds)
+
+
+def _find(path: Path, columns: ImageColumns, listener: RunListener) -> ImageList:
+    """List images, with their classes if each has one."""
+    try:
+        images = read_images(path, columns, labelled=True)
+    except InputError as error:
+        images = read_images(path, columns)
+        listener.note(f"no classes are written: {error}")
+    for line in images.notes:
+        listener.note(line)
+    return images
+
+
+def _extract(
+    images: ImageList, options: ImageOptions, scratch: Path, team: Team, listener: RunListener
+) -> Extraction:
+    from opensetda.backbones.cache import FeatureCache
+    from opensetda.backbones.extraction import extract
+    from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
+
+    folder = None if options.cache is None else Path(options.cache)
+    recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
+    with ExitStack() as stack:
+        cache = None
+        if folder is not None:
+            cache = stack.enter_context(FeatureCache(folder, recipe.key, recipe.width))
+        progress = stack.enter_context(listener.counting("features"))
+        ids = images.ids.tolist()
+        extraction = extract(recipe, ids, images.paths, cache, progress, scratch=scratch, team=team)
+    for warning in extraction.warnings:
+        listener.warn(warning)
+    return extraction
+
+
+def _write(path: Path, images: ImageList, extraction: Extraction) -> None:
+    if path.suffix.lower() == ".npz":
+        # Numbers and text only: an array of objects would be pickled.
+        arrays: dict[str, Any] = {"X": extraction.X, "paths": images.ids.astype(np.str_)}
+        if images.labels is not None:
+            classes, y = np.unique(images.labels, return_inverse=True)
+            arrays |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
+        with path.open("wb") as stream:
+            np.savez(stream, **arrays)
+        return
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    columns = {f"f{number}": column for number, column in enumerate(extraction.X.T)}
+    table = pa.table({name: pa.array(np.ascontiguousarray(v)) for name, v in columns.items()})
+    table = table.append_column("path", pa.array(images.ids.tolist(), pa.string()))
+    if images.labels is not None:
+        table = table.append_column("label", pa.array(images.labels.tolist(), pa.string()))
+    pyarrow.parquet.write_table(table, path)

@@ -1,0 +1,75 @@
+"""Files that a use case makes: checked before the work, written by one or several processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opensetda.errors import InputError, OtherProcessError
+
+if TYPE_CHECKING:
+    from opensetda.backbones.extraction import Broken
+    from opensetda.system.team import Team
+
+
+def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: bool) -> None:
+    """Raise an `InputError` that names the `option` unless a file can be made at `path`.
+
+    Its name must end in one of `suffixes` (lower case); an existing file needs `overwrite`.
+    """
+    from opensetda.system.files import check_writable
+
+    if path.suffix.lower() not in suffixes:
+        *others, last = suffixes
+        endings = f"{', '.join(others)} or {last}" if others else last
+        raise InputError(f"{option} {path}: the name must end in {endings}")
+    if path.is_dir():
+        raise InputError(f"{option} {path}: a folder is in the way; choose another name")
+    if path.exists() and not overwrite:
+        raise InputError(f"{option} {path}: exists already; choose another name or add --overwrite")
+    if not path.resolve().parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {path.parent}; make it first")
+    check_writable(path)
+
+
+def write_broken_list(out: Path, broken: Sequence[Broken]) -> Path | None:
+    """List images that cannot be read in a CSV file beside `out`; None if there are none."""
+    from opensetda.runs.writing import write_broken
+    from opensetda.system.files import new_file
+
+    listed = out.with_name(f"{out.name}.broken.csv")
+    listed.unlink(missing_ok=True)
+    if not broken:
+        return None
+    with new_file(listed) as aside:
+        write_broken(aside, broken)
+    return listed
+
+
+@contextmanager
+def shared_folder(beside: Path, team: Team) -> Iterator[Path]:
+    """Yield a new folder beside `beside` that all processes of a team see; removed at the end.
+
+    No other process uses it any more when the first one leaves.
+    """
+    from opensetda.system.files import aside_of, make_parents
+
+    place = Path(team.first_does(lambda: str(aside_of(beside.resolve()))))
+    made = make_parents(place) if team.is_first else []
+    try:
+        team.first_does(place.mkdir)
+        yield place
+    except BaseException as error:
+        # Before the folder is removed: processes that miss it fail as a consequence of this.
+        if not isinstance(error, OtherProcessError):
+            team.may_speak()
+        raise
+    finally:
+        if team.is_first:
+            shutil.rmtree(place, ignore_errors=True)
+            for folder in made:
+                with suppress(OSError):
+                    folder.rmdir()

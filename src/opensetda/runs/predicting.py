@@ -1,0 +1,347 @@
+"""The use case predict: label samples that came after `fit`, with the model of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.data.images.lists import ImageColumns, printable
+from opensetda.data.images.loading import is_image_data, iterate_images
+from opensetda.data.tables.loading import TableColumns, read_samples
+from opensetda.errors import InputError
+from opensetda.rows import release_pages
+from opensetda.runs.arrays import feature_rows
+from opensetda.runs.fit_and_resume import FittedRun
+from opensetda.runs.folder import RunFolder
+from opensetda.runs.listening import RunListener
+from opensetda.runs.outputs import check_new_file, shared_folder, write_broken_list
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, numbers_of
+from opensetda.runs.shared_tables import written_together
+from opensetda.system.team import ALONE, Team, this_team
+
+if TYPE_CHECKING:
+    from opensetda.backbones.extraction import Broken
+    from opensetda.base import OpenSetClassifier
+
+SUFFIXES = (".csv", ".json", ".parquet")
+TOP_K = 5
+# Images, and rows, whose features are in memory at a time.
+PART, PART_ROWS = 512, 8192
+
+Run = str | Path | RunFolder | FittedRun
+"""A run folder: its path, opened, or as `fit` returned it."""
+
+
+@dataclass(frozen=True)
+class WrittenLabels:
+    """A file of labels that `predict` wrote.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    counts : Counter
+        How many samples got each label.
+    unknown_label : str
+        The label of unknowns.
+    has_images : bool
+        Whether the samples are images.
+    broken : list of Broken
+        Images that could not be read and were left out.
+    broken_list : Path or None
+        CSV file that lists them.
+    """
+
+    path: Path
+    counts: Counter[str]
+    unknown_label: str
+    has_images: bool
+    broken: list[Broken]
+    broken_list: Path | None = None
+
+
+def predict(
+    run: Run,
+    samples: Any,
+    out: str | Path | None = None,
+    *,
+    top_k: int | None = None,
+    strict: bool = False,
+    id_column: str | None = None,
+    drop: Sequence[str] | None = None,
+    features_key: str | None = None,
+    path_column: str | None = None,
+    images_root: str | Path | None = None,
+    overwrite: bool = False,
+    listener: RunListener | None = None,
+) -> PredictionTable | WrittenLabels:
+    """Label later samples with the model of a run, each regardless of the others.
+
+    Parameters
+    ----------
+    run : str, Path, RunFolder or FittedRun
+        The run.
+    samples : str, Path, sequence of paths, or array of shape (n, d)
+        Images (files, folders, lists, manifests, tar shards), one feature table, or features.
+    out : str or Path, optional
+        File to write, ``.csv``, ``.json`` or ``.parquet``; without it the labels are returned.
+    top_k : int, optional
+        Write the likeliest classes only; by default 5 for images, all for tables.
+    strict : bool
+        Raise an `InputError` at an image that cannot be read, instead of leaving it out.
+    id_column, drop, features_key : optional
+        Columns and arrays of a table; by default as in `fit`.
+    path_column, images_root : optional
+        Column of the image files in manifests, and the folder that relative paths start from.
+    overwrite : bool
+        Replace an existing file.
+    listener : RunListener, optional
+        Receives warnings and progress.
+
+    Returns
+    -------
+    PredictionTable or WrittenLabels
+        The labels, or with `out` what was written.
+    """
+    listener = listener or RunListener()
+    columns = _Columns(id_column, drop, features_key, path_column, images_root)
+    if out is None:
+        folder = open_run(run)
+        with TemporaryDirectory() as scratch:
+            # Every process labels everything: there is no file to write together.
+            place = Path(scratch) / "labels.parquet"
+            labeller = _Labeller(folder, place, None, None, ALONE, listener)
+            written = labeller.label(samples, columns, strict)
+            _warn_of(written, "left out", listener)
+            table = PredictionTable.read_parquet(place)
+        return replace(table, unknown_label=folder.unknown_label)
+    team, place = this_team(), Path(out)
+    team.first_does(lambda: check_new_file("--out", place, SUFFIXES, overwrite))
+    labeller = _Labeller(open_run(run), place, top_k, top_k or TOP_K, team, listener)
+    written = labeller.label(samples, columns, strict)
+    _warn_of(written, f"{written.broken_list}", listener)
+    return written
+
+
+def _warn_of(written: WrittenLabels, where: str, listener: RunListener) -> None:
+    if written.broken_list is not None:
+        n = len(written.broken)
+        many = "1 image" if n == 1 else f"{n:,} images"
+        listener.warn(f"{many} cannot be read: {where}")
+
+
+def open_run(run: Run) -> RunFolder:
+    """Return a run folder, opened for reading."""
+    if isinstance(run, RunFolder):
+        return run
+    return run.folder if isinstance(run, FittedRun) else RunFolder.open(run)
+
+
+def _are_many_paths(samples: Any) -> bool:
+    return isinstance(samples, list | tuple) and all(isinstance(s, str | Path) for s in samples)
+
+
+def _check_kinds(folder: RunFolder, paths: list[Path], images: list[Path]) -> None:
+    """Raise an `InputError` unless all paths are images, or one is a table, as the run needs."""
+    if not paths:
+        raise InputError("no samples; give images or a feature table")
+    if images and not folder.has_images:
+        raise InputError(
+            f"{images[0]}: images, but {folder.path} was fitted to a feature table; give a "
+            "table, or fit to images"
+        )
+    if images and len(images) < len(paths):
+        table = next(path for path in paths if path not in images)
+        raise InputError(f"{table}: a feature table among images; label it in a run of its own")
+    if not images:
+        _refuse_features_of_another_backbone(folder, f"{paths[0]}: a feature table")
+    if not images and len(paths) > 1:
+        raise InputError(f"{paths[1]}: one feature table at a time; label it in a run of its own")
+
+
+def _refuse_features_of_another_backbone(folder: RunFolder, what: str) -> None:
+    if folder.is_finetuned:
+        raise InputError(
+            f"{what}, but the backbone of {folder.path} was fine-tuned, and "
+            "features of any other do not fit; give the images"
+        )
+
+
+class _Columns(NamedTuple):
+    """Options for tables, then those for manifests of images."""
+
+    id: str | None
+    drop: Sequence[str] | None
+    features: str | None
+    path: str | None
+    root: str | Path | None
+
+    def check(self, first: Path, is_images: bool, strict: bool) -> None:
+        """Raise an `InputError` at an option for samples of the other kind."""
+        for_tables = {"--id-column": self.id, "--drop": self.drop, "--features-key": self.features}
+        for_images = {"--strict": strict, "--path-column": self.path, "--images-root": self.root}
+        what, is_for = ("images", "tables") if is_images else ("a feature table", "images")
+        for name, value in (for_tables if is_images else for_images).items():
+            if value:
+                raise InputError(f"{name}: {first} is {what}; this option is for {is_for}")
+
+
+@dataclass
+class _Labeller:
+    """Labels samples of any kind into a file."""
+
+    folder: RunFolder
+    out: Path
+    top_k: int | None
+    image_top_k: int | None
+    team: Team
+    listener: RunListener
+
+    def label(self, samples: Any, columns: _Columns, strict: bool) -> WrittenLabels:
+        folder = self.folder
+        if not isinstance(samples, str | Path) and not _are_many_paths(samples):
+            _refuse_features_of_another_backbone(folder, "the array")
+            return self._table(lambda width, _: (feature_rows(samples, "samples", width), None))
+        paths = [Path(p) for p in ([samples] if isinstance(samples, str | Path) else samples)]
+        root = None if columns.root is None else Path(columns.root)
+        image_columns = ImageColumns(path=columns.path or folder.column("path"), root=root)
+        images = [path for path in paths if is_image_data(path, image_columns)]
+        _check_kinds(folder, paths, images)
+        columns.check(paths[0], bool(images), strict)
+        if images:
+            return self._images(images, image_columns, strict)
+        table = TableColumns(
+            label=folder.column("label") or "y",
+            id=columns.id,
+            features=columns.features or folder.column("features") or "X",
+            drop=tuple(columns.drop or folder.column("drop") or ()),
+        )
+
+        def read(width: tuple[int, str], scratch: Path) -> tuple[Any, Any]:
+            names, usual_id = folder.feature_names(), folder.column("id")
+            found = read_samples(paths[0], width[0], names, table, usual_id, scratch)
+            return found.X, found.ids
+
+        return self._table(read)
+
+    def _images(self, paths: list[Path], columns: ImageColumns, strict: bool) -> WrittenLabels:
+        total = sum(1 for _ in iterate_images(paths, columns))
+        rows = self.team.rows(total)
+        with (
+            self.listener.counting("predict") as progress,
+            shared_folder(self.out, self.team) as scratch,
+            written_together(self.out, scratch, self.team, self.image_top_k) as together,
+        ):
+            progress(0, len(rows))
+            names = (path for _, path in iterate_images(paths, columns))
+            own = islice(names, rows.start, rows.stop)
+            counts, broken, warnings = together.add_up(
+                *label_images(
+                    self.folder, own, together.writer, strict, lambda n: progress(n, len(rows))
+                )
+            )
+            if not counts:
+                raise InputError(
+                    f"{paths[0]}: none of the {total:,} images can be read; the first is "
+                    f"{broken[0].id} ({broken[0].reason})"
+                )
+        for warning in warnings:
+            self.listener.warn(warning)
+        listed = write_broken_list(self.out, broken) if self.team.is_first else None
+        return WrittenLabels(self.out, counts, self.folder.unknown_label, True, broken, listed)
+
+    def _table(self, read: Callable[[tuple[int, str], Path], tuple[Any, Any]]) -> WrittenLabels:
+        """Label rows; `read` gets the number of features and a folder, returns rows and ids."""
+        model = self.folder.model()
+        with (
+            self.listener.counting("predict", "row") as progress,
+            shared_folder(self.out, self.team) as scratch,
+        ):
+            own = scratch / f"table-{self.team.rank:04d}"
+            own.mkdir()
+            X, ids = read((model.n_features_in_, "the model"), own)
+            rows = self.team.rows(len(X))
+            progress(0, len(rows))
+            with written_together(self.out, scratch, self.team, self.top_k) as together:
+                counts = label_rows(
+                    model, X, ids, rows, together.writer, lambda n: progress(n, len(rows))
+                )
+                counts, _, _ = together.add_up(counts, [], [])
+        return WrittenLabels(self.out, counts, self.folder.unknown_label, False, [])
+
+
+def label_rows(
+    model: OpenSetClassifier,
+    X: npt.NDArray[Any],
+    ids: Any | None,
+    rows: range,
+    writer: PredictionWriter,
+    progress: Callable[[int], None],
+) -> Counter[str]:
+    """Write the labels of some rows of features, and return how often each label was given.
+
+    `X` and `ids` may be stored in files; `progress` gets the number of rows done.
+    """
+    counts: Counter[str] = Counter()
+    for start in range(rows.start, rows.stop, PART_ROWS):
+        part = slice(start, min(start + PART_ROWS, rows.stop))
+        names = numbers_of(part) if ids is None else np.asarray(ids[part])
+        table = PredictionTable.of_samples(model, X[part].astype(np.float32, copy=False), names)
+        release_pages(X)
+        counts.update(table.labels.tolist())
+        writer.write(table)
+        progress(part.stop - rows.start)
+    return counts
+
+
+def label_images(
+    run: RunFolder,
+    paths: Iterable[str],
+    writer: PredictionWriter,
+    strict: bool,
+    progress: Callable[[int], None],
+) -> tuple[Counter[str], list[Broken], list[str]]:
+    """Write the labels of images, in constant memory; those that cannot be read are left out.
+
+    Returns how often each label was given, the images that were left out, and warnings.
+    """
+    from opensetda.backbones.cache import default_cache_folder
+    from opensetda.backbones.extraction import Broken, Extractor
+
+    model = run.model()
+    counts: Counter[str] = Counter()
+    broken: list[Broken] = []
+    names, done = iter(paths), 0
+    # The features are not kept, but the exported network is, unless it was fine-tuned.
+    memory = default_cache_folder()
+    with Extractor(run.recipe(), state=run.backbone_state(), memory=memory) as extractor:
+        while part := list(islice(names, PART)):
+            features, reasons = extractor.features(part)
+            failed = [
+                Broken(path, path, reason)
+                for path, reason in zip(part, reasons, strict=True)
+                if reason is not None
+            ]
+            if failed and strict:
+                first = failed[0]
+                raise InputError(
+                    f"{first.id}: {first.reason}; repair or remove it, or leave out --strict"
+                )
+            broken += failed
+            if len(features):
+                read = zip(part, reasons, strict=True)
+                ids = np.array([printable(path) for path, reason in read if reason is None])
+                table = PredictionTable.of_samples(model, features, ids, IMAGE_ID)
+                counts.update(table.labels.tolist())
+                writer.write(table)
+            done += len(part)
+            progress(done)
+    return counts, broken, extractor.warnings
