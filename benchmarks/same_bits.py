@@ -36,11 +36,12 @@ METHODS = (
     *("daod", "oslpp", "ovanet", "uniot", "dann+osvm", "source-only+osnn"),
 )
 KNOWN, UNKNOWN = 10, 11
-# What a user takes away from a run; times and paths are in none of them.
+# What a user takes away from a run. Neither times nor the names of parameters are in them:
+# model.json lists the latter; its threshold and slope are in estimates.json, too.
 FILES = (
     *("predictions.parquet", "predictions.csv", "steps.parquet", "estimates.json"),
-    *("model.json", "model.safetensors", "backbone.safetensors", "metrics.json"),
-    *("view.safetensors", "comparison.json"),
+    *("model.safetensors", "backbone.safetensors", "metrics.json", "view.safetensors"),
+    "comparison.json",
 )
 Digests = dict[str, str]
 
@@ -63,7 +64,7 @@ def main() -> None:
     if options.action == "record":
         return
     before = json.loads(options.file.read_text(encoding="utf-8"))
-    changed = sorted(key for key, digest in digests.items() if before.get(key) != digest)
+    changed = sorted(key for key, digest in digests.items() if before[key] != digest)
     for key in changed:
         print(f"changed: {key}")
     print(f"{len(digests) - len(changed)} of {len(digests)} files have the same bits")
