@@ -12,6 +12,9 @@ from conftest import make_task
 from estimator_helpers import SMALL_PAPER, alone_and_in_company, numbers, same_answers
 from opensetda import InputError, PGLClassifier
 
+# Fits of every method, which other tests cover: the tracer would add 40 % to their time.
+pytestmark = pytest.mark.no_cover
+
 # Target labels, row order, batch ----------------------------------------------------------
 
 

@@ -16,6 +16,9 @@ from estimator_helpers import METHODS, make_classifier
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
 from opensetda.runs import methods
 
+# Fits of every method, which other tests cover: the tracer would add 40 % to their time.
+pytestmark = pytest.mark.no_cover
+
 N_LATER = 30
 
 
