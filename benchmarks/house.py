@@ -213,7 +213,8 @@ def main() -> None:
         ("lines in src", "34,345", f"{sum(length.values()):,}", "28,000"),
         ("files to open for one training step", "20", step_files(), "6"),
         ("upward imports", "2", str(len(upward_imports())), "0"),
-        ("groups of modules in a cycle", "9", str(len(cycles())), "0"),
+        # Issue 15 says 9; counted in groups of modules, as here, there were 5.
+        ("groups of modules in a cycle", "5", str(len(cycles())), "0"),
         ("repeated places in baselines/", "52", duplicate_pairs(), "15"),
         ("processor time of `make test`", "29 min", test_minutes() if timed else "--tests", "12"),
         ("same bits", "-", "see benchmarks/same_bits.py", "all"),

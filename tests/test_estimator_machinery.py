@@ -13,9 +13,6 @@ from sklearn.preprocessing import StandardScaler
 from estimator_helpers import numbers, same_answers
 from opensetda import PGLClassifier
 
-# Fits of every method, which other tests cover: the tracer would add 40 % to their time.
-pytestmark = pytest.mark.no_cover
-
 
 def test_in_a_pipeline(make, method, task):
     pipeline = make_pipeline(StandardScaler(), make(method))
