@@ -17,11 +17,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/osda demo --out osda-demo --overwrite
 
+# loadscope: the tests of a module run in one worker, so that its fixtures are made once.
 test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n logical --cov --cov-report=term
+	$(BIN)/python -m pytest -n logical --dist loadscope --cov --cov-report=term
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/rivals.py --write

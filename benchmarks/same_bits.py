@@ -41,7 +41,6 @@ KNOWN, UNKNOWN = 10, 11
 FILES = (
     *("predictions.parquet", "predictions.csv", "steps.parquet", "estimates.json"),
     *("model.safetensors", "backbone.safetensors", "metrics.json", "view.safetensors"),
-    "comparison.json",
 )
 Digests = dict[str, str]
 

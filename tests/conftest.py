@@ -1,4 +1,4 @@
-"""What all tests share: one thread, no deadlines, and a small open-set task."""
+"""Shared by all tests: one thread, no deadlines, and a small open-set task."""
 
 from __future__ import annotations
 
@@ -21,10 +21,6 @@ from opensetda.openness import share_estimators
 
 hypothesis.settings.register_profile("opensetda", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("opensetda")
-
-# Intervals take more than half of the time of a small fit, and hardly any test looks at one.
-ALL_RESAMPLES = share_estimators._RESAMPLES
-share_estimators._RESAMPLES = 6
 
 KNOWN = ("ant", "bee", "cat", "dog")
 UNKNOWN = ("elk", "fox")
@@ -115,7 +111,7 @@ def make(quick: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="session")
 def fitted_by_name(task: Task, quick: dict[str, Any]) -> FittedClassifiers:
-    """One fitted classifier a method, for tests that only look."""
+    """One fitted classifier per method, for tests that change nothing."""
     return FittedClassifiers(task, quick)
 
 
@@ -132,11 +128,24 @@ def fit_task(classifier: Any, task: Any, every_other: bool = False) -> Any:
     return classifier.fit(X, y, np.repeat([1, -1], [len(X) - len(target), len(target)]))
 
 
-@pytest.fixture(scope="module")
-def all_resamples() -> Any:
-    """As many resamples as users get, for tests that look at intervals."""
+@pytest.fixture(scope="session", autouse=True)
+def few_resamples() -> Any:
+    """Draw 6 resamples for the interval of the openness instead of 60, in all tests.
+
+    Intervals take half of the time of a small fit, and no label depends on them. Tests that look
+    at intervals ask for the users' number with `all_resamples`.
+    """
+    users = share_estimators._RESAMPLES
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(share_estimators, "_RESAMPLES", ALL_RESAMPLES)
+        patch.setattr(share_estimators, "_RESAMPLES", 6)
+        yield users
+
+
+@pytest.fixture(scope="module")
+def all_resamples(few_resamples: int) -> Any:
+    """Draw as many resamples as for users, in a module that looks at intervals."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(share_estimators, "_RESAMPLES", few_resamples)
         yield
 
 
@@ -182,7 +191,7 @@ def workplace(tmp_path, monkeypatch, quick_curves):
 def pictures(tmp_path_factory):
     """Folders of small images: shop (class folders), street (flat), and street's truth.
 
-    And with them a feature cache that is full, and a run of PGL. Nobody may change them.
+    With them a full feature cache and a run of PGL. No test may change them.
     """
     from cli_helpers import (
         KNOWN_COLOURS,
@@ -203,7 +212,7 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evaluated(pictures, tmp_path_factory):
-    """A run of PGL on images that has been told the truth; its tests must leave it as it is."""
+    """A run of PGL on images, evaluated; its tests must leave it as it is."""
     from opensetda.cli.main import main
     from opensetda.runs.folder import RunFolder
 
@@ -215,7 +224,7 @@ def evaluated(pictures, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    """A headless Chromium; where there is none, the tests that want it skip."""
+    """A headless Chromium; without one, the tests that need it are skipped."""
     from browser_helpers import open_browser
 
     with open_browser() as opened:

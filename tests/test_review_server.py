@@ -344,5 +344,6 @@ def test_a_disk_that_is_full_is_said(tmp_path, monkeypatch):
 
 def test_answers_are_strict_json(server):
     for path in ("/api/start", "/api/list?key=border&start=0"):
-        content = ask(server, path)[2]
-        json.dumps(content, allow_nan=False)
+        status, _, content = ask(server, path)
+        assert status == 200
+        assert json.dumps(content, allow_nan=False)

@@ -105,7 +105,10 @@ def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False).release()
-    UnfinishedRun.find(tmp_path / "run").remove()
+    run = UnfinishedRun.find(tmp_path / "run")
+    assert "request.json" in names_in(run.path)
+    run.remove()
+    assert not run.path.exists()
 
 
 def test_what_is_in_the_way(tmp_path):

@@ -162,13 +162,18 @@ def _fit_from(
     anchored: bool,
     offset: Vector | float,
 ) -> KnownUnknownMixture:
-    """Fit from the belief that the lowest `start` of all scores are of unknowns."""
+    """Fit from the belief that the lowest `start` of all scores are of unknowns.
+
+    The loop ends early where an iterate is the same, bit for bit, as the one before the last: from
+    there on the two alternate (or are one), so the result is that of all iterations.
+    """
     x, counts = histogram.centres, histogram.counts
     total = counts.sum(axis=1)
     below = np.cumsum(counts, axis=1) - counts / 2
     unknown = (below < total[:, None] * start).astype(np.float64)
     narrowest = NARROWEST * _moments(x, counts)[1] + 1e-9
-    for _ in range(ITERATIONS):
+    last = before_last = np.empty(0)
+    for remaining in reversed(range(ITERATIONS)):
         if anchored:
             u_mean, u_deviation = _held_out_moments(histogram.held_out, 1 - unknown)
             u_mean = u_mean + offset * u_deviation
@@ -182,9 +187,12 @@ def _fit_from(
         beta = (unknown * counts).sum(axis=1) / total
         if share is not None:
             beta = np.full(len(total), share)
-        mixture = KnownUnknownMixture(beta, u_mean, u_deviation, k_mean, k_deviation)
-        unknown = mixture.posterior(x)
-    return mixture
+        fitted = np.stack([beta, u_mean, u_deviation, k_mean, k_deviation])
+        if np.array_equal(fitted, before_last):
+            return KnownUnknownMixture(*(last if remaining % 2 else fitted))
+        before_last, last = last, fitted
+        unknown = KnownUnknownMixture(*fitted).posterior(x)
+    return KnownUnknownMixture(*last)
 
 
 def _log_normal(x: Vector, mean: Vector, deviation: Vector) -> Vector:
@@ -200,7 +208,7 @@ def _moments(x: Vector, weights: Vector) -> tuple[Vector, Vector]:
 
 
 def _held_out_moments(held_out: Vector, known: Vector) -> tuple[Vector, Vector]:
-    weight, first, second = np.moveaxis((known[:, :, None] * held_out).sum(axis=1), -1, 0)
+    weight, first, second = (known[:, :, None] * held_out).sum(axis=1).T
     weight = np.maximum(weight, 1e-9)
     mean = first / weight
     return mean, np.sqrt(np.maximum(second / weight - mean**2, 0.0))
