@@ -70,7 +70,7 @@ def test_so_many_writes_there_are(tmp_path):
 
 
 def test_going_back_to_an_earlier_step_from_the_disk(tmp_path, monkeypatch):
-    from opensetda.openness.stopping import KeptStep, StableStepRule
+    from opensetda.openness.tracker import KeptStep, StableStepRule
 
     monkeypatch.setattr(StableStepRule, "kept", lambda self: KeptStep(2, 3, "for the test"))
     one = run(TinyImages())[1]

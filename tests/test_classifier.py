@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from opensetda.pgl.classifier import (
+from opensetda.pgl.network import (
     COSINE_SCALE,
     ClassMeanClassifier,
     LinearClassifier,

@@ -15,8 +15,7 @@ from opensetda import InputError, ProgressiveClassMeans
 from opensetda.cli import console
 from opensetda.cli.main import main
 from opensetda.openness.share_estimators import ShareEstimate
-from opensetda.openness.stopping import KeptStep
-from opensetda.openness.tracker import OpennessReport
+from opensetda.openness.tracker import KeptStep, OpennessReport
 from opensetda.report import curves
 from opensetda.report.curves import curve_panels, draw_curves
 from opensetda.runs import folder

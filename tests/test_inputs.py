@@ -9,7 +9,7 @@ from torch import nn
 
 from opensetda import InputError, PGLClassifier
 from opensetda.nn.inputs import FixedRows, TunedImages
-from opensetda.nn.optimiser import make_accelerator
+from opensetda.nn.parts import make_accelerator
 from opensetda.nn.settings import AlignmentSettings, FineTuneSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.settings import PGLSettings

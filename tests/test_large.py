@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cli_helpers import OPENNESS, blobs, image_fit, names_in
 from estimator_helpers import make_classifier
 from opensetda.cli.main import main
-from opensetda.openness.calibration import rejection_cut
+from opensetda.openness.mixtures import rejection_cut
 from opensetda.runs import large, sampling
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.large import label_targets

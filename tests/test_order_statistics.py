@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opensetda.pgl.shared_ranking import rank_shards
 
-from opensetda.openness.calibration import rejection_cut
+from opensetda.openness.mixtures import rejection_cut
 from opensetda.pgl import shared_ranking
 from opensetda.pgl.pseudo_labels import rank_pseudo_labels
-from opensetda.pgl.shared_ranking import rank_shards
 from opensetda.runs import order_statistics
 from opensetda.runs.order_statistics import (
     cut_of_smallest,

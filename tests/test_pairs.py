@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from opensetda.pgl import pairs
-from opensetda.pgl.pairs import PairNetwork, _AbsoluteDifferenceMap, _NormalisedLeaky
+from opensetda.pgl.graph import PairNetwork, _AbsoluteDifferenceMap, _NormalisedLeaky
 from reference import ReferencePairs
 
 N, D, WIDTH = 9, 12, 5

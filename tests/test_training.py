@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from opensetda.nn.inputs import FixedRows
-from opensetda.nn.optimiser import make_optimiser
+from opensetda.nn.parts import make_optimiser
 from opensetda.nn.settings import OptimiserSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl import trainer

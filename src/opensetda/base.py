@@ -23,9 +23,8 @@ from sklearn.utils.validation import (
 from opensetda import state
 from opensetda.context import FitContext
 from opensetda.errors import InputError
-from opensetda.openness.calibration import fit_slope, rejection_cut, unknown_posterior
-from opensetda.openness.stopping import KeptStep
-from opensetda.openness.tracker import OpennessTracker
+from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_posterior
+from opensetda.openness.tracker import KeptStep, OpennessTracker
 from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, check_finite
 
 Vector = npt.NDArray[np.float64]

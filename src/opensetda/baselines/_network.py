@@ -22,10 +22,9 @@ from torch import Tensor, nn
 from opensetda.base import OpenSetClassifier, Scores, split_domains
 from opensetda.context import FitContext
 from opensetda.errors import InputError
-from opensetda.nn.adapter import Adapter
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
-from opensetda.nn.optimiser import make_accelerator, make_optimiser
+from opensetda.nn.parts import Adapter, make_accelerator, make_optimiser
 from opensetda.nn.settings import AlignmentSettings, FineTuneSettings, OptimiserSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step

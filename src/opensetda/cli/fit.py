@@ -213,9 +213,6 @@ def fit(
     from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
 
     team = join_team()
-    if team.size > 1 and method == "pgl":
-        # Written down, so that 'osda resume' can go on with another number of processes.
-        settings.setdefault("optimiser.graphs", str(team.size))
     request = FitRequest(
         identity=launch_identity(str(out.absolute())) or secrets.token_hex(16),
         source=str(source.absolute()),

@@ -16,8 +16,6 @@ from opensetda.system.launch import was_restarted
 if TYPE_CHECKING:
     from opensetda.system.team import Team
 
-_GRAPHS = "optimiser.graphs"
-
 
 def check_request(request: FitRequest) -> None:
     """Find wrong settings before big files are read."""
@@ -120,10 +118,6 @@ def take_up(out: Path, team: Team) -> UnfinishedRun | None:
                 found.remove()
             return None
         check_request(found.request)
-        if team.size > 1 and found.request.method == "pgl" and _GRAPHS not in found.request.changes:
-            raise InputError(
-                f"{found.path}: begun by one process; go on without torchrun, or begin anew"
-            )
         if out.exists() and not found.request.overwrite:
             raise InputError(
                 f"{out}: has come to this place since the run began, and is not replaced; "

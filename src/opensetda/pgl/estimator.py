@@ -18,7 +18,6 @@ from opensetda.pgl.induction import SupportGraph
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.training import train
 from opensetda.rows import FloatArray, IntArray, Rows
-from opensetda.system.team import Team
 
 # The threshold for later samples is read off so many targets, scored as later samples are.
 THRESHOLD_ROWS = 2048
@@ -93,30 +92,18 @@ class PGLClassifier(OpenSetClassifier):
         context: FitContext,
     ) -> Scores:
         settings = PGLSettings.preset(self.preset).with_changes(self.settings or {})
-        team = context.team
-        if settings.optimiser.graphs is None and team.size > 1:
-            # Written down, so that any number of processes can do the same again.
-            settings = settings.with_changes({"optimiser.graphs": team.size})
         self.settings_ = settings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if context.images is not None and self.settings_.finetune.share_of_frozen and len(target):
-            self._settle_share(source, y, target, openness, seed, team)
+        if context.images is not None and settings.finetune.share_of_frozen and len(target):
+            self._settle_share(source, y, target, openness, seed)
         inputs = self._inputs(source, target, context.images)
-        result = train(
-            inputs,
-            y,
-            len(self.classes_),
-            openness,
-            self.settings_,
-            seed,
-            context,
-        )
+        result = train(inputs, y, len(self.classes_), openness, settings, seed, context)
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         self._alignment = inputs.alignment
         self.history_ = result.history
         self.kept_step_ = result.kept
         self._support = SupportGraph.draw(
-            result.network, result.samples, self.settings_, np.random.default_rng(seed)
+            result.network, result.samples, settings, np.random.default_rng(seed)
         )
         if len(target):
             in_callers_order = np.argsort(target.index)
@@ -135,21 +122,17 @@ class PGLClassifier(OpenSetClassifier):
         target: Rows,
         openness: OpennessTracker,
         seed: int,
-        team: Team,
     ) -> None:
-        """Find out the share of unknowns on the frozen features, by the default settings.
+        """Estimate the share of unknowns on the frozen features, with the default settings.
 
-        A backbone that learns to tell the known classes apart makes each of them, when it is
-        hidden, look more foreign than real unknowns do: by its scores there are hardly any.
+        A backbone that is trained to separate the known classes gives a held-out class lower
+        scores than real unknowns: by its scores there are hardly any unknowns.
         """
         if openness.told is not None:
             return
-        graphs = self.settings_.optimiser.graphs
-        settings = PGLSettings.preset("default").with_changes({"optimiser.graphs": graphs})
-        frozen, rows = OpennessTracker(self.openness), FixedRows(source, target, settings.alignment)
-        n_classes = len(self.classes_)
-        context = FitContext(team=team)
-        scores = train(rows, y, n_classes, frozen, settings, seed, context).scores
+        settings, frozen = PGLSettings(), OpennessTracker(self.openness)
+        rows = FixedRows(source, target, settings.alignment)
+        scores = train(rows, y, len(self.classes_), frozen, settings, seed).scores
         frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
         openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
 

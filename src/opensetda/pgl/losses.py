@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opensetda.nn.adversary import Discriminator
+from opensetda.nn.parts import Discriminator
 from opensetda.pgl.network import GraphOutput
 from opensetda.pgl.settings import LossSettings
 

@@ -15,9 +15,9 @@ from sklearn.decomposition import PCA
 from torch import Tensor
 
 from opensetda.pgl.episodes import queries_in_graph
-from opensetda.pgl.inference import LabelledSamples
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.trainer import LabelledSamples
 from opensetda.rows import FloatArray, IntArray, Rows
 
 # A map holds no more, and time and size of a view stay bounded.
