@@ -20,6 +20,7 @@ from opensetda.cli.counting import (
     training_progress,
 )
 from opensetda.cli.main import main
+from opensetda.context import FitContext
 from opensetda.progress import ProgressEvent
 from opensetda.runs import fit_data, predictions
 from opensetda.runs.predictions import read_parquet
@@ -251,8 +252,8 @@ def test_nobody_promises_when_the_last_labels_are_there(terminal, capsys, clock)
 def test_listeners_see_the_history_as_it_grows(make, method, task):
     events: list[ProgressEvent] = []
     more = {"iterations": 3} if method in ("osbp", "dann") else {}
-    classifier = make(method, progress=events.append, **more)
-    classifier.fit(task.X, task.y, task.domain)
+    classifier = make(method, **more)
+    classifier.fit(task.X, task.y, task.domain, context=FitContext(progress=events.append))
     told = [event.entry for event in events if event.entry is not None]
     assert told == classifier.history_
     ended = [event.step for event in events if event.entry is not None]
@@ -263,7 +264,8 @@ def test_listeners_see_the_history_as_it_grows(make, method, task):
 def test_updates_count_through_all_steps(make, method, task, quick):
     events: list[ProgressEvent] = []
     more = {"iterations": 6} if method == "osbp" else {}
-    make(method, progress=events.append, **more).fit(task.X, task.y, task.domain)
+    context = FitContext(progress=events.append)
+    make(method, **more).fit(task.X, task.y, task.domain, context=context)
     updates = [event.updates for event in events if event.updates is not None]
     # Three steps of two iterations; the labelling at the end of each is none of them.
     assert updates == [1, 2, 3, 4, 5, 6]
@@ -272,15 +274,16 @@ def test_updates_count_through_all_steps(make, method, task, quick):
 def test_updates_count_epochs_of_unequal_steps(make, task, quick):
     events: list[ProgressEvent] = []
     settings = {**quick, "optimiser.first_step_epochs": 3, "optimiser.epochs_per_step": 2}
-    classifier = make("pgl", progress=events.append, settings=settings)
-    classifier.fit(task.X, task.y, task.domain)
+    context = FitContext(progress=events.append)
+    make("pgl", settings=settings).fit(task.X, task.y, task.domain, context=context)
     updates = [event.updates for event in events if event.updates is not None]
     assert updates == list(range(1, 6 + 4 + 4 + 1))
 
 
 def test_who_listens_changes_nothing(make, task):
     silent = make("pgl").fit(task.X, task.y, task.domain)
-    heard = make("pgl", progress=lambda event: None).fit(task.X, task.y, task.domain)
+    context = FitContext(progress=lambda event: None)
+    heard = make("pgl").fit(task.X, task.y, task.domain, context=context)
     assert (silent.transduction_scores_ == heard.transduction_scores_).all()
 
 
