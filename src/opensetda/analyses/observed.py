@@ -212,7 +212,7 @@ class ObservedTraining:
         )
 
     def _ranked(self, number: int, progress: float) -> IntArray:
-        """Eq. 6 once more, from the scores that the step left behind."""
+        """Return the pseudo-labels (Eq. 6) again, from the saved scores of the step."""
         record = self.memory.records[step_name(number - 1)]
         return rank_pseudo_labels(
             record.arrays["known"],
