@@ -15,11 +15,11 @@ from opensetda.nn.alignment import Alignment
 from opensetda.nn.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.induction import SupportGraph
-from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.settings import PRESETS, PGLSettings
 from opensetda.pgl.training import train
 from opensetda.rows import FloatArray, IntArray, Rows
 
-# The threshold for later samples is read off so many targets, scored as later samples are.
+# The threshold for later samples is set by this many targets, scored as later samples are.
 THRESHOLD_ROWS = 2048
 
 
@@ -29,18 +29,17 @@ class PGLClassifier(OpenSetClassifier):
     Parameters
     ----------
     openness : float or "auto", default="auto"
-        beta, the share of the target that is unknown, in [0, 1); "auto" estimates it anew at
-        every step, without labels.
+        beta, the share of unknowns in the target, in [0, 1); "auto" estimates it at every
+        step, without labels.
     preset : str, default="default"
         Settings to start from: "default", or the paper's for one of its datasets,
         "paper-office-home", "paper-visda", "paper-syn2real".
     settings : mapping, optional
         Changes to the preset by dotted name, as in ``{"steps": 5, "losses.edge": 0.3}``.
     random_state : int, RandomState or None, default=None
-        Seed of weights and draws. The same seed gives the same bits, whatever the
-        order of the rows.
+        Seed of weights and draws. The same seed gives the same bits, in any order of the rows.
     unknown_label : default="unknown"
-        What unknowns are called. With number classes, a number keeps predictions numeric.
+        Label of unknowns. With numeric classes, a number keeps predictions numeric.
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class PGLClassifier(OpenSetClassifier):
     step_labels_ : array of int of shape (steps, n_targets)
         The label of every target at every step, as an index into `classes_`; C is unknown.
     view_ : TrainingView
-        With `view`, and targets in `fit`.
+        With `FitContext.view`, and targets in `fit`; else None.
 
     Examples
     --------
@@ -68,6 +67,7 @@ class PGLClassifier(OpenSetClassifier):
     """
 
     is_random = trains_backbone = True
+    presets = tuple(PRESETS)
 
     def __init__(
         self,
@@ -82,6 +82,11 @@ class PGLClassifier(OpenSetClassifier):
         self.settings = settings
         self.random_state = random_state
         self.unknown_label = unknown_label
+
+    @classmethod
+    def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all settings of a preset with changes by dotted name."""
+        return PGLSettings.preset(preset).with_changes(changes).to_dict()
 
     def _fit_domains(
         self,

@@ -367,7 +367,7 @@ class PairNetwork(nn.Module):
         if self.batch and self.training:
             scores = self._score(v, first, second, n)
         else:
-            chunks = zip(first.split(CHUNK_PAIRS), second.split(CHUNK_PAIRS), strict=True)
+            chunks = zip(*(torch.split(p, CHUNK_PAIRS) for p in (first, second)), strict=True)
             scores = torch.cat([self._score_chunk(v, *chunk, n) for chunk in chunks])
         grid = scores[-1].expand(n, n).clone()
         grid[first[:-1], second[:-1]] = grid[second[:-1], first[:-1]] = scores[:-1]
@@ -380,7 +380,7 @@ class PairNetwork(nn.Module):
         columns = torch.arange(n_support, device=v.device) + n_queries
         parts = []
         chunk = max(1, CHUNK_PAIRS // n_support)
-        for rows in torch.arange(n_queries, device=v.device).split(chunk):
+        for rows in torch.split(torch.arange(n_queries, device=v.device), chunk):
             first = rows.repeat_interleave(n_support)
             parts.append(self._score(v, first, columns.repeat(len(rows)), 0))
         return torch.cat(parts).view(n_queries, n_support)

@@ -184,19 +184,21 @@ def _connect(backend: str) -> Any:
     The launcher's store outlives the processes. After a restart, a process that looks for the
     address of another would find that of a dead one, and hang: each restart has its own prefix.
     """
-    from torch.distributed import PrefixStore, init_process_group
+    from torch import distributed
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, size = next(rendezvous("env://"))
-    own = PrefixStore(f"opensetda/{restart_count()}", store)
+    prefix = f"opensetda/{restart_count()}"
+    own = distributed.PrefixStore(prefix, store)  # type: ignore[attr-defined]
     atexit.register(_disconnect)
-    init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+    place = {"rank": rank, "world_size": size}
+    distributed.init_process_group(backend, store=own, timeout=_PATIENCE, **place)
     return own
 
 
 def _disconnect() -> None:
     """Close the connections: threads that still run at the end would abort the process."""
-    import torch.distributed as distributed
+    from torch import distributed
 
     with suppress(Exception):
         distributed.destroy_process_group()
