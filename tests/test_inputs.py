@@ -17,6 +17,9 @@ from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import LabelledSamples, Position, Trainer
 from opensetda.pgl.training import train
 from opensetda.rows import Rows
+from opensetda.runs.checkpoints import FolderCheckpoints
+from opensetda.system.team import this_team
+from team_helpers import Served
 
 C, SIDE, WIDTH = 3, 4, 12
 N_SOURCE, N_TARGET = 30, 40
@@ -290,3 +293,49 @@ def test_no_label_and_no_order_of_the_target_reaches_a_learning_backbone():
     assert torch.equal(weights, their_weights)
     assert other.openness_ == one.openness_
     assert other.kept_step_ == one.kept_step_
+
+
+# several processes ---------------------------------------------------------------------------
+
+
+def fit_in_team(folder):
+    """Fit rows and images, images once more from a checkpoint; return what was learned."""
+    team = this_team()
+    images = TinyImages(norm=True)
+    X, domain = images.features(), np.repeat([1, -1], [N_SOURCE, N_TARGET])
+    y = np.where(domain > 0, images.labels, 0)
+    settings = {
+        "steps": 3,
+        "optimiser.iterations_per_epoch": 2,
+        "optimiser.first_step_epochs": 1,
+        "optimiser.backbone_rate": 1e-2,
+        "graph.dropout": 0.2,
+        # The first step is kept: all have to go back to it.
+        "stopping.band": 0,
+        "finetune.batch_norm": "train",
+        "finetune.share_of_frozen": False,
+    }
+    learned = {}
+    for case in ("rows", "images", "resumed"):
+        context = FitContext(
+            images=None if case == "rows" else TinyImages(norm=True),
+            checkpoints=None if case == "rows" else FolderCheckpoints(folder, every=0),
+            team=team,
+        )
+        classifier = PGLClassifier(random_state=0, settings=settings)
+        classifier.fit(X, y, domain, context=context)
+        learned[f"{case}.proba"] = classifier.transduction_proba_
+        learned[f"{case}.later"] = classifier.predict_proba(X[-5:])
+        learned |= {f"{case}.{k}": np.array(v) for k, v in classifier.get_state()[1].items()}
+        if context.images is not None:
+            weights = context.images.backbone.state_dict()
+            learned |= {f"{case}.backbone.{k}": v.numpy() for k, v in weights.items()}
+    return learned
+
+
+def test_two_processes_learn_what_one_does(tmp_path):
+    alone = fit_in_team(tmp_path / "alone")
+    for told in Served(tmp_path, fit_in_team, tmp_path / "team").answers():
+        assert told.keys() == alone.keys()
+        for name, values in alone.items():
+            np.testing.assert_array_equal(told[name], values, err_msg=name)
