@@ -275,7 +275,7 @@ def error_of(capsys):
     return err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("method", ["class-means", "pgl", "osbp"])
+@pytest.mark.parametrize("method", ["class-means", "pgl"])
 def test_a_run_of_a_sample_is_a_run(many, capsys, quick_maps, method):
     assert main([*command("--json", method=method)]) == 0
     out, err = capsys.readouterr()

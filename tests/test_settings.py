@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opensetda.errors import InputError
+from opensetda.nn import settings as shared
 from opensetda.pgl import settings as module
 from opensetda.pgl.settings import ABLATIONS, PRESETS, PGLSettings
 
@@ -219,8 +220,8 @@ def test_settings_are_frozen():
 
 
 def field_sentences():
-    tree = ast.parse(inspect.getsource(module))
-    for node in tree.body:
+    trees = [ast.parse(inspect.getsource(each)) for each in (module, shared)]
+    for node in [node for tree in trees for node in tree.body]:
         if isinstance(node, ast.ClassDef):
             for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
                 if isinstance(statement, ast.AnnAssign):
