@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import fit_task
-from opensetda import InputError, ProgressiveClassMeans, SourceOnly, openness
+from opensetda import InputError, ProgressiveClassMeans, SourceOnly
 from opensetda.data.benchmarks.shifts import feature_task
+from opensetda.openness import tracker
 from opensetda.openness.share_estimators import (
     ESTIMATORS,
     LARGEST_SHARE,
