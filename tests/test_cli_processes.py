@@ -26,7 +26,6 @@ FIT_PGL = (
     *(*FIT[:-2], *OPENNESS),
     *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--checkpoint-every", "0"),
 )
-BY_TWO = ("--set", "optimiser.graphs=2")
 SAME = (
     *("predictions.parquet", "predictions.csv", "model.safetensors", "steps.parquet"),
     *("estimates.json", "view.safetensors"),
@@ -35,7 +34,7 @@ SAME = (
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """Tables, and what one process makes of them, with two graphs an update."""
+    """Tables, and what one process makes of them."""
     folder = tmp_path_factory.mktemp("alone")
     X, y = blobs(0)
     np.savez(folder / "source.npz", X=X[y != "horse"], y=y[y != "horse"])
@@ -43,7 +42,7 @@ def alone(tmp_path_factory):
     np.savez(folder / "many.npz", X=blobs(1, n=400)[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main([*FIT_PGL, *BY_TWO]) == 0
+        assert main([*FIT_PGL]) == 0
         assert main(["predict", "run", "many.npz", "--out", "labels.csv"]) == 0
     return folder
 
@@ -150,10 +149,6 @@ WRONG = {
     "file": ([*FIT[:2], "typo.npz", *FIT_PGL[3:]], "error: typo.npz: no such file"),
     "setting": ([*FIT_PGL, "--set", "stepz=1"], "error: "),
     "option": ([*FIT_PGL, "--colour", "red"], "error: No such option: --colour"),
-    "graphs": (
-        [*FIT_PGL, "--set", "optimiser.graphs=3"],
-        "error: setting optimiser.graphs=3: cannot be dealt out to 2 processes",
-    ),
     "run": (["resume", "nowhere"], "error: nowhere: no such run"),
     "model": (["predict", "nowhere", "many.npz", "--out", "l.csv"], "error: nowhere: "),
     "suffix": (["predict", "nowhere", "many.npz", "--out", "l.doc"], "error: --out l.doc: "),

@@ -302,7 +302,7 @@ def report(**changes):
     ],
 )
 def test_the_share_in_words(capsys, changes, words):
-    console.show_estimates(SimpleNamespace(openness_report_=report(**changes)))
+    console.show_estimates(SimpleNamespace(openness_report_=report(**changes), kept_step_=None))
     assert capsys.readouterr() == (f"share of unknowns: {words}\n", "")
 
 
