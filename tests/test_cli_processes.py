@@ -330,7 +330,7 @@ def launch(place, *arguments, pause=""):
     )
     around = {
         **{key: value for key, value in os.environ.items() if not key.startswith("PYTEST")},
-        "PYTHONPATH": str(place.parent),
+        "PYTHONPATH": os.pathsep.join([str(place.parent), os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.Popen(

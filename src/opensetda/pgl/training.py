@@ -67,7 +67,8 @@ def train(
     their pseudo-labels for step m + 1 (Eq. 6, Eq. 12). At m = M all targets have one.
 
     Several processes (`context.team`) all do this, with the same draws. They share only
-    the forward pass over all images, where a backbone is trained.
+    the forward pass over all images, where a backbone is trained, and wait for each other at
+    the end.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -76,7 +77,10 @@ def train(
         steps.continue_from_checkpoint()
         while steps.position.step < steps.total and not steps.rule.should_stop:
             steps.run()
-        return steps.finish()
+        result = steps.finish()
+        # If a process is gone, the others stop here, before they write a result without it.
+        steps.team.wait()
+        return result
 
 
 class _Steps:
