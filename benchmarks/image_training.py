@@ -178,7 +178,7 @@ def run_iteration(name: str) -> dict[str, Any]:
     trainer = Trainer(inputs, n_classes, settings, rng)
     sampler = EpisodeSampler(y, np.full(len(y), -1), n_classes, 0.0, settings.episodes)
     started = time.perf_counter()
-    losses = trainer.iterate(sampler, strength=1.0)
+    losses = trainer.backward(sampler, strength=1.0)
     return {
         "seconds": time.perf_counter() - started,
         "images": 2 * n_classes * settings.episodes.episodes,

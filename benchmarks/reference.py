@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from opensetda.pgl.pairs import PairNetwork, PairNorm
+from opensetda.pgl.graph import PairNetwork, PairNorm
 
 
 class ReferencePairs(nn.Module):

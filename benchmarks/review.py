@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from office31 import BACKBONES, DATA, TASKS, load_task
+from opensetda.context import FitContext
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.pgl.estimator import PGLClassifier
 from opensetda.runs.fitting import fit_domains
@@ -56,8 +57,9 @@ def main() -> None:
 
 def review(task: OpenSetTask, each: int, border: int) -> dict[str, float]:
     """Fit, name groups and borders, fit again; accuracy of the others before and after."""
-    first = PGLClassifier(random_state=0, view=True)
-    fit_domains(first, task.source_features, task.source_labels, task.target_features)
+    first = PGLClassifier(random_state=0)
+    domains = task.source_features, task.source_labels, task.target_features
+    fit_domains(first, *domains, context=FitContext(view=True))
     view, step = first.view_, first.kept_step_.step - 1
     embedded = np.empty((len(task.target_truth), view.steps[step].shape[1]))
     embedded[view.target] = view.steps[step][len(view.source) :]

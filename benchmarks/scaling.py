@@ -6,12 +6,11 @@
 
 identical   1, 2 and 4 processes leave the same bytes
 faults      one of two processes is killed, without and with a restart
-speed       two processes against one: extraction and training
+speed       two processes against one: extraction
 classes     a thousand classes: memory, time a graph, quality
 large       ten million targets in a file
-costs       time, memory and bytes on the wire against every size
+costs       time and memory against every size
 grid        `osda benchmark` by loky and by dask
-ranking     a hundred million scores in shards, see scaling_ranking.py
 
 Each part prints a table and its bar. Figures go to benchmarks/results/scaling.json, part by
 part: those of the other parts stay. Children have one thread each.
@@ -66,20 +65,6 @@ def _grid_rows(folder: Path) -> list[str]:
     return sorted(json.dumps(row, default=str) for row in table.select(kept).to_pylist())
 
 
-def ranking(options: Options) -> dict[str, Any]:
-    """Rank scores that lie in shards."""
-    import scaling_ranking
-
-    sizes = options.choose((10**8, (1, 2), (10**6, 10**7)), (3 * 10**6, (1, 2), (10**5,)))
-    result = scaling_ranking.measure(*sizes)
-    shown = ("scores", "class_balance", "processes", "seconds_to_rank", "peak_mb", "sent_mb")
-    print_table(shown, [[row[name] for name in shown] for row in result["runs"]])
-    different = sum(row["different"] for row in result["in_memory"])
-    met = different == 0
-    print_bar("labels as by the ranking in memory, and alike for 1 and 2 processes", met)
-    return {**result, "met": met}
-
-
 def part_of_module(name: str) -> Callable[[Options], dict[str, Any]]:
     """Return the part that has a module of its own."""
     return lambda options: importlib.import_module(f"scaling_{name}").measure(options)
@@ -88,7 +73,6 @@ def part_of_module(name: str) -> Callable[[Options], dict[str, Any]]:
 PARTS: dict[str, Callable[[Options], dict[str, Any]]] = {
     **{n: part_of_module(n) for n in ("identical", "faults", "speed", "classes", "large", "costs")},
     "grid": grid,
-    "ranking": ranking,
 }
 
 

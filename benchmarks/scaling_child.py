@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from opensetda.system.memory import peak_megabytes, reset_peak
-from opensetda.system.team import Team, this_team
+from opensetda.system.team import this_team
 from scaling_tools import draw_domains
 
 
@@ -33,10 +33,9 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     from opensetda.nn.inputs import FixedRows
     from opensetda.pgl.episodes import EpisodeSampler
     from opensetda.pgl.settings import PGLSettings
-    from opensetda.pgl.trainer import Position, Trainer
+    from opensetda.pgl.trainer import Trainer
     from opensetda.rows import Rows
 
-    team = this_team()
     torch.manual_seed(0)
     n_classes, updates = options["n_classes"], options["updates"]
     settings = PGLSettings().with_changes(options["settings"])
@@ -45,7 +44,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     X = np.concatenate([X_s, X_t])
     place = np.arange(len(X))
     inputs = FixedRows(Rows(X, place[:n_source]), Rows(X, place[n_source:]), settings.alignment)
-    trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(0), team)
+    trainer = Trainer(inputs, n_classes, settings, np.random.default_rng(0))
     # Half of the targets have pseudo-labels, as in the middle of a training.
     labels = np.where(np.arange(n_target) % 2, np.arange(n_target) % (n_classes + 1), -1)
     sampler = EpisodeSampler(y, labels, n_classes, 0.5, settings.episodes)
@@ -55,20 +54,18 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     before = peak_megabytes()
 
     def update_often(count: int) -> float:
-        team.wait()
         started = time.perf_counter()
         for _ in range(count):
-            trainer.iterate(sampler, 1.0)
-            trainer.update(Position())
-        team.wait()
+            trainer.backward(sampler, 1.0)
+            trainer.optimiser.step()
+            trainer.optimiser.zero_grad(set_to_none=True)
         return time.perf_counter() - started
 
     update_often(max(2, updates // 10))
     seconds = update_often(updates)
     return {
         "seconds": seconds,
-        "graphs": updates * trainer.graphs,
-        "ms_a_graph": 1000 * seconds / (updates * trainer.graphs),
+        "ms_a_graph": 1000 * seconds / updates,
         "nodes": len(drawn.index),
         "classes_in_graph": len(np.unique(support)),
         "peak_growth_mb": peak_megabytes() - before,
@@ -111,43 +108,6 @@ def extract(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Wire:
-    """Counts what a process receives in the exchanges of a team, in bytes of payload.
-
-    A gathering of P arrays of n bytes is (P - 1) n, a sum is 2 (P - 1) / P n (as a ring does it),
-    what the first sends is n for the others and its length, and nothing for itself.
-    """
-
-    def __init__(self, team: Team) -> None:
-        self.bytes: dict[str, float] = defaultdict(float)
-        self.calls: dict[str, int] = defaultdict(int)
-        size = team.size
-        if size == 1:
-            return
-        gather_tensor, add_up, from_first = team.gather_tensor, team.sum, team.from_first
-
-        def gather_and_count(tensor: Any) -> Any:
-            self._add("gather", (size - 1) * tensor.numel() * tensor.element_size())
-            return gather_tensor(tensor)
-
-        def sum_and_count(values: Any) -> Any:
-            self._add("sum", 2 * (size - 1) / size * values.nbytes)
-            return add_up(values)
-
-        def receive_and_count(data: bytes) -> bytes:
-            received = from_first(data)
-            self._add("from_first", 0 if team.is_first else 8 + len(received))
-            return received
-
-        # `gather` and `gather_bytes` go through `gather_tensor`, `wait` through `sum`.
-        team.gather_tensor, team.sum = gather_and_count, sum_and_count  # type: ignore
-        team.from_first = receive_and_count  # type: ignore[method-assign]
-
-    def _add(self, name: str, count: float) -> None:
-        self.bytes[name] += count
-        self.calls[name] += 1
-
-
 def _timed(seconds: dict[str, float], name: str, function: Any) -> Any:
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -161,14 +121,12 @@ def _timed(seconds: dict[str, float], name: str, function: Any) -> Any:
 
 
 def fit(options: dict[str, Any]) -> dict[str, Any]:
-    """Fit as the command does; seconds by what is done, peak memory, bytes on the wire."""
+    """Fit as the command does; seconds by what is done, and peak memory."""
     from opensetda import PGLClassifier
     from opensetda.metrics.open_set import evaluate
     from opensetda.pgl import estimator, training
     from opensetda.pgl.trainer import Trainer
 
-    team = this_team()
-    wire = Wire(team)
     seconds: dict[str, float] = defaultdict(float)
     estimator.FixedRows = _timed(seconds, "align", estimator.FixedRows)
     Trainer.train_step = _timed(seconds, "train", Trainer.train_step)
@@ -193,46 +151,36 @@ def fit(options: dict[str, Any]) -> dict[str, Any]:
         settings=options["settings"],
         random_state=options.get("seed", 0),
         unknown_label=n_classes,
-        team=team,
     )
     del X_s, X_t
-    _warm_up(team)
+    _warm_up()
     reset_peak()
     before = peak_megabytes()
-    team.wait()
-    for counts in (wire.bytes, wire.calls, seconds):
-        counts.clear()
+    seconds.clear()
     started = time.perf_counter()
     classifier.fit(X, y, sample_domain=domain)
     total = time.perf_counter() - started
     metrics = evaluate(
         truth, classifier.transduction_, list(range(n_classes)), unknown_label=n_classes
     )
-    own = {"peak": peak_megabytes(), "received": sum(wire.bytes.values())}
-    largest = {
-        name: max(float(part[0]) for part in team.gather(np.array([value])))
-        for name, value in own.items()
-    }
+    peak = peak_megabytes()
     return {
         "seconds": total,
         "seconds_of": {**seconds, "rest": total - sum(seconds.values())},
-        "peak_mb": largest["peak"],
-        "peak_growth_mb": largest["peak"] - before,
-        "wire_mb": largest["received"] / 1e6,
-        "wire_mb_of": {name: value / 1e6 for name, value in wire.bytes.items()},
-        "wire_calls": dict(wire.calls),
+        "peak_mb": peak,
+        "peak_growth_mb": peak - before,
         "accuracy": float(np.mean(classifier.transduction_ == truth)),
         "hos": float(metrics.hos),
     }
 
 
-def _warm_up(team: Team) -> None:
+def _warm_up() -> None:
     """Fit to a few rows: what is imported at the first use takes seconds."""
     from opensetda import PGLClassifier
 
     X_s, y_s, X_t, _ = draw_domains(40, 40, 4, 16, 4)
-    few = {"steps": 2, "optimiser.iterations_per_epoch": 4, "optimiser.graphs": team.size}
-    classifier = PGLClassifier(0.5, settings=few, random_state=0, unknown_label=4, team=team)
+    few = {"steps": 2, "optimiser.iterations_per_epoch": 4}
+    classifier = PGLClassifier(0.5, settings=few, random_state=0, unknown_label=4)
     labels, domain = np.concatenate([y_s, y_s]), np.repeat([1, -1], 40)
     classifier.fit(np.concatenate([X_s, X_t]), labels, sample_domain=domain)
 

@@ -97,7 +97,7 @@ def _graphs(options: Options) -> tuple[list[dict[str, Any]], dict[str, Any]]:
                     "n_target": max(2000, 5 * n_classes),
                     "width": 64,
                     "updates": options.choose(20 if n_classes >= 300 else 100, 5),
-                    "settings": {**settings, "optimiser.graphs": 1},
+                    "settings": settings,
                 }
                 answer = child(options.folder, "train", wanted)
                 answers.setdefault((name, n_classes), []).append(answer)

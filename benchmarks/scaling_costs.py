@@ -1,4 +1,4 @@
-"""`costs`: time, memory and bytes on the wire as one quantity grows and the others stay."""
+"""`costs`: time and memory as one quantity grows and the others stay."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ GRIDS = {
     "n_classes": (10, 20, 40, 80),
     "width": (64, 256, 1024, 4096),
     "episodes": (4, 8, 16, 32),
-    "processes": (1, 2, 4),
 }
-QUICK_GRIDS = {"n_target": (500, 1000), "processes": (1, 2)}
+QUICK_GRIDS = {"n_target": (500, 1000)}
 SYMBOLS = {
     "n_source": "n_s",
     "n_target": "n_t",
     "n_classes": "C",
     "width": "D",
     "episodes": "B",
-    "processes": "processes",
 }
 PHASES = ("align", "train", "score", "rest")
 
 
 def measure(options: Options) -> dict[str, Any]:
-    """Fit at every point of the grids, each in processes of its own."""
+    """Fit at every point of the grids, each in a process of its own."""
     grids = options.choose(GRIDS, QUICK_GRIDS)
     base = options.choose(BASE, {**BASE, "n_source": 200, "n_target": 500})
     rows = [_point(options, base, name, size) for name in grids for size in grids[name]]
-    figures = ("seconds", *PHASES, "peak_growth_mb", "wire_mb")
+    figures = ("seconds", *PHASES, "peak_growth_mb")
     print_table(
-        ("grows", "to", "fit, s", *(f"{p}, s" for p in PHASES), "memory, MB", "wire, MB"),
+        ("grows", "to", "fit, s", *(f"{p}, s" for p in PHASES), "memory, MB"),
         [[SYMBOLS[row["grows"]], row["to"], *(row[name] for name in figures)] for row in rows],
     )
     exponents = []
@@ -50,34 +48,28 @@ def measure(options: Options) -> dict[str, Any]:
         )
     print("\nexponents of a line through the logarithms:")
     print_table(
-        ("grows", "fit", *PHASES, "memory", "wire"),
+        ("grows", "fit", *PHASES, "memory"),
         [[SYMBOLS[row["grows"]], *(row[name] for name in figures)] for row in exponents],
     )
-    counted = (
-        "bytes of payload that one process receives, the largest of them: (P - 1) n of a gathering "
-        "of n bytes each, 2 (P - 1) / P n of a sum, n + 8 of what the first process tells"
-    )
     print(
-        f"\nbase: {base}, all classes in a graph, no node limit, 2 processes with 2 graphs an "
-        "update (where processes grow: 4 graphs); memory: growth of the largest process's "
-        f"resident set in fit; wire: {counted}\n"
+        f"\nbase: {base}, all classes in a graph, no node limit; "
+        "memory: growth of the resident set in fit\n"
     )
-    return {"base": base, "rows": rows, "exponents": exponents, "wire_is": counted}
+    return {"base": base, "rows": rows, "exponents": exponents}
 
 
 def _point(options: Options, base: dict[str, int], name: str, size: int) -> dict[str, Any]:
-    sizes = {**base, "processes": 2, name: size}
-    processes, episodes = sizes.pop("processes"), sizes.pop("episodes")
+    sizes = {**base, name: size}
+    episodes = sizes.pop("episodes")
     settings = {
         "episodes.episodes": episodes,
         "episodes.node_limit": None,
-        "optimiser.graphs": 4 if name == "processes" else 2,
         **variants()["full"],
         **({"steps": 2} if options.quick else {}),
     }
-    # Told: estimating the share takes a time of its own.
+    # The share is given: estimating it takes a time of its own.
     wanted = {**sizes, "settings": settings, "told": True}
-    answer = child(options.folder, "fit", wanted, processes=processes)
+    answer = child(options.folder, "fit", wanted)
     phases = {phase: answer["seconds_of"].get(phase, 0.0) for phase in PHASES}
-    kept = ("seconds", "peak_mb", "peak_growth_mb", "wire_mb", "wire_mb_of", "wire_calls")
+    kept = ("seconds", "peak_mb", "peak_growth_mb")
     return {"grows": name, "to": size, **{key: answer[key] for key in kept}, **phases}

@@ -13,7 +13,6 @@ from scaling_tools import Options, draw_domains, osda, print_bar, print_table, w
 from scaling_tools import write_tables as write_drawn
 
 PROCESSES = (1, 2, 4)
-GRAPHS = ("--set", "optimiser.graphs=4")
 # What a run leaves that says what was learned and found.
 RUN_FILES = (
     "model.safetensors",
@@ -62,7 +61,7 @@ def _compare(
     for processes in numbers:
         print(f"  {name}, {processes} processes ...", file=sys.stderr, flush=True)
         run = f"run-{processes}"
-        fit = ("fit", *data, "--out", run, "--no-report", "--quiet", *GRAPHS, *short, *more)
+        fit = ("fit", *data, "--out", run, "--no-report", "--quiet", *short, *more)
         osda(place, *fit, processes=processes)
         for suffix in options.choose(("csv", "parquet"), ("parquet",)):
             # The model of one process throughout: each command is compared on its own.

@@ -1,4 +1,4 @@
-"""`speed`: two processes against one, one thread each, on extraction and on training."""
+"""`speed`: two processes against one, one thread each, on extraction."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ from typing import Any
 
 from scaling_tools import Options, child, print_bar, print_table, write_images
 
-# Of the task: changed settings, classes, and graphs an update (optimiser.graphs).
-TRAININGS: dict[str, tuple[dict[str, Any], int, int]] = {
-    "12 classes, one graph a process (default)": ({}, 12, 2),
-    "12 classes, four graphs a process": ({}, 12, 8),
-    "31 classes, 8 episodes, one graph a process": ({"episodes.node_limit": None}, 31, 2),
-}
-EXTRACTION_BAR, TRAINING_BAR = 1.7, 1.5
+EXTRACTION_BAR = 1.7
 
 
 def measure(options: Options) -> dict[str, Any]:
-    """Measure both, in turns: one process, two processes, one process ..."""
-    rounds = options.choose(3, 1)
+    """Measure in turns: one process, two processes, one process ..."""
     rows = [_extraction(options, options.choose(3, 1))]
-    rows += [_training(options, name, rounds) for name in TRAININGS]
     print_table(
         ("what", "unit", "1 process", "2 processes", "times as fast", "bar"),
         [[row[k] for k in ("what", "unit", "one", "two", "speedup", "bar")] for row in rows],
@@ -71,18 +63,3 @@ def _extraction(options: Options, rounds: int) -> dict[str, Any]:
     rates = tuple([run["images_a_second"] for run in runs] for runs in (one, two))
     row = _row("extraction", "images a second", rates, EXTRACTION_BAR)
     return {**row, "images": one[0]["images"], "engine": one[0]["engine"]}
-
-
-def _training(options: Options, name: str, rounds: int) -> dict[str, Any]:
-    changes, n_classes, graphs = TRAININGS[name]
-    wanted = {
-        "n_classes": n_classes,
-        "n_target": 2000,
-        "width": 256,
-        "updates": options.choose(300, 20) // graphs,
-        "settings": {**changes, "optimiser.graphs": graphs},
-    }
-    one, two = _alternate(options, "train", wanted, rounds)
-    rates = tuple([1000 / run["ms_a_graph"] for run in runs] for runs in (one, two))
-    row = _row(f"training, {name}", "graphs a second", rates, TRAINING_BAR)
-    return {**row, "nodes": one[0]["nodes"]}

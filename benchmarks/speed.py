@@ -55,7 +55,7 @@ def make_iteration(variant: str, size: tuple[int, int, int, int]) -> Callable[[]
         network.layers[0].pairs = ReferencePairs(network.layers[0].pairs)
         trainer.use_network(network)
     sampler = EpisodeSampler(y, np.full(1000, -1), n_classes, 0.0, settings.episodes)
-    return lambda: sum(trainer.iterate(sampler, strength=1.0).values())
+    return lambda: sum(trainer.backward(sampler, strength=1.0).values())
 
 
 def measure_time(size: tuple[int, int, int, int], rounds: int) -> dict[str, float]:

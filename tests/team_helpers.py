@@ -55,9 +55,6 @@ class Member(Team):
     def gather_bytes(self, data):
         return self._same("bytes", data)
 
-    def gather_tensor(self, tensor):
-        return self._same(f"tensor {tensor.shape} {tensor.dtype}", tensor.clone())
-
     def from_first(self, data):
         return self._same("first", data)[0]
 

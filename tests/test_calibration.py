@@ -14,7 +14,7 @@ from conftest import fit_task
 from feature_shifts import feature_task
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
 from opensetda.metrics.open_set import expected_calibration_error
-from opensetda.openness.calibration import fit_slope, unknown_posterior
+from opensetda.openness.mixtures import fit_slope, unknown_posterior
 
 # The slope ----------------------------------------------------------------------------------
 

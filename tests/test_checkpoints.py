@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from opensetda import PGLClassifier
+from opensetda.context import FitContext, Record
 from opensetda.errors import InputError
-from opensetda.pgl.checkpoints import LATEST, Record
+from opensetda.pgl.checkpoints import LATEST
 from opensetda.runs.unfinished import FolderCheckpoints
 from test_inputs import TinyImages, run
 
@@ -50,7 +51,7 @@ def undisturbed():
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the write", "after the write"])
-@pytest.mark.parametrize("lives", [0, 1, 3, 4, 5, 8, 9, 13, 14])
+@pytest.mark.parametrize("lives", [0, 3, 4, 5, 14])
 def test_images_go_on_to_the_same_bits(tmp_path, undisturbed, lives, before):
     with pytest.raises(CrashError):
         run(
@@ -70,7 +71,7 @@ def test_so_many_writes_there_are(tmp_path):
 
 
 def test_going_back_to_an_earlier_step_from_the_disk(tmp_path, monkeypatch):
-    from opensetda.openness.stopping import KeptStep, StableStepRule
+    from opensetda.openness.tracker import KeptStep, StableStepRule
 
     monkeypatch.setattr(StableStepRule, "kept", lambda self: KeptStep(2, 3, "for the test"))
     one = run(TinyImages())[1]
@@ -81,13 +82,14 @@ def test_going_back_to_an_earlier_step_from_the_disk(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("changes", [{}, {"optimiser.warm_start": False}], ids=["warm", "fresh"])
-@pytest.mark.parametrize("lives", [1, 4, 6])
+@pytest.mark.parametrize("lives", [4, 6])
 def test_rows_go_on_to_the_same_bits(tmp_path, task, quick, lives, changes):
     settings = {**quick, **changes}
 
     def fit(store):
-        classifier = PGLClassifier(random_state=0, settings=settings, checkpoints=store)
-        return classifier.fit(task.X, task.y, task.domain)
+        classifier = PGLClassifier(random_state=0, settings=settings)
+        context = FitContext(checkpoints=store)
+        return classifier.fit(task.X, task.y, task.domain, context=context)
 
     with pytest.raises(CrashError):
         fit(Dying(tmp_path, lives, before=False))

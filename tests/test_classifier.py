@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from opensetda.pgl.classifier import (
+from opensetda.pgl.inference import ClassMeans
+from opensetda.pgl.network import (
     COSINE_SCALE,
     ClassMeanClassifier,
     LinearClassifier,
-    class_means,
-    mixed_means,
+    class_sums,
 )
 
 C = 2
@@ -24,13 +24,13 @@ def nodes(seed=0):
 
 def test_unlabelled_and_unknown_nodes_do_not_count():
     v = nodes()
-    sums, counts = class_means(v, LABELS, C)
+    sums, counts = class_sums(v, LABELS, C)
     torch.testing.assert_close(sums, torch.stack([v[0] + v[1] + v[5], v[2]]))
     assert counts.tolist() == [3, 1]
 
 
 def test_a_class_without_a_node():
-    sums, counts = class_means(nodes(), torch.full((6,), 1), 3)
+    sums, counts = class_sums(nodes(), torch.full((6,), 1), 3)
     assert counts.tolist() == [0, 6, 0]
     assert (sums[0] == 0).all()
 
@@ -78,12 +78,12 @@ def test_mixed_means_lie_between_the_domains(mix):
     source = F.normalize(torch.stack([v[0] + v[1], v[2]]), dim=1)
     target = F.normalize(torch.stack([v[3], v[4]]), dim=1)
     expected = F.normalize((1 - mix) * source + mix * target, dim=1)
-    torch.testing.assert_close(mixed_means(v, labels, is_target, C, mix), expected)
+    torch.testing.assert_close(ClassMeans.of(v, labels, is_target, C, mix).mixed(), expected)
 
 
 def test_a_class_that_one_domain_lacks_is_taken_from_the_other():
     v = nodes()
     labels, is_target = torch.tensor([0, 0, 0, 1, 1, C]), torch.arange(6) >= 3
-    means = mixed_means(v, labels, is_target, C, 0.5)
+    means = ClassMeans.of(v, labels, is_target, C, 0.5).mixed()
     torch.testing.assert_close(means[0], F.normalize(v[0] + v[1] + v[2], dim=0))
     torch.testing.assert_close(means[1], F.normalize(v[3] + v[4], dim=0))

@@ -28,7 +28,6 @@ FIT_PGL = (
     *(*FIT[:-2], *OPENNESS),
     *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--checkpoint-every", "0"),
 )
-BY_TWO = ("--set", "optimiser.graphs=2")
 SAME = (
     *("predictions.parquet", "predictions.csv", "model.safetensors", "steps.parquet"),
     *("estimates.json", "view.safetensors"),
@@ -37,7 +36,7 @@ SAME = (
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """Tables, and what one process makes of them, with two graphs an update."""
+    """Tables, and what one process makes of them."""
     folder = tmp_path_factory.mktemp("alone")
     X, y = blobs(0)
     np.savez(folder / "source.npz", X=X[y != "horse"], y=y[y != "horse"])
@@ -45,7 +44,7 @@ def alone(tmp_path_factory):
     np.savez(folder / "many.npz", X=blobs(1, n=400)[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main([*FIT_PGL, *BY_TWO]) == 0
+        assert main([*FIT_PGL]) == 0
         assert main(["predict", "run", "many.npz", "--out", "labels.csv"]) == 0
     return folder
 
@@ -152,10 +151,6 @@ WRONG = {
     "file": ([*FIT[:2], "typo.npz", *FIT_PGL[3:]], "error: typo.npz: no such file"),
     "setting": ([*FIT_PGL, "--set", "stepz=1"], "error: "),
     "option": ([*FIT_PGL, "--colour", "red"], "error: No such option: --colour"),
-    "graphs": (
-        [*FIT_PGL, "--set", "optimiser.graphs=3"],
-        "error: setting optimiser.graphs=3: cannot be dealt out to 2 processes",
-    ),
     "run": (["resume", "nowhere"], "error: nowhere: no such run"),
     "model": (["predict", "nowhere", "many.npz", "--out", "l.csv"], "error: nowhere: "),
     "suffix": (["predict", "nowhere", "many.npz", "--out", "l.doc"], "error: --out l.doc: "),
@@ -337,7 +332,7 @@ def launch(place, *arguments, pause=""):
     )
     around = {
         **{key: value for key, value in os.environ.items() if not key.startswith("PYTEST")},
-        "PYTHONPATH": str(place.parent),
+        "PYTHONPATH": os.pathsep.join([str(place.parent), os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.Popen(

@@ -10,7 +10,7 @@ import torch
 
 from network_helpers import closed_set_accuracy, random_batch, shifted_task
 from opensetda.baselines.dann import DANN, DANNNetwork
-from opensetda.nn.adversary import reversal_strength
+from opensetda.nn.parts import reversal_strength
 from opensetda.rejection import REJECTORS
 
 SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}

@@ -30,8 +30,10 @@ def test_the_papers_presets_run(make, task, preset):
     np.testing.assert_allclose(together, alone, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("preset", ["default", "paper-office-home"])
-@pytest.mark.parametrize("name", sorted(ABLATIONS))
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [("default", "no-graph"), *(("paper-office-home", name) for name in sorted(ABLATIONS))],
+)
 def test_every_ablation_runs(make, task, quick, preset, name):
     settings = {**(quick if preset == "default" else SMALL_PAPER), **ABLATIONS[name]}
     classifier = make("pgl", preset=preset, settings=settings).fit(task.X, task.y, task.domain)

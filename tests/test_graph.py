@@ -9,12 +9,10 @@ import torch.nn.functional as F
 from opensetda.pgl.graph import (
     AnchoredLayer,
     PaperLayer,
-    attach_queries,
-    degrees,
-    make_layer,
     normalised_edges,
     strongest_neighbours,
 )
+from opensetda.pgl.induction import attach_queries, degrees
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import GraphSettings
 
@@ -235,5 +233,6 @@ def test_a_network_without_a_graph_classifies_the_embedding():
 
 
 def test_the_settings_choose_the_form():
-    assert isinstance(make_layer(D, GraphSettings(form="paper")), PaperLayer)
-    assert isinstance(make_layer(D, GraphSettings(form="anchored")), AnchoredLayer)
+    for form, layer in (("paper", PaperLayer), ("anchored", AnchoredLayer)):
+        network = PGLNetwork(D, 3, GraphSettings(form=form, edge_width=4))
+        assert isinstance(network.layers[0], layer)

@@ -8,14 +8,18 @@ import torch
 from torch import nn
 
 from opensetda import InputError, PGLClassifier
+from opensetda.context import FitContext
 from opensetda.nn.inputs import FixedRows, TunedImages
-from opensetda.nn.optimiser import make_accelerator
+from opensetda.nn.parts import make_accelerator
 from opensetda.nn.settings import AlignmentSettings, FineTuneSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.settings import PGLSettings
-from opensetda.pgl.trainer import Trainer
+from opensetda.pgl.trainer import LabelledSamples, Position, Trainer
 from opensetda.pgl.training import train
 from opensetda.rows import Rows
+from opensetda.runs.unfinished import FolderCheckpoints
+from opensetda.system.team import this_team
+from team_helpers import Served
 
 C, SIDE, WIDTH = 3, 4, 12
 N_SOURCE, N_TARGET = 30, 40
@@ -88,7 +92,7 @@ def run(images, checkpoints=None, inputs=None, **changes):
         OpennessTracker("auto"),
         settings,
         seed=0,
-        checkpoints=checkpoints,
+        context=FitContext(checkpoints=checkpoints),
     )
 
 
@@ -192,9 +196,6 @@ def test_accumulated_gradients_are_those_of_the_mean_loss():
     trainer = Trainer(inputs, C, settings, np.random.default_rng(0))
     step = trainer.optimiser.step
     trainer.optimiser.step = lambda: (updates.append(1), step())
-    from opensetda.pgl.inference import LabelledSamples
-    from opensetda.pgl.trainer import Position, Reporter
-
     samples = LabelledSamples(
         inputs.source,
         torch.from_numpy(images.labels[:N_SOURCE]),
@@ -203,15 +204,9 @@ def test_accumulated_gradients_are_those_of_the_mean_loss():
         0.0,
     )
     saved = []
-
-    class Saver:
-        def is_due(self):
-            return True
-
-        def save(self, position):
-            saved.append(position.iteration)
-
-    trainer.train_step(samples, 1, Position(), Reporter(None, 1, 1), Saver())
+    trainer.train_step(
+        samples, 1, Position(), save=lambda position: saved.append(position.iteration)
+    )
     assert len(updates) == 3  # after two, four and the last of five
     assert saved == [2, 4, 5]
 
@@ -259,13 +254,13 @@ def test_the_share_of_unknowns_is_that_of_the_frozen_features():
         "optimiser.backbone_rate": 1e-2,
         "optimiser.first_step_epochs": 1,
     }
-    tuned = PGLClassifier(random_state=0, settings=changes, images=images)
-    tuned.fit(X, y, domain)
+    tuned = PGLClassifier(random_state=0, settings=changes)
+    tuned.fit(X, y, domain, context=FitContext(images=images))
     assert tuned.openness_ == frozen.openness_
     assert tuned.openness_report_.estimates == frozen.openness_report_.estimates
     assert tuned.openness_report_.by_step == (frozen.openness_,) * 2
-    told = PGLClassifier(random_state=0, openness=0.4, settings=changes, images=TinyImages())
-    assert told.fit(X, y, domain).openness_ == 0.4
+    told = PGLClassifier(random_state=0, openness=0.4, settings=changes)
+    assert told.fit(X, y, domain, context=FitContext(images=TinyImages())).openness_ == 0.4
 
 
 def test_no_label_and_no_order_of_the_target_reaches_a_learning_backbone():
@@ -282,20 +277,65 @@ def test_no_label_and_no_order_of_the_target_reaches_a_learning_backbone():
         y = np.where(order < N_SOURCE, images.labels[order], target_labels[order])
         images.images = images.images[order]
         domain = np.where(order < N_SOURCE, 1, -1)
-        classifier = PGLClassifier(random_state=0, settings=settings, images=images)
-        classifier.fit(X, y, domain)
+        classifier = PGLClassifier(random_state=0, settings=settings)
+        classifier.fit(X, y, domain, context=FitContext(images=images))
         return classifier, order[order >= N_SOURCE], images.backbone[0].weight.detach()
 
     n = N_SOURCE + N_TARGET
     rng = np.random.default_rng(0)
     truth = TinyImages().labels
     sorted_by_class = np.concatenate([np.arange(N_SOURCE), N_SOURCE + np.argsort(truth[N_SOURCE:])])
-    one, rows, weights = fit(np.arange(n), np.zeros(n, dtype=int))
-    for order, labels in ((sorted_by_class, truth), (rng.permutation(n), rng.integers(0, 9, n))):
-        other, their_rows, their_weights = fit(order, labels)
-        back = np.argsort(their_rows)
-        np.testing.assert_array_equal(rows, their_rows[back])
-        np.testing.assert_array_equal(one.transduction_proba_, other.transduction_proba_[back])
-        assert torch.equal(weights, their_weights)
-        assert other.openness_ == one.openness_
-        assert other.kept_step_ == one.kept_step_
+    one, rows, weights = fit(sorted_by_class, truth)
+    other, their_rows, their_weights = fit(rng.permutation(n), rng.integers(0, 9, n))
+    places, back = np.argsort(rows), np.argsort(their_rows)
+    np.testing.assert_array_equal(rows[places], their_rows[back])
+    np.testing.assert_array_equal(one.transduction_proba_[places], other.transduction_proba_[back])
+    assert torch.equal(weights, their_weights)
+    assert other.openness_ == one.openness_
+    assert other.kept_step_ == one.kept_step_
+
+
+# several processes ---------------------------------------------------------------------------
+
+
+def fit_in_team(folder):
+    """Fit rows and images, images once more from a checkpoint; return what was learned."""
+    team = this_team()
+    images = TinyImages(norm=True)
+    X, domain = images.features(), np.repeat([1, -1], [N_SOURCE, N_TARGET])
+    y = np.where(domain > 0, images.labels, 0)
+    settings = {
+        "steps": 3,
+        "optimiser.iterations_per_epoch": 2,
+        "optimiser.first_step_epochs": 1,
+        "optimiser.backbone_rate": 1e-2,
+        "graph.dropout": 0.2,
+        # The first step is kept: all have to go back to it.
+        "stopping.band": 0,
+        "finetune.batch_norm": "train",
+        "finetune.share_of_frozen": False,
+    }
+    learned = {}
+    for case in ("rows", "images", "resumed"):
+        context = FitContext(
+            images=None if case == "rows" else TinyImages(norm=True),
+            checkpoints=None if case == "rows" else FolderCheckpoints(folder, every=0),
+            team=team,
+        )
+        classifier = PGLClassifier(random_state=0, settings=settings)
+        classifier.fit(X, y, domain, context=context)
+        learned[f"{case}.proba"] = classifier.transduction_proba_
+        learned[f"{case}.later"] = classifier.predict_proba(X[-5:])
+        learned |= {f"{case}.{k}": np.array(v) for k, v in classifier.get_state()[1].items()}
+        if context.images is not None:
+            weights = context.images.backbone.state_dict()
+            learned |= {f"{case}.backbone.{k}": v.numpy() for k, v in weights.items()}
+    return learned
+
+
+def test_two_processes_learn_what_one_does(tmp_path):
+    alone = fit_in_team(tmp_path / "alone")
+    for told in Served(tmp_path, fit_in_team, tmp_path / "team").answers():
+        assert told.keys() == alone.keys()
+        for name, values in alone.items():
+            np.testing.assert_array_equal(told[name], values, err_msg=name)

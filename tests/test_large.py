@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cli_helpers import OPENNESS, blobs, image_fit, names_in
 from estimator_helpers import make_classifier
 from opensetda.cli.main import main
-from opensetda.openness.calibration import rejection_cut
+from opensetda.openness.mixtures import rejection_cut
 from opensetda.runs import large, sampling
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.large import label_targets
@@ -218,8 +218,7 @@ def test_the_order_of_the_targets_carries_nothing(sampled, tmp_path):
 def test_memory_does_not_grow_with_the_targets(sampled, tmp_path, monkeypatch):
     monkeypatch.setattr(large, "CHUNK", 1024)
     monkeypatch.setattr("opensetda.runs.shared_tables._ROWS", 1024)
-    # Fewer scores than that are put in order in memory: less than it has elsewhere.
-    monkeypatch.setattr("opensetda.runs.order_statistics.COLLECTED", 1024)
+    monkeypatch.setattr(large, "RANKED", 1024)
     peaks = []
     for n in (10_000, 40_000):
         path = tmp_path / f"{n}.npy"
@@ -238,8 +237,7 @@ def test_memory_does_not_grow_with_the_targets(sampled, tmp_path, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert labelled.counts.total() == n
-    # 30,000 scores, which the cut takes in lots of a million, but no table and no features.
-    assert peaks[1] - peaks[0] < 30_000 * 8 * 2.5
+    assert peaks[1] - peaks[0] < 30_000 * 8
 
 
 # `osda fit --sample` -------------------------------------------------------------------------
@@ -277,7 +275,7 @@ def error_of(capsys):
     return err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("method", ["class-means", "pgl", "osbp"])
+@pytest.mark.parametrize("method", ["class-means", "pgl"])
 def test_a_run_of_a_sample_is_a_run(many, capsys, quick_maps, method):
     assert main([*command("--json", method=method)]) == 0
     out, err = capsys.readouterr()

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from opensetda.nn.adversary import Discriminator, reversal_strength
+from opensetda.nn.parts import Discriminator, reversal_strength
 from opensetda.pgl.graph import normalised_edges
 from opensetda.pgl.losses import (
     domain_loss,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from conftest import fit_task
 from feature_shifts import feature_task
-from opensetda import InputError, ProgressiveClassMeans, SourceOnly, openness
+from opensetda import InputError, ProgressiveClassMeans, SourceOnly
+from opensetda.openness import tracker
 from opensetda.openness.share_estimators import (
     ESTIMATORS,
     LARGEST_SHARE,
@@ -274,12 +275,12 @@ def test_estimators_that_disagree(monkeypatch):
     """Both others, far from the share in use, are named with their intervals."""
     other = ShareEstimate(0.8, 0.7, 0.9)
     others = {"free mixture": lambda *_: other, "best bin": lambda *_: other}
-    monkeypatch.setattr(openness, "ESTIMATORS", {**openness.ESTIMATORS, **others})
+    monkeypatch.setattr(tracker, "ESTIMATORS", {**tracker.ESTIMATORS, **others})
     report = report_on("auto", 0.1)
     (warning,) = [text for text in report.warnings if "disagree" in text]
     assert f"{report.share:.2f} was used, but free mixture 0.80 (0.70 to 0.90)" in warning
     assert "set the openness by hand" in warning
-    monkeypatch.setitem(openness.ESTIMATORS, "best bin", lambda *_: ShareEstimate(0.1, 0, 0.2))
+    monkeypatch.setitem(tracker.ESTIMATORS, "best bin", lambda *_: ShareEstimate(0.1, 0, 0.2))
     assert not any("disagree" in text for text in report_on("auto", 0.1).warnings)
 
 

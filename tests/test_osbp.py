@@ -15,7 +15,7 @@ import torch
 from network_helpers import closed_set_accuracy, random_batch, shifted_task
 from opensetda import InputError
 from opensetda.baselines.osbp import OSBP, OSBPNetwork, boundary_loss
-from opensetda.nn.adversary import reversal_strength
+from opensetda.nn.parts import reversal_strength
 
 # Intervals of the share are not looked at here, and cost more than the method.
 # The features only come to move targets late: with the usual rate, not in so few iterations.

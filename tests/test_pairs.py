@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from opensetda.pgl import pairs
-from opensetda.pgl.pairs import PairNetwork, _AbsoluteDifferenceMap, _NormalisedLeaky
+from opensetda.pgl import graph
+from opensetda.pgl.graph import PairNetwork, _AbsoluteDifferenceMap, _NormalisedLeaky
 from reference import ReferencePairs
 
 N, D, WIDTH = 9, 12, 5
@@ -133,9 +133,9 @@ def test_chunks_do_not_change_the_answer(normalisation, monkeypatch):
     whole = network(normalisation)
     small = copy.deepcopy(whole)
     expected, expected_gradients = whole(nodes()), gradients(whole, nodes())
-    monkeypatch.setattr(pairs, "CHUNK_PAIRS", 7)
-    monkeypatch.setattr(pairs, "CHUNK_NUMBERS", 30)
-    assert len(pairs._row_chunks(37, D)) == 19
+    monkeypatch.setattr(graph, "CHUNK_PAIRS", 7)
+    monkeypatch.setattr(graph, "CHUNK_NUMBERS", 30)
+    assert len(graph._row_chunks(37, D)) == 19
     torch.testing.assert_close(small(nodes()), expected, atol=1e-5, rtol=1e-5)
     for mine, other in zip(gradients(small, nodes()), expected_gradients, strict=True):
         torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
@@ -147,7 +147,7 @@ def test_between_equals_the_entries_of_the_grid(normalisation, chunk, monkeypatc
     net = network(normalisation)
     net(nodes())
     net.eval()
-    monkeypatch.setattr(pairs, "CHUNK_PAIRS", chunk)
+    monkeypatch.setattr(graph, "CHUNK_PAIRS", chunk)
     v = nodes()
     grid = net(v)
     torch.testing.assert_close(net.between(v[:4], v[4:]), grid[:4, 4:], atol=1e-5, rtol=1e-5)
@@ -156,7 +156,7 @@ def test_between_equals_the_entries_of_the_grid(normalisation, chunk, monkeypatc
 
 @pytest.mark.parametrize("normalisation", ["layer", "batch"])
 def test_every_unordered_pair_is_computed_once(normalisation, monkeypatch):
-    monkeypatch.setattr(pairs, "CHUNK_PAIRS", 10)
+    monkeypatch.setattr(graph, "CHUNK_PAIRS", 10)
     net = network(normalisation)
     rows = []
     net.second.register_forward_hook(lambda module, inputs, output: rows.append(len(inputs[0])))
@@ -177,7 +177,7 @@ def test_the_differences_are_not_kept_for_the_backward_pass(normalisation):
 
 
 def test_chunks_of_independent_pairs_are_recomputed_instead_of_kept(monkeypatch):
-    monkeypatch.setattr(pairs, "CHUNK_PAIRS", 10)
+    monkeypatch.setattr(graph, "CHUNK_PAIRS", 10)
     net, kept = network("layer"), []
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: kept.append(tuple(tensor.shape)) or tensor, lambda tensor: tensor
@@ -202,7 +202,7 @@ def test_gradcheck_of_the_difference_map():
 
 @pytest.mark.parametrize("chunk", [4, 2_097_152])
 def test_gradcheck_of_the_weighted_normalisation(chunk, monkeypatch):
-    monkeypatch.setattr(pairs, "CHUNK_NUMBERS", chunk)
+    monkeypatch.setattr(graph, "CHUNK_NUMBERS", chunk)
     generator = torch.Generator().manual_seed(0)
     h = torch.randn(6, 3, dtype=torch.double, generator=generator, requires_grad=True)
     scale = torch.randn(3, dtype=torch.double, generator=generator, requires_grad=True)

@@ -274,8 +274,8 @@ def test_updates_count_through_all_steps(make, method, task, quick):
 def test_updates_count_epochs_of_unequal_steps(make, task, quick):
     events: list[ProgressEvent] = []
     settings = {**quick, "optimiser.first_step_epochs": 3, "optimiser.epochs_per_step": 2}
-    classifier = make("pgl", settings=settings)
-    classifier.fit(task.X, task.y, task.domain, context=FitContext(progress=events.append))
+    context = FitContext(progress=events.append)
+    make("pgl", settings=settings).fit(task.X, task.y, task.domain, context=context)
     updates = [event.updates for event in events if event.updates is not None]
     assert updates == list(range(1, 6 + 4 + 4 + 1))
 

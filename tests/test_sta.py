@@ -22,7 +22,7 @@ from opensetda.baselines.sta import (
     weighted_domain_loss,
     weighted_entropy,
 )
-from opensetda.nn.adversary import reversal_strength
+from opensetda.nn.parts import reversal_strength
 
 # Intervals of the share are not looked at here, and cost more than the method.
 SMALL = {"iterations": 100, "batch_size": 32, "random_state": 0}

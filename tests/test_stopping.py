@@ -10,8 +10,7 @@ import torch
 
 from opensetda import PGLClassifier
 from opensetda.nn.inputs import FixedRows
-from opensetda.openness.stopping import StableStepRule
-from opensetda.openness.tracker import OpennessTracker
+from opensetda.openness.tracker import OpennessTracker, StableStepRule
 from opensetda.pgl import training
 from opensetda.pgl.settings import PRESETS, PGLSettings
 from opensetda.pgl.training import train

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from opensetda.context import FitContext
 from opensetda.nn.inputs import FixedRows
-from opensetda.nn.optimiser import make_optimiser
+from opensetda.nn.parts import make_optimiser
 from opensetda.nn.settings import OptimiserSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl import trainer
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import GraphSettings, PGLSettings
-from opensetda.pgl.trainer import epochs_before, set_rates
+from opensetda.pgl.trainer import set_rates
 from opensetda.pgl.training import train
 from opensetda.progress import ProgressEvent
 from opensetda.rows import Rows
@@ -37,7 +38,8 @@ def run(domains, quick):
         if no_targets:
             target = Rows(target.X, target.index[:0])
         inputs = FixedRows(source, target, settings.alignment)
-        return train(inputs, labels, C, OpennessTracker(openness), settings, seed, progress)
+        context = FitContext(progress=progress)
+        return train(inputs, labels, C, OpennessTracker(openness), settings, seed, context)
 
     return run
 
@@ -68,16 +70,16 @@ def test_rates_decay_every_few_epochs(epoch, factor):
     assert rates == pytest.approx({"graph": factor, "backbone": 0.1 * factor})
 
 
-def test_epochs_are_counted_over_all_steps():
-    settings = OptimiserSettings(first_step_epochs=5, epochs_per_step=2)
-    assert [epochs_before(step, settings) for step in range(4)] == [0, 5, 7, 9]
-
-
-def test_the_schedule_sees_every_epoch(run, monkeypatch):
+# Two iterations per epoch, three steps.
+@pytest.mark.parametrize(
+    ("warm", "epochs"), [(True, [0, 0, 1, 1, 2, 2, 3, 3]), (False, [0, 0, 1, 1, 0, 0, 0, 0])]
+)
+def test_the_schedule_sees_every_epoch(run, monkeypatch, warm, epochs):
     seen = []
     monkeypatch.setattr(trainer, "set_rates", lambda *arguments: seen.append(arguments[2]))
-    run(**{"optimiser.first_step_epochs": 2, "optimiser.epochs_per_step": 1})
-    assert seen == [0, 0, 1, 1, 2, 2, 3, 3]  # two iterations an epoch, three steps
+    schedule = {"optimiser.first_step_epochs": 2, "optimiser.epochs_per_step": 1}
+    run(**schedule, **{"optimiser.warm_start": warm})
+    assert seen == epochs
 
 
 @pytest.mark.parametrize(("warm", "networks"), [(True, 1), (False, 3)])

@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import clone
 
 from opensetda import PGLClassifier
+from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.pgl.view import MOST_NODES, Viewer, principal_components
 from opensetda.runs.fitting import fit_domains
@@ -27,9 +28,9 @@ def clouds(n_source=40, n_target=60, seed=0, wide=12):
 
 def fitted_pgl(view=True, **settings):
     changes = {"steps": 3, "optimiser.iterations_per_epoch": 3, **settings}
-    classifier = PGLClassifier(openness=1 / 3, settings=changes, random_state=0, view=view)
+    classifier = PGLClassifier(openness=1 / 3, settings=changes, random_state=0)
     source, names, target, _ = clouds()
-    fit_domains(classifier, source, names, target)
+    fit_domains(classifier, source, names, target, context=FitContext(view=view))
     return classifier
 
 
@@ -40,7 +41,7 @@ def seen():
 
 def test_looking_changes_no_bit(seen):
     unseen = fitted_pgl(view=False)
-    assert not hasattr(unseen, "view_")
+    assert unseen.view_ is None
     np.testing.assert_array_equal(seen.transduction_proba_, unseen.transduction_proba_)
     np.testing.assert_array_equal(seen.step_labels_, unseen.step_labels_)
     source, *_ = clouds(seed=1)
@@ -73,9 +74,8 @@ def test_view_does_not_depend_on_the_order_of_rows(seen):
         openness=1 / 3,
         settings={"steps": 3, "optimiser.iterations_per_epoch": 3},
         random_state=0,
-        view=True,
     )
-    fit_domains(again, source, names, target[order])
+    fit_domains(again, source, names, target[order], context=FitContext(view=True))
     np.testing.assert_array_equal(order[again.view_.target], seen.view_.target)
     np.testing.assert_array_equal(again.view_.steps[-1], seen.view_.steps[-1])
 
@@ -85,7 +85,7 @@ def test_no_label_of_a_target_reaches_the_view(seen):
     X = np.concatenate([source, target])
     y = np.concatenate([names, np.array(["cat", "dog", "elk"])[truth]])
     domain = np.repeat([0, -1], [len(source), len(target)])
-    told = clone(seen).fit(X, y, sample_domain=domain).view_
+    told = clone(seen).fit(X, y, sample_domain=domain, context=FitContext(view=True)).view_
     for field in ("source", "target", "nodes", "affinity"):
         np.testing.assert_array_equal(getattr(told, field), getattr(seen.view_, field))
     for one, other in zip(told.steps, seen.view_.steps, strict=True):
@@ -114,8 +114,8 @@ def test_without_a_graph_there_are_no_edges():
 
 def test_without_targets_there_is_nothing_to_see():
     source, names, *_ = clouds()
-    classifier = PGLClassifier(random_state=0, view=True, settings={"steps": 2})
-    assert not hasattr(classifier.fit(source, names), "view_")
+    classifier = PGLClassifier(random_state=0, settings={"steps": 2})
+    assert classifier.fit(source, names, context=FitContext(view=True)).view_ is None
 
 
 def test_a_large_target_is_sampled():

@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_y,
-    check_array,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -23,29 +22,36 @@ from sklearn.utils.validation import (
 from opensetda import state
 from opensetda.context import FitContext
 from opensetda.errors import InputError
-from opensetda.openness.calibration import fit_slope, rejection_cut, unknown_posterior
-from opensetda.openness.stopping import KeptStep
-from opensetda.openness.tracker import OpennessTracker
-from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, check_finite
+from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_posterior
+from opensetda.openness.tracker import KeptStep, OpennessTracker
+from opensetda.rows import (
+    CHUNK_ROWS,
+    FloatArray,
+    IntArray,
+    Rows,
+    canonical_source,
+    check_finite,
+    split_domains,
+)
 
 Vector = npt.NDArray[np.float64]
 
-# Later samples are scored so many at a time.
+# Later samples are scored in blocks of this size.
 SCORED_ROWS = 64
 
 
 class Scores(NamedTuple):
-    """What a method thinks of some samples.
+    """The scores of some samples.
 
     Attributes
     ----------
     classes : array of shape (n, C)
-        Logits of the known classes; their largest is the class a known sample gets.
+        Logits of the known classes.
     known : array of shape (n,)
-        How likely the sample is of a known class at all; higher is surer.
+        Confidence that the sample is of a known class.
     held_out : array of shape (n,)
-        The known score if the sample's nearest class were not among the known ones
-        (see `opensetda.openness.held_out`); all NaN where a method cannot tell.
+        The known score if the nearest class were not among the known ones (see
+        `opensetda.openness.held_out`); all NaN if a method does not compute it.
     """
 
     classes: npt.NDArray[np.float64]
@@ -54,19 +60,15 @@ class Scores(NamedTuple):
 
     @property
     def nearest(self) -> IntArray:
-        """The class each sample gets, if it is known."""
+        """The class of each sample, if it is known."""
         return np.asarray(self.classes.argmax(axis=1))
 
 
 class Rejection(NamedTuple):
-    """Where a method says unknown, and with which probability.
+    """The decision between known and unknown.
 
-    Attributes
-    ----------
-    threshold : float
-        A sample whose known score lies below is unknown.
-    slope : float
-        How fast the probability of unknown falls from 1/2 at the threshold.
+    A sample whose known score lies below `threshold` is unknown. The probability of unknown is
+    1/2 there, and its logit falls with `slope`.
     """
 
     threshold: float
@@ -92,13 +94,13 @@ class Rejection(NamedTuple):
 class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Base of every method: checks the input, hides the target's labels, rejects unknowns.
 
-    A subclass stores its parameters in ``__init__`` (`openness` and
-    `unknown_label` among them) and implements `_fit_domains` and `_score_rows`, and, so
-    that it can be saved, `_fitted_state` and `_restore_fitted_state`.
+    A subclass stores its parameters in ``__init__`` (`openness` and `unknown_label` among them)
+    and implements `_fit_domains` and `_score_rows`, and, so that it can be saved,
+    `_fitted_state` and `_restore_fitted_state`.
 
-    Without a target row in `fit` nothing can be learned about unknowns: the
-    classifier is then an ordinary closed-set one, nothing is rejected, and
-    `predict_proba` and `decision_function` have scikit-learn's shapes.
+    Without target rows in `fit`, nothing can be learned about unknowns: the classifier is then
+    an ordinary closed-set one, and `predict_proba` and `decision_function` have scikit-learn's
+    shapes.
 
     Attributes
     ----------
@@ -107,22 +109,20 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     transduction_ : array of shape (n_targets,)
         The label of each target row of `fit`, in the order of those rows.
     transduction_nearest_ : array of shape (n_targets,)
-        The class each target would get if nothing were rejected.
+        The class of each target if nothing were rejected.
     transduction_proba_ : array of shape (n_targets, C + 1)
         Probabilities of `classes_`, then of unknown.
     transduction_scores_ : array of shape (n_targets,)
         The score by which the targets were ranked; higher is more likely known.
     openness_ : float
-        The share of unknowns that was used: told, estimated, or what the method's own boundary
-        rejects.
+        The share of unknowns that was used: given, estimated, or rejected by the method's own
+        boundary.
     openness_report_ : OpennessReport
-        The estimates with their intervals, from step to step, and warnings in words.
-    rejection_threshold_ : float
-        A later sample whose known score lies below is unknown.
-    rejection_slope_ : float
-        How fast the probability of unknown falls from 1/2 at the threshold.
+        The estimates with their intervals, step by step, and warnings.
+    rejection_threshold_, rejection_slope_ : float
+        How later samples are rejected, see `Rejection`.
     history_ : list of dict
-        One entry a step, with numbers that need no target label.
+        One entry per step, with numbers that need no target label.
     """
 
     openness: float | str
@@ -135,8 +135,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     """Can train the backbone of images (`FitContext.images`)."""
     transforms_domains: ClassVar[bool] = False
     """Has ``transform(X, sample_domain)``, the learned features of either domain."""
+    presets: ClassVar[tuple[str, ...]] = ()
+    """Named settings; a method that has them has parameters `preset` and `settings`."""
 
-    # What only methods of several steps find out, or only if it was asked for.
+    # Set by some methods only.
     kept_step_: KeptStep | None = None
     step_labels_: IntArray | None = None
     view_: Any = None
@@ -153,7 +155,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """Learn from source rows with class indices `y` and from target rows, if there are any.
 
         Returns the scores of the targets, in their order, and sets `history_`. A method of
-        several steps asks `openness` for the share of unknowns at each of them.
+        several steps calls ``openness.update`` at each of them.
         """
 
     @abstractmethod
@@ -161,11 +163,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """Score later samples, each on its own; called with `SCORED_ROWS` rows at a time."""
 
     @abstractmethod
-    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def _fitted_state(self) -> tuple[dict[str, Any], state.Arrays]:
         """Return what `_score_rows` needs: JSON-safe values, and arrays (none of objects).
 
-        Parameters, classes, threshold and slope are saved by `get_state` and are not
-        to be repeated here.
+        `get_state` adds parameters, classes, threshold and slope.
         """
 
     @abstractmethod
@@ -174,18 +175,22 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     ) -> None:
         """Set the attributes that `_score_rows` needs from what `_fitted_state` returned.
 
-        Called on an instance that has its parameters, `classes_`, `n_features_in_`,
-        `has_target_`, `openness_`, `rejection_threshold_` and `rejection_slope_` already. A
-        missing key may raise `KeyError`; `from_state` turns it into an `InputError`.
+        The instance has its parameters and the attributes of `get_state` already. `from_state`
+        turns a `KeyError` into an `InputError`.
         """
 
     def _own_cut(self, scores: Scores) -> float | None:
-        """Return the known score below which the method itself says unknown, if it has a boundary.
-
-        Asked with the targets' scores where no share of unknowns was told. None, as most
-        methods have no boundary of their own: the share is estimated.
-        """
+        """Return the method's own threshold, if it has one and the share was not given."""
         return None
+
+    def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
+        """Return known scores of the first targets, if a method scores later samples otherwise."""
+        return known_score
+
+    @classmethod
+    def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all settings of a preset with changes by name; for methods with `presets`."""
+        raise NotImplementedError
 
     # fit --------------------------------------------------------------------------------
 
@@ -199,12 +204,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         X : array of shape (n, n_features)
             Source and target rows; a memory map is read in chunks.
         y : array of shape (n,)
-            Labels. Those of target rows are never looked at and may be anything.
+            Labels. Those of target rows are never read and may be anything.
         sample_domain : array of int of shape (n,), optional
             0 or more: source; negative: target (skada's convention). None: all source.
         context : FitContext, optional
-            Progress, checkpoints and other services; none of them changes the result, except for
-            images whose backbone is trained along.
+            Progress, checkpoints and other services. Only images, whose backbone is then
+            trained, change the result.
         """
         if y is None:
             raise ValueError(
@@ -212,8 +217,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             )
         openness = OpennessTracker(self.openness)
         self._forget()
-        X = validate_data(self, X, dtype=[np.float32, np.float64], ensure_all_finite=False)
-        check_finite(X)
+        X = self._check_rows(X, reset=True)
         y = np.asarray(y) if not hasattr(y, "iloc") else y.to_numpy()
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
@@ -221,40 +225,33 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         source_rows, target_rows = split_domains(sample_domain, len(X))
         self.classes_, y_source = self._encode_labels(y[source_rows])
 
-        source = Rows(X, source_rows)
-        target = Rows(X, target_rows)
-        # From here on the order of the caller's rows is gone; see Rows.in_canonical_order.
-        source, y_source = _canonical_source(source, y_source)
-        ordered_target = target.in_canonical_order()
+        # From here on the order of the caller's rows has no effect, see Rows.in_canonical_order.
+        source, y_source = canonical_source(Rows(X, source_rows), y_source)
+        target = Rows(X, target_rows).in_canonical_order()
         self.openness_ = 0.0
         self.history_: list[dict[str, Any]] = []
         self.has_target_ = len(target) > 0
-        scores = self._fit_domains(
-            source, y_source, ordered_target, openness, context or FitContext()
-        )
+        scores = self._fit_domains(source, y_source, target, openness, context or FitContext())
         if self.has_target_:
-            scores = Scores(*(ordered_target.mean_of_twins(values) for values in scores))
-            self._reject(ordered_target, scores, openness)
+            scores = Scores(*(target.mean_of_twins(values) for values in scores))
+            self._reject(target, scores, openness)
         return self
 
     def _reject(self, target: Rows, scores: Scores, openness: OpennessTracker) -> None:
-        """Label the targets of `fit`, and find threshold and slope for those that come later."""
-        n_classes = len(self.classes_)
-        if not openness.shares:  # A method of one step need not ask.
-            openness.update(scores.known, scores.held_out, scores.nearest)
+        """Label the targets of `fit`, and find threshold and slope for later samples."""
+        n_classes, evidence = len(self.classes_), (scores.known, scores.held_out, scores.nearest)
+        if not openness.shares:  # A method of one step need not do it.
+            openness.update(*evidence)
         own_cut = self._own_cut(scores) if openness.told is None else None
         if own_cut is not None:
             openness.follow(float((scores.known < own_cut).mean()))
-        report = openness.report(scores.known, scores.held_out, scores.nearest)
+        report = openness.report(*evidence)
         self.openness_report_, self.openness_ = report, report.share
         cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
-        posterior = unknown_posterior(scores.known, scores.held_out, scores.nearest, report.share)
-
-        # The same share of later samples; who, may differ where company made the difference.
+        posterior = unknown_posterior(*evidence, report.share)
+        # The same share of the targets is rejected when they are scored as later samples.
         later = self._known_as_later(target, scores.known)
-        self.rejection_threshold_ = (
-            cut if own_cut is not None else rejection_cut(later, report.share)
-        )
+        self.rejection_threshold_ = rejection_cut(later, report.share) if own_cut is None else cut
         self.rejection_slope_ = fit_slope(later, posterior[: len(later)], self.rejection_threshold_)
 
         in_callers_order = np.argsort(target.index)
@@ -262,34 +259,26 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         labels = rejection.labels(scores.known, scores.nearest, n_classes)
         self.transduction_ = self.decode_labels(labels[in_callers_order])
         if self.step_labels_ is not None:
-            # The step that is kept was labelled once more, with more care.
+            # The kept step was scored again, more precisely.
             self.step_labels_[openness.kept - 1] = labels[in_callers_order]
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
         self.transduction_proba_ = np.empty((len(labels), n_classes + 1))
         for start in range(0, len(labels), CHUNK_ROWS):
-            # Of many classes there is no room for several tables of all targets.
+            # With many classes there is no memory for several tables of all targets.
             rows = in_callers_order[start : start + CHUNK_ROWS]
             part = Scores(*(values[rows] for values in scores))
             self.transduction_proba_[start : start + len(rows)] = rejection.probabilities(part)
 
     def _forget(self) -> None:
-        """Delete what an earlier `fit` found: without targets, this one would not replace it."""
+        """Delete the attributes of an earlier `fit`, which this one may not set."""
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
             delattr(self, name)
-
-    def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
-        """Return known scores of the first targets, scored as later samples are.
-
-        A method whose later samples are scored in another way than the targets of
-        `fit` overrides this.
-        """
-        return known_score
 
     def _encode_labels(self, y_source: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
         one_type = y_source.dtype == object and len({type(label) for label in y_source}) == 1
         if one_type or y_source.dtype.kind == "U":
-            # Anew, from the source's labels alone: long target labels would widen the dtype.
+            # From the source's labels alone: long target labels would widen the dtype.
             y_source = np.asarray(y_source.tolist())
         y_source = _check_y(y_source)
         check_classification_targets(y_source)
@@ -322,20 +311,19 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     # predict ----------------------------------------------------------------------------
 
-    def _check_rows(self, X: Any) -> FloatArray:
-        check_is_fitted(self)
-        X = validate_data(
-            self, X, reset=False, dtype=[np.float32, np.float64], ensure_all_finite=False
-        )
+    def _check_rows(self, X: Any, reset: bool = False) -> FloatArray:
+        if not reset:
+            check_is_fitted(self)
+        floats = {"dtype": [np.float32, np.float64], "ensure_all_finite": False}
+        X = validate_data(self, X, reset=reset, **floats)
         check_finite(X)
-        return np.asarray(X)
+        return X if reset else np.asarray(X)
 
     def open_set_scores(self, X: Any) -> Scores:
         """Check later samples and score them.
 
-        They are scored in blocks of one size, the last one filled up: BLAS rounds a product of
-        one row differently from one of many, and a sample must get the same bits regardless of
-        the batch.
+        They are scored in blocks of one size, the last one padded: BLAS rounds a product of one
+        row differently from one of many, and a sample must get the same bits in every batch.
         """
         rows = self._check_rows(X)
         blocks = []
@@ -348,7 +336,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     @property
     def rejection(self) -> Rejection:
-        """How later samples are rejected; only where there were targets in `fit`."""
+        """How later samples are rejected, if there were targets in `fit`."""
         return Rejection(self.rejection_threshold_, self.rejection_slope_)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -356,8 +344,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         scores = self.open_set_scores(X)
         if not self.has_target_:
             return self.decode_labels(scores.nearest)
-        n_classes = len(self.classes_)
-        return self.decode_labels(self.rejection.labels(scores.known, scores.nearest, n_classes))
+        labels = self.rejection.labels(scores.known, scores.nearest, len(self.classes_))
+        return self.decode_labels(labels)
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities; the columns are `classes_`, then unknown."""
@@ -367,14 +355,14 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         return self.rejection.probabilities(scores)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """How likely a sample is of a known class: negative is rejected, higher is surer.
+        """Confidence that a sample is of a known class: negative is rejected.
 
         Without targets in `fit`: the class scores, in scikit-learn's shape.
         """
         scores = self.open_set_scores(X)
         if self.has_target_:
             if np.isneginf(self.rejection_threshold_):
-                # Nothing is rejected: all are above zero, in the same order.
+                # Nothing is rejected: all values are positive, in the same order.
                 return np.asarray(np.exp(scores.known))
             return np.asarray(scores.known - self.rejection_threshold_)
         if len(self.classes_) == 2:
@@ -383,17 +371,16 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy over all samples (ALL), where a label outside `classes_` means unknown."""
-        truth = np.asarray(y)
-        known = set(self.classes_.tolist())
+        known, truth = set(self.classes_.tolist()), np.asarray(y).tolist()
         correct = [
-            predicted == true if true in known else predicted == self.unknown_label
-            for predicted, true in zip(self.predict(X).tolist(), truth.tolist(), strict=True)
+            predicted == (true if true in known else self.unknown_label)
+            for predicted, true in zip(self.predict(X).tolist(), truth, strict=True)
         ]
         return float(np.average(correct, weights=sample_weight))
 
     # save and load ----------------------------------------------------------------------
 
-    def get_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def get_state(self) -> tuple[dict[str, Any], state.Arrays]:
         """Return everything `predict` needs: a JSON-safe dict, and arrays by name."""
         check_is_fitted(self)
         values, arrays = self._fitted_state()
@@ -408,30 +395,3 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         except KeyError as error:
             raise InputError(f"saved model: {error} is missing; fit again") from None
         return classifier
-
-
-def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
-    """Row numbers of the source (domain >= 0, or no domain given) and of the target (< 0)."""
-    if sample_domain is None:
-        return np.arange(n_rows), np.arange(0)
-    domain = check_array(sample_domain, ensure_2d=False, dtype=None, ensure_min_samples=0)
-    if domain.shape != (n_rows,) or domain.dtype.kind not in "iu":
-        raise InputError(
-            f"sample_domain: expected {n_rows} whole numbers (negative for target rows), "
-            f"got shape {domain.shape} of {domain.dtype}"
-        )
-    source, target = np.flatnonzero(domain >= 0), np.flatnonzero(domain < 0)
-    if not len(source):
-        raise InputError("sample_domain: no source row; mark labelled rows with 0 or more")
-    return source, target
-
-
-def _canonical_source(source: Rows, y: IntArray) -> tuple[Rows, IntArray]:
-    label_of_row = np.zeros(len(source.X), dtype=np.intp)
-    label_of_row[source.index] = y
-    ordered = source.in_canonical_order()
-    assert ordered.keys is not None
-    # The same row with two labels: the label decides, not the caller's order.
-    order = np.lexsort((label_of_row[ordered.index], ordered.keys))
-    ordered = Rows(ordered.X, ordered.index[order], ordered.keys[order])
-    return ordered, label_of_row[ordered.index]

@@ -1,4 +1,4 @@
-"""Services that a `fit` may use: they change no result, so they are no parameters of a method."""
+"""Services of a `fit`: they do not change its result, so they are not parameters of a method."""
 
 from __future__ import annotations
 
@@ -49,17 +49,18 @@ class FitContext:
     progress : callable, optional
         Called with a `ProgressEvent` after every iteration or step.
     images : TrainableImages, optional
-        The images that the rows of X are features of, image i of row i, with their backbone,
-        which is then trained along (methods with `trains_backbone`). Later samples are to be
-        given as features of the backbone as `fit` leaves it. None keeps the features as they are.
+        The images behind the rows of X, image i of row i, with their backbone, which is then
+        trained (methods with `trains_backbone`). Later samples must be features of the trained
+        backbone. None keeps the features as they are.
     checkpoints : CheckpointStore, optional
-        Where PGL keeps checkpoints. If the store has some already, `fit` continues from the latest,
-        and needs the same data and settings.
+        Where PGL saves checkpoints. If the store has some already, `fit` continues from the
+        latest; data and settings must be the same.
     view : bool
         Keep embeddings of some samples after each step in `view_`, for a map.
     team : Team
-        The processes that work together, under `torchrun`; all of them call `fit` with the same
-        arguments, and get the same result.
+        The processes that work together, under `torchrun`. All of them call `fit` with the same
+        arguments, train in the same way and get the same result; they share the forward pass
+        over all images where a backbone is trained.
     """
 
     progress: ProgressListener | None = None

@@ -1,4 +1,4 @@
-"""How an estimator tells what it is doing, without knowing who listens."""
+"""Progress events of an estimator."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """One sign of life of a training.
+    """One event of a training.
 
     Attributes
     ----------
     step : int
-        The step m that is under way, counted from 1.
+        The current step m, counted from 1.
     steps : int
         M, the number of steps.
     iteration : int
-        Training iterations of this step that are done.
+        Finished training iterations of this step.
     iterations : int
-        Training iterations of a step; 0 if the step has none.
+        Training iterations per step; 0 if there are none.
     loss : float or None
         The training loss, if there is one.
     message : str
-        What is being done, in a few words, for example "labelling the targets".
+        The current activity in a few words, for example "labelling".
     updates : int or None
-        Training iterations of all steps so far, if one of them has just been done; also those
-        that were done before the training was interrupted.
+        Training iterations of all steps so far, including those before an interruption, if
+        one has just finished.
     entry : mapping or None
-        What `history_` holds of the step, if it has just been finished; not to be changed.
+        The step's entry in `history_`, if it has just finished; do not change it.
     """
 
     step: int
@@ -48,7 +48,7 @@ class ProgressEvent:
 
     @property
     def fraction_before(self) -> float:
-        """Share of the whole training that was done before what this event tells of."""
+        """Share of the whole training that was done before this event."""
         return self._share(self.iteration - 1, whole_step=0.0)
 
     def _share(self, iteration: int, whole_step: float = 1.0) -> float:
@@ -66,9 +66,9 @@ def finish_step(
     steps: int = 1,
     iterations: int = 0,
 ) -> None:
-    """Add what is said of a step to the history, and tell who listens.
+    """Add the entry of a step to the history, and report it.
 
-    `steps` is how many there are at most, `iterations` how many a step has.
+    `steps` is the largest number of steps, `iterations` the number of iterations per step.
     """
     history.append(entry)
     if listener is not None:

@@ -1,4 +1,4 @@
-"""Rows of a matrix that may be larger than memory, read in chunks and in an order of their own."""
+"""Rows of a matrix that may not fit into memory, read in chunks and in canonical order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ READ_ROWS = 256
 
 
 class Rows:
-    """Some rows of ``X``, without a copy of them.
+    """Some rows of ``X``, without copying them.
 
     Parameters
     ----------
     X : array of shape (n, n_features)
-        May be a memory map: only a chunk at a time is held in memory.
+        May be a memory map: only one chunk at a time is in memory.
     index : array of int
         Which rows, in which order.
     keys : array of uint64, optional
@@ -56,16 +56,16 @@ class Rows:
         rows = np.empty((len(index), self.width), dtype=np.float32)
         for start in range(0, len(index), READ_ROWS):
             rows[start : start + READ_ROWS] = self.X[index[start : start + READ_ROWS]]
-            # Each row of a memory map brings its neighbourhood of the file into memory.
+            # Each row of a memory map also loads its neighbours in the file.
             release_pages(self.X)
         return rows
 
     def in_canonical_order(self) -> Rows:
         """Return the same rows, ordered by their content alone.
 
-        Training draws samples at random and adds numbers up; both depend on the
-        order of the rows. In an order that is a function of the content, the
-        order of the caller's file can neither carry a label nor change a bit.
+        Random draws and sums depend on the order of the rows. In an order that is a function
+        of the content, the order of the caller's file can neither reveal labels nor change
+        results.
         """
         keys = np.empty(len(self), dtype=np.uint64)
         for place, chunk in self.chunks():
@@ -74,7 +74,7 @@ class Rows:
         return Rows(self.X, self.index[order], keys[order])
 
     def mean_of_twins(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Give identical rows the mean of their values: they cannot be told apart."""
+        """Give identical rows the mean of their values."""
         assert self.keys is not None, "known after in_canonical_order"
         _, group, count = np.unique(self.keys, return_inverse=True, return_counts=True)
         if len(count) == len(values):
@@ -85,10 +85,40 @@ class Rows:
         return np.asarray(means[group])
 
 
+def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
+    """Row numbers of the source (domain >= 0, or no domain given) and of the target (< 0)."""
+    from sklearn.utils.validation import check_array
+
+    if sample_domain is None:
+        return np.arange(n_rows), np.arange(0)
+    domain = check_array(sample_domain, ensure_2d=False, dtype=None, ensure_min_samples=0)
+    if domain.shape != (n_rows,) or domain.dtype.kind not in "iu":
+        raise InputError(
+            f"sample_domain: expected {n_rows} whole numbers (negative for target rows), "
+            f"got shape {domain.shape} of {domain.dtype}"
+        )
+    source, target = np.flatnonzero(domain >= 0), np.flatnonzero(domain < 0)
+    if not len(source):
+        raise InputError("sample_domain: no source row; mark labelled rows with 0 or more")
+    return source, target
+
+
+def canonical_source(source: Rows, y: IntArray) -> tuple[Rows, IntArray]:
+    """Return source rows in canonical order, equal rows by label, and their labels."""
+    label_of_row = np.zeros(len(source.X), dtype=np.intp)
+    label_of_row[source.index] = y
+    ordered = source.in_canonical_order()
+    assert ordered.keys is not None
+    # Equal rows with different labels are ordered by label, not by the caller.
+    order = np.lexsort((label_of_row[ordered.index], ordered.keys))
+    ordered = Rows(ordered.X, ordered.index[order], ordered.keys[order])
+    return ordered, label_of_row[ordered.index]
+
+
 def row_chunks(
     X: npt.NDArray[Any], rows: range, size: int
 ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-    """Yield rows that follow each other, `size` at a time, with the number of the first."""
+    """Yield consecutive rows, `size` at a time, with the number of the first."""
     for start in range(rows.start, rows.stop, size):
         yield start, np.asarray(X[start : min(start + size, rows.stop)], dtype=np.float32)
         release_pages(X)
@@ -103,7 +133,7 @@ def content_keys(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
 
 
 def unit_rows(X: FloatArray) -> FloatArray:
-    """Scale rows to length one; a row of zeros stays one."""
+    """Scale rows to unit length; a row of zeros stays zero."""
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     return np.asarray(X / np.maximum(lengths, np.finfo(np.float32).tiny))
 
@@ -111,7 +141,7 @@ def unit_rows(X: FloatArray) -> FloatArray:
 def check_finite(X: FloatArray, name: str = "X") -> None:
     """Raise an `InputError` that names the first row with NaN or infinity.
 
-    Rows are worked on as float32: a number beyond its range is infinite, too.
+    Rows are converted to float32: a number beyond its range becomes infinite, too.
     """
     largest = np.finfo(np.float32).max
     for start in range(0, len(X), CHUNK_ROWS):
@@ -126,7 +156,7 @@ def check_finite(X: FloatArray, name: str = "X") -> None:
 
 
 def release_pages(X: npt.NDArray[Any]) -> None:
-    """Give the pages of a read-only memory map back, so that they do not add up to the file."""
+    """Release the memory of a read-only memory map, so that it does not grow to the whole file."""
     owner: Any = X
     read_only = False
     while owner is not None and not isinstance(owner, mmap.mmap):

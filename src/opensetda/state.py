@@ -32,7 +32,7 @@ def pack(classifier: Any, values: dict[str, Any]) -> dict[str, Any]:
         "state_version": STATE_VERSION,
         "class": type(classifier).__name__,
         "parameters": parameters,
-        # A listener or a random generator says nothing about later predictions.
+        # For example a random generator, which later predictions do not need.
         "parameters_left_out": left_out,
         "classes": classifier.classes_.tolist(),
         "classes_dtype": classifier.classes_.dtype.str,

@@ -108,12 +108,12 @@ class BoundTerms:
 
     @property
     def bound(self) -> float:
-        """The right side of Theorem 1."""
+        """The right side of Theorem 1 (Eq. 4)."""
         return self.source_risk + self.discrepancy + self.shared_error + self.open_set_risk
 
     @property
     def progressive_bound(self) -> float:
-        """The right side of Theorem 2, without its constant."""
+        """The right side of Theorem 2 (Eq. 7), without its constant."""
         rest = 1 - self.labelled
         shared = self.joint_target_risk + rest * self.joint_source_risk
         leaving = rest * (self.source_risk + self.discrepancy)
@@ -134,7 +134,7 @@ def bound_terms(
     pseudo_labels: IntArray,
     n_classes: int,
 ) -> BoundTerms:
-    """Measure the terms on the features and labels of one step.
+    """Measure the risks (Eq. 1, Eq. 2) and the other terms on the features and labels of one step.
 
     Parameters
     ----------
@@ -177,6 +177,8 @@ def unknown_risk_of(pseudo_labels: IntArray, target_truth: IntArray, n_classes: 
 
 def proxy_a_distance(source: FloatArray, target: FloatArray) -> float:
     r"""How well a classifier tells two domains apart: :math:`2 (1 - 2 \epsilon)`, in [0, 2].
+
+    Half of it stands for the discrepancy of Eq. 3.
 
     Ben-David et al., "Analysis of representations for domain adaptation", 2007. The error
     :math:`\epsilon` is the mean of the two domains' errors, so that a larger domain does

@@ -16,10 +16,11 @@ from opensetda.errors import InputError
 from opensetda.nn.inputs import FixedRows
 from opensetda.pgl.checkpoints import LATEST, step_name
 from opensetda.pgl.estimator import PGLClassifier
-from opensetda.pgl.inference import LabelledSamples, support_means
+from opensetda.pgl.inference import support_means
 from opensetda.pgl.network import GraphOutput, PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.trainer import LabelledSamples
 from opensetda.pgl.view import graphs_of_both
 from opensetda.rows import IntArray, Rows
 
@@ -211,7 +212,7 @@ class ObservedTraining:
         )
 
     def _ranked(self, number: int, progress: float) -> IntArray:
-        """Rank again by Eq. 6, from the scores of the step."""
+        """Return the pseudo-labels (Eq. 6) again, from the saved scores of the step."""
         record = self.memory.records[step_name(number - 1)]
         return rank_pseudo_labels(
             record.arrays["known"],

@@ -19,17 +19,16 @@ from sklearn.base import TransformerMixin
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from opensetda.base import OpenSetClassifier, Scores, split_domains
+from opensetda.base import OpenSetClassifier, Scores
 from opensetda.context import FitContext
 from opensetda.errors import InputError
-from opensetda.nn.adapter import Adapter
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
-from opensetda.nn.optimiser import make_accelerator, make_optimiser
+from opensetda.nn.parts import Adapter, make_accelerator, make_optimiser
 from opensetda.nn.settings import AlignmentSettings, FineTuneSettings, OptimiserSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
-from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows
+from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, split_domains
 
 ALIGNMENT = AlignmentSettings(normalise=True, centring="own", components=256, whitening=0.0)
 """Rows of unit length, each domain centred on its own mean, turned onto 256 components."""

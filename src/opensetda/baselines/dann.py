@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opensetda.baselines._adapters import AdapterBaseline, AdapterNetwork
 from opensetda.baselines._network import Batch
-from opensetda.nn.adversary import Discriminator, reversal_strength
+from opensetda.nn.parts import Discriminator, reversal_strength
 
 
 class DANNNetwork(AdapterNetwork):
@@ -43,7 +43,7 @@ class DANN(AdapterBaseline):
         \qquad \lambda_p = \frac{2}{1 + e^{-10 p}} - 1
 
     with p the share of the training that is done. The maximum is the discriminator's: one
-    backward pass serves both, by the reversed gradient of `opensetda.nn.adversary`. All
+    backward pass serves both, by the reversed gradient of `opensetda.nn.parts`. All
     targets take part, unknowns, too: it is a method for closed sets, here as in the tables
     of the open-set papers. Weight and iterations were chosen with a look at target labels
     (Office-31), in the rival's favour.

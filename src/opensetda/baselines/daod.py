@@ -16,7 +16,7 @@ from opensetda.baselines._network import ALIGNMENT
 from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.nn.alignment import Alignment
-from opensetda.openness.calibration import rejection_cut
+from opensetda.openness.mixtures import rejection_cut
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressListener, finish_step
 from opensetda.rejection.distances import first_of_every_class

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from opensetda.baselines._adapters import AdapterBaseline, AdapterNetwork
 from opensetda.baselines._network import Batch
-from opensetda.nn.adversary import reversal_strength
+from opensetda.nn.parts import reversal_strength
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Of the kernels, as multiples of the mean squared distance in the batch."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from opensetda.base import Scores
 from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
 from opensetda.errors import InputError
-from opensetda.nn.adversary import _Reverse, reversal_strength
+from opensetda.nn.parts import reversal_strength, reverse_gradient
 
 
 class OSBPNetwork(RivalNetwork):
@@ -42,8 +42,7 @@ class OSBPNetwork(RivalNetwork):
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return :math:`L_{adv}`, which the classifier descends and the features ascend."""
         strength = self.reversal * reversal_strength(batch.progress)
-        reverse: Any = _Reverse.apply
-        logits = self.classifier(reverse(self.features(batch.target), strength))
+        logits = self.classifier(reverse_gradient(self.features(batch.target), strength))
         return {"boundary": boundary_loss(logits, self.boundary)}
 
 

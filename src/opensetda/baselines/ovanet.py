@@ -16,7 +16,7 @@ from opensetda.baselines._network import (
     momentum_optimiser,
     numpy_scores,
 )
-from opensetda.nn.adapter import zero_linear
+from opensetda.nn.parts import zero_linear
 from opensetda.nn.settings import OptimiserSettings
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from opensetda.base import Scores
 from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
 from opensetda.errors import InputError
-from opensetda.nn.adversary import Discriminator, reversal_strength
+from opensetda.nn.parts import Discriminator, reversal_strength
 
 # Shares of the training after which targets are ranked, and after which they are aligned.
 RANKED_FROM = 0.4

@@ -133,7 +133,7 @@ def evaluate(
     nearest_class: Any = None,
     probabilities: Any = None,
 ) -> OpenSetMetrics:
-    """Compare open-set predictions with the truth.
+    """Compare open-set predictions with the truth (ALL, OS and OS* are Eq. 14).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What happens to feature rows before anything is learned: centre each domain, half-whiten."""
+"""Alignment of feature rows before training: centre each domain, project, half-whiten."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from opensetda.rows import FloatArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float32]
 
-# The principal components of so many rows are those of all: more would only cost time.
+# Principal components are computed from this many rows per domain.
 MOMENT_ROWS = 16_384
-# Components with less than this share of the largest variance are noise of the arithmetic.
+# Components with less than this share of the largest variance are rounding errors.
 SMALLEST_VARIANCE = 1e-6
 
 
@@ -25,8 +25,8 @@ class Alignment:
         z = \operatorname{unit}(\Lambda^{-w/2} V^\top u)
 
     with :math:`\mu_d` the mean of the row's own domain, :math:`V, \Lambda` the first
-    principal components and variances of both domains together, each domain counting
-    one half whatever its size, and :math:`w` the whitening (1/2 by default).
+    principal components and variances of both domains together, with equal weight,
+    and :math:`w` the whitening (1/2 by default).
 
     Shapes: x (n, D) -> z (n, d), d at most `components`.
     """
@@ -38,7 +38,7 @@ class Alignment:
         self.projection: npt.NDArray[np.float64] | None = None
 
     def fit(self, source: Rows, target: Rows) -> Alignment:
-        """Measure means and components; an empty target is taken to look like the source."""
+        """Compute means and components; without a target, from the source alone."""
         self.fit_means(source, target)
         if self.settings.components is not None:
             moment = self._second_moment(source, self.source_mean)
@@ -48,7 +48,7 @@ class Alignment:
         return self
 
     def fit_means(self, source: Rows, target: Rows) -> None:
-        """Measure the means only."""
+        """Compute the means only."""
         self.source_mean = self._mean(source)
         self.target_mean = self.source_mean
         if len(target) and self.settings.centring == "own":
@@ -92,7 +92,7 @@ class Alignment:
         return total / len(rows)
 
     def _second_moment(self, rows: Rows, mean: npt.NDArray[np.float64]) -> FloatArray:
-        # In canonical order the first rows are a random sample, the same for any row order.
+        # In canonical order the first rows are a random sample.
         sample = Rows(rows.X, rows.index[:MOMENT_ROWS])
         moment = np.zeros((rows.width, rows.width), dtype=np.float32)
         for _, chunk in sample.chunks():
@@ -110,7 +110,7 @@ class Alignment:
         real = variances > SMALLEST_VARIANCE * max(variances[0], np.finfo(np.float64).tiny)
         if not real.any():
             real[0], variances = True, np.ones_like(variances)
-        # The sign of an eigenvector is arbitrary: fix it, for the same bits everywhere.
+        # The sign of an eigenvector is arbitrary: fix it, for reproducible bits.
         largest = np.abs(directions).argmax(axis=0)
         directions = directions * np.sign(directions[largest, np.arange(keep)])
         return np.asarray(

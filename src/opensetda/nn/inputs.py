@@ -1,4 +1,4 @@
-"""What the trainer learns from: aligned rows, fixed, or made by a backbone that learns with it."""
+"""What a network is trained on: fixed feature rows, or images whose backbone is trained."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opensetda.system.team import ALONE, Team
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-# Images that pass the backbone together when all of them are looked at anew.
+# Batch size of the forward pass over all images.
 REFRESHED_IMAGES = 64
 
 
@@ -31,9 +31,9 @@ class TrainingInputs(Protocol):
     source, target : tensors of shape (n_s, d) and (n_t, d)
         Aligned rows of all samples, as of the last `refresh`.
     alignment : Alignment
-        How raw features became aligned rows; later samples go the same way.
+        How raw features become aligned rows, also those of later samples.
     learned : nn.Module or None
-        The backbone that is trained along, if there is one.
+        The backbone that is trained, if there is one.
     """
 
     source: Tensor
@@ -44,11 +44,11 @@ class TrainingInputs(Protocol):
     def learned(self) -> nn.Module | None: ...  # noqa: D102
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return what of the backbone is trained."""
+        """Return the trained parameters of the backbone."""
         ...
 
     def to(self, device: torch.device) -> None:
-        """Move to where the training is."""
+        """Move to the device of the training."""
         ...
 
     def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
@@ -56,11 +56,11 @@ class TrainingInputs(Protocol):
         ...
 
     def refresh(self, team: Team = ALONE) -> None:
-        """Look at all samples anew, after the backbone has learned; each process at its share."""
+        """Compute the rows of all samples again; the processes of a team share the images."""
         ...
 
     def start_anew(self) -> None:
-        """Forget what the backbone has learned."""
+        """Put the first weights of the backbone back."""
         ...
 
     def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
@@ -68,7 +68,7 @@ class TrainingInputs(Protocol):
         ...
 
     def state(self) -> Arrays:
-        """Return what changes in training beside the weights."""
+        """Return what changes in training besides the weights."""
         ...
 
     def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -88,11 +88,11 @@ class FixedRows:
         self._raw = target
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return nothing: rows do not learn."""
+        """Return nothing: there is no backbone."""
         return []
 
     def to(self, device: torch.device) -> None:
-        """Move to where the training is."""
+        """Move to the device of the training."""
         self.source, self.target = self.source.to(device), self.target.to(device)
 
     def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
@@ -103,10 +103,10 @@ class FixedRows:
         return x
 
     def refresh(self, team: Team = ALONE) -> None:
-        """Do nothing: rows stay as they are."""
+        """Do nothing: rows do not change."""
 
     def start_anew(self) -> None:
-        """Do nothing: rows have learned nothing."""
+        """Do nothing: there is no backbone."""
 
     def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
         """Return the first targets as they were given."""
@@ -114,7 +114,7 @@ class FixedRows:
         return np.concatenate([chunk for _, chunk in sample.chunks()])
 
     def state(self) -> Arrays:
-        """Return nothing: it is all computed again from the rows."""
+        """Return nothing: the alignment is computed from the rows."""
         return {}
 
     def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -122,7 +122,7 @@ class FixedRows:
 
 
 class TrainableImages(Protocol):
-    """Images behind feature rows, and the backbone that makes features of them.
+    """Images, and the backbone that computes their features.
 
     Attributes
     ----------
@@ -133,33 +133,33 @@ class TrainableImages(Protocol):
     backbone: nn.Module
 
     def trainable_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that are to learn."""
+        """Return the parameters to train."""
         ...
 
     def pixels(self, rows: IntArray) -> Tensor:
-        """Return the images of some rows of X, as later ones are looked at: (N, 3, S, S)."""
+        """Return the images of some rows of X, without augmentation: (N, 3, S, S)."""
         ...
 
     def augmented(
         self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
     ) -> Tensor:
-        """Return them changed at random, for training."""
+        """Return them with random augmentation, for training."""
         ...
 
 
 class TunedImages:
-    """Images whose backbone learns with the graph.
+    """Images whose backbone is trained with the network.
 
-    Raw features x of the backbone are aligned as feature rows are. The principal map is that
-    of the frozen features and stays: a learned graph must not find its axes turned. The means
-    of the domains follow the backbone, once a step.
+    Features of the backbone are aligned as feature rows are. The projection to principal
+    components is that of the frozen features, because a trained graph depends on its axes. The
+    means of the domains are updated once per step.
 
     Parameters
     ----------
     images : TrainableImages
         Image i belongs to row i of the matrix behind `source` and `target`.
     source, target : Rows
-        Frozen features to begin with.
+        Frozen features to start with.
     keep_start : bool
         Keep a copy of the first weights, for `start_anew`.
     """
@@ -193,7 +193,7 @@ class TunedImages:
         return self.backbone
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return what of the backbone is trained; the rest stands still."""
+        """Return the trained parameters of the backbone, and freeze the others."""
         trained = self.images.trainable_parameters()
         chosen = {id(parameter) for parameter in trained}
         for parameter in self.backbone.parameters():
@@ -201,13 +201,13 @@ class TunedImages:
         return trained
 
     def to(self, device: torch.device) -> None:
-        """Move to where the training is."""
+        """Move to the device of the training."""
         self.device = device
         self.backbone.to(device)
         self._align()
 
     def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
-        """Pass augmented images through the backbone and align what comes out."""
+        """Pass augmented images through the backbone and align their features."""
         targets = is_target.cpu().numpy()
         numbers = index.cpu().numpy()
         rows = np.empty(len(numbers), dtype=np.intp)
@@ -218,7 +218,7 @@ class TunedImages:
         if self.settings.chunk is None:
             features = self.backbone(pixels)
         else:
-            # Each part is computed again for its gradient: memory for one part, not for all.
+            # Each part is computed again for its gradient, to save memory.
             parts = torch.split(pixels, self.settings.chunk)
             features = torch.cat(
                 [checkpoint(self.backbone, part, use_reentrant=False) for part in parts]
@@ -233,7 +233,7 @@ class TunedImages:
                     module.eval()
 
     def _aligned(self, x: Tensor, is_target: Tensor) -> Tensor:
-        """`Alignment` once more, for tensors with a gradient: (N, D) -> (N, d)."""
+        """`Alignment` for tensors with a gradient: (N, D) -> (N, d)."""
         with torch.autocast(x.device.type, enabled=False):
             return self._aligned_in_full_precision(x.float(), is_target)
 
@@ -257,7 +257,7 @@ class TunedImages:
         rows = np.concatenate([*self._index.values()])
         if team.size > 1:
             self._features[rows] = 0.0
-        # Batches are the same for any number of processes: their size changes bits.
+        # Batches are the same for any number of processes, because their size changes bits.
         for start in range(0, len(rows), REFRESHED_IMAGES)[team.rank :: team.size]:
             part = rows[start : start + REFRESHED_IMAGES]
             features = self.backbone(self.images.pixels(part).to(self.device))
@@ -271,11 +271,11 @@ class TunedImages:
         self.backbone.load_state_dict(self._start)
 
     def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
-        """Return the features of the first targets, by the backbone as it is."""
+        """Return the features of the first targets, by the current backbone."""
         return np.asarray(self._features[self._index["target"][:most]])
 
     def state(self) -> Arrays:
-        """Return the means; the principal map comes from the frozen features."""
+        """Return the means; the projection comes from the frozen features."""
         return {
             "source_mean": self.alignment.source_mean,
             "target_mean": self.alignment.target_mean,

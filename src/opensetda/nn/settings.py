@@ -1,4 +1,4 @@
-"""Settings that PGL and its rivals share: alignment, optimiser, and how images are trained on."""
+"""Settings that PGL and its rivals share: alignment, optimiser, training of a backbone."""
 
 from __future__ import annotations
 
@@ -16,59 +16,57 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True, config=CHECKED)
 class AlignmentSettings:
-    """What happens to feature rows before anything is learned."""
+    """How feature rows are transformed before training."""
 
     normalise: bool = True
-    """Scale rows to length one, before and after centring."""
+    """Scale rows to unit length, before and after centring."""
     centring: Literal["none", "source", "own"] = "own"
-    """The mean that is taken off: none, the source's from both domains, or each domain's own."""
+    """Mean to subtract: none, the source's from both domains, or each domain's own."""
     components: Count | None = 64
-    """Keep this many principal components of the two domains together; None keeps all features."""
+    """Number of principal components of both domains together to keep; None keeps all features."""
     whitening: Share = 0.5
-    """Divide component i by its standard deviation to this power: 0 rotates only, 1 whitens."""
+    """Divide each component by its standard deviation to this power: 0 rotates, 1 whitens."""
 
 
 @dataclass(frozen=True, config=CHECKED)
 class OptimiserSettings:
-    """Adam, its two groups of parameters and their decay."""
+    """Adam with two groups of parameters, and the schedule."""
 
     graph_rate: Weight = 1e-4
-    """Learning rate of graph, classifier and discriminator."""
+    """Learning rate of the graph, the classifier and the discriminator."""
     backbone_rate: Weight = 1e-5
-    """Learning rate of the backbone, or of the adapter in its place."""
+    """Learning rate of the backbone, or of the adapter that replaces it for feature rows."""
     weight_decay: Weight = 5e-5
-    """L2 penalty."""
+    """Weight of the L2 penalty."""
     first_step_epochs: Annotated[int, Field(ge=0)] = 0
-    """Epochs at the first step, when only the source has labels."""
+    """Epochs of training at the first step, when only the source has labels."""
     epochs_per_step: Annotated[int, Field(ge=0)] = 1
     """Epochs of training at every later step."""
     iterations_per_epoch: Count | None = 30
-    """Graphs an epoch; None takes as many as show every target once."""
-    graphs: Count | None = None
-    """Graphs an update, dealt out to the processes, gradients averaged; None: one a process."""
+    """Graphs per epoch; None takes as many as show every target once."""
     decay: Share = 1.0
-    """Factor on the learning rates ..."""
+    """Factor on both learning rates, applied every `decay_every` epochs."""
     decay_every: Count = 4
-    """... every so many epochs."""
+    """Epochs between two decays of the learning rates."""
     warm_start: bool = True
-    """Go on from the last step's weights; False starts every step anew."""
+    """Start a step from the weights of the last one; False starts every step from scratch."""
 
 
 @dataclass(frozen=True, config=CHECKED)
 class FineTuneSettings:
-    """How images are trained on, where the backbone learns, too; unused for feature rows."""
+    """How an image backbone is trained; not used for feature rows."""
 
     share_of_frozen: bool = True
-    """Estimate the share of unknowns on frozen features, where it is not told."""
+    """Estimate the share of unknowns on frozen features, unless it is given."""
     crop: Annotated[float, Field(gt=0, le=1)] = 0.7
-    """Train on random crops of at least this share of the image; 1 takes it whole."""
+    """Smallest share of the image area in a random crop; 1 uses the whole image."""
     flip: bool = True
-    """Mirror half of the images; not for digits, letters or signs."""
+    """Mirror half of the images; switch off for digits, letters or signs."""
     batch_norm: Literal["frozen", "train"] = "frozen"
-    """Keep the statistics of batch normalisation, or measure and update them in training."""
+    """Keep the statistics of batch normalisation, or update them in training."""
     accumulate: Count = 1
-    """Graphs whose gradients are added up before the weights move."""
+    """Number of graphs whose gradients are accumulated before each update."""
     chunk: Count | None = None
-    """Images that pass the backbone together, computed twice to save memory; None takes all."""
+    """Images per pass through the backbone, computed twice to save memory; None takes all."""
     precision: Literal["no", "bf16", "fp16"] = "no"
-    """Mixed precision: none (float32), bfloat16 or float16 (a GPU's)."""
+    """Mixed precision: none (float32), bfloat16, or float16 (GPU only)."""

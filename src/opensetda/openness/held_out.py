@@ -1,7 +1,7 @@
-"""What a sample would score if its nearest class were not among the known ones.
+"""Scores of samples if their nearest class were not among the known ones.
 
-Take a target away from its class, and it becomes an unknown that went through the same shift as
-all targets. No target label says how unknowns score; these scores do.
+A target whose class is held out is an unknown with the same shift as all targets. So these
+scores show, without target labels, how unknowns score.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def cosine_without_nearest(
 ) -> Vector:
     r"""Largest cosine to the class means, the nearest class left out.
 
-    Where features are centred on the mean of the source, class means of few classes point
-    away from each other. Without class k the centre would lie elsewhere: the
-    means of the others are centred anew,
+    With features centred on the mean of the source, class means of few classes point away
+    from each other. Without class k the centre would be another: the means of the others are
+    centred again,
 
     .. math::
         \mu_c^{(-k)} = \operatorname{unit}\Big(\mu_c^s -
             \tfrac{1}{n - n_k} \textstyle\sum_{j \neq k} n_j \mu_j^s\Big).
 
-    Without it, held-out targets score lower than any real unknown. All products are of
-    rows with means and of means with means: no class is hidden twice.
+    Without this, held-out targets score lower than real unknowns. Only products of rows with
+    means and of means with means are needed.
 
     Parameters
     ----------
@@ -45,14 +45,14 @@ def cosine_without_nearest(
     source_sums, source_counts : arrays of shape (C, d) and (C,)
         Sum and number of the source rows of each class.
     target_means, mix : arrays of shape (C, d) and (C,), optional
-        Unit class means of the targets, and how far each class mean goes there.
+        Unit class means of the targets, and how far each class mean moves to them.
     centred : bool
         Whether the source is centred.
 
     Returns
     -------
     array of shape (n,)
-        Not a number with two classes: the one left is its own centre and points nowhere.
+        NaN with two classes: the one that is left is its own centre.
     """
     n_classes = len(source_sums)
     if n_classes <= 2:
@@ -79,7 +79,7 @@ def cosine_without_nearest(
 def softmax_without_nearest(logits: FloatArray) -> Vector:
     """Largest softmax of the classes but the nearest: logits (n, C) -> (n,).
 
-    With two classes one is left, whose softmax is 1 and says nothing: not a number.
+    NaN with two classes: the softmax of the one that is left is always 1.
     """
     if logits.shape[1] <= 2:
         return np.full(len(logits), np.nan)
@@ -90,6 +90,6 @@ def softmax_without_nearest(logits: FloatArray) -> Vector:
 def _products(rows: FloatArray, others: FloatArray) -> Vector:
     """Products of rows with rows, (n, d), (m, d) -> (n, m), without the threads of BLAS.
 
-    Between two graphs those would fight with torch's threads for the same cores.
+    These would compete with torch's threads for the same cores.
     """
     return np.asarray(np.einsum("nd,md->nm", rows, others), dtype=np.float64)

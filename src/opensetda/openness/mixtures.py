@@ -1,4 +1,8 @@
-"""Known scores as a mixture of two normal distributions, one of unknowns and one of knowns."""
+"""Known scores as a mixture of two normal distributions, of unknowns and of knowns.
+
+The mixture estimates the share of unknowns, and calibrates the probability of unknown around
+the rejection threshold, all without target labels.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
 
 from opensetda.rows import IntArray
 
@@ -14,25 +19,27 @@ Vector = npt.NDArray[np.float64]
 
 BINS = 256
 ITERATIONS = 100
-# Shares of unknowns to start from: with few of a kind, one start finds a mixture without them.
+# Shares of unknowns to start from: if knowns or unknowns are few, one start may miss them.
 ANCHORED_STARTS = (0.5, 0.75, 0.9)
 FREE_STARTS = (0.5, 0.1, 0.25, 0.75)
-# Where knowns and unknowns overlap, all shares are about as likely: the first start stands
-# unless another is so much likelier, per target.
+# Where knowns and unknowns overlap, all shares are about equally likely: the first start is
+# kept unless the mean log-likelihood of another is higher by this.
 CLEARLY = 0.02
-# A component narrower than this share of all scores' deviation explains a few of them only.
+# Smallest deviation of a component, as a share of the deviation of all scores.
 NARROWEST = 0.1
+# A larger slope would give most samples probabilities within 0.00001 of 0 or 1.
+LARGEST_LOG_SLOPE = 2.5
 
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """Scores in bins: a fit costs the same for a thousand targets and for a million.
+    """Scores in bins: the cost of a fit does not depend on the number of targets.
 
     Attributes
     ----------
     centres : array of shape (bins,)
     counts : array of shape (R, bins)
-        One row a resample; `of` makes a single one.
+        One row per resample; `of` makes a single one.
     held_out : array of shape (R, bins, 3)
         Number, sum and sum of squares of the held-out scores of a bin's targets.
     by_class : array of shape (C, bins, 3)
@@ -68,8 +75,8 @@ class ScoreHistogram:
     def resampled(self, resamples: int, rng: np.random.Generator) -> ScoreHistogram:
         """Draw targets with replacement, and classes with replacement for what is held out.
 
-        Targets of one class are alike: which classes were there to be held out is the
-        larger part of the doubt about where unknowns score.
+        Targets of one class are alike: which classes could be held out is the larger part of
+        the uncertainty about the scores of unknowns.
         """
         n = int(self.counts[0].sum())
         counts = rng.multinomial(n, self.counts[0] / n, size=resamples).astype(np.float64)
@@ -110,9 +117,9 @@ class KnownUnknownMixture:
     def falling_posterior(self, known_score: Vector) -> Vector:
         """Probability of being unknown that never rises with the score: (n,) -> (n,).
 
-        The wider of two normal distributions wins in both tails, but nobody is known for
-        scoring below everybody, and nobody unknown for scoring above. Below its peak the
-        posterior stays as it is at the peak; above, it only falls.
+        The wider of two normal distributions has the larger density in both tails, but the
+        lowest scores are not known, nor the highest unknown. Below its peak the posterior
+        stays at the peak's value; above, it only falls.
         """
         grid = np.linspace(known_score.min(), known_score.max(), BINS)
         falling = self.posterior(grid)[0]
@@ -139,11 +146,10 @@ def fit_mixture(
         beta, if it is given and not to be estimated.
     anchored : bool
         The unknown component is not fitted to low scores, which a shift gives to known
-        targets, too. It lies where targets that are believed to be known fall when their
-        class is taken away: :math:`\mu_u, \sigma_u` are the moments of the held-out
-        scores, weighted by the probability of being known. False fits both freely.
+        targets, too. Its moments :math:`\mu_u, \sigma_u` are those of the held-out scores,
+        weighted by the probability of being known. False fits both components freely.
     offset : float or array of shape (R,)
-        Where unknowns really lie, beside the held-out scores, in deviations of these.
+        How far the mean of unknowns lies from that of the held-out scores, in deviations.
     """
     starts = ANCHORED_STARTS if anchored else FREE_STARTS
     fits = [_fit_from(start, histogram, share, anchored, offset) for start in starts]
@@ -181,7 +187,7 @@ def _fit_from(
             u_mean, u_deviation = _moments(x, unknown * counts)
         k_mean, k_deviation = _moments(x, (1 - unknown) * counts)
         u_deviation = np.maximum(u_deviation, narrowest)
-        # Knowns of several classes, each hit by the shift in its own way, spread wider.
+        # Knowns spread wider: the shift changes each class in its own way.
         k_deviation = np.maximum(k_deviation, u_deviation if anchored else narrowest)
         k_mean = np.maximum(k_mean, u_mean + u_deviation)
         beta = (unknown * counts).sum(axis=1) / total
@@ -212,3 +218,58 @@ def _held_out_moments(held_out: Vector, known: Vector) -> tuple[Vector, Vector]:
     weight = np.maximum(weight, 1e-9)
     mean = first / weight
     return mean, np.sqrt(np.maximum(second / weight - mean**2, 0.0))
+
+
+# Threshold and probability of unknown ---------------------------------------------------------
+
+
+def unknown_posterior(known: Vector, held_out: Vector, nearest: IntArray, share: float) -> Vector:
+    """Return the probability of unknown for each target, given the share of unknowns.
+
+    From the mixture that also estimates the share (`fit_mixture`).
+    """
+    if share <= 0:
+        return np.zeros(len(known))
+    histogram = ScoreHistogram.of(known, held_out, nearest)
+    mixture = fit_mixture(histogram, share=share, anchored=histogram.has_held_out)
+    return mixture.falling_posterior(known)
+
+
+def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:
+    r"""Fit the slope of the probability of unknown around the rejection threshold.
+
+    .. math:: P(\text{unknown} \mid s) = \sigma(\kappa (t - s))
+
+    The threshold t is where the labels change, so probability and label never contradict each
+    other; :math:`\kappa` minimises the cross-entropy to the posterior of the mixture.
+    """
+    if not np.isfinite(threshold):
+        return 0.0
+    margin = threshold - known
+    scale = max(float(np.abs(margin).mean()), 1e-12)
+
+    def cross_entropy(log_slope: float) -> float:
+        z = np.exp(log_slope) * margin / scale
+        return float(np.mean(np.logaddexp(0.0, z) - posterior * z))
+
+    found = minimize_scalar(cross_entropy, bounds=(-3.0, LARGEST_LOG_SLOPE), method="bounded")
+    return float(np.exp(found.x) / scale)
+
+
+def rejection_cut(known_score: Vector, share: float) -> float:
+    """Return the cut with `share` of the scores below it, half way between two scores.
+
+    Equal scores are not separated: the cut moves to the nearer end of their group.
+    """
+    ordered = np.sort(known_score)
+    wanted = round(share * len(ordered))
+    gaps = np.flatnonzero(np.diff(ordered) > 0) + 1
+    places = np.concatenate([[0], gaps, [len(ordered)]])
+    below = int(places[np.abs(places - wanted).argmin()])
+    if below == 0:
+        return float("-inf")
+    if below == len(ordered):
+        return float(np.nextafter(ordered[-1], np.inf))
+    middle = (ordered[below - 1] + ordered[below]) / 2
+    # Between neighbouring floats there is no middle.
+    return float(middle if middle > ordered[below - 1] else ordered[below])

@@ -18,30 +18,30 @@ from opensetda.rows import FloatArray, IntArray
 Vector = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.9
-"""An interval is meant to hold the true share this often."""
+"""Probability with which an interval should contain the true share."""
 LARGEST_SHARE = 0.97
-"""An estimate never says that nothing is known: the steps would have nobody to learn from."""
+"""Largest estimate: with no known targets the steps could not learn."""
 
 _RESAMPLES = 60
-# Real unknowns score this many deviations beside the held-out ones, up or down.
+# Standard deviation of the distance between real unknowns and held-out scores, in deviations.
 _BESIDE = 0.7
-# Of the targets that are taken for known, so many are sure enough to move a class to.
+# Share of the targets taken for known that are confident enough to move a class to them.
 _SUREST = 0.75
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known about the targets without their labels.
+    """What the estimators use, without target labels.
 
     Attributes
     ----------
     known : array of shape (n_t,)
         The known score of each target; higher is more likely known.
     held_out : array of shape (n_t,)
-        The known score it would get if its nearest class were not among the known ones;
-        all NaN where a method cannot tell.
+        Its known score if the nearest class were not among the known ones; all NaN if a
+        method does not compute it.
     nearest : array of int of shape (n_t,)
-        The class it would get.
+        Its nearest class.
     share : float, optional
         The share of unknowns that is in use.
     source, source_labels : arrays of shape (n, d) and (n,), optional
@@ -83,12 +83,11 @@ Estimator = Callable[[Evidence, np.random.Generator], ShareEstimate | None]
 
 
 def held_out_classes(evidence: Evidence, rng: np.random.Generator) -> ShareEstimate | None:
-    """Hide each class in turn, see how its targets score, and count how many score like that.
+    """Hold out each class in turn, and estimate how many targets score like its targets.
 
     The mixture of `fit_mixture`, anchored. The interval resamples targets and classes, and
-    lets real unknowns lie beside the held-out ones. Where knowns and unknowns are well
-    apart, neither matters much; where they overlap, it is wide.
-    None where no class can be hidden: with two classes.
+    lets the mean of real unknowns differ from that of the held-out scores. It is wide where
+    knowns and unknowns overlap. None with two classes, where no class can be held out.
     """
     histogram = evidence.histogram()
     if not histogram.has_held_out:
@@ -102,7 +101,7 @@ def held_out_classes(evidence: Evidence, rng: np.random.Generator) -> ShareEstim
 def free_mixture(evidence: Evidence, rng: np.random.Generator) -> ShareEstimate:
     """Fit two normal distributions to the known scores; the lower one is of the unknowns.
 
-    It halves what has one peak, and takes a strong shift for unknowns.
+    It divides scores with one peak in two halves, and confuses a strong shift with unknowns.
     """
     histogram = evidence.histogram()
     share = float(fit_mixture(histogram, anchored=False).share[0])
@@ -119,9 +118,9 @@ def best_bin(evidence: Evidence, rng: np.random.Generator) -> ShareEstimate | No
     .. math:: 1 - \beta = q_t(c^*) / q_s(c^*)
 
     where :math:`c^*` minimises an upper bound of the ratio. A shift of the classes breaks
-    the assumption, so first every source class is moved onto the surest of its targets,
-    and weighted as they are. Who is sure depends on the share in use: this is
-    a second opinion on that share, not one from nowhere.
+    the assumption, so first every source class is moved onto the most confident of its targets,
+    and weighted by their number. Which these are depends on the share in use: this is a second
+    opinion on that share, not an independent estimate.
     """
     if evidence.source is None or evidence.source_labels is None or evidence.target is None:
         return None
@@ -152,11 +151,11 @@ ESTIMATORS: dict[str, Estimator] = {
     "free mixture": free_mixture,
     "best bin": best_bin,
 }
-"""All estimators. The steps follow the first that has an answer; the others stand beside it."""
+"""All estimators. The first with an answer is used; the others are reported."""
 
 
 def _moved_classes(evidence: Evidence) -> tuple[FloatArray, Vector]:
-    """Move source classes onto the surest of their targets, and weigh them by their number."""
+    """Move source classes onto the most confident of their targets; weights by their number."""
     source, labels, target = evidence.source, evidence.source_labels, evidence.target
     assert source is not None
     assert labels is not None

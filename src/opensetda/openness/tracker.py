@@ -1,6 +1,7 @@
-"""How many targets are unknown, without labels.
+"""How many targets are unknown, and which step to keep, without target labels.
 
-`OpennessTracker` asks the estimators at every step of a method, and reports at the end.
+`OpennessTracker` estimates the share of unknowns at every step of a method, and reports at the
+end. `StableStepRule` chooses the step to keep by these estimates.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from opensetda.errors import InputError
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
@@ -24,20 +26,20 @@ from opensetda.rows import FloatArray, IntArray
 
 AUTO = "auto"
 NO_EVIDENCE = 0.03
-"""A smaller share is what a closed-set target gives, too: nothing is rejected then."""
+"""A closed-set target gives shares up to this, too: below, nothing is rejected."""
 DISAGREEMENT = 0.3
-"""Estimators further apart than this are worth a warning."""
+"""Warn if the estimators are further apart than this."""
 WIDE = 0.4
-"""So is an interval wider than this."""
+"""Warn if the interval is wider than this."""
 
 FEWEST_TARGETS = 20
-"""With fewer, the interval is everything, and a warning says so."""
+"""With fewer targets the interval is [0, 1], and a warning says so."""
 
-# Rows of each domain that an estimator of features works on: more cost time.
+# Rows of each domain that the estimators of features use.
 FEATURE_ROWS = 2000
-# At every step so much of the last share is replaced by the new estimate. An unknown that is
-# taken for known pulls a class mean to itself and scores higher for it: mistakes lower the
-# estimate, so a falling one is believed more slowly than a rising one.
+# Weight of the new estimate in the running average. An unknown that is taken for known pulls a
+# class mean towards itself and scores higher for it: mistakes lower the estimate, so a falling
+# one gets less weight than a rising one.
 _RISING, _FALLING = 0.5, 0.2
 
 
@@ -48,11 +50,11 @@ class OpennessReport:
     Attributes
     ----------
     share : float
-        The share that was used: the one that was told, or the estimate.
+        The share that was used: given (oracle), or estimated.
     low, high : float
         The interval of the estimate.
     told : bool
-        Whether the share was told, and the estimate only stands beside it.
+        Whether the share was given; the estimate is then only reported.
     found_unknowns : bool
         Whether there is evidence of unknowns at all.
     estimates : dict of str to ShareEstimate
@@ -60,7 +62,7 @@ class OpennessReport:
     by_step : tuple of float
         The share that was used at each step.
     warnings : tuple of str
-        In words, what a person should look at.
+        What the user should check.
     own_boundary : bool
         Whether the share is what the method's own boundary rejects.
     """
@@ -107,12 +109,12 @@ class OpennessReport:
 
 
 class OpennessTracker:
-    """The share of unknowns from step to step: told, or estimated anew as the domains align.
+    """The share of unknowns from step to step: given, or estimated again as the domains align.
 
     Parameters
     ----------
     openness : float or "auto"
-        The share that is told, or "auto".
+        The given share, or "auto".
     """
 
     def __init__(self, openness: float | str) -> None:
@@ -120,21 +122,21 @@ class OpennessTracker:
         self.shares: list[float] = []
         """The share to use at each step so far."""
         self.estimates: list[float] = []
-        """What each step's scores alone speak for."""
+        """The estimate from each step's scores alone."""
         self.kept = 0
         self._features: dict[str, Any] = {}
         self._settled: OpennessReport | None = None
         self._followed: float | None = None
 
     def settle(self, report: OpennessReport) -> None:
-        """Take the share as found out elsewhere, on scores that are fit for it.
+        """Use a share that was estimated elsewhere, on scores that are fit for it.
 
-        Steps go on to say what their own scores speak for, but nobody follows.
+        The steps still estimate the share from their own scores, but it is not used.
         """
         self._settled = report
 
     def follow(self, share: float) -> None:
-        """Take the share that a method's own boundary rejects; the estimates stand beside it."""
+        """Use the share that a method's own boundary rejects; the estimates are only reported."""
         self._followed = share
 
     def use_features(self, source: FloatArray, labels: IntArray, target: FloatArray) -> None:
@@ -150,10 +152,10 @@ class OpennessTracker:
         }
 
     def update(self, known: Vector, held_out: Vector, nearest: IntArray) -> float:
-        """Return the share for this step: the one told, or a running average of estimates.
+        """Return the share for this step: the given one, or a running average of estimates.
 
-        Early scores know the target badly, late ones have heard their own opinion: an
-        average is steadier than either.
+        Early scores are made without the target, late ones are biased by their own
+        pseudo-labels: an average is more stable than either.
         """
         estimate = 0.0
         if len(known):
@@ -177,7 +179,7 @@ class OpennessTracker:
         self.kept = step
 
     def report(self, known: Vector, held_out: Vector, nearest: IntArray) -> OpennessReport:
-        """Ask every estimator about the scores of the step that is kept."""
+        """Run every estimator on the scores of the kept step."""
         if self._settled is not None:
             return replace(self._settled, by_step=tuple(self.shares))
         follows = self._followed is not None
@@ -187,7 +189,7 @@ class OpennessTracker:
         answers = {name: estimator(evidence, rng) for name, estimator in ESTIMATORS.items()}
         estimates = {name: answer for name, answer in answers.items() if answer is not None}
         main = next(iter(estimates.values()))
-        # The steps disagree as well: what was used, and what the last steps said, belongs to it.
+        # The steps differ as well: the interval includes the share in use and those of later steps.
         recent = [*self.shares[len(self.shares) // 2 :], kept] if self.told is None else []
         low, high = min([main.low, *recent]), max([main.high, *recent])
         if len(known) < FEWEST_TARGETS:
@@ -259,3 +261,79 @@ def check_openness(openness: Any) -> float | None:
             f"or {AUTO!r} to have it estimated"
         )
     return float(openness)
+
+
+@dataclass(frozen=True)
+class KeptStep:
+    """The step whose network and labels are kept.
+
+    Attributes
+    ----------
+    step : int
+        Its number, from 1.
+    steps : int
+        How many were run.
+    reason : str
+        Why this one, in words.
+    """
+
+    step: int
+    steps: int
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold."""
+        return {"step": self.step, "steps": self.steps, "reason": self.reason}
+
+
+class StableStepRule:
+    """Keep the last step before the method begins to follow its own mistakes.
+
+    From step to step more targets have pseudo-labels, and the labels get better. Where
+    classes overlap, this can reverse: wrongly labelled targets pull the class means towards
+    them, score higher for it, and take their neighbours along. Then the share of unknowns
+    estimated from a step's scores departs from that of the other steps, which needs no labels
+    to see. The latest step is kept whose estimate is within `band` of the median of all steps.
+
+    Parameters
+    ----------
+    band : float
+        Largest distance from the median; 1 always keeps the last step.
+    early : bool
+        Stop after two steps in a row outside of the band.
+    """
+
+    def __init__(self, band: float, early: bool = False) -> None:
+        self.band, self.early = band, early
+        self.estimates: list[float] = []
+
+    def add(self, estimate: float) -> None:
+        """Add the estimated share of unknowns of the next step."""
+        self.estimates.append(estimate)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the last two steps are outside of the band, with `early`."""
+        return self.early and len(self.estimates) > 2 and not self._stable()[-2:].any()
+
+    def kept(self) -> KeptStep:
+        """Return the step to keep, of those so far."""
+        steps = len(self.estimates)
+        step = int(np.flatnonzero(self._stable())[-1]) + 1
+        if self.band >= 1 or steps == 1:
+            return KeptStep(step, steps, "the last step")
+        if step == steps:
+            return KeptStep(step, steps, "the last step: its estimate agrees with the others'")
+        median, last = np.median(self.estimates), self.estimates[-1]
+        return KeptStep(
+            step,
+            steps,
+            f"the last stable step: later ones speak for other shares of unknowns "
+            f"({last:.2f} at the end) than the steps together ({median:.2f})",
+        )
+
+    def _stable(self) -> npt.NDArray[np.bool_]:
+        estimates = np.asarray(self.estimates)
+        # With an even number the median is between two: the nearest are always stable.
+        apart = np.abs(estimates - np.median(estimates))
+        return np.asarray(apart <= max(self.band, float(apart.min())) + 1e-9)

@@ -1,8 +1,8 @@
-"""What it takes to go on after a crash, as if nothing had happened.
+"""Checkpoints: a training that was interrupted continues to the same bits.
 
-Two kinds of records. A step's record holds the scores of the targets and the weights at its
-end; the share of unknowns and the step to keep follow from the scores again. The latest record
-holds all that moves within a step: weights, optimiser, random generators.
+There are two kinds of records. A step's record holds the scores of the targets and the weights
+at its end; the share of unknowns and the step to keep follow from the scores. The latest record
+holds everything that changes within a step: weights, optimiser, random generators.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.numpy import load, save
 
 from opensetda.context import Arrays, CheckpointStore, Record
 from opensetda.pgl.trainer import Position, Trainer
@@ -24,41 +25,35 @@ from opensetda.system.team import Team
 LATEST = "latest"
 
 
-class TeamStore:
-    """The store of a team: the first process writes and reads, everybody gets what it read."""
-
-    def __init__(self, store: CheckpointStore, team: Team) -> None:
-        self.store, self.team = store, team
-
-    def due(self) -> bool:
-        """Whether the latest record is old enough; only the first process's answer counts."""
-        return self.team.is_first and self.store.due()
-
-    def write(self, name: str, record: Record) -> None:
-        """Keep a record."""
-        if self.team.is_first:
-            self.store.write(name, record)
-
-    def read(self, name: str) -> Record | None:
-        """Return a record, None if there is none; all processes ask together."""
-        if self.team.size == 1:
-            return self.store.read(name)
-        from safetensors.numpy import load, save
-
-        found = self.store.read(name) if self.team.is_first else None
-        values = b"" if found is None else json.dumps(found.values).encode()
-        values = self.team.from_first(values)
-        if not values:
-            return None
-        arrays = (
-            {} if found is None else {k: np.asarray(v, order="C") for k, v in found.arrays.items()}
-        )
-        return Record(json.loads(values), load(self.team.from_first(save(arrays))))
-
-
 def step_name(step: int) -> str:
     """Return the name of a step's record; steps count from 0 here, from 1 in the name."""
     return f"step-{step + 1:03d}"
+
+
+def read_record(store: CheckpointStore, name: str, team: Team) -> Record | None:
+    """Return a record, None if there is none; the first process reads it for all."""
+    if team.size == 1:
+        return store.read(name)
+    found = store.read(name) if team.is_first else None
+    values = json.loads(team.from_first(json.dumps(found and found.values).encode()))
+    if values is None:
+        return None
+    return Record(values, _of_first({} if found is None else found.arrays, team))
+
+
+def _of_first(arrays: Mapping[str, npt.NDArray[Any]], team: Team) -> Arrays:
+    mine = {name: np.asarray(values, order="C") for name, values in arrays.items()}
+    return load(team.from_first(save(mine if team.is_first else {})))
+
+
+def share_weights(trainer: Trainer, team: Team) -> None:
+    """Give all processes the weights of the first.
+
+    They have trained on the same draws; but GPUs add up in an order of their own, and what a
+    team computes together must come from one backbone.
+    """
+    if team.size > 1:
+        load_weights(trainer, _of_first(weights_of(trainer), team))
 
 
 def weights_of(trainer: Trainer) -> Arrays:
@@ -79,8 +74,11 @@ def load_weights(trainer: Trainer, arrays: Mapping[str, npt.NDArray[Any]]) -> No
 
 
 def fingerprint(trainer: Trainer, source_labels: IntArray, seed: int) -> str:
-    """Return what tells a training from others: settings, seed, labels and aligned rows."""
-    digest = hashlib.sha256(json.dumps(trainer.settings.to_dict(), sort_keys=True).encode())
+    """Return a hash of what defines a training: settings, seed, labels and aligned rows."""
+    settings = trainer.settings.to_dict()
+    # A setting of earlier releases: their checkpoints, by one process, are still good.
+    settings["optimiser"]["graphs"] = None
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(f"{seed} {trainer.n_classes}".encode())
     digest.update(np.ascontiguousarray(source_labels).data)
     for rows in (trainer.inputs.source, trainer.inputs.target):
@@ -89,16 +87,21 @@ def fingerprint(trainer: Trainer, source_labels: IntArray, seed: int) -> str:
 
 
 def latest_record(trainer: Trainer, position: Position, of: str) -> Record:
-    """Return all that moves in training, at this moment; `of` is the training's fingerprint."""
+    """Return everything that changes in training, as of now; `of` is the fingerprint."""
     arrays = weights_of(trainer)
     for number, state in trainer.optimiser.state_dict()["state"].items():
         arrays |= {f"optimiser.{number}.{k}": _numpy(v) for k, v in state.items()}
+    stream = {
+        "numpy": trainer.rng.bit_generator.state,
+        "torch": torch.get_rng_state().numpy().tobytes().hex(),
+    }
     values = {
         "fingerprint": of,
         "step": position.step,
         "iteration": position.iteration,
         "sums": dict(position.sums),
-        "streams": trainer.streams.states(),
+        # A list: earlier releases had several.
+        "streams": [stream],
     }
     return Record(values, arrays)
 
@@ -112,10 +115,12 @@ def go_back(trainer: Trainer, record: Record) -> Position:
         states.setdefault(int(number), {})[key] = tensor
     groups = trainer.optimiser.state_dict()["param_groups"]
     trainer.optimiser.load_state_dict({"state": states, "param_groups": groups})
-    trainer.streams.load_states(record.values["streams"])
-    return Position(
-        int(record.values["step"]), int(record.values["iteration"]), dict(record.values["sums"])
-    )
+    values = record.values
+    stream = values["streams"][0]
+    trainer.rng.bit_generator.state = stream["numpy"]
+    bits = bytearray.fromhex(stream["torch"])
+    torch.set_rng_state(torch.frombuffer(bits, dtype=torch.uint8))
+    return Position(int(values["step"]), int(values["iteration"]), dict(values["sums"]))
 
 
 def _numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:

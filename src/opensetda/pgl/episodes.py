@@ -25,9 +25,9 @@ class EpisodeBatch:
     labels : array of shape (N,)
         Class, C for pseudo-unknown, `UNLABELLED` for a query without a label.
     pseudo_unknown : bool array of shape (N,)
-        Targets that are unknown by their pseudo-label, also where `labels` does not say so.
+        Targets whose pseudo-label is unknown, even where `labels` leaves it out.
     n_support : int
-        The first so many nodes are the support.
+        The number of support nodes, which come first.
     """
 
     index: IntArray
@@ -38,21 +38,21 @@ class EpisodeBatch:
 
 
 def classes_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
-    """C, or fewer where there are many."""
+    """Return the number of classes in a graph: C, or fewer if there are many."""
     return min(n_classes, settings.classes or n_classes)
 
 
 def episodes_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
-    """B, or fewer where many classes would make the graph too large."""
+    """Return B, or fewer if many classes would make the graph too large."""
     if settings.node_limit is None:
         return settings.episodes
-    # Two at least: a node is classified by the others of its class.
+    # At least two: a node is classified by the others of its class.
     at_most = settings.node_limit // (2 * classes_in_graph(n_classes, settings))
     return min(settings.episodes, max(2, at_most))
 
 
 def queries_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
-    """C B, the number of queries, and of support slots."""
+    """Return C B, the number of queries, and of support slots."""
     return classes_in_graph(n_classes, settings) * episodes_in_graph(n_classes, settings)
 
 
@@ -61,14 +61,13 @@ class EpisodeSampler:
 
     An episode has one support slot for each of the C classes and C queries drawn from
     the target. A slot holds a source sample or, with probability :math:`m \alpha` (times
-    `mix_up_limit`), a target with that pseudo-label (section 4.3 of the paper).
+    `mix_up_limit`), a target with that pseudo-label (Eq. 13).
 
-    No sample is twice in a graph: a slot whose class has no sample left in either
-    domain stays empty, so a class of one sample takes one slot.
+    No sample occurs twice in a graph: a slot whose class has no sample left in either
+    domain stays empty, so a class with one sample takes one slot.
 
-    Of many classes, a graph holds some, drawn anew for each: C becomes C'. Targets whose
-    pseudo-label is none of them are no queries of that graph: they would have nobody to be near
-    to.
+    With many classes, each graph draws some of them: C becomes C'. Targets with a pseudo-label
+    of another class are not queries of that graph, as their class has no support in it.
 
     Parameters
     ----------
@@ -127,13 +126,13 @@ class EpisodeSampler:
         )
 
     def _support_of(self, label: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-        """Draw the B slots of one class: targets, then sources, nobody twice."""
+        """Draw the B slots of one class, without replacement: targets, then sources."""
         slots = self.episodes
         pool_t, pool_s = self.target_of[label], self.source_of[label]
         n_t = min(int(rng.binomial(slots, self.replacement)), len(pool_t))
         n_s = min(slots - n_t, len(pool_s))
         if self.replacement > 0:
-            # Where the source runs short, targets of the class fill the slots that are left.
+            # If the source has too few samples, targets of the class fill the empty slots.
             n_t = min(slots - n_s, len(pool_t))
         return (
             rng.choice(pool_t, n_t, replace=False),
@@ -149,7 +148,7 @@ class EpisodeSampler:
             pool = np.concatenate([self.without_class, *theirs])
             n_pool = len(pool)
         free = n_pool - len(taken)
-        # Drawing a few more and dropping those taken costs less than listing all that are free.
+        # Drawing a few more and dropping those taken is faster than listing all that are free.
         drawn = rng.choice(pool, min(wanted + len(taken), n_pool), replace=False, shuffle=True)
         queries = drawn[~np.isin(drawn, taken)][: min(wanted, free)]
         return np.asarray(queries, dtype=np.intp)

@@ -15,12 +15,11 @@ from opensetda.nn.alignment import Alignment
 from opensetda.nn.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.induction import SupportGraph
-from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.settings import PRESETS, PGLSettings
 from opensetda.pgl.training import train
 from opensetda.rows import FloatArray, IntArray, Rows
-from opensetda.system.team import Team
 
-# The threshold for later samples is read off so many targets, scored as later samples are.
+# The threshold for later samples is set by this many targets, scored as later samples are.
 THRESHOLD_ROWS = 2048
 
 
@@ -30,18 +29,17 @@ class PGLClassifier(OpenSetClassifier):
     Parameters
     ----------
     openness : float or "auto", default="auto"
-        beta, the share of the target that is unknown, in [0, 1); "auto" estimates it anew at
-        every step, without labels.
+        beta, the share of unknowns in the target, in [0, 1); "auto" estimates it at every
+        step, without labels.
     preset : str, default="default"
         Settings to start from: "default", or the paper's for one of its datasets,
         "paper-office-home", "paper-visda", "paper-syn2real".
     settings : mapping, optional
         Changes to the preset by dotted name, as in ``{"steps": 5, "losses.edge": 0.3}``.
     random_state : int, RandomState or None, default=None
-        Seed of weights and draws. The same seed gives the same bits, whatever the
-        order of the rows.
+        Seed of weights and draws. The same seed gives the same bits, in any order of the rows.
     unknown_label : default="unknown"
-        What unknowns are called. With number classes, a number keeps predictions numeric.
+        Label of unknowns. With numeric classes, a number keeps predictions numeric.
 
     Attributes
     ----------
@@ -52,7 +50,7 @@ class PGLClassifier(OpenSetClassifier):
     step_labels_ : array of int of shape (steps, n_targets)
         The label of every target at every step, as an index into `classes_`; C is unknown.
     view_ : TrainingView
-        With `view`, and targets in `fit`.
+        With `FitContext.view`, and targets in `fit`; else None.
 
     Examples
     --------
@@ -69,6 +67,7 @@ class PGLClassifier(OpenSetClassifier):
     """
 
     is_random = trains_backbone = True
+    presets = tuple(PRESETS)
 
     def __init__(
         self,
@@ -84,6 +83,11 @@ class PGLClassifier(OpenSetClassifier):
         self.random_state = random_state
         self.unknown_label = unknown_label
 
+    @classmethod
+    def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all settings of a preset with changes by dotted name."""
+        return PGLSettings.preset(preset).with_changes(changes).to_dict()
+
     def _fit_domains(
         self,
         source: Rows,
@@ -93,30 +97,18 @@ class PGLClassifier(OpenSetClassifier):
         context: FitContext,
     ) -> Scores:
         settings = PGLSettings.preset(self.preset).with_changes(self.settings or {})
-        team = context.team
-        if settings.optimiser.graphs is None and team.size > 1:
-            # Written down, so that any number of processes can do the same again.
-            settings = settings.with_changes({"optimiser.graphs": team.size})
         self.settings_ = settings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if context.images is not None and self.settings_.finetune.share_of_frozen and len(target):
-            self._settle_share(source, y, target, openness, seed, team)
+        if context.images is not None and settings.finetune.share_of_frozen and len(target):
+            self._settle_share(source, y, target, openness, seed)
         inputs = self._inputs(source, target, context.images)
-        result = train(
-            inputs,
-            y,
-            len(self.classes_),
-            openness,
-            self.settings_,
-            seed,
-            context,
-        )
+        result = train(inputs, y, len(self.classes_), openness, settings, seed, context)
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         self._alignment = inputs.alignment
         self.history_ = result.history
         self.kept_step_ = result.kept
         self._support = SupportGraph.draw(
-            result.network, result.samples, self.settings_, np.random.default_rng(seed)
+            result.network, result.samples, settings, np.random.default_rng(seed)
         )
         if len(target):
             in_callers_order = np.argsort(target.index)
@@ -135,21 +127,17 @@ class PGLClassifier(OpenSetClassifier):
         target: Rows,
         openness: OpennessTracker,
         seed: int,
-        team: Team,
     ) -> None:
-        """Find out the share of unknowns on the frozen features, by the default settings.
+        """Estimate the share of unknowns on the frozen features, with the default settings.
 
-        A backbone that learns to tell the known classes apart makes each of them, when it is
-        hidden, look more foreign than real unknowns do: by its scores there are hardly any.
+        A backbone that is trained to separate the known classes gives a held-out class lower
+        scores than real unknowns: by its scores there are hardly any unknowns.
         """
         if openness.told is not None:
             return
-        graphs = self.settings_.optimiser.graphs
-        settings = PGLSettings.preset("default").with_changes({"optimiser.graphs": graphs})
-        frozen, rows = OpennessTracker(self.openness), FixedRows(source, target, settings.alignment)
-        n_classes = len(self.classes_)
-        context = FitContext(team=team)
-        scores = train(rows, y, n_classes, frozen, settings, seed, context).scores
+        settings, frozen = PGLSettings(), OpennessTracker(self.openness)
+        rows = FixedRows(source, target, settings.alignment)
+        scores = train(rows, y, len(self.classes_), frozen, settings, seed).scores
         frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
         openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
 

@@ -1,4 +1,4 @@
-"""Later samples: each attaches to a stored support graph, and to nothing else."""
+"""Later samples (induction): each is attached to a stored support graph, and to nothing else."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from torch import Tensor
 
 from opensetda.base import Scores
 from opensetda.errors import InputError
-from opensetda.pgl.classifier import COSINE_SCALE
 from opensetda.pgl.episodes import queries_in_graph
-from opensetda.pgl.graph import attach_queries, degrees
+from opensetda.pgl.graph import GraphLayer, strongest_neighbours
 from opensetda.pgl.inference import (
-    LabelledSamples,
     draw_per_class,
     draw_support,
     members_of_classes,
     scores_of_logits,
     support_means,
 )
-from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.network import COSINE_SCALE, PGLNetwork
 from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.trainer import LabelledSamples
 
-# Rows that are nearer to each other are one row.
+# Rows nearer to each other than this are the same row.
 SAME = 1e-6
 
 
 def same_rows(x: Tensor, others: Tensor, squares: Tensor) -> Tensor:
     """Tell which rows are among others: (Q, d), (S, d), squared lengths (S,) -> bool (Q, S).
 
-    Products find those that may be, exact differences decide: all differences would take as
-    long as everything else together.
+    Matrix products find the candidates, exact differences decide: computing all differences
+    would take as long as everything else together.
     """
     own = (x**2).sum(dim=1)
     apart = own[:, None] + squares[None, :] - 2 * x @ others.t()
-    # Far more than products in double precision can be wrong.
+    # Far more than the rounding error of products in double precision.
     near = apart <= SAME**2 + 1e-9 * (own[:, None] + squares[None, :])
     rows, places = near.nonzero(as_tuple=True)
     near[rows, places] = (x[rows] - others[places]).norm(dim=1) < SAME
@@ -47,10 +46,10 @@ def same_rows(x: Tensor, others: Tensor, squares: Tensor) -> Tensor:
 
 
 class SupportGraph:
-    """Labelled nodes of both domains, as the last network saw them, kept for later samples.
+    """Labelled nodes of both domains, embedded by the final network, for later samples.
 
-    A query gets edges to the support nodes only, is updated by their messages, and
-    changes none of them. So one query's answer never depends on another's.
+    A query has edges to the support nodes only, is updated by their messages, and
+    changes none of them: its answer does not depend on other queries.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ class SupportGraph:
         settings: PGLSettings,
         rng: np.random.Generator,
     ) -> SupportGraph:
-        """Keep at most `support_nodes` of source, of pseudo-known and of pseudo-unknown targets."""
+        """Keep at most `support_nodes` of source, pseudo-known and pseudo-unknown nodes each."""
         n_classes = network.n_classes
         budget = settings.ranking.support_nodes or queries_in_graph(n_classes, settings.episodes)
         slots = max(1, budget // n_classes)
@@ -102,7 +101,7 @@ class SupportGraph:
         )
         rows = torch.cat([source, known, samples.target[unknown]]).cpu()
         labels = [source_labels, known_labels, samples.pseudo_labels[unknown]]
-        # Later samples are scored on the processor, in double precision, wherever it was trained.
+        # Later samples are scored on the CPU, in double precision, wherever it was trained.
         return cls(
             network.cpu(),
             rows,
@@ -113,7 +112,7 @@ class SupportGraph:
         )
 
     def _build(self) -> None:
-        """Pass the support through the layers once, and keep what queries will meet."""
+        """Pass the support through the layers once, and keep what queries need."""
         v = self.network.backbone(self.x)
         self.layer_inputs: list[Tensor] = []
         self.layer_degrees: list[Tensor] = []
@@ -142,14 +141,14 @@ class SupportGraph:
         cosine = v @ self.means.t()
         if self.settings.ranking.confidence == "softmax":
             return scores_of_logits(COSINE_SCALE * cosine)
-        # Where unknowns score was found out in `fit`; nobody asks it of later samples.
+        # Held-out scores are needed in `fit` only.
         nowhere = np.full(len(x), np.nan)
         return Scores((COSINE_SCALE * cosine).numpy(), cosine.amax(dim=1).numpy(), nowhere)
 
     def _embed(self, x: Tensor) -> Tensor:
         """Update queries by the messages of the support, layer by layer."""
         v: Tensor = self.network.backbone(x)
-        # A target of `fit` may come again: like any node, it is not its own neighbour.
+        # A target of `fit` may be given again: like any node, it is not its own neighbour.
         itself = same_rows(x, self.x, self.x_squares)
         for layer, support, degree in zip(
             self.network.graph_layers, self.layer_inputs, self.layer_degrees, strict=True
@@ -197,3 +196,31 @@ class SupportGraph:
             progress,
             settings,
         )
+
+
+def degrees(layer: GraphLayer, v: Tensor) -> Tensor:
+    """Row sums of A + I, which later queries need: (N, D) -> (N,)."""
+    logits = layer.edge_logits(v)
+    near = strongest_neighbours(logits, layer.neighbours)
+    return layer.affinity(logits, near).sum(dim=1) + 1
+
+
+def attach_queries(
+    layer: GraphLayer, queries: Tensor, support: Tensor, degree: Tensor, itself: Tensor
+) -> Tensor:
+    """Update queries by messages from the support alone, which the queries do not change.
+
+    Shapes: queries (Q, D), support (S, D), degree (S,), itself bool (Q, S), where a
+    support node is the query itself -> (Q, h).
+    """
+    logits = layer.edge_logits_between(queries, support).masked_fill(itself, -torch.inf)
+    count = min(layer.neighbours or len(support), len(support))
+    near = torch.zeros_like(itself).scatter_(1, logits.topk(count, dim=1).indices, True)
+    affinity = layer.affinity(logits, near)
+    loop = layer.self_affinity(queries) + 1
+    own_degree = affinity.sum(dim=1) + loop
+    edges = affinity / (own_degree[:, None] * degree[None, :]).sqrt()
+    message = edges @ support
+    if layer.includes_itself:
+        message = message + (loop / own_degree)[:, None] * queries
+    return layer.update_nodes(queries, message)

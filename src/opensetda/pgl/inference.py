@@ -1,4 +1,4 @@
-"""Scores of all targets (transduction) and of samples that come later (induction)."""
+"""Scores of all targets (transduction), and what they share with those of later samples."""
 
 from __future__ import annotations
 
@@ -9,45 +9,23 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from opensetda.base import Scores
 from opensetda.openness.held_out import cosine_without_nearest, softmax_without_nearest
-from opensetda.pgl.classifier import COSINE_SCALE, class_means, mixed_means
 from opensetda.pgl.episodes import queries_in_graph
-from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.network import COSINE_SCALE, PGLNetwork, class_sums
 from opensetda.pgl.settings import PGLSettings
-from opensetda.rows import FloatArray, IntArray
-from opensetda.system.team import ALONE, Team
+from opensetda.pgl.trainer import LabelledSamples
+from opensetda.rows import IntArray
 
-# With fewer slots a class, a slot holds the mean of so many samples.
+# With fewer support slots per class than FEWEST_SAMPLES, a slot holds the mean of MEANT_SAMPLES.
 FEWEST_SAMPLES, MEANT_SAMPLES = 4, 32
 
 
-@dataclass(frozen=True)
-class LabelledSamples:
-    """Both domains, aligned, with the labels they have at some step.
-
-    Attributes
-    ----------
-    source : tensor of shape (n_s, d)
-    source_labels : tensor of shape (n_s,)
-    target : tensor of shape (n_t, d)
-    pseudo_labels : tensor of shape (n_t,)
-        Class, C for unknown, -1 for none.
-    progress : float
-        m * alpha, the share of targets that have a pseudo-label.
-    """
-
-    source: Tensor
-    source_labels: Tensor
-    target: Tensor
-    pseudo_labels: Tensor
-    progress: float
-
-
 class StepScores(NamedTuple):
-    """What ranking the targets at a step takes: see `Scores`, and the class each would get."""
+    """Scores that rank the targets at a step: see `Scores`, and the nearest class."""
 
     known: npt.NDArray[np.float64]
     held_out: npt.NDArray[np.float64]
@@ -60,31 +38,19 @@ def transduce(
     settings: PGLSettings,
     rng: np.random.Generator,
     draws: int,
-    team: Team = ALONE,
 ) -> Scores:
-    """Score every target, in shuffled graphs, averaged over `draws` of support and company.
+    """Score every target in shuffled graphs, averaged over `draws` of support and graphs.
 
     A graph holds at most `graph_targets` targets and a draw of labelled source samples,
-    so time grows linearly with the number of targets. Graphs are dealt out to the processes of
-    the team; all of them draw the same, and get the scores of all targets.
+    so time grows linearly with the number of targets.
     """
-    graphs = _TargetGraphs(network, samples, settings)
-
-    def nothing() -> Scores:
-        n = len(samples.target)
-        return Scores(np.zeros((n, network.n_classes)), np.zeros(n), np.zeros(n))
-
-    sums = nothing()
+    graphs, n = _TargetGraphs(network, samples, settings), len(samples.target)
+    sums = Scores(np.zeros((n, network.n_classes)), np.zeros(n), np.zeros(n))
     draws = 1 if graphs.same_every_time else draws
     for _ in range(draws):
-        # Of several processes draw by draw: a sum in another order has other bits.
-        drawn = sums if team.size == 1 else nothing()
-        for company, scores in graphs.scores(rng, team):
-            for total, values in zip(drawn, scores, strict=True):
-                total[company] += values
-        if team.size > 1:
-            for total, own in zip(sums, drawn, strict=True):
-                total += team.sum(own)
+        for members, scores in graphs.scores(rng):
+            for total, values in zip(sums, scores, strict=True):
+                total[members] += values
     for total in sums:
         # In place: with many classes there is no room for two.
         total /= draws
@@ -96,16 +62,15 @@ def transduce_once(
     samples: LabelledSamples,
     settings: PGLSettings,
     rng: np.random.Generator,
-    team: Team = ALONE,
 ) -> StepScores:
-    """Score every target once, and keep what ranking them takes: see `transduce`."""
-    n_targets = len(samples.target)
-    sums = StepScores(np.zeros(n_targets), np.zeros(n_targets), np.zeros(n_targets, dtype=np.intp))
-    for company, scores in _TargetGraphs(network, samples, settings).scores(rng, team):
-        sums.known[company] += scores.known
-        sums.held_out[company] += scores.held_out
-        sums.nearest[company] += scores.nearest
-    return StepScores(team.sum(sums.known), team.sum(sums.held_out), team.sum(sums.nearest))
+    """Score every target once, and keep only what the ranking needs: see `transduce`."""
+    n = len(samples.target)
+    all_scores = StepScores(np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.intp))
+    for members, scores in _TargetGraphs(network, samples, settings).scores(rng):
+        all_scores.known[members] = scores.known
+        all_scores.held_out[members] = scores.held_out
+        all_scores.nearest[members] = scores.nearest
+    return all_scores
 
 
 class _TargetGraphs:
@@ -130,22 +95,20 @@ class _TargetGraphs:
         return self.n_graphs == 1 and all(len(pool) <= self.slots for pool in self.support_pool)
 
     @torch.no_grad()
-    def scores(self, rng: np.random.Generator, team: Team) -> Iterator[tuple[IntArray, Scores]]:
-        """Draw graphs, and yield the targets of those of this process with their scores."""
+    def scores(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, Scores]]:
+        """Draw graphs; yield the targets of each with their scores."""
         self.network.eval()
         samples = self.samples
         shuffled = torch.from_numpy(rng.permutation(len(samples.target)))
-        for number, company in enumerate(shuffled.tensor_split(self.n_graphs)):
+        for members in shuffled.tensor_split(self.n_graphs):
             support, classes = draw_support(
                 samples.source, self.support_pool, self.slots, rng, self.means
             )
-            if number % team.size != team.rank:
-                continue
-            x = torch.cat([support, samples.target[company]])
-            labels = torch.cat([classes, samples.pseudo_labels[company]])
+            x = torch.cat([support, samples.target[members]])
+            labels = torch.cat([classes, samples.pseudo_labels[members]])
             n_source = len(support)
             scores = score_graph(self.network, x, labels, n_source, samples.progress, self.settings)
-            yield company.numpy(), scores
+            yield members.numpy(), scores
 
 
 def score_graph(
@@ -156,7 +119,7 @@ def score_graph(
     progress: float,
     settings: PGLSettings,
 ) -> Scores:
-    """Score the targets of one graph, whose first `n_source` nodes are of the source.
+    """Score the targets of one graph, whose first `n_source` nodes are from the source.
 
     Shapes: x (N, d), labels (N,) -> scores of N - n_source targets.
     """
@@ -165,16 +128,18 @@ def score_graph(
         return scores_of_logits(output.class_logits[-1][n_source:])
     v = output.nodes[-1]
     is_target = torch.arange(len(x), device=x.device) >= n_source
-    means = support_means(v, labels, is_target, network.n_classes, progress, settings)
-    cosine = v[n_source:] @ means.t()
+    means = ClassMeans.of(v, labels, is_target, network.n_classes, mix_of(progress, settings))
+    cosine = v[n_source:] @ means.mixed().t()
     logits = COSINE_SCALE * cosine
     if settings.ranking.confidence == "softmax":
         return scores_of_logits(logits)
-    nearest = cosine.argmax(dim=1).cpu().numpy()
     held_out = cosine_without_nearest(
         v[n_source:].cpu().numpy(),
-        nearest,
-        *mean_parts(v, labels, is_target, network.n_classes, progress, settings),
+        cosine.argmax(dim=1).cpu().numpy(),
+        means.source_sums.cpu().numpy(),
+        means.source_counts.cpu().numpy().astype(np.float64),
+        F.normalize(means.target_sums, dim=1).cpu().numpy(),
+        means.mix.squeeze(1).cpu().numpy(),
         centred=settings.alignment.centring != "none",
     )
     return Scores(_double(logits), _double(cosine.amax(dim=1)), held_out)
@@ -188,33 +153,48 @@ def scores_of_logits(logits: Tensor) -> Scores:
     )
 
 
-def mean_parts(
-    v: Tensor,
-    labels: Tensor,
-    is_target: Tensor,
-    n_classes: int,
-    progress: float,
-    settings: PGLSettings,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return what `support_means` mixes, for `cosine_without_nearest`.
-
-    Sums and counts of the source nodes, unit means of the targets, and the mix of each class.
-    """
-    nowhere = torch.full_like(labels, -1)
-    source_sums, source_counts = class_means(v, torch.where(is_target, nowhere, labels), n_classes)
-    target_sums, target_counts = class_means(v, torch.where(is_target, labels, nowhere), n_classes)
-    mix = torch.full((n_classes,), mix_of(progress, settings), device=v.device)
-    mix[target_counts == 0] = 0.0
-    return (
-        source_sums.cpu().numpy(),
-        source_counts.cpu().numpy().astype(np.float64),
-        torch.nn.functional.normalize(target_sums, dim=1).cpu().numpy(),
-        mix.cpu().numpy(),
-    )
-
-
 def _double(values: Tensor) -> npt.NDArray[np.float64]:
     return np.asarray(values.double().cpu().numpy())
+
+
+@dataclass(frozen=True)
+class ClassMeans:
+    """Class sums of both domains, and how far each class mean moves from source to target."""
+
+    source_sums: Tensor
+    source_counts: Tensor
+    target_sums: Tensor
+    mix: Tensor
+    """(C, 1); 0 is the source's mean, 1 the target's."""
+
+    @classmethod
+    def of(
+        cls, v: Tensor, labels: Tensor, is_target: Tensor, n_classes: int, mix: float
+    ) -> ClassMeans:
+        """Sum up the labelled nodes; a class that one domain lacks is taken from the other.
+
+        Shapes: v (N, D), labels (N,), is_target (N,) -> C classes.
+        """
+        nowhere = torch.full_like(labels, -1)
+        sums_s, n_s = class_sums(v, torch.where(is_target, nowhere, labels), n_classes)
+        sums_t, n_t = class_sums(v, torch.where(is_target, labels, nowhere), n_classes)
+        weight = torch.full_like(sums_s[:, :1], mix)
+        weight[n_t == 0] = 0.0
+        weight[n_s == 0] = 1.0
+        return cls(sums_s, n_s, sums_t, weight)
+
+    def mixed(self) -> Tensor:
+        r"""Class means between the source and the target.
+
+        .. math::
+            \mu_c = \operatorname{unit}((1 - w) \operatorname{unit}(\mu_c^s)
+                    + w \operatorname{unit}(\mu_c^t))
+
+        the expectation, over draws, of the mean of a support whose slots hold pseudo-labelled
+        targets with probability w. Returns (C, D), unit rows.
+        """
+        source, target = F.normalize(self.source_sums, dim=1), F.normalize(self.target_sums, dim=1)
+        return F.normalize((1 - self.mix) * source + self.mix * target, dim=1)
 
 
 def support_means(
@@ -225,12 +205,12 @@ def support_means(
     progress: float,
     settings: PGLSettings,
 ) -> Tensor:
-    """Class means of the labelled nodes, as far on their way to the target as the mix-up is."""
-    return mixed_means(v, labels, is_target, n_classes, mix_of(progress, settings))
+    """Return the mixed class means of the labelled nodes, as far as the mix-up is: (C, D)."""
+    return ClassMeans.of(v, labels, is_target, n_classes, mix_of(progress, settings)).mixed()
 
 
 def mix_of(progress: float, settings: PGLSettings) -> float:
-    """How far a class mean goes from the source to the target."""
+    """Return how far a class mean moves from the source to the target."""
     return settings.episodes.mix_up_limit * progress if settings.episodes.mix_up else 0.0
 
 
@@ -243,10 +223,10 @@ def members_of_classes(labels: Tensor, n_classes: int) -> list[IntArray]:
 def draw_support(
     rows: Tensor, pools: list[IntArray], slots: int, rng: np.random.Generator, means: bool
 ) -> tuple[Tensor, Tensor]:
-    """Draw `slots` nodes of each class at the most: rows (n, d) -> nodes (S, d), classes (S,).
+    """Draw at most `slots` nodes of each class: rows (n, d) -> nodes (S, d), classes (S,).
 
-    A node is a sample. Of many classes each has few slots, and one sample says little about
-    its class: with `means` a slot then holds the mean of many, as long as they are on average.
+    A node is a sample. With many classes each has few slots, and one sample says little about
+    its class: with `means` a slot then holds the mean of many, scaled to their mean length.
     """
     counts = torch.tensor([min(len(pool), slots) for pool in pools], device=rows.device)
     classes = torch.repeat_interleave(torch.arange(len(pools), device=rows.device), counts)
@@ -263,11 +243,11 @@ def draw_support(
     members = rows[torch.from_numpy(np.concatenate(drawn))]
     sums = rows.new_zeros(len(drawn), rows.shape[1]).index_add(0, node, members)
     lengths = rows.new_zeros(len(drawn)).index_add(0, node, members.norm(dim=1)) / sizes
-    return torch.nn.functional.normalize(sums, dim=1) * lengths[:, None], classes
+    return F.normalize(sums, dim=1) * lengths[:, None], classes
 
 
 def draw_per_class(pools: list[IntArray], slots: int, rng: np.random.Generator) -> Tensor:
-    """Draw at most `slots` members of each pool, nobody twice."""
+    """Draw at most `slots` members of each pool, without replacement."""
     return torch.from_numpy(np.concatenate([_some(pool, slots, rng) for pool in pools]))
 
 

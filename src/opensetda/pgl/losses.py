@@ -1,4 +1,4 @@
-"""The losses, each switchable and weighted by name."""
+"""The losses of Eq. 11, each weighted by name; a weight of 0 switches it off."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opensetda.nn.adversary import Discriminator
+from opensetda.nn.parts import Discriminator
 from opensetda.pgl.network import GraphOutput
 from opensetda.pgl.settings import LossSettings
 
 
 def focal_loss(logits: Tensor, labels: Tensor, focusing: float) -> Tensor:
-    r"""Node classification with less weight on what is right already (L_n).
+    r"""Node classification with less weight on nodes that are right already (L_n of Eq. 11).
 
     .. math:: \mathcal{L}_n = -\mathbb{E}\,(1 - p_y)^\rho \log p_y
 
@@ -25,15 +25,15 @@ def focal_loss(logits: Tensor, labels: Tensor, focusing: float) -> Tensor:
 
 
 def edge_affinity_loss(logits: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    r"""Binary cross-entropy of raw affinities between labelled nodes (L_e, ours).
+    r"""Binary cross-entropy of affinities between labelled nodes (L_e, ours).
 
     .. math::
         \mathcal{L}_e = \frac12 \mathbb{E}_{y_i = y_j} [-\log A_{ij}]
                       + \frac12 \mathbb{E}_{y_i \ne y_j} [-\log (1 - A_{ij})]
 
-    Off-diagonal pairs only; same-class pairs, C - 1 times rarer, get half the weight.
-    A known and an unknown node are a negative pair; two unknown nodes may be of one class
-    or of two, and do not count.
+    Off-diagonal pairs only; same-class pairs, which are rarer, get half of the weight.
+    A known and an unknown node are a negative pair; two unknown nodes may or may not be of one
+    class, and are left out.
 
     Shapes: logits (N, N), labels (N,) in 0..C, C for unknown -> scalar.
     """
@@ -45,7 +45,7 @@ def edge_affinity_loss(logits: Tensor, labels: Tensor, n_classes: int) -> Tensor
 
 
 def normalised_edge_loss(edges: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    r"""Binary cross-entropy of the normalised edges (L_e, the paper's).
+    r"""Binary cross-entropy of the normalised edges (L_e of Eq. 11, the paper's).
 
     .. math::
         \mathcal{L}_e = -\mathbb{E}\,[\hat Y \log \mathcal{E}
@@ -76,13 +76,12 @@ def domain_loss(
     aligned: Tensor,
     strength: float,
 ) -> Tensor:
-    r"""Adversarial loss on the backbone's features (L_d, Eq. 9).
+    r"""Adversarial loss on the backbone's features (L_d of Eq. 11).
 
     .. math::
         \mathcal{L}_d = -\mathbb{E}_s \log (1 - D(v^{(0)})) - \mathbb{E}_t \log D(v^{(0)})
 
-    Pseudo-unknown targets have no counterpart in the
-    source: they are left out.
+    Pseudo-unknown targets have no counterpart in the source and are left out (`aligned`).
 
     Shapes: backbone (N, D), is_target (N,), aligned (N,) -> scalar.
     """
@@ -103,7 +102,11 @@ def graph_losses(
     strength: float,
     settings: LossSettings,
 ) -> dict[str, Tensor]:
-    """Compute the losses that are switched on, by name, weighted; they add up to the total."""
+    """Compute the weighted losses by name; their sum is the objective (Eq. 11).
+
+    The minus sign of the backbone's domain loss comes from the reversed gradient, scaled by
+    `strength`.
+    """
     n_classes = output.class_logits[0].shape[1]
     known = (labels >= 0) & (labels < n_classes)
     losses: dict[str, Tensor] = {}

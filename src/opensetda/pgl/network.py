@@ -1,22 +1,25 @@
-"""The whole network: adapter, graph layers, classifier, discriminator."""
+"""The network: adapter, graph layers, the shared classifier F, discriminator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import cast
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from opensetda.nn.adapter import Adapter
-from opensetda.nn.adversary import Discriminator
-from opensetda.pgl.classifier import ClassMeanClassifier, LinearClassifier
-from opensetda.pgl.graph import GraphLayer, make_layer
+from opensetda.nn.parts import Adapter, Discriminator
+from opensetda.pgl.graph import AnchoredLayer, GraphLayer, PaperLayer
 from opensetda.pgl.settings import GraphSettings
+
+# A cosine lies in [-1, 1]: without a scale its softmax is flat.
+COSINE_SCALE = 16.0
 
 
 @dataclass(frozen=True)
 class GraphOutput:
-    """What one graph of N nodes gives; lists have an entry a layer."""
+    """The output for one graph of N nodes; lists have one entry per layer."""
 
     backbone: Tensor
     """v^(0), the features before the graph: (N, D)."""
@@ -36,11 +39,11 @@ class PGLNetwork(nn.Module):
     Parameters
     ----------
     width : int
-        D, the features of a row.
+        D, the number of features of a row.
     n_classes : int
         C.
     adapts : bool
-        Whether the adapter learns; not where an image backbone does.
+        Whether the adapter learns; False where an image backbone is trained.
 
     Shapes: x (N, D) and labels (N,) -> `GraphOutput`.
     """
@@ -51,11 +54,12 @@ class PGLNetwork(nn.Module):
         super().__init__()
         anchored = settings.form == "anchored"
         self.backbone = Adapter(width, unit=anchored, learns=adapts)
+        form = AnchoredLayer if anchored else PaperLayer
         layers: list[GraphLayer] = []
         width_out = width
         if settings.enabled:
             for _ in range(settings.layers):
-                layers.append(make_layer(width_out, settings))
+                layers.append(form(width_out, settings))
                 width_out = layers[-1].width_out
         self.layers = nn.ModuleList(layers)
         self.classifier: ClassMeanClassifier | LinearClassifier = (
@@ -80,3 +84,55 @@ class PGLNetwork(nn.Module):
             edges.append(normalised)
         class_logits = [self.classifier(embedding, labels) for embedding in nodes or [v]]
         return GraphOutput(backbone, nodes or [v], edge_logits, edges, class_logits)
+
+
+class LinearClassifier(nn.Module):
+    """The paper's F: a linear map of the node embedding.
+
+    Shapes: v (N, h) -> logits (N, C).
+    """
+
+    def __init__(self, width: int, n_classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, n_classes)
+
+    def forward(self, v: Tensor, labels: Tensor) -> Tensor:
+        """Classify all nodes; `labels` is not used."""
+        logits: Tensor = self.linear(v)
+        return logits
+
+
+class ClassMeanClassifier(nn.Module):
+    """Our F: scaled cosines to the class means of the labelled nodes in the graph.
+
+    A labelled node is left out of the mean of its own class: otherwise it would
+    be near that mean whatever the network does.
+
+    Shapes: v (N, D), labels (N,) -> logits (N, C).
+    """
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        self.n_classes = n_classes
+
+    def forward(self, v: Tensor, labels: Tensor) -> Tensor:
+        """Classify all nodes by the labelled ones."""
+        sums, counts = class_sums(v, labels, self.n_classes)
+        logits = v @ F.normalize(sums, dim=1).t()
+        rows = torch.nonzero((labels >= 0) & (labels < self.n_classes)).squeeze(1)
+        own = labels[rows]
+        others = F.normalize(sums[own] - v[rows], dim=1)
+        without_itself = (v[rows] * others).sum(1)
+        alone = counts[own] < 2
+        logits = logits.index_put((rows[~alone], own[~alone]), without_itself[~alone])
+        return COSINE_SCALE * logits
+
+
+def class_sums(v: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Sum and count the nodes of each class, without unlabelled and unknown nodes.
+
+    Shapes: v (N, D), labels (N,) -> sums (C, D), counts (C,).
+    """
+    known = (labels >= 0) & (labels < n_classes)
+    sums = v.new_zeros(n_classes, v.shape[1]).index_add(0, labels[known], v[known])
+    return sums, torch.bincount(labels[known], minlength=n_classes)

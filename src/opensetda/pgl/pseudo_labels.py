@@ -1,4 +1,4 @@
-"""Pseudo-labels by global ranking (Eq. 6)."""
+"""Pseudo-labels by global ranking (Eq. 6 and 12)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rank_pseudo_labels(
     n_classes: int,
     class_balance: float = 0.0,
 ) -> IntArray:
-    r"""Label the surest targets as known and the least sure as unknown (Eq. 6).
+    r"""Label the most confident targets as known and the least confident as unknown (Eq. 6).
 
     .. math::
         h_b^{(m)}(x) = \begin{cases}
@@ -26,14 +26,15 @@ def rank_pseudo_labels(
             \tilde y  & \text{rank}(\max_i p(i|x)) > n_t - (1 - \beta) \alpha m n_t
         \end{cases}
 
-    All targets are ranked anew at every step; nobody stays labelled for ever.
+    At step m, :math:`(1 - \beta) \alpha m n_t` targets are known and
+    :math:`\beta \alpha m n_t` unknown (Eq. 12). All targets are ranked again at every step.
 
     Parameters
     ----------
     known_score : array of shape (n_t,)
-        The ranked confidence; ties are broken by index, the lower index counting as less sure.
+        The ranked confidence; of equal ones, the lower index counts as less confident.
     nearest_class : array of shape (n_t,)
-        The class a target would get if it is known.
+        The class of each target if it is known.
     openness : float
         beta, the share of unknowns.
     progress : float
@@ -41,24 +42,24 @@ def rank_pseudo_labels(
     n_classes : int
         C.
     class_balance : float, default=0
-        0 is the paper's: the surest of all. Towards 1, a target is as sure as its rank
-        among those of its own class, so that classes which the shift hits hard take
-        part from the first steps on. It only chooses who is labelled first: at progress 1
-        the answer is the same.
+        0, as in the paper, ranks over all classes. Towards 1, a target's confidence is its
+        rank within its own class, so that classes with a strong shift take part from the
+        first steps on. It only changes the order of labelling: at progress 1 the answer is
+        the same.
 
     Returns
     -------
     array of shape (n_t,)
-        Class index, `n_classes` for unknown, `UNLABELLED` for those between.
+        Class index, `n_classes` for unknown, `UNLABELLED` in between.
     """
     n_targets = len(known_score)
     n_unknown = round(openness * progress * n_targets)
-    # What is left of the whole, so that at progress 1 the two add up to n_t.
+    # The rest, so that at progress 1 the two add up to n_t.
     n_known = round(progress * n_targets) - n_unknown
     ascending = np.argsort(known_score, kind="stable")
     labels = np.full(n_targets, UNLABELLED, dtype=np.intp)
     labels[ascending[:n_unknown]] = n_classes
-    # Those who will be known when all are labelled, surest first.
+    # Those that will be known when all are labelled, most confident first.
     candidates = ascending[round(openness * n_targets) :][::-1]
     place = np.arange(len(candidates)) / max(len(candidates), 1)
     if class_balance > 0:
@@ -70,7 +71,7 @@ def rank_pseudo_labels(
 
 
 def _rank_within(classes: IntArray, n_classes: int) -> npt.NDArray[np.float64]:
-    """Rank of each sample among those of its class, in [0, 1); the samples come surest first."""
+    """Rank of each sample within its class, in [0, 1); the most confident sample comes first."""
     rank = np.empty(len(classes))
     for label in range(n_classes):
         members = np.flatnonzero(classes == label)

@@ -1,4 +1,4 @@
-"""Every setting of the method, with a sentence each, and the presets made of them."""
+"""Every setting of the method, with one sentence each, and the presets."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from opensetda.nn.settings import (
 
 @dataclass(frozen=True, config=CHECKED)
 class EpisodeSettings:
-    """How the graphs of the training are drawn."""
+    """How the training graphs are drawn."""
 
     episodes: Count = 8
-    """B: episodes that are merged into one graph of 2 C B nodes."""
+    """B: number of episodes that are merged into one graph of 2 C B nodes."""
     node_limit: Count | None = 256
-    """With many classes, take fewer episodes (but two) where the graph would exceed this."""
+    """Largest number of nodes per graph: with many classes, fewer episodes (at least two)."""
     classes: Annotated[int, Field(ge=2)] | None = 100
-    """C': classes of one graph at the most, drawn anew for each; None takes all."""
+    """C': largest number of classes per graph, drawn again for each graph; None takes all."""
     mix_up: bool = True
-    """Put pseudo-labelled targets into support slots, with probability m * alpha."""
+    """Put pseudo-labelled targets into support slots with probability m * alpha (Eq. 13)."""
     mix_up_limit: Share = 0.5
-    """That probability is scaled by this: how far a class mean goes to the target at the most."""
+    """Factor on that probability: how far a class mean moves to the target at most."""
     labelled_queries: bool = True
-    """A pseudo-labelled target that is drawn as a query brings its pseudo-label along."""
+    """Use the pseudo-label of a target that is drawn as a query."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -45,25 +45,25 @@ class GraphSettings:
     """The edge and node networks."""
 
     enabled: bool = True
-    """False classifies the embedding itself, without edges or messages."""
+    """False classifies the embeddings directly, without edges and messages."""
     layers: Count = 1
-    """L: edge and node updates, one after the other."""
+    """L: number of graph layers, each an edge update and a node update."""
     form: Literal["anchored", "paper"] = "anchored"
-    """'anchored' starts as cosine edges and plain averaging; 'paper' learns all from scratch."""
+    """'anchored' starts from cosine edges and averaging; 'paper' learns both from scratch."""
     projection: Count | None = None
-    """'paper': width of a linear map before pairs are formed; None forms them at full width."""
+    """'paper': width of a linear map before the edge network; None leaves it out."""
     edge_width: Count = 512
-    """'paper': h of the edge network, which has 2 h, then h hidden units."""
+    """'paper': width h of the edge network, which has 2 h, then h hidden units."""
     node_width: Count = 64
     """Width of the node network's hidden layer ('anchored') or of its output ('paper')."""
     normalisation: Literal["layer", "batch"] = "layer"
-    """'paper': normalisation within the edge and node networks; 'batch' is the paper's."""
+    """'paper': normalisation in the edge and node networks; the paper uses 'batch'."""
     neighbours: Count | None = 10
-    """Messages come from this many strongest edges of a node; None takes all."""
+    """Number of strongest edges of a node that carry messages; None takes all."""
     message: Share = 0.5
-    """Share of a node's new embedding that is its neighbours' ('anchored')."""
+    """'anchored': share of the neighbours in a node's new embedding."""
     dropout: Share = 0.0
-    """Dropout in the node network."""
+    """Dropout rate in the node network."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -71,31 +71,31 @@ class LossSettings:
     """Weights of the losses; 0 switches one off."""
 
     node: Weight = 0.0
-    """Focal classification loss of labelled nodes, over all layers."""
+    """Weight of the focal classification loss of labelled nodes, over all layers."""
     edge: Weight = 1.0
-    """Binary cross-entropy of edges between labelled nodes (mu)."""
+    """mu: weight of the binary cross-entropy of edges between labelled nodes."""
     adversary: Weight = 0.0
-    """Domain loss with gradient reversal (gamma)."""
+    """gamma: weight of the domain loss with gradient reversal."""
     focusing: Weight = 2.0
-    """rho of the focal loss; 0 is the plain negative log-likelihood."""
+    """rho: exponent of the focal loss; 0 is the negative log-likelihood."""
     edge_target: Literal["affinity", "normalised"] = "affinity"
-    """The edge loss sees raw affinities, positives re-weighted, or the paper's normalised edges."""
+    """Edge loss on affinities with balanced classes, or on the paper's normalised edges."""
 
 
 @dataclass(frozen=True, config=CHECKED)
 class RankingSettings:
-    """How all targets are scored and ranked, and how later samples are."""
+    """How targets and later samples are scored, and how targets are ranked."""
 
     confidence: Literal["similarity", "softmax"] = "similarity"
-    """What is ranked: the cosine to the nearest class mean, or the largest softmax."""
+    """Score that is ranked: the cosine to the nearest class mean, or the largest softmax."""
     graph_targets: Count | None = 1024
-    """Targets that share one graph at the most; None takes C B, as in training."""
+    """Largest number of targets per graph; None takes C B, as in training."""
     support_nodes: Count | None = 640
-    """Labelled source samples in that graph at the most, alike of all classes; None takes C B."""
+    """Largest number of labelled source nodes per graph, over all classes; None takes C B."""
     draws: Count = 3
-    """K: graphs of other company over which a target's final scores are averaged."""
+    """K: number of random graphs over which the final scores of a target are averaged."""
     class_balance: Share = 0.5
-    """Who is pseudo-labelled first: the surest of all (0), or of every class alike (1)."""
+    """Order of pseudo-labelling: most confident overall (0), or of each class alike (1)."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -103,17 +103,17 @@ class StoppingSettings:
     """Which step is kept, chosen without labels."""
 
     band: Share = 0.1
-    """Keep the latest step whose estimated openness is this near the steps' median; 1: the last."""
+    """Keep the latest step with an openness this near the median of all; 1 keeps the last."""
     early: bool = False
-    """Stop after two steps outside of the band."""
+    """Stop after two steps in a row outside of the band."""
 
 
 @dataclass(frozen=True, config=CHECKED)
 class PGLSettings:
-    """All settings; `preset` has the paper's and ours."""
+    """All settings; see `preset`."""
 
     steps: Count = 10
-    """M = 1 / alpha: steps in which all targets get their pseudo-labels."""
+    """M = 1 / alpha: number of steps in which all targets get their pseudo-labels."""
     alignment: AlignmentSettings = field(default_factory=AlignmentSettings)
     episodes: EpisodeSettings = field(default_factory=EpisodeSettings)
     graph: GraphSettings = field(default_factory=GraphSettings)
@@ -124,7 +124,7 @@ class PGLSettings:
     finetune: FineTuneSettings = field(default_factory=FineTuneSettings)
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse settings that contradict each other."""
         if self.ranking.confidence == "similarity" and self.graph.form == "paper":
             raise ValueError(
                 "ranking.confidence=similarity needs graph.form=anchored; "
@@ -164,8 +164,12 @@ class PGLSettings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Check the values and return them as settings."""
+        tree = dict(values)
+        if isinstance(optimiser := tree.get("optimiser"), Mapping):
+            # A setting of earlier releases.
+            tree["optimiser"] = {k: v for k, v in optimiser.items() if k != "graphs"}
         try:
-            return TypeAdapter(cls).validate_python(dict(values))
+            return TypeAdapter(cls).validate_python(tree)
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
@@ -195,8 +199,8 @@ def _suggestion(name: str, settings: PGLSettings) -> str:
     return f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(known)}"
 
 
-# The equations of the paper, with the values its section 5 gives. Features enter as they
-# are; a linear map stands in the place of the backbone that the paper trains.
+# The paper's equations with the values of its section 5. Features are not transformed; a
+# linear map replaces the backbone that the paper trains.
 _PAPER: dict[str, Any] = {
     "steps": 20,
     "alignment.normalise": False,
@@ -232,9 +236,9 @@ _PAPER: dict[str, Any] = {
     "finetune.batch_norm": "train",
 }
 
-# Ours, for a backbone that learns: it needs a larger rate than an adapter that begins as the
-# identity, a step on the source alone, and the loss of the classes. What its own scores say of
-# the share of unknowns is not to be trusted (see the estimator), nor the step kept by it.
+# Ours, for training a backbone: it needs a larger learning rate than the adapter, a first step
+# on the source alone, and the classification loss. Its own scores do not estimate the share of
+# unknowns well (see the estimator), so the last step is kept.
 _FINETUNE: dict[str, Any] = {
     "losses.node": 1.0,
     "optimiser.backbone_rate": 1e-4,
@@ -259,9 +263,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper-visda": _paper(episodes=8, width=1024),
     "paper-syn2real": _paper(episodes=6, width=1024),
 }
-
-# beta is not a setting but the estimator's `openness`; these are the paper's choices.
-PAPER_OPENNESS = {"paper-office-home": 0.6, "paper-visda": 0.85, "paper-syn2real": 0.9}
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no-progressive-steps": {"steps": 1, "optimiser.first_step_epochs": 10},

@@ -1,6 +1,6 @@
-"""Where the samples are in the network's eyes, step by step: what a map of a training shows.
+"""Embeddings of some samples after each step, for a map of a training.
 
-Looking changes nothing: no random number of the training is drawn, no weight moved.
+Computing them changes nothing: no random number of the training is drawn, no weight is moved.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sklearn.decomposition import PCA
 from torch import Tensor
 
 from opensetda.pgl.episodes import queries_in_graph
-from opensetda.pgl.inference import LabelledSamples
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.trainer import LabelledSamples
 from opensetda.rows import FloatArray, IntArray, Rows
 
-# A map holds no more, and time and size of a view stay bounded.
+# Largest numbers of samples in a map.
 MOST_SOURCES, MOST_TARGETS = 1000, 5000
-# What t-SNE sees of an embedding: the first principal components hold its neighbourhoods.
+# Principal components of an embedding that t-SNE uses.
 COMPONENTS = 32
-# Nodes of the edge map, each class and domain alike.
+# Nodes of the edge map, over all classes and both domains.
 MOST_NODES = 200
 
 Embeddings = npt.NDArray[np.float16]
@@ -32,18 +32,18 @@ Embeddings = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class TrainingView:
-    """A sample of both domains, as the network sees it after each step.
+    """A sample of both domains, as the network embeds it after each step.
 
     Attributes
     ----------
     source, target : arrays of int of shape (k_s,) and (k_t,)
         Which rows of the source and of the target, in the order that `fit` was given.
     steps : tuple of arrays of shape (k_s + k_t, components)
-        Embeddings after each step, sources first; principal components of their own each.
+        Embeddings after each step, sources first, as principal components of that step.
     nodes : array of int of shape (N,)
         Members of the sample whose pairs are in `affinity`.
     affinity : array of uint8 of shape (N, N)
-        What the edge network makes of each pair at the kept step; 255 is 1.
+        Affinity of each pair at the kept step, times 255.
     """
 
     source: IntArray
@@ -59,7 +59,7 @@ class TrainingView:
 
 
 class Viewer:
-    """Looks at one sample of both domains at every step.
+    """Embeds one sample of both domains at every step.
 
     Rows are in canonical order, where the first are a random sample.
     """
@@ -80,7 +80,7 @@ class Viewer:
             nodes = network(x, labels).nodes[-1].float().cpu().numpy()
             if not rows.shape[1]:
                 rows = np.empty((len(rows), nodes.shape[1]), dtype=np.float32)
-            # The sample is the first rows, so a row's number is its place.
+            # The sample is the first rows, so a row's number is its position.
             rows[np.concatenate([source, n_source + target])] = nodes
         return principal_components(rows)
 
@@ -88,7 +88,7 @@ class Viewer:
     def look_at_pairs(
         self, network: PGLNetwork, samples: LabelledSamples, labels: IntArray
     ) -> tuple[IntArray, npt.NDArray[np.uint8]]:
-        """Return some members of the sample, each label alike, and the affinities of their pairs.
+        """Return as many members of each label, and the affinities of their pairs.
 
         `labels` are those of the targets after the step; C is unknown.
         """
@@ -101,7 +101,7 @@ class Viewer:
         for label in range(network.n_classes + 1):
             members = np.flatnonzero(of_all == label)
             picked.append(members[members < n_source][:each])
-            # No source is unknown: as many nodes all the same.
+            # No source is unknown: twice as many targets.
             wanted = 2 * each if label == network.n_classes else each
             picked.append(members[members >= n_source][:wanted])
         nodes = np.concatenate(picked)
@@ -114,7 +114,7 @@ class Viewer:
         if not logits:  # The ablation without a graph.
             return nodes[:0], np.zeros((0, 0), dtype=np.uint8)
         affinity = torch.sigmoid(logits[-1]).float().cpu().numpy()
-        # Back to the order of the classes: the graph has its sources first.
+        # Back to the order of the classes: in the graph the sources come first.
         order = np.argsort(np.argsort(is_target, kind="stable"))
         return nodes, np.round(255 * affinity[np.ix_(order, order)]).astype(np.uint8)
 
@@ -134,11 +134,10 @@ def graphs_of_both(
     target: IntArray,
     seed: int = 0,
 ) -> Iterator[tuple[IntArray, IntArray, Tensor, Tensor]]:
-    """Deal samples of both domains out to graphs, each sample once.
+    """Distribute samples of both domains over graphs, each sample once.
 
-    Graphs are no larger than where the method labels the targets; the source is dealt out class
-    by class, so that every graph has all classes. Yields the rows of source and target, and
-    the nodes with their labels, sources first.
+    Graphs are no larger than those that label the targets; every graph has all classes of the
+    source. Yields the rows of source and target, and the nodes with their labels, sources first.
     """
     rng, ranking = np.random.default_rng(seed), settings.ranking
     as_in_training = queries_in_graph(network.n_classes, settings.episodes)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opensetda.base import Scores
-from opensetda.openness.calibration import rejection_cut
-from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
+from opensetda.openness.mixtures import ScoreHistogram, fit_mixture, rejection_cut
 from opensetda.openness.tracker import NO_EVIDENCE
 from opensetda.rejection.quantile import QuantileRejector
 

@@ -1,16 +1,16 @@
-"""Targets beyond memory: learn from a random sample of them, then label all, part by part.
+"""Targets that do not fit into memory: learn from a random sample, then label all, part by part.
 
-The sample is drawn by the content of the rows, so their order carries nothing. Every target is
-then scored as later samples are, on its own, so that neither company nor the number of
-processes changes an answer. The threshold is where the share of unknowns, found on the sample,
-cuts the scores of all targets: an exact order statistic over the shards of all processes.
+The sample is drawn by the content of the rows, so their order has no effect. Every target is
+then scored as later samples are, on its own, so that neither the batch nor the number of
+processes changes an answer. The threshold is where the share of unknowns, estimated on the
+sample, cuts the scores of all targets: an exact order statistic over the shards of all processes.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from scipy.special import softmax
 from opensetda.base import SCORED_ROWS, OpenSetClassifier, Scores
 from opensetda.rows import row_chunks
 from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
-from opensetda.runs.order_statistics import shared_rejection_cut
 from opensetda.runs.predictions import CLASS_PREFIX, PredictionTable, class_names, numbers_of
 from opensetda.runs.shared_tables import Parts
 from opensetda.system.files import new_array_file
@@ -30,7 +29,15 @@ from opensetda.system.team import ALONE, Team
 
 # Rows that are read, scored and written at a time.
 CHUNK, CHUNK_CELLS = 4096, 2**22
-# Of more classes the table has the likeliest only: a column a class would be most of it.
+# Scores that are ranked at a time.
+RANKED = 2**17
+_DIGIT = 16
+_SIGN = np.int64(-(2**63))
+
+Vector = npt.NDArray[np.float64]
+# This process's scores, in parts; called once per pass.
+Shard = Callable[[], Iterable[Vector]]
+# With more classes than MOST_COLUMNS, the table has the most likely classes only.
 MOST_COLUMNS, TOP_CLASSES = 100, 5
 
 
@@ -41,7 +48,7 @@ class LabelledTargets:
     Attributes
     ----------
     parts : Parts
-        Tables of predictions, one a process.
+        Tables of predictions, one per process.
     counts : Counter
         How often each label was given.
     """
@@ -53,7 +60,7 @@ class LabelledTargets:
         """Write predictions and labels of the last step into a run's folder."""
         parts = self.parts
         parts.write(folder / PREDICTIONS)
-        # A column a class would make a text of many gigabytes that nobody reads.
+        # With one column per class the text would have many gigabytes.
         narrow = [name for name in parts.names() if not name.startswith(CLASS_PREFIX)]
         parts.write(folder / PREDICTIONS_FOR_PEOPLE, {name: name for name in narrow})
         parts.write(folder / STEPS, {narrow[0]: "id", "label": f"{STEP_PREFIX}{step}"})
@@ -68,7 +75,7 @@ def label_targets(
     team: Team = ALONE,
     progress: Callable[[int, int], None] | None = None,
 ) -> LabelledTargets:
-    """Score, rank and label all targets, and set the classifier's threshold by them.
+    """Score, rank and label all targets, and set the classifier's threshold.
 
     Parameters
     ----------
@@ -79,9 +86,9 @@ def label_targets(
     ids : sequence of str, optional
         Their names; may be in a file, too.
     scratch : Path
-        A folder that all processes see; who calls removes it.
+        A folder that all processes share; the caller removes it.
     progress : callable, optional
-        Told how many of this process's targets are done, and how many it has.
+        Called with the number of finished targets of this process, and of all its targets.
     """
     rows = team.rows(len(X))
     n_classes = len(classifier.classes_)
@@ -96,9 +103,9 @@ def label_targets(
         if progress is not None:
             progress(part.stop, len(rows))
 
-    def shard() -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
-        for first in range(0, len(rows), 2**20):
-            yield rows.start + first, np.array(stored.known[first : first + 2**20])
+    def shard() -> Iterator[Vector]:
+        for first in range(0, len(rows), RANKED):
+            yield np.array(stored.known[first : first + RANKED])
             stored.release()
 
     if not classifier.openness_report_.own_boundary:
@@ -119,22 +126,100 @@ def label_targets(
 
 
 def together(counts: Counter[str], team: Team) -> Counter[str]:
-    """Add up everybody's counts."""
+    """Add up the counts of all processes."""
     total: Counter[str] = Counter()
     for part in team.gather_bytes(json.dumps(counts).encode()):
         total.update(json.loads(part))
     return total
 
 
+def shared_rejection_cut(shard: Shard, share: float, team: Team) -> float:
+    """Return the `rejection_cut` of the scores of all processes, exact, without gathering them.
+
+    The processes exchange histograms of 0.5 MB, whatever the number of scores.
+
+    Raises
+    ------
+    ValueError
+        If a score is NaN; in every process, so that none waits for another.
+    """
+    counted = np.zeros(2, dtype=np.int64)
+    for scores in shard():
+        counted += [len(scores), np.isnan(scores).sum()]
+    n, invalid = (int(number) for number in team.sum(counted))
+    if invalid:
+        raise ValueError(f"scores: {invalid} are NaN, which cannot be ranked")
+    wanted = min(max(round(share * n), 0), n)
+    if wanted == 0:
+        return float("-inf")
+    score = _score_of_rank(shard, min(wanted, n - 1), team)
+    below, upto, before, after = _surroundings(shard, score, team)
+    # Equal scores are not separated: the nearer end of their group.
+    if wanted - below <= upto - wanted:
+        cut, lower, upper = below, before, score
+    else:
+        cut, lower, upper = upto, score, after
+    if cut == 0:
+        return float("-inf")
+    if cut == n:
+        return float(np.nextafter(score, np.inf))
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = (np.float64(lower) + np.float64(upper)) / 2
+    return float(middle if middle > lower else upper)
+
+
+def _score_of_rank(shard: Shard, rank: int, team: Team) -> float:
+    """Return the score with `rank` smaller or equal ones before it, by 16 bits in each pass."""
+    prefix = 0
+    for shift in range(64 - _DIGIT, -1, -_DIGIT):
+        counts = np.zeros(2**_DIGIT, dtype=np.int64)
+        for scores in shard():
+            digits = keys_of(scores) >> np.uint64(shift)
+            digits = digits[digits >> np.uint64(_DIGIT) == prefix]
+            within = (digits & np.uint64(2**_DIGIT - 1)).astype(np.intp)
+            counts += np.bincount(within, minlength=2**_DIGIT)
+        upto = np.cumsum(team.sum(counts))
+        digit = int(np.searchsorted(upto, rank, side="right"))
+        rank -= int(upto[digit - 1]) if digit else 0
+        prefix = (prefix << _DIGIT) + digit
+    return float(scores_of(np.array([prefix], dtype=np.uint64))[0])
+
+
+def _surroundings(shard: Shard, score: float, team: Team) -> tuple[int, int, float, float]:
+    """Return how many scores lie below `score` and up to it, and the values next to it."""
+    counts, before, after = np.zeros(2, dtype=np.int64), -np.inf, np.inf
+    for scores in shard():
+        below, above = scores < score, scores > score
+        counts += [below.sum(), len(scores) - above.sum()]
+        before = scores.max(where=below, initial=before)
+        after = scores.min(where=above, initial=after)
+    ends = np.array(team.gather(np.array([before, after])))
+    below_all, upto_all = team.sum(counts)
+    return int(below_all), int(upto_all), float(ends[:, 0].max()), float(ends[:, 1].min())
+
+
+def keys_of(scores: Vector) -> npt.NDArray[np.uint64]:
+    """Return integers in the order of the scores; -0.0 and 0.0 have the same."""
+    bits = np.asarray(scores + 0.0, dtype=np.float64).view(np.int64)
+    # The bits of negative floats fall as the floats rise: flip all of them, else the sign only.
+    return np.asarray((bits ^ ((bits >> 63) | _SIGN)).view(np.uint64))
+
+
+def scores_of(keys: npt.NDArray[np.uint64]) -> Vector:
+    """Turn keys back into scores."""
+    turned = keys.view(np.int64)
+    return np.asarray((turned ^ (~(turned >> 63) | _SIGN)).view(np.float64))
+
+
 @dataclass
 class _Stored:
-    """What one process found out about its targets, in files that are mapped into memory.
+    """Scores of one process's targets, in memory-mapped files.
 
     Attributes
     ----------
     known, nearest : arrays of shape (n,)
     likely, places : arrays of shape (n, K)
-        Probabilities of classes among the known ones, and which: all, or the likeliest.
+        Probabilities of known classes, and which: all, or the most likely.
     """
 
     known: Any
@@ -153,7 +238,7 @@ class _Stored:
         self.likely[part] = likely
 
     def classes(self, part: slice) -> npt.NDArray[np.float64]:
-        """Return the probabilities of all classes of some targets; of the unlikeliest, 0."""
+        """Return the probabilities of all classes of some targets; 0 where they were not kept."""
         likely = np.array(self.likely[part], dtype=np.float64)
         if likely.shape[1] == self.n_classes:
             return likely
@@ -183,7 +268,7 @@ class _Stored:
         return [array for array in arrays if isinstance(array, np.memmap)]
 
     def release(self) -> None:
-        """Give the pages back: the files hold them."""
+        """Give the memory back: the files keep the values."""
         import mmap
 
         for array in self._arrays():
@@ -203,7 +288,7 @@ def _table(
     ids: Any | None,
     id_name: str,
 ) -> PredictionTable:
-    """Return the predictions of some of this process's targets, `places` among all."""
+    """Return the predictions of some of this process's targets, `places` among all targets."""
     known = np.array(stored.known[part])
     nearest = np.array(stored.nearest[part]).astype(np.intp)
     unknown = classifier.rejection.probability(known)

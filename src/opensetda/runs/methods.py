@@ -72,20 +72,14 @@ def build_method(
     """
     cls = method_class(method)
     changes = dict(changes or {})
-    if method == "pgl":
-        from opensetda.pgl.settings import PGLSettings
-
-        PGLSettings.preset(preset).with_changes(changes)
-        return cls(
-            openness=openness,
-            preset=preset,
-            settings=changes or None,
-            random_state=seed,
-            unknown_label=unknown_label,
-        )
-    if preset != "default":
+    parameters: dict[str, Any]
+    if cls.presets and REJECTOR not in method:
+        cls.settings_of(preset, changes)  # Refuses wrong ones.
+        parameters = {"preset": preset, "settings": changes or None}
+    elif preset != "default":
         raise InputError(f"preset {preset!r}: only the method pgl has presets")
-    parameters: dict[str, Any] = _parse_parameters(cls, method, changes)
+    else:
+        parameters = _parse_parameters(cls, method, changes)
     if cls.is_random:
         parameters["random_state"] = seed
     return cls(openness=openness, unknown_label=unknown_label, **parameters)
@@ -93,11 +87,9 @@ def build_method(
 
 def full_settings(method: str, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return every setting of a method as it is used, for the record."""
-    if method == "pgl":
-        from opensetda.pgl.settings import PGLSettings
-
-        return PGLSettings.preset(preset).with_changes(changes).to_dict()
     cls = method_class(method)
+    if cls.presets and REJECTOR not in method:
+        return cls.settings_of(preset, changes)
     return {**_own_defaults(cls), **_parse_parameters(cls, method, changes)}
 
 

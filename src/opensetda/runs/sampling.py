@@ -1,4 +1,4 @@
-"""Which of many targets a method learns from: drawn by their content, whatever their order."""
+"""The sample of many targets that a method learns from, drawn by content, in any row order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opensetda.rows import IntArray, content_keys, row_chunks
 from opensetda.runs.request import SAMPLE
 from opensetda.system.team import ALONE, Team
 
-# Probabilities of a sample that are in memory at a time: with many classes it is smaller.
+# Largest size of the table of probabilities of a sample: with many classes it is smaller.
 SAMPLE_CELLS = 2**25
 _CHUNK = 4096
 
@@ -18,15 +18,15 @@ Counts = npt.NDArray[np.int64]
 
 
 def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
-    """Return how many targets are learned from at the most."""
+    """Return the largest number of targets to learn from."""
     return min(wanted, max(1024, SAMPLE_CELLS // n_classes))
 
 
 def draw_sample(X: npt.NDArray[np.floating], size: int, team: Team = ALONE) -> IntArray:
     """Return which rows are the sample, in rising order.
 
-    Those whose content has the smallest hashes; of a content that is there several times, its
-    share. Each process goes through its own rows; memory is that of the sample.
+    Those whose content has the smallest hashes; content that occurs several times gets its
+    share. Each process reads its own rows; memory is that of the sample.
     """
     keys, counts, places = _smallest_keys(X, size, team)
     if len(keys) < size or counts.max() > 1:
@@ -38,7 +38,7 @@ def draw_sample(X: npt.NDArray[np.floating], size: int, team: Team = ALONE) -> I
 def _smallest_keys(
     X: npt.NDArray[np.floating], size: int, team: Team
 ) -> tuple[Keys, Counts, Counts]:
-    """Return the `size` smallest hashes, how often each is there, and the first row of each."""
+    """Return the `size` smallest hashes, how often each occurs, and its first row."""
     found = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
     for start, chunk in row_chunks(X, team.rows(len(X)), _CHUNK):
         rows = np.arange(start, start + len(chunk), dtype=np.int64)
@@ -47,7 +47,7 @@ def _smallest_keys(
         if len(found[0]) > 4 * size:
             found = _merged(*found, size)
     keys, counts, places = _merged(*found, size)
-    # Of one length for everybody; who has fewer fills up with what is there no time.
+    # Arrays of one length for all processes, padded with counts of 0.
     padded = np.zeros((3, size), dtype=np.int64)
     padded[:, : len(keys)] = keys.view(np.int64), counts, places
     together = np.concatenate(team.gather(padded), axis=1)
@@ -56,7 +56,7 @@ def _smallest_keys(
 
 
 def _merged(keys: Keys, counts: Counts, places: Counts, size: int) -> tuple[Keys, Counts, Counts]:
-    """Add up equal hashes, and keep the smallest: who is dropped can never come back."""
+    """Add up equal hashes, and keep the smallest; the others cannot come back."""
     distinct, group = np.unique(keys, return_inverse=True)
     total = np.zeros(len(distinct), dtype=np.int64)
     np.add.at(total, group, counts)
@@ -66,7 +66,7 @@ def _merged(keys: Keys, counts: Counts, places: Counts, size: int) -> tuple[Keys
 
 
 def _shares(counts: Counts, size: int) -> Counts:
-    """Divide `size` places among contents by how often they are there, by largest remainders."""
+    """Divide `size` places among contents by their counts, by largest remainders."""
     exact = counts * (size / counts.sum())
     shares = np.minimum(np.floor(exact).astype(np.int64), counts)
     behind = np.argsort(-(exact - shares), kind="stable")

@@ -1,4 +1,4 @@
-"""Tables of predictions that several processes write, and one puts together."""
+"""Tables of predictions that several processes write, and the first puts together."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from opensetda.backbones.extraction import Broken
 
 _READ_ROWS = 4096
-# Of a table that is written at once: rows, and numbers where there are many columns.
+# Largest numbers of rows and of cells that are written at a time.
 _ROWS, _CELLS = 65_536, 2**22
 
 
 class Parts:
-    """One Parquet file a process, in a folder that all of them see, in the order of the ranks."""
+    """One Parquet file per process, in a shared folder, in the order of the ranks."""
 
     def __init__(self, folder: Path, team: Team, top_k: int | None = None) -> None:
         self.folder, self.team, self.top_k = folder, team, top_k
@@ -56,7 +56,7 @@ class Parts:
         import pyarrow.parquet
 
         for rank in range(self.team.size):
-            # Who had nothing to label has written nothing.
+            # A process without rows has written nothing.
             if not self.path(rank).exists():
                 continue
             with pyarrow.parquet.ParquetFile(self.path(rank)) as file:
@@ -71,7 +71,7 @@ class Parts:
         return list(pyarrow.parquet.read_schema(there[0]).names)
 
     def write(self, path: Path, columns: Mapping[str, str] | None = None) -> None:
-        """Write all rows to one file; `columns` are those to take, and their new names."""
+        """Write all rows to one file; `columns` maps the columns to keep to new names."""
         with PredictionWriter(path) as writer:
             for rows in self.batches(None if columns is None else list(columns)):
                 named = rows if columns is None else rows.rename_columns([*columns.values()])
@@ -79,7 +79,7 @@ class Parts:
 
 
 class WrittenTogether:
-    """A file of predictions under way, to which every process adds its share.
+    """A file of predictions that all processes write, each its share.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class WrittenTogether:
     def add_up(
         self, counts: Counter[str], broken: Sequence[Broken], warnings: Sequence[str]
     ) -> tuple[Counter[str], list[Broken], list[str]]:
-        """Close this process's part, and return what all processes say of theirs."""
+        """Close this process's part; return counts, broken images and warnings of all."""
         self.writer.close()
         if self.team.size == 1:
             return counts, list(broken), list(warnings)
@@ -115,10 +115,10 @@ class WrittenTogether:
 def written_together(
     path: Path, scratch: Path, team: Team, top_k: int | None
 ) -> Iterator[WrittenTogether]:
-    """Yield what writes a new file of predictions, by all processes of a team.
+    """Yield the writer of a new file of predictions, for all processes of a team.
 
-    One alone writes the file itself. Of several each writes its part to `scratch`, and the first
-    puts them together, after `WrittenTogether.add_up`.
+    A single process writes the file itself. Several write their parts to `scratch`, and the
+    first puts them together, after `WrittenTogether.add_up`.
     """
     if team.size == 1:
         with new_file(path) as aside, PredictionWriter(aside, top_k) as writer:
@@ -130,5 +130,5 @@ def written_together(
     if team.is_first:
         with new_file(path) as aside:
             parts.write(aside)
-    # Nobody goes, and nothing is removed, before the file is there.
+    # No process continues, and nothing is removed, before the file exists.
     team.wait()

@@ -1,4 +1,4 @@
-"""Who started this process, by its environment: `torchrun`, `accelerate launch` or nobody."""
+"""How this process was started, by its environment: by `torchrun`, `accelerate launch` or alone."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ def is_shared() -> bool:
 
 
 def is_first() -> bool:
-    """Whether it is the first of them, or alone."""
+    """Whether it is the first of several, or alone."""
     return not is_shared() or os.environ["RANK"] == "0"
 
 
 def was_restarted() -> bool:
-    """Whether the launcher has started the processes anew, after it had lost one."""
+    """Whether the launcher has restarted the processes after it lost one."""
     return is_shared() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
 def restart_count() -> str:
-    """Return how often that was, as text."""
+    """Return the number of restarts, as text."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def neighbours() -> int:
-    """Return how many of the processes share this machine."""
+    """Return the number of processes on this machine."""
     size = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, int(size)) if is_shared() and size.isdigit() else 1
 
 
 def launch_identity(place: str) -> str | None:
-    """Return what tells this launch from others, the same after a restart; None without one.
+    """Return an identity of this launch, the same after a restart; None without a launcher.
 
-    `place` is where the result goes.
+    `place` is the folder of the result.
     """
     launch = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     if not is_shared() or launch == "none":

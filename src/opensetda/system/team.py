@@ -1,8 +1,8 @@
-"""Processes that work on one thing together: started by `torchrun` or `accelerate launch`.
+"""Processes that work together, started by `torchrun` or `accelerate launch`.
 
-All of them run the same program on the same files, and every exchange is one that all of them
-take part in. Whatever is exchanged is put together in the order of the ranks, so that no
-answer depends on who was first.
+All of them run the same program on the same files, and all of them take part in every
+exchange. Results are put together in the order of the ranks, so that no answer depends on
+which process was faster.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError, LostProcessError, OtherProcessError
 from opensetda.system.launch import is_shared, restart_count
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -32,30 +29,26 @@ _PATIENCE = timedelta(hours=12)
 
 
 class Team:
-    """One process alone; `this_team` returns the team that this process belongs to.
+    """A single process; `this_team` returns the team that this process belongs to.
 
     Attributes
     ----------
     rank : int
-        Which of the processes this is, from 0.
+        Number of this process, from 0.
     size : int
-        How many there are.
+        Number of processes.
     """
 
     rank = 0
     size = 1
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Team:
-        # scikit-learn copies the parameters of an estimator; there is one team only.
-        return self
-
     @property
     def is_first(self) -> bool:
-        """Whether this process writes and speaks for all."""
+        """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
     def rows(self, n: int) -> range:
-        """Return which of n things in a row are this process's: as many as anybody's, or one more.
+        """Return this process's share of n consecutive items; shares differ by one at most.
 
         Examples
         --------
@@ -65,40 +58,35 @@ class Team:
         return range(self.rank * n // self.size, (self.rank + 1) * n // self.size)
 
     def sum(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Return the sum of everybody's arrays, which have one shape.
+        """Return the sum of the arrays of all processes, which have one shape.
 
-        Of floats it is the same for any number of processes only where all but one are zero.
+        A sum of floats is the same for any number of processes only where all but one are zero.
         """
         return values
 
     def gather(self, values: npt.NDArray[Number]) -> list[npt.NDArray[Number]]:
-        """Return everybody's arrays, which have one shape, by rank."""
+        """Return the arrays of all processes, which have one shape, by rank."""
         return [values]
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
-        """Return what everybody gives, of any length, by rank."""
+        """Return the data of all processes, of any length, by rank."""
         return [data]
 
-    def gather_tensor(self, tensor: Tensor) -> list[Tensor]:
-        """Return everybody's tensors, which have one shape, by rank."""
-        return [tensor]
-
     def from_first(self, data: bytes) -> bytes:
-        """Return what the first process gives; what the others give does not count."""
+        """Return the data of the first process; that of the others is ignored."""
         return data
 
     def wait(self) -> None:
-        """Go on when everybody has come here."""
+        """Wait until all processes have called this."""
 
     def may_speak(self) -> bool:
-        """Whether this process is the first to ask: one line about what went wrong is enough."""
+        """Whether this process is the first to ask: only one reports an error."""
         return True
 
     def first_does(self, action: Callable[[], Any]) -> Any:
-        """Have the first process do something, the others wait; all get the answer.
+        """Let the first process do something; all get its answer, which JSON can hold.
 
-        The answer is something that JSON can hold. If it fails, the first raises the error and
-        the others `OtherProcessError`.
+        If it fails, the first raises the error and the others `OtherProcessError`.
         """
         return action()
 
@@ -112,8 +100,8 @@ class _Processes(Team):
 
         on_gpu = torch.cuda.is_available()
         with _lost():
-            _connect("cuda:nccl,cpu:gloo" if on_gpu else "gloo")
-            # Without a GPU it has to be told: it would start each process on its own.
+            self._store = _connect("cuda:nccl,cpu:gloo" if on_gpu else "gloo")
+            # accelerate needs `cpu` without a GPU: otherwise each process would be on its own.
             state = PartialState(cpu=not on_gpu)
         self._may_speak: bool | None = None
         self.rank = int(state.process_index)
@@ -123,7 +111,7 @@ class _Processes(Team):
         import torch
         import torch.distributed as distributed
 
-        # Not on a GPU: there a process that is gone would be noticed much later.
+        # Not on a GPU: there the loss of a process would be noticed much later.
         total = torch.from_numpy(np.array(values, order="C"))
         with _lost():
             distributed.all_reduce(total)
@@ -131,18 +119,13 @@ class _Processes(Team):
 
     def gather(self, values: npt.NDArray[Number]) -> list[npt.NDArray[Number]]:
         import torch
-
-        own = torch.from_numpy(np.ascontiguousarray(values))
-        return [np.asarray(part.numpy()) for part in self.gather_tensor(own)]
-
-    def gather_tensor(self, tensor: Tensor) -> list[Tensor]:
-        import torch
         import torch.distributed as distributed
 
-        everybody = [torch.empty_like(tensor) for _ in range(self.size)]
+        own = torch.from_numpy(np.ascontiguousarray(values))
+        parts = [torch.empty_like(own) for _ in range(self.size)]
         with _lost():
-            distributed.all_gather(everybody, tensor.contiguous())
-        return everybody
+            distributed.all_gather(parts, own)
+        return [np.asarray(part.numpy()) for part in parts]
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         lengths = [int(n) for n in np.concatenate(self.gather(np.array([len(data)])))]
@@ -170,15 +153,12 @@ class _Processes(Team):
         self.sum(np.zeros(1, dtype=np.int64))
 
     def may_speak(self) -> bool:
-        import torch.distributed as distributed
-
         if self._may_speak is None:
             try:
-                store = distributed.distributed_c10d._get_default_store()
-                # The launcher keeps it, so it outlives the processes.
-                self._may_speak = bool(store.add("spoken", 1) == 1)
+                # The launcher keeps the store, so it outlives the processes.
+                self._may_speak = bool(self._store.add("spoken", 1) == 1)
             except Exception:
-                # The launcher is gone as well: better two lines than none.
+                # The launcher is gone as well: better two messages than none.
                 self._may_speak = True
         return self._may_speak
 
@@ -198,25 +178,27 @@ class _Processes(Team):
         return answer["value"]
 
 
-def _connect(backend: str) -> None:
-    """Connect the processes, as accelerate would, but apart from those of an earlier attempt.
+def _connect(backend: str) -> Any:
+    """Connect the processes, as accelerate would, and return their store.
 
     The launcher's store outlives the processes. After a restart, a process that looks for the
-    address of another would find that of a dead one in it, and hang.
+    address of another would find that of a dead one, and hang: each restart has its own prefix.
     """
-    from torch._C._distributed_c10d import PrefixStore
-    from torch.distributed import init_process_group
+    from torch import distributed
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, size = next(rendezvous("env://"))
-    own = PrefixStore(f"opensetda/{restart_count()}", store)
+    prefix = f"opensetda/{restart_count()}"
+    own = distributed.PrefixStore(prefix, store)  # type: ignore[attr-defined]
     atexit.register(_disconnect)
-    init_process_group(backend, store=own, rank=rank, world_size=size, timeout=_PATIENCE)
+    place = {"rank": rank, "world_size": size}
+    distributed.init_process_group(backend, store=own, timeout=_PATIENCE, **place)
+    return own
 
 
 def _disconnect() -> None:
-    """Close the connections; threads that are still there at the end would abort the process."""
-    import torch.distributed as distributed
+    """Close the connections: threads that still run at the end would abort the process."""
+    from torch import distributed
 
     with suppress(Exception):
         distributed.destroy_process_group()
@@ -224,7 +206,7 @@ def _disconnect() -> None:
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    """Turn what torch raises when a connection ends into a `LostProcessError`."""
+    """Turn torch's errors about a lost connection into a `LostProcessError`."""
     try:
         yield
     except RuntimeError as error:
@@ -236,5 +218,5 @@ ALONE = Team()
 
 @cache
 def this_team() -> Team:
-    """Return the team that this process was started in: by itself, or with others."""
+    """Return the team of this process: one of several, or alone."""
     return _Processes() if is_shared() else ALONE
