@@ -25,10 +25,10 @@ SMALL_PAPER = {
 
 def make_classifier(method: str, **parameters: Any) -> Any:
     """Make a classifier by its name; those that draw at random get seed 0, networks few batches."""
-    from opensetda.baselines._network import NetworkBaseline
+    from opensetda.baselines.shared.network import NetworkRival
 
     cls = methods.method_class(method)
-    small = {"iterations": 30, "batch_size": 32} if issubclass(cls, NetworkBaseline) else {}
+    small = {"iterations": 30, "batch_size": 32} if issubclass(cls, NetworkRival) else {}
     seeded = {"random_state": 0} if methods.method_class(method).is_random else {}
     return cls(**{**seeded, **small, **parameters})
 

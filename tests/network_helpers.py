@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from opensetda.baselines._network import Batch
+from opensetda.baselines.shared.network import Batch
 
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 

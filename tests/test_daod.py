@@ -127,7 +127,7 @@ def test_the_closed_form_is_the_minimum_of_the_objective(problem):
 def test_alpha_draws_targets_to_unknown_and_gamma_holds_them_back(problem, changed, grows):
     rows, y, labels = problem
     values = []
-    for weights in (WEIGHTS, Weights(**{**vars(WEIGHTS), **changed})):
+    for weights in (WEIGHTS, WEIGHTS._replace(**changed)):
         coefficients = Regression(rows, y, 3, weights).coefficients(labels)
         values.append((gaussian_kernel(rows, rows) @ coefficients)[len(y) :, 3].mean())
     assert (values[1] > values[0] + 0.02) == grows
@@ -139,7 +139,7 @@ def test_the_distance_of_the_domains_shrinks_with_its_weight(problem):
     columns, _ = mean_differences(y, labels, 3, 0.4)
     apart = []
     for discrepancy in (0.0, 5.0, 500.0):
-        weights = Weights(**{**vars(WEIGHTS), "discrepancy": discrepancy})
+        weights = WEIGHTS._replace(discrepancy=discrepancy)
         coefficients = Regression(rows, y, 3, weights).coefficients(labels)
         apart.append(np.linalg.norm(columns.T @ gaussian_kernel(rows, rows) @ coefficients))
     assert apart[0] > 1.5 * apart[1] > 3 * apart[2]

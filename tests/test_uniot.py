@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 from network_helpers import closed_set_accuracy, shifted_task
 from opensetda import UniOT
-from opensetda.baselines._transport import balanced_transport, plan_rows, unbalanced_transport
+from opensetda.baselines.shared.transport import balanced_transport, plan_rows, unbalanced_transport
 from opensetda.baselines.uniot import ENTROPY, MARGINALS, UniOTNetwork, plan_statistics
 
 SMALL = {"iterations": 40, "batch_size": 32, "random_state": 0}

@@ -22,6 +22,13 @@ class _Reverse(torch.autograd.Function):
         return -ctx.strength * grads[0], None
 
 
+def reverse_gradient(v: Tensor, strength: float) -> Tensor:
+    """Return `v` unchanged; its gradient is multiplied by ``-strength``."""
+    reverse: Any = _Reverse.apply
+    reversed_: Tensor = reverse(v, strength)
+    return reversed_
+
+
 class Discriminator(nn.Module):
     r"""D of Eq. 9: tells source from target, while the backbone learns to prevent it.
 
@@ -38,8 +45,7 @@ class Discriminator(nn.Module):
 
     def forward(self, v: Tensor, strength: float) -> Tensor:
         """Score the nodes; `strength` scales the reversed gradient."""
-        reverse: Any = _Reverse.apply
-        logits: Tensor = self.layers(reverse(v, strength)).squeeze(-1)
+        logits: Tensor = self.layers(reverse_gradient(v, strength)).squeeze(-1)
         return logits
 
 

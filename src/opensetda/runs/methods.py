@@ -25,7 +25,7 @@ def find_methods() -> dict[str, str]:
     """
     found = {"pgl": "opensetda.pgl.estimator"}
     for module in pkgutil.iter_modules(baselines.__path__):
-        if not module.name.startswith("_"):
+        if not module.ispkg:
             found[module.name.replace("_", "-")] = f"{baselines.__name__}.{module.name}"
     return found
 
