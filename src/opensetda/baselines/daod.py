@@ -151,17 +151,13 @@ class DAOD(AlignedRival):
             cut = 0.0 if told is None else rejection_cut(scores.known, told)
             before, labels = labels, np.where(scores.known < cut, n_classes, scores.nearest)
             share = float((labels == n_classes).mean())
-            difference = open_set_difference(
-                values[:n_sources], values[n_sources:], min(share, 0.99)
-            )
-            self._finish_step(
-                scores.known,
-                context,
-                self.iterations,
-                openness=share,
-                changed=float((labels != before).mean()),
-                open_set_difference=difference,
-            )
+            domains = values[:n_sources], values[n_sources:]
+            entry = {
+                "openness": share,
+                "changed": float((labels != before).mean()),
+                "open_set_difference": open_set_difference(*domains, min(share, 0.99)),
+            }
+            self._finish_step(scores.known, context, self.iterations, **entry)
             if (labels == before).all():
                 break
 
@@ -217,12 +213,7 @@ class Regression:
     C + 1. So the rest is factorised once, and every round solves for C + 1 columns
     (Sherman-Morrison-Woodbury).
 
-    Parameters
-    ----------
-    rows : array of shape (n_s + n_t, d)
-        Aligned rows, the source's first.
-    y : array of int of shape (n_s,)
-        Classes of the source.
+    Shapes: aligned rows (n_s + n_t, d), the source's first; classes y (n_s,).
     """
 
     def __init__(self, rows: Matrix, y: IntArray, n_classes: int, weights: Weights) -> None:
@@ -249,10 +240,9 @@ class Regression:
         """Return beta for these labels of the targets, C for unknown: (n_s + n_t, C + 1)."""
         if not len(labels):
             return self._unaligned
-        columns, factors = mean_differences(
-            self.y, labels, self.n_classes, self.weights.conditional
-        )
-        factors = self.weights.discrepancy * factors
+        conditional, discrepancy = self.weights.conditional, self.weights.discrepancy
+        columns, factors = mean_differences(self.y, labels, self.n_classes, conditional)
+        factors = discrepancy * factors
         through_kernel = (self.kernel @ columns).T
         solved = self._solve(columns)
         inner = np.eye(len(factors)) + factors[:, None] * (through_kernel @ solved)

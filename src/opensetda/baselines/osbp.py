@@ -17,17 +17,7 @@ from opensetda.nn.adversary import reversal_strength, reverse_gradient
 
 
 class OSBPNetwork(RivalNetwork):
-    """Features G, and a classifier of C + 1 classes, the last of which is unknown.
-
-    Parameters
-    ----------
-    width, n_classes, adapts
-        As in `RivalNetwork`.
-    boundary : float
-        t, the probability of unknown that the classifier learns for every target.
-    reversal : float
-        Strength of the reversed gradient at the end of the training.
-    """
+    """Features G, and a classifier of C + 1 classes, the last of which is unknown."""
 
     def __init__(
         self, width: int, n_classes: int, adapts: bool, boundary: float, reversal: float

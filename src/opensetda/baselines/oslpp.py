@@ -98,9 +98,8 @@ class OSLPP(Rival):
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains
         n_classes = len(self.classes_)
-        self.mean_, self.components_ = principal_components(
-            (source, target), self.principal_components
-        )
+        keep = self.principal_components
+        self.mean_, self.components_ = principal_components((source, target), keep)
         source_rows, target_rows = self._reduced(source), self._reduced(target)
         labels = np.full(len(target), UNLABELLED, dtype=np.intp)
         if not len(target):
@@ -220,20 +219,10 @@ def locality_projection(
 ) -> Matrix:
     r"""Solve :math:`X D X^\top p = \lambda (X L X^\top + I) p` for the largest eigenvalues.
 
-    Parameters
-    ----------
-    known, labels : arrays of shape (n, d) and (n,)
-        Source rows and selected targets, with their class indices.
-    rejected : array of shape (m, d)
-        Rejected targets.
-    dimensions : int
-        Largest number of columns of the projection.
+    The solutions are orthonormal with respect to :math:`X L X^\top + I`. Those of eigenvalue 0,
+    outside the span of the samples, are left out: k may be less than `dimensions`.
 
-    Returns
-    -------
-    array of shape (d, k)
-        Orthonormal with respect to :math:`X L X^\top + I`; k is at most the number of directions
-        that the samples span, as all others have the eigenvalue 0.
+    Shapes: known (n, d), the source and selected targets, labels (n,), rejected (m, d) -> (d, k).
     """
     spread, scatter = locality_matrices(known, labels, rejected)
     _, vectors = _largest_eigenvectors(spread, scatter + np.eye(len(spread)), dimensions)
@@ -248,10 +237,8 @@ def select_and_reject(
     Of the `share` times n least confident targets the share `progress` is rejected. Of each class's
     others the share `progress`, rounded up, is selected.
 
-    Returns
-    -------
-    array of int of shape (n,)
-        Class index, `n_classes` for rejected, `UNLABELLED` for the rest.
+    Shapes: scores and nearest classes (n,) -> labels (n,): class index, `n_classes` for rejected,
+    `UNLABELLED` for the rest.
     """
     ascending = np.argsort(known_score, kind="stable")
     n_unknown = round(share * len(known_score))

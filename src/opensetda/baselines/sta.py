@@ -23,18 +23,9 @@ SEPARATOR_WIDTH = 256
 
 
 class STANetwork(RivalNetwork):
-    """Features, and the paper's four heads.
+    """Features, and the paper's four heads, under these names.
 
-    G_c (`one_against_rest`), G_b (`separator`), G_y (`classifier`) and G_d (`discriminator`).
-
-    Parameters
-    ----------
-    width, n_classes, adapts
-        As in `RivalNetwork`.
-    extremes : float
-        Share of a batch of targets at either end of the ranking that the separator learns from.
-    adversary, entropy : float
-        Weights of the losses.
+    G_c `one_against_rest`, G_b `separator`, G_y `classifier` and G_d `discriminator`.
     """
 
     def __init__(
@@ -78,8 +69,7 @@ class STANetwork(RivalNetwork):
         if batch.progress >= ALIGNED_FROM:
             weights = torch.sigmoid(separation).detach()
             logits = self.classifier(features)
-            stage = (batch.progress - ALIGNED_FROM) / (1 - ALIGNED_FROM)
-            strength = reversal_strength(stage)
+            strength = reversal_strength((batch.progress - ALIGNED_FROM) / (1 - ALIGNED_FROM))
             losses["domain"] = self.adversary * weighted_domain_loss(
                 self.discriminator(self.features(batch.source), strength),
                 self.discriminator(features, strength),
@@ -181,8 +171,7 @@ def weighted_domain_loss(source: Tensor, target: Tensor, weights: Tensor) -> Ten
 
     Shapes: source (n_s,), target (n_t,), logits that are positive for target; weights (n_t,).
     """
-    as_target = _weighted_mean(F.softplus(-target), weights)
-    return F.softplus(source).mean() + as_target
+    return F.softplus(source).mean() + _weighted_mean(F.softplus(-target), weights)
 
 
 def unknown_loss(logits: Tensor, weights: Tensor) -> Tensor:

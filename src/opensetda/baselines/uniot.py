@@ -38,20 +38,7 @@ WARM_UP = 0.15
 class UniOTNetwork(RivalNetwork):
     r"""Unit features z, prototypes of the C classes, and K prototypes of groups of targets.
 
-    Parameters
-    ----------
-    width, n_classes, adapts
-        As in `RivalNetwork`.
-    weight : float
-        lambda of both losses on targets.
-    groups : int
-        K.
-    memory : int
-        Number of targets whose features of earlier iterations take part in every transport.
-    filling : float
-        gamma: a target whose largest cosine to a class is above counts as near.
-    seed : int
-        Seed of what is drawn at random.
+    Parameters are those of `RivalNetwork` and of `UniOT`; `seed` is that of random draws.
     """
 
     def __init__(
@@ -311,14 +298,10 @@ class UniOT(NetworkRival):
 
 
 def plan_statistics(plan: Matrix, first: int = 0) -> tuple[Vector, IntArray]:
-    """Return weights and labels of the rows of a plan from `first` on.
+    """Return the weights and labels of a plan's rows from `first` on, both (n - first,).
 
-    Returns
-    -------
-    weights : array of shape (n - first,)
-        Each row's largest mass, as a multiple of an equal share of the whole.
-    labels : array of int of shape (n - first,)
-        The class of the largest mass.
+    The weight is a row's largest mass, as a multiple of an equal share of the whole; the label is
+    the class of that mass.
     """
     rows = plan[first:]
     return rows.max(axis=1) * len(plan) / plan.sum(), rows.argmax(axis=1)

@@ -15,16 +15,10 @@ MOST_ROUNDS = 10
 
 
 class Round(NamedTuple):
-    """One simulation of an open set.
+    """One simulation of an open set, on samples that the classifier was not trained on: all (n,).
 
-    Attributes
-    ----------
-    known : array of shape (n,)
-        Known scores of samples that the classifier was not trained on.
-    hidden : array of bool of shape (n,)
-        Whether the sample's class was hidden.
-    correct : array of bool of shape (n,)
-        Whether the sample gets its class, unless it is rejected.
+    The known scores, whether the sample's class was hidden, and whether it gets its class unless
+    it is rejected.
     """
 
     known: Vector

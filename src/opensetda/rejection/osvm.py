@@ -111,19 +111,10 @@ class InclusionRejector(Rejector):
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
         """Return the support vectors with their weights, and the tails."""
-        values = {
-            "gamma": self.gamma,
-            "location": self.weibull.location,
-            "shape": self.weibull.shape,
-            "threshold": self.threshold,
-        }
-        arrays: Arrays = {
-            "rows": self.rows.astype(np.float32),
-            "weights": self.machines.weights,
-            "offsets": self.machines.offsets,
-            "scales": self.weibull.scales,
-        }
-        return values, arrays
+        values = {"gamma": self.gamma, "location": self.weibull.location}
+        values |= {"shape": self.weibull.shape, "threshold": self.threshold}
+        arrays: Arrays = {"rows": self.rows.astype(np.float32), "scales": self.weibull.scales}
+        return values, {**arrays, **self.machines._asdict()}
 
     def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Restore the machines and the tails."""
@@ -205,14 +196,7 @@ class SharedShapeWeibull:
     a shape a class rejects everything. With one shape :math:`F_c` rises with
     :math:`(f - \tau) / \lambda_c`, which ranks samples of all classes without saturating.
 
-    Attributes
-    ----------
-    location : float
-        tau, below which the probability is zero.
-    scales : array of shape (C,)
-        lambda.
-    shape : float
-        kappa.
+    The location is tau, the scales (C,) are lambda, the shape is kappa.
     """
 
     location: float

@@ -46,20 +46,10 @@ ROW_SCALE = 8.0
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples of one iteration, as the network gets them.
+    """Aligned samples of one iteration, with images through the backbone that is trained.
 
-    Attributes
-    ----------
-    source : tensor of shape (b, d)
-        Aligned source rows; with images, through the backbone that is trained.
-    labels : tensor of int of shape (b,)
-        Their classes.
-    target : tensor of shape (b', d)
-        Aligned target rows; empty without targets.
-    target_index : tensor of int of shape (b',)
-        Their row numbers among all targets.
-    progress : float
-        Share of the training that is done.
+    Shapes: source (b, d), labels (b,), target (b', d) and its row numbers target_index (b',), both
+    empty without targets; progress is the share of the training that is done.
     """
 
     source: Tensor
@@ -74,18 +64,9 @@ class RivalNetwork(nn.Module, ABC):
 
     .. math:: g(x) = \operatorname{LeakyReLU}(\operatorname{LN}(W_b\, s\, G_B(x)))
 
-    Parameters
-    ----------
-    width : int
-        d, the width of an aligned row.
-    n_classes : int
-        C.
-    adapts : bool
-        Whether the adapter is trained; False if an image backbone is.
-    bottleneck : int
-        h, the width of the features that the heads see.
+    The adapter :math:`G_B` is trained if `adapts`; it is not if an image backbone is.
 
-    Shapes: x (N, d) -> g(x) (N, h).
+    Shapes: x (N, d), d = `width` -> g(x) (N, h), h = `bottleneck`.
     """
 
     def __init__(self, width: int, n_classes: int, adapts: bool, bottleneck: int = 256) -> None:
@@ -199,9 +180,8 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
         inputs.to(accelerator.device)
         network.to(accelerator.device)
         labels = labels.to(accelerator.device)
-        rates = OptimiserSettings(
-            graph_rate=self.rate, backbone_rate=self.rate / 10, weight_decay=5e-4
-        )
+        slow = self.rate / 10
+        rates = OptimiserSettings(graph_rate=self.rate, backbone_rate=slow, weight_decay=5e-4)
         make = momentum_optimiser if self.momentum else make_optimiser
         optimiser = accelerator.prepare(make(network, rates, inputs.parameters()))
         rng = np.random.default_rng(seed)
@@ -275,12 +255,8 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
         super()._restore_fitted_state(values, arrays)
         width = arrays["alignment.projection"].shape[1]
         network = self._make_network(width, len(self.classes_), values["adapts"])
-        network.load_state_dict(
-            {
-                name: torch.from_numpy(np.array(arrays[f"network.{name}"]))
-                for name in network.state_dict()
-            }
-        )
+        saved = {name: np.array(arrays[f"network.{name}"]) for name in network.state_dict()}
+        network.load_state_dict({name: torch.from_numpy(saved[name]) for name in saved})
         self._network = _frozen(network)
 
 
@@ -348,13 +324,8 @@ def _draw(
     index = torch.from_numpy(np.concatenate([source, target])).to(labels.device)
     is_target = torch.arange(len(index), device=labels.device) >= len(source)
     rows = inputs.of_graph(index, is_target, rng)
-    return Batch(
-        rows[: len(source)],
-        labels[index[: len(source)]],
-        rows[len(source) :],
-        index[len(source) :],
-        progress,
-    )
+    n = len(source)
+    return Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
 
 
 def _raw_targets(inputs: TrainingInputs, target: Rows) -> Iterator[FloatArray]:
