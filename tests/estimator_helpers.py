@@ -25,22 +25,22 @@ SMALL_PAPER = {
 
 def make_classifier(method: str, **parameters: Any) -> Any:
     """Make a classifier by its name; those that draw at random get seed 0, networks few batches."""
-    from opensetda.baselines._network import NetworkBaseline
+    from opensetda.baselines.shared.network import NetworkRival
 
     cls = methods.method_class(method)
-    small = {"iterations": 30, "batch_size": 32} if issubclass(cls, NetworkBaseline) else {}
+    small = {"iterations": 30, "batch_size": 32} if issubclass(cls, NetworkRival) else {}
     seeded = {"random_state": 0} if methods.method_class(method).is_random else {}
     return cls(**{**seeded, **small, **parameters})
 
 
 def for_scikit_learns_checks() -> list[Any]:
     """One classifier per method, small enough for fifty checks, which need some accuracy."""
-    from opensetda.baselines._network import NetworkBaseline
+    from opensetda.baselines.shared.network import NetworkRival
 
     small: dict[str, dict[str, Any]] = {
         method: {"iterations": 8}
         for method in METHODS
-        if issubclass(methods.method_class(method), NetworkBaseline)
+        if issubclass(methods.method_class(method), NetworkRival)
     }
     small["pgl"] = {"settings": {"steps": 2, "optimiser.iterations_per_epoch": 2}}
     small["osbp"] = {"iterations": 30}  # It pulls towards unknown as well, so it learns slowly.

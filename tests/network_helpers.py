@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
-from opensetda.baselines._network import Batch
+from opensetda import InputError
+from opensetda.baselines.shared.network import Batch
 
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 
@@ -49,11 +51,10 @@ def shifted_task(per_class: int = 20, width: int = 12, seed: int = 0) -> Shifted
     )
 
 
-def closed_set_accuracy(classifier: Any) -> float:
-    """Fit on the labelled source alone, and score fresh samples of the same classes."""
-    task, fresh = shifted_task(seed=0), shifted_task(seed=1)
-    classifier.fit(task.source, task.y[task.domain >= 0])
-    return float(np.mean(classifier.predict(fresh.source) == fresh.y[fresh.domain >= 0]))
+def refused(classifier: Any, task: ShiftedTask, parameter: str) -> None:
+    """Check that `fit` names the parameter, in one line."""
+    with pytest.raises(InputError, match=f"^The {parameter!r} parameter of .*instead.$"):
+        classifier.fit(task.X, task.y, task.domain)
 
 
 def random_batch(width: int, n_classes: int, rows: int = 8, progress: float = 0.5) -> Batch:

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from network_helpers import closed_set_accuracy, random_batch, shifted_task
+from network_helpers import random_batch, shifted_task
 from opensetda.baselines.dann import DANN, DANNNetwork
 from opensetda.nn.parts import reversal_strength
-from opensetda.rejection import REJECTORS
 
 SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}
 
@@ -49,8 +48,9 @@ def test_features_climb_where_the_discriminator_descends(network):
     torch.testing.assert_close(discriminators, same)
 
 
-@pytest.mark.parametrize("rejector", REJECTORS)
-def test_it_works_with_every_rejector(rejector):
+# osnn needs no logits of the network's classifier, quantile does.
+@pytest.mark.parametrize("rejector", ["quantile", "osnn"])
+def test_it_works_with_other_rejectors(rejector):
     task = shifted_task()
     fitted = DANN(openness=task.openness, rejector=rejector, **SMALL).fit(
         task.X, task.y, task.domain
@@ -60,7 +60,3 @@ def test_it_works_with_every_rejector(rejector):
     np.testing.assert_array_equal(
         again.predict_proba(task.target), fitted.predict_proba(task.target)
     )
-
-
-def test_without_a_target_it_is_a_classifier():
-    assert closed_set_accuracy(DANN(**SMALL)) > 0.95

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
-from network_helpers import closed_set_accuracy, shifted_task
-from opensetda import InputError
+from network_helpers import refused
 from opensetda.baselines.daod import (
     DAOD,
     Regression,
@@ -18,8 +15,6 @@ from opensetda.baselines.daod import (
     mean_differences,
     open_set_difference,
 )
-
-# Intervals of the share are not looked at here, and cost more than the method.
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +122,7 @@ def test_the_closed_form_is_the_minimum_of_the_objective(problem):
 def test_alpha_draws_targets_to_unknown_and_gamma_holds_them_back(problem, changed, grows):
     rows, y, labels = problem
     values = []
-    for weights in (WEIGHTS, Weights(**{**vars(WEIGHTS), **changed})):
+    for weights in (WEIGHTS, WEIGHTS._replace(**changed)):
         coefficients = Regression(rows, y, 3, weights).coefficients(labels)
         values.append((gaussian_kernel(rows, rows) @ coefficients)[len(y) :, 3].mean())
     assert (values[1] > values[0] + 0.02) == grows
@@ -139,7 +134,7 @@ def test_the_distance_of_the_domains_shrinks_with_its_weight(problem):
     columns, _ = mean_differences(y, labels, 3, 0.4)
     apart = []
     for discrepancy in (0.0, 5.0, 500.0):
-        weights = Weights(**{**vars(WEIGHTS), "discrepancy": discrepancy})
+        weights = WEIGHTS._replace(discrepancy=discrepancy)
         coefficients = Regression(rows, y, 3, weights).coefficients(labels)
         apart.append(np.linalg.norm(columns.T @ gaussian_kernel(rows, rows) @ coefficients))
     assert apart[0] > 1.5 * apart[1] > 3 * apart[2]
@@ -181,7 +176,7 @@ def test_classes_and_unknowns_are_found(fitted, task):
 
 
 def test_a_share_that_is_told_is_kept(task):
-    for openness in (0.0, 0.25, 0.5):
+    for openness in (0.0, 0.5):
         told = DAOD(openness).fit(task.X, task.y, task.domain)
         assert (told.transduction_ == "unknown").mean() == openness
         assert told.history_[-1]["openness"] == openness
@@ -211,31 +206,6 @@ def test_a_sample_of_each_domain_is_enough(task):
 # The contract -----------------------------------------------------------------------------
 
 
-def test_without_a_target_it_is_a_classifier():
-    assert closed_set_accuracy(DAOD()) > 0.95
-    task = shifted_task()
-    source = task.domain >= 0
-    closed = DAOD().fit(task.X[source], task.y[source])
-    assert closed.predict_proba(task.X).shape == (len(task.X), 3)
-
-
-def test_state_comes_back_to_the_bit(fitted, task):
-    values, arrays = fitted.get_state()
-    again = DAOD.from_state(json.loads(json.dumps(values)), arrays)
-    np.testing.assert_array_equal(again.predict_proba(task.X), fitted.predict_proba(task.X))
-    del arrays["coefficients"]
-    with pytest.raises(InputError, match="coefficients"):
-        DAOD.from_state(values, arrays)
-
-
-def test_permuted_rows_get_permuted_answers(fitted, task):
-    order = np.random.default_rng(0).permutation(len(task.X))
-    other = DAOD().fit(task.X[order], task.y[order], task.domain[order])
-    places = np.cumsum(task.domain < 0)[order][task.domain[order] < 0] - 1
-    np.testing.assert_array_equal(other.transduction_, fitted.transduction_[places])
-    np.testing.assert_array_equal(other.transduction_scores_, fitted.transduction_scores_[places])
-
-
 def test_later_samples_are_scored_as_the_targets_were(fitted, task):
     np.testing.assert_array_equal(fitted.predict(task.target), fitted.transduction_)
     alone = np.concatenate([fitted.predict_proba(row[None]) for row in task.target[:5]])
@@ -257,7 +227,5 @@ def test_later_samples_are_scored_as_the_targets_were(fitted, task):
     ],
     ids=lambda parameters: next(iter(parameters)),
 )
-def test_what_makes_no_sense_is_refused(task, parameters):
-    with pytest.raises(InputError, match=next(iter(parameters))) as caught:
-        DAOD(**parameters).fit(task.X, task.y, task.domain)
-    assert "\n" not in str(caught.value)
+def test_values_out_of_range_are_refused(task, parameters):
+    refused(DAOD(**parameters), task, next(iter(parameters)))

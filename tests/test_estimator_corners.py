@@ -166,4 +166,4 @@ def test_settings_that_do_not_exist(make, task):
 
 
 def test_wrong_steps_of_the_class_means(make, task):
-    assert "steps=0" in refused(make("class-means", steps=0), task.X, task.y, task.domain)
+    assert "'steps' parameter" in refused(make("class-means", steps=0), task.X, task.y, task.domain)

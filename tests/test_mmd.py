@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from network_helpers import closed_set_accuracy, shifted_task
+from network_helpers import shifted_task
 from opensetda.baselines.mmd import BANDWIDTHS, MMD, mean_discrepancy
-from opensetda.rejection import REJECTORS
 
 SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}
 
@@ -48,21 +47,5 @@ def test_the_weight_makes_the_domains_more_alike():
         rows = torch.from_numpy(fitted.transform(task.X, task.domain))
         is_source = torch.from_numpy(task.domain >= 0)
         distance[weight] = mean_discrepancy(rows[is_source], rows[~is_source]).item()
+        assert np.mean(fitted.transduction_ == task.truth) > 0.85
     assert distance[10.0] < 0.9 * distance[1e-6]
-
-
-@pytest.mark.parametrize("rejector", REJECTORS)
-def test_it_works_with_every_rejector(rejector):
-    task = shifted_task()
-    fitted = MMD(openness=task.openness, rejector=rejector, **SMALL).fit(
-        task.X, task.y, task.domain
-    )
-    assert np.mean(fitted.transduction_ == task.truth) > 0.85
-    again = MMD.from_state(*fitted.get_state())
-    np.testing.assert_array_equal(
-        again.predict_proba(task.target), fitted.predict_proba(task.target)
-    )
-
-
-def test_without_a_target_it_is_a_classifier():
-    assert closed_set_accuracy(MMD(**SMALL)) > 0.95

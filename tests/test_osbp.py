@@ -5,19 +5,16 @@ What it has in common with all methods is tested in test_estimator*.py.
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from network_helpers import closed_set_accuracy, random_batch, shifted_task
-from opensetda import InputError
+from network_helpers import random_batch, refused, shifted_task
 from opensetda.baselines.osbp import OSBP, OSBPNetwork, boundary_loss
 from opensetda.nn.parts import reversal_strength
 
-# Intervals of the share are not looked at here, and cost more than the method.
 # The features only come to move targets late: with the usual rate, not in so few iterations.
 SMALL = {"iterations": 150, "rate": 5e-3, "batch_size": 32, "random_state": 0}
 
@@ -121,46 +118,15 @@ def test_the_label_is_the_largest_output(fitted, shifted):
     np.testing.assert_array_equal(names[logits.argmax(axis=1)], fitted.predict(shifted.target))
 
 
-def test_a_share_that_is_told_is_kept(shifted):
-    told = OSBP(openness=0.5, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
-    assert (told.transduction_ == "unknown").mean() == 0.5
-
-
 def test_a_higher_boundary_rejects_more(fitted, shifted):
     """The classifier wants t for all targets: with a small one it has no reason to reject."""
-    rejected = [np.mean(fitted.transduction_ == "unknown")]
-    for boundary in (0.1, 0.9):
-        other = OSBP(boundary=boundary, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
-        rejected.append(np.mean(other.transduction_ == "unknown"))
-    assert rejected[1] < 0.1 < rejected[0] < rejected[2]
-
-
-# Alone, saved, again, wrong ----------------------------------------------------------------
-
-
-def test_without_a_target_it_is_a_classifier():
-    assert closed_set_accuracy(OSBP(**SMALL)) > 0.95
-
-
-def test_state_comes_back_to_the_bit(fitted, shifted):
-    values, arrays = fitted.get_state()
-    again = OSBP.from_state(json.loads(json.dumps(values)), arrays)
-    np.testing.assert_array_equal(again.predict_proba(shifted.X), fitted.predict_proba(shifted.X))
-    np.testing.assert_array_equal(again.predict(shifted.X), fitted.predict(shifted.X))
-
-
-def test_another_seed_is_another_training(fitted, shifted):
-    same = OSBP(**SMALL).fit(shifted.X, shifted.y, shifted.domain)
-    np.testing.assert_array_equal(same.transduction_scores_, fitted.transduction_scores_)
-    other = OSBP(**{**SMALL, "random_state": 1}).fit(shifted.X, shifted.y, shifted.domain)
-    assert (other.transduction_scores_ != fitted.transduction_scores_).all()
+    low = OSBP(boundary=0.1, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
+    share = np.mean(low.transduction_ == "unknown")
+    assert share < 0.1 < np.mean(fitted.transduction_ == "unknown")
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("boundary", 0.0), ("boundary", 1.0), ("reversal", -1.0), ("iterations", 0)],
+    ("name", "value"), [("boundary", 0.0), ("boundary", 1.0), ("reversal", -1.0)]
 )
-def test_what_makes_no_sense_is_refused(shifted, name, value):
-    with pytest.raises(InputError, match=name) as caught:
-        OSBP(**{name: value}).fit(shifted.X, shifted.y, shifted.domain)
-    assert "\n" not in str(caught.value)
+def test_values_out_of_range_are_refused(shifted, name, value):
+    refused(OSBP(**{name: value}), shifted, name)

@@ -16,7 +16,7 @@ class FirstFeature(OpenSetClassifier):
         self.cut = cut
         self.unknown_label = unknown_label
 
-    def _fit_domains(self, source, y, target, openness):
+    def _fit_domains(self, source, y, target, openness, context):
         return self._score_rows(np.concatenate([chunk for _, chunk in target.chunks()]))
 
     def _score_rows(self, X):

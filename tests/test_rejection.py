@@ -9,7 +9,7 @@ import pytest
 from scipy.special import softmax
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from estimator_helpers import alone_and_in_company, same_answers
+from estimator_helpers import alone_and_in_company
 from opensetda import InputError, SourceOnly
 from opensetda.base import Scores
 from opensetda.baselines.ati import ATI
@@ -18,7 +18,8 @@ from opensetda.rejection import REJECTORS, make_rejector
 from opensetda.rejection.distances import first_of_every_class, products, squared_distances
 from opensetda.rejection.hiding import Round, best_threshold, hidings
 
-COMBINATIONS = [(method, name) for method in (SourceOnly, ATI) for name in REJECTORS]
+# ATI with osvm, its default, is among all methods of tests/test_estimator*.py.
+COMBINATIONS = [*((SourceOnly, name) for name in REJECTORS), (ATI, "quantile")]
 
 
 @pytest.fixture(
@@ -42,22 +43,16 @@ def fitted_one(fitted_combinations, combination):
     return fitted_combinations[combination]
 
 
-# The defaults are in tests/test_estimator.py.
-@parametrize_with_checks(
-    [
-        SourceOnly(rejector="mixture"),
-        SourceOnly(rejector="osnn"),
-        SourceOnly(rejector="osvm"),
-    ]
-)
+# The default rejectors, quantile and osvm, are in tests/test_estimator.py.
+@parametrize_with_checks([SourceOnly(rejector="osnn")])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
 def test_a_rejector_that_does_not_exist(task):
-    with pytest.raises(InputError, match="rejector='osmv' does not exist; choose one of quantile"):
+    with pytest.raises(InputError, match=r"among {'quantile', 'mixture', 'osnn', .* Got 'osmv'"):
         SourceOnly(rejector="osmv").fit(task.X, task.y, task.domain)
-    with pytest.raises(InputError, match="mixture, osnn, osvm"):
+    with pytest.raises(InputError, match="rejector='' does not exist; choose one of quantile"):
         make_rejector("")
 
 
@@ -109,46 +104,24 @@ def test_a_sample_alone_gets_the_answer_it_gets_in_company_to_the_bit(fitted_one
     np.testing.assert_array_equal(together, in_sevens)
 
 
-def test_permuting_the_rows_permutes_the_answer(fitted_one, combination, task):
-    method, name = combination
+@pytest.mark.parametrize("rejector", ["mixture", "osnn"])
+def test_permuting_the_rows_permutes_the_answer(fitted_combinations, rejector, task):
+    fitted = fitted_combinations[SourceOnly, rejector]
     order = np.random.default_rng(3).permutation(len(task.X))
-    shuffled = method(rejector=name).fit(task.X[order], task.y[order], task.domain[order])
+    shuffled = SourceOnly(rejector=rejector).fit(task.X[order], task.y[order], task.domain[order])
     place = np.full(len(task.X), -1)
     place[task.domain < 0] = np.arange(len(task.target))
     mine = place[order][task.domain[order] < 0]
-    np.testing.assert_array_equal(shuffled.transduction_, fitted_one.transduction_[mine])
-    np.testing.assert_array_equal(
-        shuffled.transduction_proba_, fitted_one.transduction_proba_[mine]
-    )
-    np.testing.assert_array_equal(shuffled.predict_proba(task.X), fitted_one.predict_proba(task.X))
-
-
-def test_labels_of_targets_are_never_looked_at(fitted_one, combination, task):
-    method, name = combination
-    y = task.y.astype(object)
-    y[task.domain < 0] = task.truth
-    same_answers(
-        method(rejector=name).fit(task.X, y, task.domain),
-        fitted_one,
-        task.X,
-    )
-
-
-def test_fitting_again_without_targets_is_closed_set(combination, task):
-    method, name = combination
-    classifier = method(rejector=name).fit(task.X, task.y, task.domain)
-    classifier.fit(task.source, task.labels)
-    assert not hasattr(classifier, "transduction_")
-    assert (classifier.predict(task.source) == task.labels).mean() > 0.95
-    assert classifier.predict_proba(task.source).shape[1] == 4
+    np.testing.assert_array_equal(shuffled.transduction_proba_, fitted.transduction_proba_[mine])
+    np.testing.assert_array_equal(shuffled.predict_proba(task.X), fitted.predict_proba(task.X))
 
 
 @pytest.mark.parametrize(
     "case", ["two-classes", "one-sample-a-class", "same-rows", "constant", "one-feature"]
 )
-def test_corners(combination, task, case):
-    """Nothing breaks, whatever the answer is worth."""
-    method, name = combination
+@pytest.mark.parametrize("rejector", ["mixture", "osnn", "osvm"])
+def test_corners(rejector, task, case):
+    """Finite probabilities that add up, and a state that predicts the same."""
     X, y, domain = task.X.astype(np.float64), task.y.copy(), task.domain
     if case == "two-classes":
         keep = ~np.isin(y, ["cat", "dog"])
@@ -163,10 +136,10 @@ def test_corners(combination, task, case):
         X[:] = 1.0
     else:
         X = X[:, :1]
-    classifier = method(rejector=name).fit(X, y, domain)
+    classifier = SourceOnly(rejector=rejector).fit(X, y, domain)
     assert np.isfinite(classifier.transduction_proba_).all()
     np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1)
-    restored = method.from_state(*classifier.get_state())
+    restored = SourceOnly.from_state(*classifier.get_state())
     np.testing.assert_array_equal(restored.predict(X), classifier.predict(X))
 
 
@@ -207,7 +180,7 @@ def test_the_mixture_rejects_nobody_where_nobody_is_unknown():
 # A threshold from hidden classes ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_classes", [3, 4, 5, 10, 25, 65])
+@pytest.mark.parametrize("n_classes", [3, 5, 10, 65])
 def test_every_class_is_hidden_and_seen(n_classes):
     rounds = np.array(hidings(n_classes))
     assert ((~rounds).sum(axis=1) >= 2).all()
@@ -232,7 +205,7 @@ def test_the_threshold_by_hand():
     assert best_threshold([Round(known, hidden, correct)], 9.0) == pytest.approx(0.75)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_threshold_is_the_best_of_all(seed):
     rng = np.random.default_rng(seed)
     rounds = [

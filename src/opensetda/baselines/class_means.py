@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.base import OpenSetClassifier, Scores
+from opensetda.base import Scores
+from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Constraints, Domains, Rival
 from opensetda.context import FitContext
-from opensetda.errors import InputError
 from opensetda.openness.held_out import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import rank_pseudo_labels
-from opensetda.progress import finish_step
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float32]
@@ -23,24 +22,22 @@ Matrix = npt.NDArray[np.float32]
 COSINE_SCALE = 16.0
 
 
-class ProgressiveClassMeans(OpenSetClassifier):
-    """Cosine to class means that move from the source to the surest targets.
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProgressiveClassMeans(Rival):
+    """Cosine to class means that move from the source to the most confident targets.
 
-    Rows are L2-normalised, each domain is centred on its own mean, and rows are
-    normalised again. A sample's score is its cosine to the nearest class mean. At
-    step m the mean of a class lies m/M of the way from its source mean to the
-    mean of the surest (1 - openness) (m/M) n_t targets that were assigned to it. At the
-    end the least similar openness * n_t targets are unknown.
+    Rows are L2-normalised, each domain is centred on its own mean, and rows are normalised again.
+    A sample's score is its cosine to the nearest class mean. At step m of M the mean of a class
+    lies m/M of the way from its source mean to the mean of those of the most confident
+    (1 - openness) (m/M) n_t targets that were assigned to it. At the end the openness * n_t
+    targets of the lowest scores are unknown.
+
+    The other parameters are those of `Rival`; "auto" estimates the openness at every step.
 
     Parameters
     ----------
-    openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" estimates it at every step, without
-        labels.
     steps : int, default=10
         M, the number of steps.
-    unknown_label : default="unknown"
-        What unknowns are called.
 
     Attributes
     ----------
@@ -48,26 +45,12 @@ class ProgressiveClassMeans(OpenSetClassifier):
         The label of every target at every step, as an index into `classes_`; C is unknown.
     """
 
-    def __init__(
-        self,
-        openness: float | str = "auto",
-        steps: int = 10,
-        unknown_label: Any = "unknown",
-    ) -> None:
-        self.openness = openness
-        self.steps = steps
-        self.unknown_label = unknown_label
+    steps: int = 10
 
-    def _fit_domains(
-        self,
-        source: Rows,
-        y: IntArray,
-        target: Rows,
-        openness: OpennessTracker,
-        context: FitContext,
-    ) -> Scores:
-        if self.steps < 1:
-            raise InputError(f"steps={self.steps!r}: give a whole number above 0")
+    _parameter_constraints: ClassVar[Constraints] = {"steps": COUNT}
+
+    def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
+        source, y, target = domains
         n_classes = len(self.classes_)
         centre, source_unit = _centre_and_normalise(source)
         source_sums = _class_sums(source_unit, y, n_classes)
@@ -75,7 +58,7 @@ class ProgressiveClassMeans(OpenSetClassifier):
         source_means = unit_rows(source_sums)
         self.centre_, self.means_ = centre, source_means
         if not len(target):
-            return self._scores(source_unit @ self.means_.T)
+            return NO_SCORES
         self.centre_, target_unit = _centre_and_normalise(target)
         openness.use_features(source_unit, y, target_unit)
         target_means, moved = source_means, 0.0
@@ -94,22 +77,15 @@ class ProgressiveClassMeans(OpenSetClassifier):
             share = openness.update(scores.known, scores.held_out, scores.nearest)
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
-            finish_step(
-                self.history_,
-                context.progress,
-                {
-                    "step": step + 1,
-                    "mean_score": float(scores.known.mean()),
-                    "openness": share,
-                    "openness_estimate": openness.estimates[-1],
-                },
-                self.steps,
+            estimate = openness.estimates[-1]
+            self._finish_step(
+                scores.known, context, self.steps, openness=share, openness_estimate=estimate
             )
             if step + 1 < self.steps:
                 moved = (step + 1) / self.steps
                 labels = rank_pseudo_labels(*ranked, moved, n_classes)
                 sums = _class_sums(target_unit, labels, n_classes)
-                # A class without a target stays with its source mean.
+                # A class without a target keeps its source mean.
                 found = np.bincount(labels[labels >= 0], minlength=n_classes)[:n_classes] > 0
                 target_means = np.where(found[:, None], unit_rows(sums), source_means)
                 self.means_ = unit_rows((1 - moved) * source_means + moved * target_means)
@@ -121,13 +97,8 @@ class ProgressiveClassMeans(OpenSetClassifier):
         similarity = unit @ self.means_.T.astype(np.float64)
         return self._scores(similarity)
 
-    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        return {}, {"centre": self.centre_, "means": self.means_}
-
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
-        self.centre_, self.means_ = arrays["centre"], arrays["means"]
+    def _saved(self) -> tuple[str, ...]:
+        return "centre_", "means_"
 
     def _scores(
         self, similarity: npt.NDArray[Any], held_out: npt.NDArray[np.float64] | None = None

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse
+from sklearn.utils._param_validation import Interval
 
-from opensetda.base import OpenSetClassifier, Scores
-from opensetda.baselines._network import ALIGNMENT
+from opensetda.base import Scores
+from opensetda.baselines.shared.rival import (
+    ALIGNMENT,
+    COUNT,
+    NO_SCORES,
+    NON_NEGATIVE,
+    POSITIVE,
+    AlignedRival,
+    Constraints,
+    Domains,
+    State,
+    join_scores,
+)
 from opensetda.context import FitContext
-from opensetda.errors import InputError
 from opensetda.nn.alignment import Alignment
 from opensetda.openness.mixtures import rejection_cut
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.progress import ProgressListener, finish_step
 from opensetda.rejection.distances import first_of_every_class
 from opensetda.rejection.osnn import DistanceRatioRejector
 from opensetda.rows import FloatArray, IntArray, Rows
@@ -30,7 +41,8 @@ Vector = npt.NDArray[np.float64]
 VALUE_SCALE = 16.0
 
 
-class DAOD(OpenSetClassifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class DAOD(AlignedRival):
     r"""Distribution Alignment with Open Difference.
 
     Fang, Lu, Liu, Xuan and Zhang, "Open Set Domain Adaptation: Theoretical Bound and Algorithm"
@@ -43,87 +55,71 @@ class DAOD(OpenSetClassifier):
         + \lambda\, D(f) + \rho\, M(f) + \sigma \|f\|^2
 
     - :math:`R_s` is the squared error on the labelled source, :math:`R^u_s` and :math:`R^u_t`
-      the errors if all of a domain were to be called unknown (`open_set_difference`): targets
+      the errors if all samples of a domain were labelled unknown (`open_set_difference`): targets
       are drawn to unknown, and what lies near the source is pushed away from it.
     - :math:`D` is the squared distance of the means of f between the source and the targets
       that are labelled known: of all together, and class by class (`mean_differences`).
-    - :math:`M` asks neighbours for the same values (`graph_laplacian`).
+    - :math:`M` penalises differences between neighbours (`graph_laplacian`).
 
-    The solution has a closed form (`Regression`). It needs labels of the targets for D: the
-    first are those of OSNN, which chooses its threshold on the source; then regression and
-    labels take turns until no label changes. Told the share of unknowns pi, the labels keep to
-    it, and :math:`\alpha = \gamma / (1 - \pi)`, as in the bound of the paper.
+    The solution has a closed form (`Regression`). D needs labels of the targets: the first are
+    those of OSNN, which chooses its threshold on the source; then regression and labels alternate
+    until no label changes. With a given openness pi the labels keep to it, and
+    :math:`\alpha = \gamma / (1 - \pi)`, as in the bound of the paper.
 
-    Our choices: rows are aligned as for the other rivals. The two parts of D weigh the same; the
-    authors estimate the weight, which made no difference here. The authors' code has
+    Our choices: rows are aligned as for the other rivals. The two parts of D have equal weights;
+    the authors estimate the weight, which made no difference here. The authors' code has
     lambda = 50 or 500 and rho = 1 for features of deep networks; lambda = 150 and rho = 3 were
-    chosen with a look at target labels (Office-31, two backbones), in the rival's favour. Of
-    larger domains the regression sees a sample.
+    chosen with target labels (Office-31, two backbones), in favour of this rival. Larger domains
+    are sampled.
 
     Parameters
     ----------
-    openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" leaves it to the regression, whose
-        unknown output is the largest or is not.
     alpha : float, default=0.4
-        Weight of the targets' error as unknowns, where no share is told; alpha = gamma / (1 - pi)
+        Weight of the targets' error as unknowns if openness is "auto"; alpha = gamma / (1 - pi)
         fits a share pi best.
     gamma : float, default=0.2
-        Weight of the source's error as unknowns, in [0, 1).
+        Weight of the source's error as unknowns, in [0, 1); at 1 source labels have no weight.
     discrepancy : float, default=150.0
         Weight of the distance between the domains (lambda).
     conditional : float, default=0.5
-        Part of it that is class by class, in [0, 1] (mu).
+        Share of it that is class by class, in [0, 1] (mu).
     manifold : float, default=3.0
-        Weight of the neighbours' differences (rho).
+        Weight of the differences between neighbours (rho).
     ridge : float, default=1.0
-        Weight of the function's norm (sigma), above 0.
+        Weight of the norm of f (sigma), above 0.
     neighbours : int, default=10
-        Neighbours of a row in the graph.
+        Number of neighbours of a row in the graph.
     iterations : int, default=10
-        Most rounds of regression and labels.
+        Largest number of rounds of regression and labels.
     most_rows : int, default=2000
-        Rows of each domain that the regression is made of: time grows with their cube. All targets
-        are scored.
-    unknown_label : default="unknown"
-        What unknowns are called.
+        Largest number of rows of each domain in the regression: time grows with their cube. All
+        targets are scored.
     """
 
-    def __init__(
-        self,
-        openness: float | str = "auto",
-        alpha: float = 0.4,
-        gamma: float = 0.2,
-        discrepancy: float = 150.0,
-        conditional: float = 0.5,
-        manifold: float = 3.0,
-        ridge: float = 1.0,
-        neighbours: int = 10,
-        iterations: int = 10,
-        most_rows: int = 2000,
-        unknown_label: Any = "unknown",
-    ) -> None:
-        self.openness = openness
-        self.alpha = alpha
-        self.gamma = gamma
-        self.discrepancy = discrepancy
-        self.conditional = conditional
-        self.manifold = manifold
-        self.ridge = ridge
-        self.neighbours = neighbours
-        self.iterations = iterations
-        self.most_rows = most_rows
-        self.unknown_label = unknown_label
+    alpha: float = 0.4
+    gamma: float = 0.2
+    discrepancy: float = 150.0
+    conditional: float = 0.5
+    manifold: float = 3.0
+    ridge: float = 1.0
+    neighbours: int = 10
+    iterations: int = 10
+    most_rows: int = 2000
 
-    def _fit_domains(
-        self,
-        source: Rows,
-        y: IntArray,
-        target: Rows,
-        openness: OpennessTracker,
-        context: FitContext,
-    ) -> Scores:
-        self._check_parameters()
+    _parameter_constraints: ClassVar[Constraints] = {
+        "alpha": NON_NEGATIVE,
+        "gamma": [Interval(Real, 0, 1, closed="left")],
+        "discrepancy": NON_NEGATIVE,
+        "conditional": [Interval(Real, 0, 1, closed="both")],
+        "manifold": NON_NEGATIVE,
+        "ridge": POSITIVE,
+        "neighbours": COUNT,
+        "iterations": COUNT,
+        "most_rows": COUNT,
+    }
+
+    def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
+        source, y, target = domains
         n_classes = len(self.classes_)
         self._alignment = Alignment(ALIGNMENT).fit(source, target)
         kept = first_of_every_class(y, n_classes, max(self.most_rows, n_classes))
@@ -136,78 +132,38 @@ class DAOD(OpenSetClassifier):
         regression = Regression(self._rows, y, n_classes, self._weights(openness.told))
         if not len(target):
             self._coefficients = regression.coefficients(np.zeros(0, dtype=np.intp))
-            return self.open_set_scores(np.zeros((1, source.width), dtype=np.float32))
+            return NO_SCORES
         openness.use_features(source_rows, y, target_rows)
-        self._iterate(
-            regression,
-            _nearest_neighbour_labels(self._rows, y, n_classes),
-            openness,
-            context.progress,
-        )
-        # In the very way of later samples: what is said of a target is said of its copy tomorrow.
-        parts = [self.open_set_scores(chunk) for _, chunk in target.chunks()]
-        return Scores(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        labels = _nearest_neighbour_labels(self._rows, y, n_classes)
+        self._iterate(regression, labels, openness.told, context)
+        # As later samples are scored: a later copy of a target gets the same answer.
+        return join_scores(self.open_set_scores(chunk) for _, chunk in target.chunks())
 
     def _iterate(
-        self,
-        regression: Regression,
-        labels: IntArray,
-        openness: OpennessTracker,
-        listener: ProgressListener | None,
+        self, regression: Regression, labels: IntArray, told: float | None, context: FitContext
     ) -> None:
-        """Let regression and labels take turns."""
+        """Alternate regression and labels."""
         n_classes, n_sources = len(self.classes_), len(regression.y)
-        for step in range(self.iterations):
+        for _ in range(self.iterations):
             self._coefficients = regression.coefficients(labels)
             values = regression.kernel @ self._coefficients
             scores = _scores(values[n_sources:])
-            cut = 0.0 if openness.told is None else rejection_cut(scores.known, openness.told)
+            cut = 0.0 if told is None else rejection_cut(scores.known, told)
             before, labels = labels, np.where(scores.known < cut, n_classes, scores.nearest)
             share = float((labels == n_classes).mean())
-            finish_step(
-                self.history_,
-                listener,
-                {
-                    "step": step + 1,
-                    "mean_score": float(scores.known.mean()),
-                    "openness": share,
-                    "changed": float((labels != before).mean()),
-                    "open_set_difference": open_set_difference(
-                        values[:n_sources], values[n_sources:], min(share, 0.99)
-                    ),
-                },
-                self.iterations,
-            )
+            domains = values[:n_sources], values[n_sources:]
+            entry = {
+                "openness": share,
+                "changed": float((labels != before).mean()),
+                "open_set_difference": open_set_difference(*domains, min(share, 0.99)),
+            }
+            self._finish_step(scores.known, context, self.iterations, **entry)
             if (labels == before).all():
                 break
 
     def _weights(self, told: float | None) -> Weights:
-        return Weights(
-            alpha=self.alpha if told is None else self.gamma / (1 - told),
-            gamma=self.gamma,
-            discrepancy=self.discrepancy,
-            conditional=self.conditional,
-            manifold=self.manifold,
-            ridge=self.ridge,
-            neighbours=self.neighbours,
-        )
-
-    def _check_parameters(self) -> None:
-        for name in ("neighbours", "iterations", "most_rows"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)!r}: give a whole number above 0")
-        for name in ("alpha", "discrepancy", "manifold"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)!r}: give 0 or a number above")
-        if not 0 <= self.gamma < 1:
-            raise InputError(
-                f"gamma={self.gamma!r}: give a number in [0, 1); from 1 on the source's labels "
-                "would weigh nothing"
-            )
-        if not 0 <= self.conditional <= 1:
-            raise InputError(f"conditional={self.conditional!r}: give a number in [0, 1]")
-        if not 0 < self.ridge < float("inf"):
-            raise InputError(f"ridge={self.ridge!r}: give a number above 0")
+        own = {name: getattr(self, name) for name in Weights._fields if name != "alpha"}
+        return Weights(alpha=self.alpha if told is None else self.gamma / (1 - told), **own)
 
     def _own_cut(self, scores: Scores) -> float | None:
         return 0.0
@@ -215,30 +171,22 @@ class DAOD(OpenSetClassifier):
     def _score_rows(self, X: FloatArray) -> Scores:
         return _scores(gaussian_kernel(self._alignment.later(X), self._rows) @ self._coefficients)
 
-    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        assert self._alignment.projection is not None
-        return {}, {
-            "alignment.source_mean": self._alignment.source_mean,
-            "alignment.target_mean": self._alignment.target_mean,
-            "alignment.projection": self._alignment.projection,
-            # Aligned in single precision: as such nothing of them is lost.
-            "rows": self._rows.astype(np.float32),
-            "coefficients": self._coefficients,
-        }
+    def _saved(self) -> tuple[str, ...]:
+        return "_rows", "_coefficients"
+
+    def _fitted_state(self) -> State:
+        values, arrays = super()._fitted_state()
+        # Aligned in single precision: nothing is lost.
+        return values, {**arrays, "rows": self._rows.astype(np.float32)}
 
     def _restore_fitted_state(
         self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
     ) -> None:
-        self._alignment = Alignment(ALIGNMENT)
-        self._alignment.source_mean = arrays["alignment.source_mean"]
-        self._alignment.target_mean = arrays["alignment.target_mean"]
-        self._alignment.projection = arrays["alignment.projection"]
-        self._rows = arrays["rows"].astype(np.float64)
-        self._coefficients = arrays["coefficients"]
+        super()._restore_fitted_state(values, arrays)
+        self._rows = self._rows.astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """The weights of the objective, under the names of `DAOD`'s parameters."""
 
     alpha: float
@@ -263,14 +211,9 @@ class Regression:
 
     Only :math:`M = E\, \mathrm{diag}(d)\, E^\top` depends on the targets' labels, and has rank
     C + 1. So the rest is factorised once, and every round solves for C + 1 columns
-    (Sherman, Morrison and Woodbury).
+    (Sherman-Morrison-Woodbury).
 
-    Parameters
-    ----------
-    rows : array of shape (n_s + n_t, d)
-        Aligned rows, the source's first.
-    y : array of int of shape (n_s,)
-        Classes of the source.
+    Shapes: aligned rows (n_s + n_t, d), the source's first; classes y (n_s,).
     """
 
     def __init__(self, rows: Matrix, y: IntArray, n_classes: int, weights: Weights) -> None:
@@ -278,7 +221,7 @@ class Regression:
         self.kernel = gaussian_kernel(rows, rows)
         n_sources, n_targets = len(y), len(rows) - len(y)
         size = max(n_sources, n_targets)
-        # Without targets nothing is to be called unknown, nor to be kept from it.
+        # Without targets there is nothing to keep from being labelled unknown.
         gamma = weights.gamma if n_targets else 0.0
         labelled = np.repeat(size / n_sources, n_sources)
         unlabelled = np.repeat(weights.alpha * size / max(n_targets, 1), n_targets)
@@ -297,10 +240,9 @@ class Regression:
         """Return beta for these labels of the targets, C for unknown: (n_s + n_t, C + 1)."""
         if not len(labels):
             return self._unaligned
-        columns, factors = mean_differences(
-            self.y, labels, self.n_classes, self.weights.conditional
-        )
-        factors = self.weights.discrepancy * factors
+        conditional, discrepancy = self.weights.conditional, self.weights.discrepancy
+        columns, factors = mean_differences(self.y, labels, self.n_classes, conditional)
+        factors = discrepancy * factors
         through_kernel = (self.kernel @ columns).T
         solved = self._solve(columns)
         inner = np.eye(len(factors)) + factors[:, None] * (through_kernel @ solved)
@@ -312,15 +254,15 @@ class Regression:
 
 
 def open_set_difference(source: Matrix, target: Matrix, share: float) -> float:
-    r"""Return how much worse it is to call the targets unknown than to call the source so.
+    r"""Return the difference between the errors of targets and source as unknowns.
 
     .. math::
         \Delta_o = \frac{R^u_t(f)}{1 - \pi} - R^u_s(f), \qquad
         R^u(f) = \frac1n \sum_i \|f(x_i) - e_{C+1}\|^2
 
-    If f is right, the source and the known targets cost the same, unknown targets nothing, and
-    the difference is zero. It grows with every target that is not called unknown, and
-    falls with every source sample that is not.
+    For a correct f the source and the known targets have the same error, unknown targets none, and
+    the difference is zero. It grows with every target that is not labelled unknown, and falls
+    with every source sample that is not.
 
     Shapes: source (n_s, C + 1), target (n_t, C + 1), values of f; pi the share of unknowns.
     """
@@ -336,9 +278,9 @@ def mean_differences(
         D(f) = (1 - \mu)\, C\, \|\bar f_s - \bar f_t\|^2
              + \mu \sum_c \|\bar f_{s,c} - \bar f_{t,c}\|^2
 
-    with means over the source and over the targets that are labelled known, as the empirical
-    maximum mean discrepancy has it. A class that no target has is left out. M is scaled to
-    Frobenius norm 1, so that its weight means the same for all sizes.
+    with means over the source and over the targets that are labelled known, as in the empirical
+    maximum mean discrepancy. A class without targets is left out. M is scaled to Frobenius norm 1,
+    so that its weight means the same for all sizes.
 
     Shapes: y (n_s,), labels (n_t,), C for unknown -> E (n_s + n_t, C + 1), d (C + 1,).
     """
@@ -370,7 +312,7 @@ def graph_laplacian(rows: Matrix, neighbours: int) -> scipy.sparse.csr_array:
     np.fill_diagonal(cosines, -np.inf)
     nearest = np.argpartition(-cosines, neighbours - 1, axis=1)[:, :neighbours].ravel()
     row = np.repeat(np.arange(len(rows)), neighbours)
-    # What points away from each other is no neighbour, however few others there are.
+    # Rows at an obtuse angle are never neighbours, however few others there are.
     weights = np.maximum(cosines[row, nearest], 0.0)
     one_way = scipy.sparse.csr_array((weights, (row, nearest)), shape=cosines.shape)
     adjacency = one_way.maximum(one_way.T)
@@ -405,7 +347,7 @@ def _nearest_neighbour_labels(rows: Matrix, y: IntArray, n_classes: int) -> IntA
 
 
 def _scores(values: Matrix) -> Scores:
-    """Turn values of f (n, C + 1) into scores: known is ahead of unknown, or is not."""
+    """Turn values of f (n, C + 1) into scores; known is the largest class minus unknown."""
     classes = values[:, :-1]
     known = classes.max(axis=1) - values[:, -1]
     return Scores(VALUE_SCALE * classes, known, np.full(len(values), np.nan))

@@ -5,59 +5,41 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from opensetda.baselines._adapters import AdapterBaseline, AdapterNetwork
-from opensetda.baselines._network import Batch
+from opensetda.baselines.shared.closed_set import ClosedSetNetwork, ClosedSetRival
+from opensetda.baselines.shared.network import Batch
 from opensetda.nn.parts import reversal_strength
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Of the kernels, as multiples of the mean squared distance in the batch."""
 
 
-class MMDNetwork(AdapterNetwork):
+class MMDNetwork(ClosedSetNetwork):
     """The classifier, with the maximum mean discrepancy between the domains as a second loss."""
 
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the discrepancy of the batch, weighted; the weight grows with the training."""
+        """Return the weighted discrepancy of the batch; the weight grows during training."""
         discrepancy = mean_discrepancy(self.features(batch.source), self.features(batch.target))
         return {"mmd": self.weight * reversal_strength(batch.progress) * discrepancy}
 
 
-class MMD(AdapterBaseline):
+class MMD(ClosedSetRival):
     r"""Deep adaptation by the maximum mean discrepancy, and a rejector.
 
     Long, Cao, Wang and Jordan, "Learning transferable features with deep adaptation networks"
-    (ICML 2015). Beside the cross-entropy of the source it minimises
+    (ICML 2015). Besides the cross-entropy of the source it minimises
 
     .. math::
         \lambda \Big\| \mathbb{E}_s\, \phi(g(x^s)) - \mathbb{E}_t\, \phi(g(x^t)) \Big\|^2_{H_k},
         \qquad k(a, b) = \sum_u \exp\!\big(-\|a - b\|^2 / \sigma_u\big)
 
-    on the bottleneck's features (`mean_discrepancy`). All targets take part, unknowns, too: it is
-    a method for closed sets, here as in the tables of the open-set papers.
+    on the features of the bottleneck (`mean_discrepancy`).
 
-    Ours: one layer is aligned, as there is one; the kernels weigh the same; :math:`\lambda` grows
-    from 0 as DANN's does. The number of iterations was chosen with a look at target labels
-    (Office-31), in the rival's favour: with 500, OSVM's own boundary is 8 points worse.
+    Our choices: one layer is aligned, as there is only one; the kernels have equal weights;
+    :math:`\lambda` grows from 0 to `weight`, as in DANN. The number of iterations was chosen with
+    target labels (Office-31), in favour of this rival: with 500, OSVM's own boundary is 8 points
+    worse.
 
-    Parameters
-    ----------
-    openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" leaves it to the boundary of the
-        rejector, or has it estimated where that has none. Without labels, both.
-    rejector : str, default="osvm"
-        Who says what is unknown: "quantile", "mixture", "osnn" or "osvm".
-    weight : float, default=1.0
-        lambda, at the end of the training.
-    iterations : int, default=200
-        Batches of both domains to train on.
-    batch_size : int, default=64
-        Samples of each domain in a batch.
-    rate : float, default=0.001
-        Learning rate of bottleneck and classifier; a tenth of it is the adapter's or backbone's.
-    random_state : int, RandomState or None, default=None
-        Seed of weights and batches.
-    unknown_label : default="unknown"
-        What unknowns are called.
+    Parameters are those of `ClosedSetRival`.
     """
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> MMDNetwork:
@@ -71,8 +53,8 @@ def mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
         \frac{1}{n^2} \sum_{i, j} k(a_i, a_j) + \frac{1}{m^2} \sum_{i, j} k(b_i, b_j)
             - \frac{2}{n m} \sum_{i, j} k(a_i, b_j)
 
-    Never negative, and zero for equal samples. Bandwidths follow the features, without
-    a gradient: else spreading all rows would lower the loss.
+    Never negative, and zero for equal samples. Bandwidths follow the features, without a
+    gradient: otherwise spreading all rows would lower the loss.
 
     Shapes: (n, h), (m, h) -> ().
     """

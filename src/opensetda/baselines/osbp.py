@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
+from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from opensetda.base import Scores
-from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
-from opensetda.errors import InputError
+from opensetda.baselines.shared.network import Batch, ExtraClassRival, NetworkRival, RivalNetwork
+from opensetda.baselines.shared.rival import NON_NEGATIVE, Constraints
 from opensetda.nn.parts import reversal_strength, reverse_gradient
 
 
 class OSBPNetwork(RivalNetwork):
-    """Features G, and a classifier C of C + 1 classes, the last of which is unknown.
-
-    Parameters
-    ----------
-    width, n_classes, adapts
-        As in `RivalNetwork`.
-    boundary : float
-        t, the probability of unknown that the classifier wants for every target.
-    reversal : float
-        How much of the classifier's gradient the features get, reversed, at the end.
-    """
+    """Features G, and a classifier of C + 1 classes, the last of which is unknown."""
 
     def __init__(
         self, width: int, n_classes: int, adapts: bool, boundary: float, reversal: float
@@ -46,14 +38,15 @@ class OSBPNetwork(RivalNetwork):
         return {"boundary": boundary_loss(logits, self.boundary)}
 
 
-class OSBP(NetworkBaseline):
+@dataclass(eq=False, repr=False, kw_only=True)
+class OSBP(ExtraClassRival):
     r"""Open set domain adaptation by backpropagation.
 
     Saito, Yamamoto, Ushiku and Harada, "Open set domain adaptation by backpropagation" (ECCV
     2018). A classifier of C + 1 classes learns the source, and to give every target the
     probability t = 1/2 of being unknown. The features, behind a reversed gradient, learn to
-    deceive it: each target goes to the side of the boundary that it is nearer to, to the known
-    classes or away from them.
+    deceive it: each target moves to the nearer side of the boundary, towards the known classes or
+    away from them.
 
     .. math::
         \min_C\; L_s(x^s, y^s) + L_{adv}(x^t), \qquad
@@ -62,73 +55,39 @@ class OSBP(NetworkBaseline):
     .. math::
         L_{adv}(x^t) = -t \log p(y = C{+}1 \mid x^t) - (1 - t) \log (1 - p(y = C{+}1 \mid x^t))
 
-    The label is the likeliest of the C + 1 classes. So the known score is the logarithm of
-    :math:`\max_{c \le C} p(c \mid x) / p(C{+}1 \mid x)`, and its own boundary is zero.
+    The known score is :math:`\log \max_{c \le C} p(c \mid x) / p(C{+}1 \mid x)`, its own boundary
+    zero.
 
-    Ours: the features' lambda grows from 0 to `reversal`, as DANN's does, so that there is a
-    boundary before targets flee from it; the paper's formula has 1. The larger it is, and the
-    longer the training, the fewer targets are rejected. `reversal` and `iterations` were chosen
-    with a look at target labels (Office-31, two backbones), in the rival's favour.
+    Our choices: lambda grows from 0 to `reversal`, as in DANN, so that the boundary is learned
+    before targets move away from it; in the paper it is 1. The larger it is, and the longer the
+    training, the fewer targets are rejected. `reversal` and `iterations` were chosen with target
+    labels (Office-31, two backbones), in favour of this rival.
+
+    The other parameters are those of `NetworkRival`.
 
     Parameters
     ----------
-    openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" leaves it to the classifier, whose
-        unknown output is the largest or is not.
     boundary : float, default=0.5
         t, in (0, 1).
     reversal : float, default=0.5
         lambda at the end of the training.
-    iterations : int, default=600
-        Batches of both domains to train on.
-    batch_size : int, default=64
-        Samples of each domain in a batch.
-    rate : float, default=0.001
-        Learning rate of bottleneck and classifier; a tenth of it is the adapter's or backbone's.
-    random_state : int, RandomState or None, default=None
-        Seed of weights and batches.
-    unknown_label : default="unknown"
-        What unknowns are called.
     """
 
-    def __init__(
-        self,
-        openness: float | str = "auto",
-        boundary: float = 0.5,
-        reversal: float = 0.5,
-        iterations: int = 600,
-        batch_size: int = 64,
-        rate: float = 1e-3,
-        random_state: Any = None,
-        unknown_label: Any = "unknown",
-    ) -> None:
-        self.openness = openness
-        self.boundary = boundary
-        self.reversal = reversal
-        self.iterations = iterations
-        self.batch_size = batch_size
-        self.rate = rate
-        self.random_state = random_state
-        self.unknown_label = unknown_label
+    boundary: float = 0.5
+    reversal: float = 0.5
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        **NetworkRival._parameter_constraints,
+        "boundary": [Interval(Real, 0, 1, closed="neither")],
+        "reversal": NON_NEGATIVE,
+    }
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OSBPNetwork:
-        if not 0 < self.boundary < 1:
-            raise InputError(f"boundary={self.boundary!r}: give a probability in (0, 1)")
-        if not 0 <= self.reversal < float("inf"):
-            raise InputError(f"reversal={self.reversal!r}: give 0 or a number above")
         return OSBPNetwork(width, n_classes, adapts, self.boundary, self.reversal)
-
-    def _network_scores(self, network: Any, x: Tensor) -> Scores:
-        logits = network.classifier(network.features(x))
-        classes = logits[:, :-1]
-        return numpy_scores(classes, classes.max(dim=1).values - logits[:, -1])
-
-    def _own_cut(self, scores: Scores) -> float | None:
-        return 0.0
 
 
 def boundary_loss(logits: Tensor, boundary: float) -> Tensor:
-    r"""Return :math:`L_{adv}`, in the mean of some targets; smallest where p(unknown) = t.
+    r"""Return :math:`L_{adv}`, the mean over targets; smallest where p(unknown) = t.
 
     Shapes: logits (n, C + 1), unknown last -> ().
     """

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 from scipy.special import logsumexp
 
-from opensetda.base import OpenSetClassifier, Scores
+from opensetda.base import Scores
+from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Constraints, Domains, Rival
 from opensetda.context import FitContext
-from opensetda.errors import InputError
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
-from opensetda.progress import finish_step
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float64]
@@ -25,7 +25,8 @@ Vector = npt.NDArray[np.float64]
 SMALLEST_EIGENVALUE = 1e-9
 
 
-class OSLPP(OpenSetClassifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class OSLPP(Rival):
     r"""Open-Set Locality Preserving Projection, with targets selected and rejected step by step.
 
     Wang, Meng and Breckon, "Progressively Select and Reject Pseudo-labelled Samples for Open-Set
@@ -49,37 +50,34 @@ class OSLPP(OpenSetClassifier):
        .. math:: p(c | x) = \frac{\exp(-\|z - \bar z_c\|)}{\sum_k \exp(-\|z - \bar z_k\|)}.
 
     4. *Select and reject* by the confidence :math:`\max_c p(c | x)`: with :math:`n_r` the openness
-       times the number of targets, the least sure :math:`n_r t/T` are rejected; of those
-       that are not among the least sure :math:`n_r`, each class selects the surest t/T
-       (`select_and_reject`). All targets are ranked anew at every step.
+       times the number of targets, the :math:`n_r t/T` least confident are rejected; of those
+       that are not among the :math:`n_r` least confident, each class selects its t/T most
+       confident (`select_and_reject`). All targets are ranked again at every step.
 
     Our reading, where the description that this was written from (the abstract of the paper, and
     the projection of 2020) leaves room:
 
     - Rejected targets are "pushed away from the known classes", and may be of many classes
-      themselves. So a rejected target is like itself alone: it enters :math:`D`, which spreads
-      samples, and not :math:`L`, which gathers them.
+      themselves. So a rejected target is similar to itself only: it enters :math:`D`, which
+      spreads samples, and not :math:`L`, which gathers them.
     - Rejections follow the same schedule t/T as selections, and the order of the confidence. The
-      paper's :math:`n_r` is one constant a dataset; here it follows from the openness.
+      paper's :math:`n_r` is one constant per dataset; here it follows from the openness.
     - The known score is :math:`\log(C \max_c p(c | x))`. It has the order of the confidence, and
-      does not grow when there are fewer classes, so that it can be compared with the score
-      that a sample has while its nearest class is hidden. The projection is not learned anew
-      without that class: hidden classes score lower than real unknowns where domains are
-      alike, and the estimated share is then too small.
+      does not grow with fewer classes, so that it can be compared with the score of a sample
+      whose nearest class is hidden. The projection is not learned again without that class:
+      hidden classes score lower than real unknowns if the domains are alike, and the estimated
+      share is then too small.
+
+    The other parameters are those of `Rival`; "auto" estimates the openness at every step.
 
     Parameters
     ----------
-    openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" estimates it at every step, without
-        labels.
     steps : int, default=10
         T, the number of steps.
     principal_components : int, default=512
-        Dimensions that the PCA keeps, at most.
+        Largest number of dimensions that the PCA keeps.
     dimensions : int, default=128
-        Dimensions of the learned subspace, at most.
-    unknown_label : default="unknown"
-        What unknowns are called.
+        Largest number of dimensions of the learned subspace.
 
     Attributes
     ----------
@@ -87,40 +85,26 @@ class OSLPP(OpenSetClassifier):
         The label of every target at every step, as an index into `classes_`; C is unknown.
     """
 
-    def __init__(
-        self,
-        openness: float | str = "auto",
-        steps: int = 10,
-        principal_components: int = 512,
-        dimensions: int = 128,
-        unknown_label: Any = "unknown",
-    ) -> None:
-        self.openness = openness
-        self.steps = steps
-        self.principal_components = principal_components
-        self.dimensions = dimensions
-        self.unknown_label = unknown_label
+    steps: int = 10
+    principal_components: int = 512
+    dimensions: int = 128
 
-    def _fit_domains(
-        self,
-        source: Rows,
-        y: IntArray,
-        target: Rows,
-        openness: OpennessTracker,
-        context: FitContext,
-    ) -> Scores:
-        for name in ("steps", "principal_components", "dimensions"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)!r}: give a whole number above 0")
+    _parameter_constraints: ClassVar[Constraints] = {
+        "steps": COUNT,
+        "principal_components": COUNT,
+        "dimensions": COUNT,
+    }
+
+    def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
+        source, y, target = domains
         n_classes = len(self.classes_)
-        self.mean_, self.components_ = principal_components(
-            (source, target), self.principal_components
-        )
+        keep = self.principal_components
+        self.mean_, self.components_ = principal_components((source, target), keep)
         source_rows, target_rows = self._reduced(source), self._reduced(target)
         labels = np.full(len(target), UNLABELLED, dtype=np.intp)
         if not len(target):
             self._learn(source_rows, y, target_rows, labels)
-            return self._scores(self._embed(source_rows))
+            return NO_SCORES
         openness.use_features(source_rows, y, target_rows)
         step_labels = []
         for step in range(self.steps):
@@ -130,18 +114,14 @@ class OSLPP(OpenSetClassifier):
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             labels = select_and_reject(*ranked, (step + 1) / self.steps, n_classes)
-            finish_step(
-                self.history_,
-                context.progress,
-                {
-                    "step": step + 1,
-                    "mean_score": float(scores.known.mean()),
-                    "openness": share,
-                    "openness_estimate": openness.estimates[-1],
-                    "selected": int(((labels >= 0) & (labels < n_classes)).sum()),
-                    "rejected": int((labels == n_classes).sum()),
-                },
+            self._finish_step(
+                scores.known,
+                context,
                 self.steps,
+                openness=share,
+                openness_estimate=openness.estimates[-1],
+                selected=int(((labels >= 0) & (labels < n_classes)).sum()),
+                rejected=int((labels == n_classes).sum()),
             )
         self.step_labels_ = np.stack(step_labels)[:, np.argsort(target.index)]
         return scores
@@ -186,27 +166,14 @@ class OSLPP(OpenSetClassifier):
         unit = np.asarray(unit_rows(X.astype(np.float64)), dtype=np.float64)
         return self._scores(self._embed(self._reduce(unit)))
 
-    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        return {}, {
-            "mean": self.mean_,
-            "components": self.components_,
-            "projection": self.projection_,
-            "centre": self.centre_,
-            "means": self.means_,
-        }
-
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
-        self.mean_, self.components_ = arrays["mean"], arrays["components"]
-        self.projection_, self.centre_ = arrays["projection"], arrays["centre"]
-        self.means_ = arrays["means"]
+    def _saved(self) -> tuple[str, ...]:
+        return "mean_", "components_", "projection_", "centre_", "means_"
 
 
 def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Matrix]:
     """Mean of the unit rows of all domains, and at most `keep` principal directions of them.
 
-    Shapes: (n, D) -> (D,) and (D, d). More rows than features are never in memory at once.
+    Shapes: (n, D) -> (D,) and (D, d). Domains with more rows than features are read in chunks.
     """
     n_rows, width = sum(len(rows) for rows in domains), domains[0].width
     total = np.zeros(width)
@@ -234,9 +201,9 @@ def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Ma
 def locality_matrices(known: Matrix, labels: IntArray, rejected: Matrix) -> tuple[Matrix, Matrix]:
     r"""Return :math:`X D X^\top` and :math:`X L X^\top`, each (d, d).
 
-    With samples in rows. Of the known, :math:`D_{ii}` is the number of samples of i's class, and
-    :math:`X M X^\top` the sum over classes of the outer products of their sums: no matrix
-    of pairs of samples is needed. A rejected sample has :math:`D_{ii} = M_{ii} = 1`.
+    Samples are rows here. For known ones :math:`D_{ii}` is the number of samples of i's class, and
+    :math:`X M X^\top` the sum over classes of the outer products of their sums: no matrix of
+    pairs is needed. A rejected sample has :math:`D_{ii} = M_{ii} = 1`.
     """
     n_classes = int(labels.max()) + 1
     counts = np.bincount(labels, minlength=n_classes)
@@ -252,21 +219,10 @@ def locality_projection(
 ) -> Matrix:
     r"""Solve :math:`X D X^\top p = \lambda (X L X^\top + I) p` for the largest eigenvalues.
 
-    Parameters
-    ----------
-    known, labels : arrays of shape (n, d) and (n,)
-        Source rows and selected targets, with their class indices.
-    rejected : array of shape (m, d)
-        Rejected targets.
-    dimensions : int
-        Columns of the projection, at most.
+    The solutions are orthonormal with respect to :math:`X L X^\top + I`. Those of eigenvalue 0,
+    outside the span of the samples, are left out: k may be less than `dimensions`.
 
-    Returns
-    -------
-    array of shape (d, k)
-        Orthonormal with respect to :math:`X L X^\top + I`. Where the samples span fewer than
-        `dimensions` directions, k is as many: beyond them every direction solves the equation
-        with the eigenvalue 0, and says nothing.
+    Shapes: known (n, d), the source and selected targets, labels (n,), rejected (m, d) -> (d, k).
     """
     spread, scatter = locality_matrices(known, labels, rejected)
     _, vectors = _largest_eigenvectors(spread, scatter + np.eye(len(spread)), dimensions)
@@ -276,15 +232,13 @@ def locality_projection(
 def select_and_reject(
     known_score: Vector, nearest: IntArray, share: float, progress: float, n_classes: int
 ) -> IntArray:
-    """Label the surest of every class, and the least sure of all as unknown.
+    """Label the most confident of every class, and the least confident of all as unknown.
 
-    Of `share` times n targets, the share `progress` is rejected. Of each class's others the
-    share `progress`, rounded up, is selected.
+    Of the `share` times n least confident targets the share `progress` is rejected. Of each class's
+    others the share `progress`, rounded up, is selected.
 
-    Returns
-    -------
-    array of int of shape (n,)
-        Class index, `n_classes` for rejected, `UNLABELLED` for those between.
+    Shapes: scores and nearest classes (n,) -> labels (n,): class index, `n_classes` for rejected,
+    `UNLABELLED` for the rest.
     """
     ascending = np.argsort(known_score, kind="stable")
     n_unknown = round(share * len(known_score))
@@ -314,7 +268,7 @@ def _without_nearest(logits: Matrix) -> Vector:
 def _largest_eigenvectors(
     matrix: Matrix, metric: Matrix | None, keep: int
 ) -> tuple[Vector, Matrix]:
-    """At most `keep` eigenpairs, largest first, without those of eigenvalue zero but the first."""
+    """At most `keep` eigenpairs, largest first; except for the first, none of eigenvalue zero."""
     width = len(matrix)
     values, vectors = scipy.linalg.eigh(
         matrix, metric, subset_by_index=[width - min(keep, width), width - 1]

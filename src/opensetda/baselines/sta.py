@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
+from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from opensetda.base import Scores
-from opensetda.baselines._network import Batch, NetworkBaseline, RivalNetwork, numpy_scores
-from opensetda.errors import InputError
+from opensetda.baselines.shared.network import Batch, ExtraClassRival, NetworkRival, RivalNetwork
+from opensetda.baselines.shared.rival import NON_NEGATIVE, Constraints
 from opensetda.nn.parts import Discriminator, reversal_strength
 
 # Shares of the training after which targets are ranked, and after which they are aligned.
@@ -21,18 +23,9 @@ SEPARATOR_WIDTH = 256
 
 
 class STANetwork(RivalNetwork):
-    """Features, and the paper's four heads.
+    """Features, and the paper's four heads, under these names.
 
-    G_c (`one_against_rest`), G_b (`separator`), G_y (`classifier`) and G_d (`discriminator`).
-
-    Parameters
-    ----------
-    width, n_classes, adapts
-        As in `RivalNetwork`.
-    extremes : float
-        Share of a batch of targets at either end of the ranking that the separator learns from.
-    adversary, entropy : float
-        Weights of the losses.
+    G_c `one_against_rest`, G_b `separator`, G_y `classifier` and G_d `discriminator`.
     """
 
     def __init__(
@@ -66,7 +59,7 @@ class STANetwork(RivalNetwork):
         }
 
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the losses of the stage: none, those of step 1, then those of step 2, too."""
+        """Return the losses of the stage: none, those of step 1, those of both steps."""
         if batch.progress < RANKED_FROM:
             return {}
         features = self.features(batch.target)
@@ -76,8 +69,7 @@ class STANetwork(RivalNetwork):
         if batch.progress >= ALIGNED_FROM:
             weights = torch.sigmoid(separation).detach()
             logits = self.classifier(features)
-            stage = (batch.progress - ALIGNED_FROM) / (1 - ALIGNED_FROM)
-            strength = reversal_strength(stage)
+            strength = reversal_strength((batch.progress - ALIGNED_FROM) / (1 - ALIGNED_FROM))
             losses["domain"] = self.adversary * weighted_domain_loss(
                 self.discriminator(self.features(batch.source), strength),
                 self.discriminator(features, strength),
@@ -88,14 +80,15 @@ class STANetwork(RivalNetwork):
         return losses
 
 
-class STA(NetworkBaseline):
+@dataclass(eq=False, repr=False, kw_only=True)
+class STA(ExtraClassRival):
     r"""Separate to Adapt.
 
     Liu, Cao, Long, Wang and Yang, "Separate to adapt: Open set domain adaptation via progressive
-    separation" (CVPR 2019). Step 1 separates, from coarse to fine. One classifier a class,
+    separation" (CVPR 2019). Step 1 separates, from coarse to fine. One classifier per class,
     :math:`G_c`, tells it from the rest of the source (:math:`L_s`). Targets are ranked by
-    :math:`s_j = \max_c G_c(g(x_j))`. Those at both ends teach one more classifier, :math:`G_b`,
-    to tell known from unknown (:math:`L_b`), and it weighs every target,
+    :math:`s_j = \max_c G_c(g(x_j))`. Those at both ends train one more classifier, :math:`G_b`,
+    to tell known from unknown (:math:`L_b`), and it weights every target,
 
     .. math:: w_j = G_b(g(x_j)) \in (0, 1) .
 
@@ -106,77 +99,43 @@ class STA(NetworkBaseline):
 
     with the loss :math:`L_y^s` of the classifier :math:`G_y` of C + 1 classes on the source,
     :math:`L_y^t` on targets that seem unknown (`unknown_loss`), the entropy :math:`L_e` of those
-    that seem known (`weighted_entropy`), and the loss :math:`L_d` of a discriminator of the domains
+    that seem known (`weighted_entropy`), and the loss :math:`L_d` of a domain discriminator
     (`weighted_domain_loss`). The label is the largest output of :math:`G_y`.
 
-    Here one training has all: :math:`L_y^s + L_s` from the start, :math:`L_b` after 40 %, step 2
-    after 60 % of the iterations. The paper keeps the separator of step 1; here features go
-    on moving, and it goes on learning with them. Batch size and the weights of domain loss and
+    Our choices: one training has both steps, :math:`L_y^s + L_s` from the start, :math:`L_b` after
+    40 %, step 2 after 60 % of the iterations. The paper keeps the separator of step 1; here it is
+    trained on, as the features keep changing. Batch size and the weights of domain loss and
     entropy are those of the authors' code. Iterations, stages, `extremes` (the authors take two
     of 32 at either end) and the weight 1 / C of :math:`L_y^t` (0.3 in their code) were chosen
-    with a look at target labels (Office-31, two backbones), in the rival's favour.
+    with target labels (Office-31, two backbones), in favour of this rival.
+
+    The other parameters are those of `NetworkRival`; the default of `batch_size` is 32.
 
     Parameters
     ----------
-    openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" leaves it to the classifier, whose
-        unknown output is the largest or is not.
     extremes : float, default=0.3
-        Share of a batch of targets at either end of the ranking that teaches the separator,
+        Share of a batch of targets at either end of the ranking that trains the separator,
         in (0, 0.5].
     adversary : float, default=0.3
         Weight of the domain loss (lambda).
     entropy : float, default=0.1
         Weight of the entropy (eta).
-    iterations : int, default=600
-        Batches of both domains to train on.
-    batch_size : int, default=32
-        Samples of each domain in a batch.
-    rate : float, default=0.001
-        Learning rate of bottleneck and heads; a tenth of it is the adapter's or backbone's.
-    random_state : int, RandomState or None, default=None
-        Seed of weights and batches.
-    unknown_label : default="unknown"
-        What unknowns are called.
     """
 
-    def __init__(
-        self,
-        openness: float | str = "auto",
-        extremes: float = 0.3,
-        adversary: float = 0.3,
-        entropy: float = 0.1,
-        iterations: int = 600,
-        batch_size: int = 32,
-        rate: float = 1e-3,
-        random_state: Any = None,
-        unknown_label: Any = "unknown",
-    ) -> None:
-        self.openness = openness
-        self.extremes = extremes
-        self.adversary = adversary
-        self.entropy = entropy
-        self.iterations = iterations
-        self.batch_size = batch_size
-        self.rate = rate
-        self.random_state = random_state
-        self.unknown_label = unknown_label
+    extremes: float = 0.3
+    adversary: float = 0.3
+    entropy: float = 0.1
+    batch_size: int = 32
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        **NetworkRival._parameter_constraints,
+        "extremes": [Interval(Real, 0, 0.5, closed="right")],
+        "adversary": NON_NEGATIVE,
+        "entropy": NON_NEGATIVE,
+    }
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> STANetwork:
-        if not 0 < self.extremes <= 0.5:
-            raise InputError(f"extremes={self.extremes!r}: give a share in (0, 0.5]")
-        for name in ("adversary", "entropy"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)!r}: give 0 or a number above")
         return STANetwork(width, n_classes, adapts, self.extremes, self.adversary, self.entropy)
-
-    def _network_scores(self, network: Any, x: Tensor) -> Scores:
-        logits = network.classifier(network.features(x))
-        classes = logits[:, :-1]
-        return numpy_scores(classes, classes.max(dim=1).values - logits[:, -1])
-
-    def _own_cut(self, scores: Scores) -> float | None:
-        return 0.0
 
 
 def one_against_rest_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -212,8 +171,7 @@ def weighted_domain_loss(source: Tensor, target: Tensor, weights: Tensor) -> Ten
 
     Shapes: source (n_s,), target (n_t,), logits that are positive for target; weights (n_t,).
     """
-    as_target = _weighted_mean(F.softplus(-target), weights)
-    return F.softplus(source).mean() + as_target
+    return F.softplus(source).mean() + _weighted_mean(F.softplus(-target), weights)
 
 
 def unknown_loss(logits: Tensor, weights: Tensor) -> Tensor:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from opensetda.base import Scores
-from opensetda.baselines._network import (
-    Batch,
-    NetworkBaseline,
-    RivalNetwork,
-    momentum_optimiser,
-    numpy_scores,
-)
-from opensetda.baselines._transport import (
+from opensetda.baselines.shared.network import Batch, NetworkRival, RivalNetwork, numpy_scores
+from opensetda.baselines.shared.rival import COUNT, NON_NEGATIVE, Constraints, State
+from opensetda.baselines.shared.transport import (
     Matrix,
     Vector,
     balanced_transport,
@@ -27,7 +24,6 @@ from opensetda.baselines._transport import (
     unbalanced_transport,
 )
 from opensetda.nn.inputs import TrainingInputs
-from opensetda.nn.settings import OptimiserSettings
 from opensetda.rows import IntArray
 
 # The paper's: temperature of the softmax, entropy and marginals of the unbalanced transport,
@@ -35,27 +31,14 @@ from opensetda.rows import IntArray
 TEMPERATURE = 0.1
 ENTROPY, MARGINALS = 0.01, 0.5
 GROUP_ENTROPY, GROUP_ITERATIONS = 0.05, 3
-# The first part of the training is without the classes' transport: the features know nothing yet.
+# Share of the training before targets are transported to classes: features are still untrained.
 WARM_UP = 0.15
 
 
 class UniOTNetwork(RivalNetwork):
     r"""Unit features z, prototypes of the C classes, and K prototypes of groups of targets.
 
-    Parameters
-    ----------
-    width, n_classes, adapts
-        As in `RivalNetwork`.
-    weight : float
-        lambda of both losses on targets.
-    groups : int
-        K.
-    memory : int
-        Targets whose features of some iterations ago take part in every transport.
-    filling : float
-        gamma: a target whose largest cosine to a class is above counts as near.
-    seed : int
-        For what is drawn.
+    Parameters are those of `RivalNetwork` and of `UniOT`; `seed` is that of random draws.
     """
 
     def __init__(
@@ -70,8 +53,8 @@ class UniOTNetwork(RivalNetwork):
         seed: int = 0,
     ) -> None:
         super().__init__(width, n_classes, adapts, bottleneck=width)
-        # Cosines to class means reject unknowns better than any that a few hundred source samples
-        # can teach: the training begins at them, with the adapter alone to learn.
+        # Cosines to class means reject unknowns better than anything learned from a few hundred
+        # source samples: the training begins at them, and only the adapter is learned.
         self.bottleneck = nn.Sequential()
         self.classes = nn.Parameter(F.normalize(torch.randn(n_classes, self.width_out), dim=1))
         self.groups = nn.Parameter(F.normalize(torch.randn(groups, self.width_out), dim=1))
@@ -124,9 +107,9 @@ class UniOTNetwork(RivalNetwork):
         r"""Private class discovery, :math:`L_{PCD}`: a target and its neighbour, one group.
 
         Balanced transport of the batch, of each target's nearest neighbour in batch and memory,
-        and of some of the memory to the K prototypes gives soft groups q. Each target is asked
-        for its own group (globally), and for its neighbour's (locally), and the neighbour for
-        the target's.
+        and of some of the memory to the K prototypes gives soft groups q. Each target is trained
+        on its own group (globally) and on its neighbour's (locally), and the neighbour on the
+        target's.
         """
         fixed = z.detach()
         itself = torch.eye(len(z), device=z.device, dtype=torch.bool)
@@ -149,7 +132,7 @@ class UniOTNetwork(RivalNetwork):
 
     @torch.no_grad()
     def near_classes(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return who of a batch is near a class by the transport, and which class that is."""
+        """Return which rows of a batch the transport finds near a class, and their classes."""
         rows = torch.cat([self.memory, z])
         plan, n_filled = self.transport(rows)
         weights, labels = plan_statistics(plan, n_filled + len(self.memory))
@@ -157,9 +140,9 @@ class UniOTNetwork(RivalNetwork):
 
     @torch.no_grad()
     def transport(self, z: Tensor, tolerance: float = 1e-3) -> tuple[Matrix, int]:
-        """Transport targets to the classes; returns the plan and how many rows fill it up.
+        """Transport targets to the classes; returns the plan and the number of filling rows.
 
-        The potential is kept: the next transport begins with it.
+        The next transport begins with the potential of this one.
         """
         similarity = self.similarity(z).double().cpu().numpy()
         filled = self.fill(z.double().cpu().numpy(), similarity)
@@ -177,8 +160,8 @@ class UniOTNetwork(RivalNetwork):
     def fill(self, z: Matrix, similarity: Matrix) -> Matrix:
         r"""Adaptive filling: rows that make near and far ones equally many.
 
-        Where far ones (largest cosine up to gamma) are more, surely near ones are repeated; where
-        near ones are more, targets are moved half way to the class they are farthest from.
+        If far rows (largest cosine up to gamma) are more, near ones by the plan are repeated; if
+        near rows are more, targets are moved half way to the class they are farthest from.
 
         Shapes: (n, h), (n, C) -> (number, C), cosines of the rows to be added.
         """
@@ -205,7 +188,8 @@ class UniOTNetwork(RivalNetwork):
         self.oldest = (self.oldest + len(z)) % len(self.memory)
 
 
-class UniOT(NetworkBaseline):
+@dataclass(eq=False, repr=False, kw_only=True)
+class UniOT(NetworkRival):
     r"""Unified optimal transport for universal domain adaptation.
 
     Chang, Shi, Tuan and Wang, "Unified optimal transport framework for universal domain
@@ -225,78 +209,57 @@ class UniOT(NetworkBaseline):
     .. math:: L = L_{cls} + \lambda (L_{CCD} + L_{PCD}).
 
     *Adaptive filling* (`UniOTNetwork.fill`) keeps near and far rows equally many, so that "more
-    than its share" means the same whatever the openness.
+    than its share" means the same for any openness.
 
-    A target is known if :math:`n \max_c Q_{ic} > 1`, its class is the largest. Given the
-    potential of the classes, a row of Q depends on the sample alone: so later samples are
-    scored by the plan of the targets of `fit`, each on its own.
+    A target is known if :math:`n \max_c Q_{ic} > 1`, and its class is the largest. Given the
+    potential of the classes, a row of Q depends on the sample alone: later samples are scored
+    by the plan of the targets of `fit`, each on its own.
 
-    Ours: there is no bottleneck, and prototypes begin at the class means. The paper is for targets
-    that may lack classes of the source: it drops classes of little mass, and has
-    :math:`\beta` follow the mass. With all classes in the target, both feed on themselves, cost
-    5 points and more, and are left out. The memory is smaller than the paper's 2,000, as the
-    targets are fewer. That, lambda (0.1 in the paper), gamma (0.7), rate and iterations were
-    chosen with a look at target labels (three tasks of Office-31, one seed), in the rival's favour.
+    Our choices: there is no bottleneck, and prototypes begin at the class means. The paper allows
+    for targets that lack classes of the source: it drops classes of little mass, and adapts
+    :math:`\beta` to the mass. With all classes in the target, both reinforce themselves and cost
+    5 points or more; they are left out. The memory is smaller than the paper's 2,000, as there
+    are fewer targets. The memory, lambda (0.1 in the paper), gamma (0.7), rate and iterations were
+    chosen with target labels (three tasks of Office-31, one seed), in favour of this rival.
+
+    The other parameters are those of `NetworkRival`; the defaults of `iterations` and `rate` are
+    300 and 0.05.
 
     Parameters
     ----------
-    openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" leaves it to the transport.
     weight : float, default=3.0
         lambda.
     groups : int, default=50
-        K, prototypes of groups of targets.
+        K, the number of prototypes of groups of targets.
     memory : int, default=500
-        Targets in the memory.
+        Number of targets in the memory.
     filling : float, default=0.5
         gamma of the adaptive filling.
-    iterations : int, default=300
-        Batches of both domains to train on.
-    batch_size : int, default=64
-        Samples of each domain in a batch.
-    rate : float, default=0.05
-        Learning rate of the prototypes; a tenth of it is the adapter's or backbone's.
-    random_state : int, RandomState or None, default=None
-        Seed of weights and batches.
-    unknown_label : default="unknown"
-        What unknowns are called.
     """
 
-    def __init__(
-        self,
-        openness: float | str = "auto",
-        weight: float = 3.0,
-        groups: int = 50,
-        memory: int = 500,
-        filling: float = 0.5,
-        iterations: int = 300,
-        batch_size: int = 64,
-        rate: float = 0.05,
-        random_state: Any = None,
-        unknown_label: Any = "unknown",
-    ) -> None:
-        self.openness = openness
-        self.weight = weight
-        self.groups = groups
-        self.memory = memory
-        self.filling = filling
-        self.iterations = iterations
-        self.batch_size = batch_size
-        self.rate = rate
-        self.random_state = random_state
-        self.unknown_label = unknown_label
+    momentum = True
+
+    weight: float = 3.0
+    groups: int = 50
+    memory: int = 500
+    filling: float = 0.5
+    iterations: int = 300
+    rate: float = 0.05
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        **NetworkRival._parameter_constraints,
+        "weight": NON_NEGATIVE,
+        "groups": COUNT,
+        "memory": COUNT,
+        "filling": [Real],
+    }
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> UniOTNetwork:
-        # The seed of torch is set: what is drawn follows from it.
+        # The seed of torch is set: this one follows from it.
         seed = int(torch.randint(2**31 - 1, (1,)).item())
         return UniOTNetwork(
             width, n_classes, adapts, self.weight, self.groups, self.memory, self.filling, seed
         )
-
-    def _make_optimiser(
-        self, network: RivalNetwork, rates: OptimiserSettings, backbone: list[nn.Parameter]
-    ) -> torch.optim.Optimizer:
-        return momentum_optimiser(network, rates, backbone)
 
     def _after_training(self, inputs: TrainingInputs, y: IntArray) -> None:
         network: Any = self._network
@@ -320,28 +283,25 @@ class UniOT(NetworkBaseline):
     def _own_cut(self, scores: Scores) -> float:
         return 0.0
 
-    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def _saved(self) -> tuple[str, ...]:
+        return ("_potential",)
+
+    def _fitted_state(self) -> State:
         values, arrays = super()._fitted_state()
-        values |= {"rows": self._rows, "mass": self._mass}
-        return values, {**arrays, "potential": self._potential}
+        return {**values, "rows": self._rows, "mass": self._mass}, arrays
 
     def _restore_fitted_state(
         self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
     ) -> None:
         super()._restore_fitted_state(values, arrays)
         self._rows, self._mass = int(values["rows"]), float(values["mass"])
-        self._potential = arrays["potential"]
 
 
 def plan_statistics(plan: Matrix, first: int = 0) -> tuple[Vector, IntArray]:
-    """Return what a plan says of its rows from `first` on.
+    """Return the weights and labels of a plan's rows from `first` on, both (n - first,).
 
-    Returns
-    -------
-    weights : array of shape (n - first,)
-        Each row's largest mass, as a multiple of an equal share of the whole.
-    labels : array of int of shape (n - first,)
-        The class of the largest mass.
+    The weight is a row's largest mass, as a multiple of an equal share of the whole; the label is
+    the class of that mass.
     """
     rows = plan[first:]
     return rows.max(axis=1) * len(plan) / plan.sum(), rows.argmax(axis=1)

@@ -1,7 +1,7 @@
 """From closed-set scores to unknowns: rejectors that any adapter can be combined with.
 
-A rejector learns from adapted source rows, and says of every sample how likely it is of a known
-class at all. `REJECTORS` lists them by name; only the one that is made is imported.
+A rejector learns from adapted source rows, and scores how likely a sample is of a known class.
+Only the rejector that is made is imported.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from opensetda.rejection.base import Rejector
 
 REJECTORS = {
-    "quantile": "opensetda.rejection.quantile:QuantileRejector",
-    "mixture": "opensetda.rejection.mixture:MixtureRejector",
+    "quantile": "opensetda.rejection.softmax:QuantileRejector",
+    "mixture": "opensetda.rejection.softmax:MixtureRejector",
     "osnn": "opensetda.rejection.osnn:DistanceRatioRejector",
     "osvm": "opensetda.rejection.osvm:InclusionRejector",
 }
@@ -24,7 +24,7 @@ REJECTORS = {
 
 
 def make_rejector(name: str) -> Rejector:
-    """Return a new rejector that has learned nothing yet."""
+    """Return a new, unfitted rejector."""
     if name not in REJECTORS:
         raise InputError(f"rejector={name!r} does not exist; choose one of {', '.join(REJECTORS)}")
     module, _, rejector = REJECTORS[name].partition(":")

@@ -17,35 +17,31 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Rejector(ABC):
-    """Scores how likely samples are of a known class, and perhaps where to cut.
+    """Scores how likely samples are of a known class, and may have a boundary of its own.
 
     Attributes
     ----------
     needs_logits : bool
-        Whether `scores` looks at the logits of a classifier. Where not, an adapter need not
-        train one.
+        Whether `scores` uses the logits of a classifier. If not, none needs to be trained.
     """
 
     needs_logits: ClassVar[bool] = True
 
     @abstractmethod
     def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
-        """Learn from adapted source rows (n, d) and their classes, 0 to C - 1.
-
-        Rows come in canonical order (`Rows.in_canonical_order`): the first are a random sample.
-        """
+        """Learn from adapted source rows (n, d) in canonical order and their class indices."""
 
     @abstractmethod
     def scores(self, features: FloatArray, logits: Matrix) -> Scores:
         """Score adapted rows (m, d), each on its own, with a classifier's logits (m, C).
 
-        A rejector that is a classifier itself replaces the logits by its own class scores.
+        A rejector that is a classifier itself returns class scores of its own.
         """
 
     def own_cut(self, scores: Scores) -> float | None:
-        """Return the known score below which the rejector says unknown, asked with the targets'.
+        """Return the known score below which a sample is unknown, given the targets' scores.
 
-        None: it has no boundary, the share of unknowns decides.
+        None if there is no boundary: then the share of unknowns decides.
         """
         return None
 

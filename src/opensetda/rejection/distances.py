@@ -1,4 +1,4 @@
-"""Products and distances of rows, and which rows of the source a rejector keeps."""
+"""Products and distances of rows, and the rows of the source that a rejector keeps."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from opensetda.rows import FloatArray, IntArray
 
 Matrix = npt.NDArray[np.float64]
 
-# Squared distances of a product of rows are wrong by about this share of the rows' squared
-# lengths: below it, rows are the same.
+# Rounding error of squared distances, as a share of the squared lengths: below it rows are equal.
 SAME = 1e-13
 
 
 def products(rows: FloatArray, others: FloatArray) -> Matrix:
-    """Products of rows with rows, (n, d), (m, d) -> (n, m); of few rows, each by itself.
+    """Products of rows with rows, (n, d), (m, d) -> (n, m).
 
-    How BLAS rounds a row's products depends on the row's place among the others, and on the
-    threads. Later samples come `SCORED_ROWS` at a time, and get the same bits anywhere.
+    How BLAS rounds the products of a row depends on its place among the others and on the threads.
+    So up to `SCORED_ROWS` rows, as later samples come, are multiplied one by one.
     """
     if len(rows) > SCORED_ROWS:
         return np.asarray(rows @ others.T)
@@ -36,10 +35,7 @@ def squared_distances(rows: Matrix, others: Matrix) -> Matrix:
 
 
 def first_of_every_class(y: IntArray, n_classes: int, most: int) -> IntArray:
-    """Places of at most `most` rows, as many a class, the first ones, in their order.
-
-    All rows, if they are no more; and one of each class, if the classes are.
-    """
+    """Places of at most `most` rows, the first ones, equally many per class but at least one."""
     if len(y) <= most:
         return np.arange(len(y))
     per_class = max(most // n_classes, 1)

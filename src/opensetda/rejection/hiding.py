@@ -1,8 +1,4 @@
-"""A threshold from the source alone: hide classes, and see who should have been rejected.
-
-Both OSNN and OSVM choose their threshold so. Some classes of the source play unknowns, the
-others are what is known, and the threshold that serves both best is taken.
-"""
+"""A threshold from the source alone, for OSNN and OSVM: hide classes, and use them as unknowns."""
 
 from __future__ import annotations
 
@@ -19,16 +15,10 @@ MOST_ROUNDS = 10
 
 
 class Round(NamedTuple):
-    """One simulation of an open set.
+    """One simulation of an open set, on samples that the classifier was not trained on: all (n,).
 
-    Attributes
-    ----------
-    known : array of shape (n,)
-        Known scores of samples that the classifier has not learned from.
-    hidden : array of bool of shape (n,)
-        Whether the sample's class was hidden.
-    correct : array of bool of shape (n,)
-        Whether the sample, if it is not rejected, gets its own class.
+    The known scores, whether the sample's class was hidden, and whether it gets its class unless
+    it is rejected.
     """
 
     known: Vector
@@ -37,10 +27,10 @@ class Round(NamedTuple):
 
 
 def hidings(n_classes: int) -> list[Mask]:
-    """Which classes are hidden in each round: half of them, at least two stay.
+    """Which classes are hidden in each round: half of them, but at least two stay.
 
-    The half moves round the classes, so that each is hidden about as often as it is seen. Of two
-    classes none can be hidden: no round.
+    The half rotates, so that each class is hidden about as often as it is seen. With two classes
+    there is no round.
     """
     n_hidden = min(n_classes // 2, n_classes - 2)
     if n_hidden < 1:
@@ -57,15 +47,14 @@ def best_threshold(rounds: list[Round], default: float) -> float:
 
     with AKS the share of samples of seen classes that are accepted and get their class, AUS the
     share of samples of hidden classes that are rejected (Mendes Júnior et al., 2017). All
-    thresholds between two scores are tried; of equally good ones the middle of the widest
-    gap between scores is taken. `default` where no round has samples of both kinds.
+    thresholds between two scores are tried; of equally good ones the middle of the widest gap is
+    taken. Returns `default` if no round has samples of both kinds.
     """
     known, gains = [], []
     for one in rounds:
         n_hidden = int(one.hidden.sum())
         if 0 < n_hidden < len(one.hidden):
-            # What the threshold gains by passing a sample on its way up: a rejected unknown,
-            # or a known that is lost.
+            # The gain of a threshold just above a sample: an unknown rejected, or a known lost.
             lost = one.correct / (len(one.hidden) - n_hidden)
             gains.append(np.where(one.hidden, 1 / n_hidden, -lost))
             known.append(one.known)

@@ -1,4 +1,4 @@
-"""OSNN: nearest neighbours, and how much nearer the nearest class is than the next."""
+"""OSNN: the ratio of the distances to the nearest class and to the next."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from opensetda.rejection.hiding import Round, best_threshold, hidings
 from opensetda.rows import FloatArray, IntArray
 
 DEFAULT_THRESHOLD = 0.8
-"""T where no class can be hidden: with two classes. Lowe's, for matching key points."""
+"""T with two classes, of which none can be hidden; Lowe's value for matching key points."""
 
-# Rows of the source that choose the threshold: all distances between them are computed.
+# Number of source rows that choose the threshold: all distances between them are computed.
 VALIDATION_ROWS = 4000
-# Distances are computed for so many rows at a time.
+# Number of rows whose distances are computed at a time.
 BLOCK_ROWS = 512
 # Distances to neighbouring classes differ by little: as logits they need a scale.
 DISTANCE_SCALE = 16.0
@@ -35,14 +35,13 @@ class DistanceRatioRejector(Rejector):
     .. math:: R(s) = d(s, t) / d(s, u), \qquad
         \text{s has the class of t if } R(s) \le T, \text{ else it is unknown.}
 
-    T is chosen on the source: in turn, half of the classes are hidden and play unknowns, and
+    T is chosen on the source: half of the classes in turn are hidden and used as unknowns, and
     T maximises the normalised accuracy (`best_threshold`). The paper splits the samples of
-    seen classes in two, one half to be neighbours of the other; here each sample has all
-    others as neighbours. T = `DEFAULT_THRESHOLD` with two classes, of which none can be
-    hidden.
+    seen classes in two, one half to be neighbours of the other; here all other samples are
+    neighbours.
 
     The known score is -R. The class scores are minus the distances to the nearest row of each
-    class. Held out: the ratio of the next two classes, as if the nearest were not there.
+    class. The held-out score is that of the next two classes.
     """
 
     needs_logits = False
@@ -75,7 +74,7 @@ class DistanceRatioRejector(Rejector):
         self.threshold = -best_threshold(rounds, -DEFAULT_THRESHOLD)
 
     def scores(self, features: FloatArray, logits: Matrix) -> Scores:
-        """Score rows (m, d) by their neighbours; the logits are not looked at."""
+        """Score rows (m, d) by their neighbours; the logits are not used."""
         distances = self._distances(np.asarray(features, dtype=np.float64))
         held_out = np.full(len(distances), np.nan)
         if distances.shape[1] > 2:
@@ -93,7 +92,7 @@ class DistanceRatioRejector(Rejector):
         return values, {"rows": self.rows.astype(np.float32), "starts": self.starts}
 
     def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take the rows and the threshold back."""
+        """Restore rows and threshold."""
         self.threshold, self.typical = float(values["threshold"]), float(values["typical"])
         self.rows = arrays["rows"].astype(np.float64)
         self.starts = np.asarray(arrays["starts"], dtype=np.intp)
@@ -113,7 +112,7 @@ class DistanceRatioRejector(Rejector):
 def distance_ratio(distances: Matrix) -> npt.NDArray[np.float64]:
     """R, from distances to the nearest row of each class: (n, C) -> (n,).
 
-    A sample that lies on rows of two classes is as near to one as to the other: R = 1.
+    R = 1 for a sample that is equal to rows of two classes.
     """
     nearest = np.partition(distances, 1, axis=1)
     same = nearest[:, 1] <= nearest[:, 0]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
 from sklearn.svm import SVC
 
 from opensetda.base import Scores
@@ -18,23 +20,25 @@ from opensetda.rejection.distances import (
     squared_distances,
 )
 from opensetda.rejection.hiding import Round, best_threshold, hidings
-from opensetda.rejection.weibull import SharedShapeWeibull
 from opensetda.rows import FloatArray, IntArray
 
 DEFAULT_THRESHOLD = 0.001
-"""delta where no class can be hidden: with two classes. Large sources find more, small less."""
+"""delta with two classes, of which none can be hidden."""
 PENALTY = 1.0
 """C of the machines."""
 
-# A machine's training takes the square of the rows: the first of each class are a random sample.
+# Training time grows with the square of the rows.
 TRAINING_ROWS = 4000
 VALIDATION_ROWS = 1000
 FOLDS = 3
-# The tail: so much of a class's positive scores, the smallest, and at least so many of them.
+# The tail: this share of a class's positive scores, the smallest, and their least number.
 TAIL = 0.5
 SMALLEST_TAIL = 3
 # Standardised scores of neighbouring classes differ by tenths: as logits they need a scale.
 CLASS_SCALE = 10.0
+# Scores of a hard margin are all equal: without a limit the likelihood grows with the shape.
+SHAPES = (0.2, 50.0)
+SMALLEST = 1e-6
 
 
 class InclusionRejector(Rejector):
@@ -50,20 +54,19 @@ class InclusionRejector(Rejector):
         \frac{f_c(x) - \tau}{\lambda_c}\Big)^{\kappa}\Big)\Big)
 
     and x is unknown where :math:`\max_c P_I(c \mid x) < \delta`. All priors :math:`\rho` are
-    equal and left out. :math:`\delta` is chosen on the source: in turn, half of the classes are
-    hidden and play unknowns (`best_threshold`); `DEFAULT_THRESHOLD` with two classes, of
-    which none can be hidden.
+    equal and left out. :math:`\delta` is chosen on the source: half of the classes in turn are
+    hidden and used as unknowns (`best_threshold`).
 
-    Where the paper leaves a choice: :math:`\gamma` is one over the mean squared distance of the
-    source; the tail is the lower half of a class's scores; :math:`\tau` lies one margin
-    below the smallest score of any tail. Unlike in the paper, tau and kappa are the same for
-    all classes (`SharedShapeWeibull`). With tau and kappa of each class's own, HOS of the
-    source alone on Office-31 (true openness; EfficientNet-Lite0, ResNet-50) is 70.4 and 69.3
-    instead of 84.6 and 84.0: a class that lies close together in the source refuses nearly
-    all its targets. These choices were made with a look at target labels, in the rival's favour.
+    Our choices: :math:`\gamma` is one over the mean squared distance of the source; the tail is the
+    lower half of a class's scores; :math:`\tau` lies one margin below the smallest score of any
+    tail. Unlike in the paper, tau and kappa are the same for all classes (`SharedShapeWeibull`).
+    With a tau and kappa per class, the HOS of the source alone on Office-31 (true openness;
+    EfficientNet-Lite0, ResNet-50) is 70.4 and 69.3 instead of 84.6 and 84.0: a class that is
+    compact in the source rejects nearly all of its targets. These choices were made with target
+    labels, in favour of the rivals.
 
-    The known score is the largest :math:`(f_c - \tau) / \lambda_c`, of which P_I is a rising
-    function; scaled, they are the class scores. Held out: the largest of the other classes.
+    The known score is the largest :math:`(f_c - \tau) / \lambda_c`, in which P_I is increasing;
+    scaled, they are the class scores. The held-out score is the largest of the other classes.
     """
 
     needs_logits = False
@@ -87,13 +90,13 @@ class InclusionRejector(Rejector):
         self.weibull = _fit_tails(machines.decide(kernel), y)
         supporting = machines.weights.any(axis=0)
         self.rows = rows[supporting]
-        # Rows one after the other, as they are saved: BLAS rounds columns in another way.
+        # In row order, as they are saved: BLAS rounds columns differently.
         weights = np.ascontiguousarray(machines.weights[:, supporting])
         self.machines = _Machines(weights, machines.offsets)
         self.threshold = self._choose_threshold(kernel, y, n_classes)
 
     def scores(self, features: FloatArray, logits: Matrix) -> Scores:
-        """Score rows (m, d) by the machines; the logits are not looked at."""
+        """Score rows (m, d) by the machines; the logits are not used."""
         squared = squared_distances(np.asarray(features, dtype=np.float64), self.rows)
         decisions = self.machines.decide(np.exp(-self.gamma * squared))
         standardised = self.weibull.standardise(decisions)
@@ -108,22 +111,13 @@ class InclusionRejector(Rejector):
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
         """Return the support vectors with their weights, and the tails."""
-        values = {
-            "gamma": self.gamma,
-            "location": self.weibull.location,
-            "shape": self.weibull.shape,
-            "threshold": self.threshold,
-        }
-        arrays: Arrays = {
-            "rows": self.rows.astype(np.float32),
-            "weights": self.machines.weights,
-            "offsets": self.machines.offsets,
-            "scales": self.weibull.scales,
-        }
-        return values, arrays
+        values = {"gamma": self.gamma, "location": self.weibull.location}
+        values |= {"shape": self.weibull.shape, "threshold": self.threshold}
+        arrays: Arrays = {"rows": self.rows.astype(np.float32), "scales": self.weibull.scales}
+        return values, {**arrays, **self.machines._asdict()}
 
     def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take the machines and the tails back."""
+        """Restore the machines and the tails."""
         self.gamma, self.threshold = float(values["gamma"]), float(values["threshold"])
         self.rows = arrays["rows"].astype(np.float64)
         self.machines = _Machines(arrays["weights"], arrays["offsets"])
@@ -132,7 +126,7 @@ class InclusionRejector(Rejector):
         )
 
     def _choose_threshold(self, kernel: Matrix, y: IntArray, n_classes: int) -> float:
-        """Hide classes in turn; what remains is learned on two thirds, tried on the rest."""
+        """Hide classes in turn; train on two thirds of the others, test on the rest."""
         own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
         kernel, y = kernel[np.ix_(own, own)], y[own]
         fold = np.empty(len(y), dtype=np.intp)
@@ -142,7 +136,7 @@ class InclusionRejector(Rejector):
         for number, hidden in enumerate(hidings(n_classes)):
             learn = ~hidden[y] & (fold != number % FOLDS)
             seen = np.unique(y[learn])
-            # A class that nothing was learned of is neither seen nor hidden.
+            # A class without training rows is neither seen nor hidden.
             judge = ~learn & (hidden[y] | np.isin(y, seen))
             if len(seen) < 2:
                 continue
@@ -151,12 +145,12 @@ class InclusionRejector(Rejector):
             weibull = _fit_tails(machines.decide(kernel[np.ix_(learn, learn)]), places)
             decisions = machines.decide(kernel[np.ix_(judge, learn)])
             standardised = weibull.standardise(decisions)
-            # P_I ranks the samples of all rounds, whatever their tails; so does this, unrounded.
+            # Comparable across rounds, as P_I is, but without rounding.
             inclusion = weibull.log_hazard(standardised.max(axis=1))
             correct = seen[standardised.argmax(axis=1)] == y[judge]
             rounds.append(Round(inclusion, hidden[y[judge]], correct))
         default = float(np.log(-np.log1p(-DEFAULT_THRESHOLD)))
-        # Within what a probability in double precision can tell from 0 and 1.
+        # Probabilities that differ from 0 and 1 in double precision.
         hazard = np.exp(np.clip(best_threshold(rounds, default), -600.0, 3.0))
         return float(-np.expm1(-hazard))
 
@@ -188,6 +182,61 @@ def _fit_tails(decisions: Matrix, y: IntArray) -> SharedShapeWeibull:
     for label in range(decisions.shape[1]):
         positive = np.sort(decisions[y == label, label])
         tails.append(positive[: max(SMALLEST_TAIL, int(TAIL * len(positive)))])
-    # One margin below: P_I is then zero where a row lies as deep among the others as the
-    # worst row of a class lies within it.
+    # One margin below: P_I is zero for a row as deep among the others as the worst row of a class.
     return SharedShapeWeibull.fit(tails, min(float(tail[0]) for tail in tails) - 1.0)
+
+
+@dataclass(frozen=True)
+class SharedShapeWeibull:
+    r"""One Weibull distribution per class, with a common location and shape.
+
+    .. math:: F_c(f) = 1 - \exp\big(-((f - \tau) / \lambda_c)^\kappa\big), \qquad f > \tau
+
+    A dozen samples of a class have a tail of six scores: too few for a shape, and with too large
+    a shape a class rejects everything. With one shape :math:`F_c` rises with
+    :math:`(f - \tau) / \lambda_c`, which ranks samples of all classes without saturating.
+
+    The location is tau, the scales (C,) are lambda, the shape is kappa.
+    """
+
+    location: float
+    scales: Matrix
+    shape: float
+
+    @classmethod
+    def fit(cls, tails: list[Matrix], location: float) -> SharedShapeWeibull:
+        r"""Maximise the likelihood of each class's scores, all above the location.
+
+        Only the shape is searched: for a given one the best scale is
+        :math:`\lambda_c^\kappa = \operatorname{mean} (f - \tau)^\kappa`.
+        """
+        logs = [np.log(np.maximum(tail - location, SMALLEST)) for tail in tails]
+
+        def negative_log_likelihood(log_shape: float) -> float:
+            shape = float(np.exp(log_shape))
+            return -sum(
+                len(x) * (log_shape - shape * _log_scale(x, shape)) + (shape - 1) * float(x.sum())
+                for x in logs
+            )
+
+        bounds = tuple(np.log(SHAPES))
+        shape = float(np.exp(minimize_scalar(negative_log_likelihood, bounds=bounds).x))
+        return cls(location, np.exp([_log_scale(x, shape) for x in logs]), shape)
+
+    def standardise(self, scores: Matrix) -> Matrix:
+        """Return (f - tau) / lambda: (n, C) -> (n, C)."""
+        return np.asarray((scores - self.location) / self.scales)
+
+    def log_hazard(self, standardised: Matrix) -> Matrix:
+        """Return kappa log((f - tau) / lambda): the probability is 1 - exp(-exp(.)), unrounded."""
+        return np.asarray(self.shape * np.log(np.maximum(standardised, SMALLEST)))
+
+    def quantile(self, probability: float) -> float:
+        """Return the standardised score of a probability."""
+        return float((-np.log1p(-probability)) ** (1 / self.shape))
+
+
+def _log_scale(x: Matrix, shape: float) -> float:
+    """Logarithm of the most likely scale, from logarithms of scores."""
+    largest = x.max()
+    return float(largest + np.log(np.mean(np.exp(shape * (x - largest)))) / shape)

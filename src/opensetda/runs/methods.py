@@ -22,7 +22,7 @@ def find_methods() -> dict[str, str]:
     """Find PGL and every public module of `opensetda.baselines`, without importing them."""
     found = {"pgl": "opensetda.pgl.estimator"}
     for module in pkgutil.iter_modules(baselines.__path__):
-        if not module.name.startswith("_"):
+        if not module.ispkg:
             found[module.name.replace("_", "-")] = f"{baselines.__name__}.{module.name}"
     return found
 

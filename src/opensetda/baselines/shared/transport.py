@@ -1,4 +1,4 @@
-"""Optimal transport with entropy, in numpy: both marginals exact, or both only asked for."""
+"""Entropic optimal transport in numpy, with exact or with relaxed marginals."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class UnbalancedPlan(NamedTuple):
-    """A plan, and all that a row needs to be added to it later.
-
-    Attributes
-    ----------
-    plan : array of shape (n, C)
-        Q.
-    potential : array of shape (C,)
-        log v, of the columns.
-    """
+    """A plan Q (n, C), and log v (C,), the potential by which rows can be added to it."""
 
     plan: Matrix
     potential: Vector
@@ -33,7 +25,7 @@ def balanced_transport(similarity: Matrix, entropy: float, iterations: int) -> M
         \max_Q \langle S, Q \rangle + \epsilon H(Q) \quad \text{with} \quad
         Q 1 = 1/n, \quad Q^\top 1 = 1/m
 
-    In logarithms, where nothing overflows. After the last iteration the rows are exact.
+    Computed in logarithms, without overflow. After the last iteration the rows are exact.
 
     Shapes: S (n, m) -> Q (n, m).
     """
@@ -54,29 +46,18 @@ def unbalanced_transport(
     tolerance: float = 1e-3,
     most_iterations: int = 1000,
 ) -> UnbalancedPlan:
-    r"""Transport whose marginals are asked for, not forced (Chizat et al., 2018).
+    r"""Transport with relaxed marginals (Chizat et al., 2018).
 
     .. math::
         \max_Q \langle S, Q \rangle + \epsilon H(Q)
             - \kappa \operatorname{KL}(Q 1 \| 1/n) - \kappa \operatorname{KL}(Q^\top 1 \| \beta)
 
     solved by :math:`u = (n^{-1} / K v)^\rho`, :math:`v = (\beta / K^\top u)^\rho` with
-    :math:`K = e^{S/\epsilon}` and :math:`\rho = \kappa / (\kappa + \epsilon)`. Given v, a row of
-    the plan depends on its own similarities only (`plan_rows`): so a sample that comes later has
-    its row, too.
+    :math:`K = e^{S/\epsilon}` and :math:`\rho = \kappa / (\kappa + \epsilon)`, from the potential
+    `start` until no log v changes by more than `tolerance`. Given v, a row of the plan depends on
+    its own similarities only (`plan_rows`): so later samples have rows too.
 
-    Parameters
-    ----------
-    similarity : array of shape (n, C)
-        S.
-    columns : array of shape (C,)
-        beta, the mass that each column should get.
-    entropy, marginals : float
-        epsilon and kappa.
-    start : array of shape (C,), optional
-        A potential to begin with.
-    tolerance : float
-        The end, when no log v changes by more.
+    Shapes: similarity S (n, C), columns beta (C,), entropy epsilon, marginals kappa.
     """
     n, n_columns = similarity.shape
     rho = marginals / (marginals + entropy)

@@ -1,7 +1,7 @@
 """What the rivals with a network share: PGL's inputs, adapter and optimiser, and one loop.
 
 A method's file has its network, a subclass of `RivalNetwork` with the losses of its paper, and
-its classifier, a subclass of `NetworkBaseline` that says how outputs become scores.
+its classifier, a subclass of `NetworkRival` that turns outputs into scores.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,19 +19,25 @@ from sklearn.base import TransformerMixin
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from opensetda.base import OpenSetClassifier, Scores
+from opensetda.base import Scores
+from opensetda.baselines.shared.rival import (
+    ALIGNMENT,
+    COUNT,
+    NO_SCORES,
+    POSITIVE,
+    AlignedRival,
+    Constraints,
+    Domains,
+    State,
+    join_scores,
+)
 from opensetda.context import FitContext
-from opensetda.errors import InputError
-from opensetda.nn.alignment import Alignment
 from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
 from opensetda.nn.parts import Adapter, make_accelerator, make_optimiser
-from opensetda.nn.settings import AlignmentSettings, FineTuneSettings, OptimiserSettings
+from opensetda.nn.settings import FineTuneSettings, OptimiserSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
 from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, split_domains
-
-ALIGNMENT = AlignmentSettings(normalise=True, centring="own", components=256, whitening=0.0)
-"""Rows of unit length, each domain centred on its own mean, turned onto 256 components."""
 
 # Rows of unit length are short for a layer that starts with weights of 1 / sqrt(d).
 ROW_SCALE = 8.0
@@ -39,18 +45,10 @@ ROW_SCALE = 8.0
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples of one iteration, as the network gets them.
+    """Aligned samples of one iteration, with images through the backbone that is trained.
 
-    Attributes
-    ----------
-    source : tensor of shape (b, d)
-        Aligned source rows; with images, through the backbone that learns.
-    labels : tensor of int of shape (b,)
-        Their classes.
-    target : tensor of shape (b', d)
-        Aligned target rows; empty where there is no target.
-    target_index : tensor of int of shape (b',)
-        Which targets these are, of all.
+    Shapes: source (b, d), labels (b,), target (b', d) and its row numbers target_index (b',), both
+    empty without targets; progress is the share of the training that is done.
     """
 
     source: Tensor
@@ -61,22 +59,13 @@ class Batch:
 
 
 class RivalNetwork(nn.Module, ABC):
-    r"""Adapter, bottleneck, and whatever heads a method has.
+    r"""Adapter and bottleneck; a subclass adds the heads of its method.
 
     .. math:: g(x) = \operatorname{LeakyReLU}(\operatorname{LN}(W_b\, s\, G_B(x)))
 
-    Parameters
-    ----------
-    width : int
-        d, the features of an aligned row.
-    n_classes : int
-        C.
-    adapts : bool
-        Whether the adapter learns; not where an image backbone does.
-    bottleneck : int
-        h, the width of the features that the heads see.
+    The adapter :math:`G_B` is trained if `adapts`; it is not if an image backbone is.
 
-    Shapes: x (N, d) -> g(x) (N, h).
+    Shapes: x (N, d), d = `width` -> g(x) (N, h), h = `bottleneck`.
     """
 
     def __init__(self, width: int, n_classes: int, adapts: bool, bottleneck: int = 256) -> None:
@@ -103,38 +92,40 @@ class RivalNetwork(nn.Module, ABC):
         """Return the losses that need targets, by name; not called without targets."""
 
     def start(self, inputs: TrainingInputs, labels: Tensor) -> None:
-        """Prepare for the training; a method that needs nothing leaves it."""
+        """Prepare for the training; by default there is nothing to prepare."""
 
 
-class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc]
-    """Base of the rivals with a network.
-
-    A subclass implements `_make_network` and `_network_scores`, and stores the parameters below in
-    its ``__init__`` beside its own.
+@dataclass(eq=False, repr=False, kw_only=True)
+class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
+    """Base of the rivals with a network; a subclass has `_make_network` and `_network_scores`.
 
     Parameters
     ----------
-    openness : float or "auto", default="auto"
-        Share of the target that is unknown, in [0, 1); "auto" leaves it to the method's own
-        boundary, or has it estimated where there is none. Without labels, both.
-    iterations : int
-        Batches of both domains to train on.
-    batch_size : int
-        Samples of each domain in a batch.
-    rate : float
-        Learning rate of bottleneck and heads; a tenth of it is the adapter's or backbone's.
+    iterations : int, default=600
+        Number of training iterations, one batch of each domain per iteration.
+    batch_size : int, default=64
+        Samples of each domain per batch.
+    rate : float, default=0.001
+        Learning rate of bottleneck and heads; the adapter or image backbone has a tenth of it.
     random_state : int, RandomState or None, default=None
         Seed of weights and batches.
-    unknown_label : default="unknown"
-        What unknowns are called.
     """
 
     is_random = trains_backbone = transforms_domains = True
+    momentum: ClassVar[bool] = False
+    """Train by SGD with momentum (`momentum_optimiser`) instead of Adam."""
 
-    iterations: int
-    batch_size: int
-    rate: float
-    random_state: Any
+    iterations: int = 600
+    batch_size: int = 64
+    rate: float = 1e-3
+    random_state: Any = None
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "iterations": COUNT,
+        "batch_size": COUNT,
+        "rate": POSITIVE,
+        "random_state": ["random_state"],
+    }
 
     @abstractmethod
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> RivalNetwork:
@@ -144,26 +135,11 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
     def _network_scores(self, network: Any, x: Tensor) -> Scores:
         """Score aligned rows (N, d), each on its own; network and rows are in double precision."""
 
-    def _make_optimiser(
-        self, network: RivalNetwork, rates: OptimiserSettings, backbone: list[nn.Parameter]
-    ) -> torch.optim.Optimizer:
-        """Return the optimiser, with a group called "backbone"; Adam, as PGL has it."""
-        return make_optimiser(network, rates, backbone)
-
     def _after_training(self, inputs: TrainingInputs, y: IntArray) -> None:
-        """Learn what else it takes to score; a method that needs nothing more leaves it."""
+        """Learn what scoring needs besides the network; by default nothing."""
 
-    def _fit_domains(
-        self,
-        source: Rows,
-        y: IntArray,
-        target: Rows,
-        openness: OpennessTracker,
-        context: FitContext,
-    ) -> Scores:
-        for name in ("iterations", "batch_size", "rate"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name}={getattr(self, name)!r}: give a number above 0")
+    def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
+        source, y, target = domains
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = self._inputs(source, target, context)
         with torch.random.fork_rng(devices=[]):
@@ -175,10 +151,9 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
         self._network = _frozen(network)
         self._after_training(inputs, y)
         if not len(target):
-            return self.open_set_scores(np.zeros((1, source.width), dtype=np.float32))
-        # In the very way of later samples: what is said of a target is said of its copy tomorrow.
-        parts = [self.open_set_scores(chunk) for chunk in _raw_targets(inputs, target)]
-        scores = Scores(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+            return NO_SCORES
+        # As later samples are scored: a later copy of a target gets the same answer.
+        scores = join_scores(self.open_set_scores(chunk) for chunk in _raw_targets(inputs, target))
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         entry = {"step": 1, "mean_score": float(scores.known.mean()), "loss": losses}
         finish_step(self.history_, context.progress, entry, iterations=self.iterations)
@@ -204,10 +179,10 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
         inputs.to(accelerator.device)
         network.to(accelerator.device)
         labels = labels.to(accelerator.device)
-        rates = OptimiserSettings(
-            graph_rate=self.rate, backbone_rate=self.rate / 10, weight_decay=5e-4
-        )
-        optimiser = accelerator.prepare(self._make_optimiser(network, rates, inputs.parameters()))
+        slow = self.rate / 10
+        rates = OptimiserSettings(graph_rate=self.rate, backbone_rate=slow, weight_decay=5e-4)
+        make = momentum_optimiser if self.momentum else make_optimiser
+        optimiser = accelerator.prepare(make(network, rates, inputs.parameters()))
         rng = np.random.default_rng(seed)
         source_batches = _batches(len(inputs.source), self.batch_size, rng)
         target_batches = _batches(len(inputs.target), self.batch_size, rng)
@@ -217,7 +192,7 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
         for iteration in range(self.iterations):
             network.train()
             progress = iteration / self.iterations
-            # As in DANN: quick at first, careful at the end.
+            # The schedule of DANN.
             for group in optimiser.param_groups:
                 rate = rates.backbone_rate if group["name"] == "backbone" else rates.graph_rate
                 group["lr"] = rate * (1 + 10 * progress) ** -0.75
@@ -251,8 +226,7 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
         X : array of shape (n, n_features)
             Samples.
         sample_domain : array of int of shape (n,), optional
-            0 or more: of the source, whose mean is another; negative: of the target. None: all
-            of the target.
+            0 or more: source, which has a mean of its own; negative: target. None: all target.
         """
         rows = self._check_rows(X)
         aligned = self._aligned(rows)
@@ -266,47 +240,48 @@ class NetworkBaseline(TransformerMixin, OpenSetClassifier):  # type: ignore[misc
     def _aligned(self, X: FloatArray) -> Tensor:
         return torch.from_numpy(self._alignment.later(X))
 
-    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        # Trained in single precision: as such nothing of it is lost.
-        arrays = {
-            f"network.{name}": tensor.float().numpy()
-            if tensor.is_floating_point()
-            else tensor.numpy()
-            for name, tensor in self._network.state_dict().items()
-        }
-        arrays["alignment.source_mean"] = self._alignment.source_mean
-        arrays["alignment.target_mean"] = self._alignment.target_mean
-        assert self._alignment.projection is not None
-        arrays["alignment.projection"] = self._alignment.projection
-        adapts = self._network.backbone.change is not None
-        return {"adapts": adapts}, arrays
+    def _fitted_state(self) -> State:
+        values, arrays = super()._fitted_state()
+        for name, tensor in self._network.state_dict().items():
+            # Trained in single precision: nothing is lost.
+            exact = tensor.float() if tensor.is_floating_point() else tensor
+            arrays[f"network.{name}"] = exact.numpy()
+        return {**values, "adapts": self._network.backbone.change is not None}, arrays
 
     def _restore_fitted_state(
         self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
     ) -> None:
-        self._alignment = Alignment(ALIGNMENT)
-        self._alignment.source_mean = arrays["alignment.source_mean"]
-        self._alignment.target_mean = arrays["alignment.target_mean"]
-        self._alignment.projection = projection = arrays["alignment.projection"]
-        network = self._make_network(projection.shape[1], len(self.classes_), values["adapts"])
-        weights = {
-            name.removeprefix("network."): torch.from_numpy(np.array(array))
-            for name, array in arrays.items()
-            if name.startswith("network.")
-        }
-        if missing := sorted({*network.state_dict()} - {*weights}):
-            raise KeyError(f"network.{missing[0]}")
-        network.load_state_dict(weights)
+        super()._restore_fitted_state(values, arrays)
+        width = arrays["alignment.projection"].shape[1]
+        network = self._make_network(width, len(self.classes_), values["adapts"])
+        saved = {name: np.array(arrays[f"network.{name}"]) for name in network.state_dict()}
+        network.load_state_dict({name: torch.from_numpy(saved[name]) for name in saved})
         self._network = _frozen(network)
+
+
+class ExtraClassRival(NetworkRival):
+    """Base of the rivals whose classifier has C + 1 outputs, the last one for unknown.
+
+    The label is the largest output. So the known score is the largest of the first C minus the
+    last, and the method's own boundary is zero.
+    """
+
+    def _network_scores(self, network: Any, x: Tensor) -> Scores:
+        logits = network.classifier(network.features(x))
+        classes = logits[:, :-1]
+        return numpy_scores(classes, classes.max(dim=1).values - logits[:, -1])
+
+    def _own_cut(self, scores: Scores) -> float | None:
+        return 0.0
 
 
 def momentum_optimiser(
     network: RivalNetwork, rates: OptimiserSettings, backbone: list[nn.Parameter]
 ) -> torch.optim.SGD:
-    """Gradient descent with Nesterov's momentum, as most of the rivals' papers have it.
+    """SGD with Nesterov momentum, as in most papers of the rivals.
 
-    Adam gives every principal component of the rows the same say: a whitening, which costs heads
-    that see the rows themselves about two points of HOS (OVANet, Office-31).
+    Adam gives every principal component of the rows the same weight. That is a whitening, and
+    costs heads that see the rows themselves about two points of HOS (OVANet, Office-31).
     """
     groups = make_optimiser(network, rates, backbone).param_groups
     return torch.optim.SGD(
@@ -317,11 +292,9 @@ def momentum_optimiser(
     )
 
 
-def numpy_scores(classes: Tensor, known: Tensor, held_out: Tensor | None = None) -> Scores:
-    """Turn tensors into `Scores`; no held-out score is not a number."""
-    if held_out is None:
-        held_out = torch.full_like(known, float("nan"))
-    return Scores(classes.numpy(), known.numpy(), held_out.numpy())
+def numpy_scores(classes: Tensor, known: Tensor) -> Scores:
+    """Turn tensors into `Scores` without held-out scores."""
+    return Scores(classes.numpy(), known.numpy(), np.full(len(known), np.nan))
 
 
 def _frozen(network: RivalNetwork) -> RivalNetwork:
@@ -329,7 +302,7 @@ def _frozen(network: RivalNetwork) -> RivalNetwork:
 
 
 def _batches(n_rows: int, size: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Yield row numbers for ever; every row comes once before any comes again."""
+    """Yield row numbers without end; every row comes once before any is repeated."""
     waiting = np.arange(0)
     while True:
         # A batch is always full: small data are drawn more than once.
@@ -350,13 +323,8 @@ def _draw(
     index = torch.from_numpy(np.concatenate([source, target])).to(labels.device)
     is_target = torch.arange(len(index), device=labels.device) >= len(source)
     rows = inputs.of_graph(index, is_target, rng)
-    return Batch(
-        rows[: len(source)],
-        labels[index[: len(source)]],
-        rows[len(source) :],
-        index[len(source) :],
-        progress,
-    )
+    n = len(source)
+    return Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
 
 
 def _raw_targets(inputs: TrainingInputs, target: Rows) -> Iterator[FloatArray]:

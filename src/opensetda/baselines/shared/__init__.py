@@ -1,0 +1,1 @@
+"""What several rivals share; not a method itself."""

@@ -1,0 +1,53 @@
+"""Rejectors by the classifier's largest softmax: cut at a share of unknowns, or by a mixture."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opensetda.base import Scores
+from opensetda.openness.held_out import softmax_without_nearest
+from opensetda.openness.mixtures import ScoreHistogram, fit_mixture, rejection_cut
+from opensetda.openness.tracker import NO_EVIDENCE
+from opensetda.rejection.base import Matrix, Rejector
+from opensetda.rows import FloatArray, IntArray
+
+
+class QuantileRejector(Rejector):
+    r"""The known score is the largest softmax; the given or estimated openness is the cut.
+
+    .. math:: \text{known}(x) = \max_c \operatorname{softmax}(f(x))_c
+    """
+
+    def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
+        """Learn nothing: the classifier is trained already."""
+
+    def scores(self, features: FloatArray, logits: Matrix) -> Scores:
+        """Score by the logits (m, C) alone."""
+        logits = np.asarray(logits, dtype=np.float64)
+        largest = logits.max(axis=1, keepdims=True)
+        known = 1 / np.exp(logits - largest).sum(axis=1)
+        return Scores(logits, known, softmax_without_nearest(logits))
+
+
+class MixtureRejector(QuantileRejector):
+    r"""The same score, cut where known and unknown are equally likely.
+
+    The known scores of all targets are a mixture of two normal distributions (`fit_mixture`), the
+    one of unknowns anchored by the scores of held-out classes, if there are any. The cut s is at
+
+    .. math:: \beta\, \mathcal N(s; \mu_u, \sigma_u) = (1 - \beta)\, \mathcal N(s; \mu_k, \sigma_k)
+
+    The quantile at the mixture's share would reject as many targets as there are unknowns; this
+    cut rejects those that are probably unknown.
+    """
+
+    def own_cut(self, scores: Scores) -> float | None:
+        """Fit the mixture to the targets' scores; minus infinity if it finds no unknowns."""
+        if not len(scores.known):
+            return None
+        histogram = ScoreHistogram.of(scores.known, scores.held_out, scores.nearest)
+        mixture = fit_mixture(histogram, anchored=histogram.has_held_out)
+        if mixture.share[0] < NO_EVIDENCE:
+            return float("-inf")
+        unknown = mixture.falling_posterior(scores.known) > 0.5
+        return rejection_cut(scores.known, float(np.mean(unknown)))
