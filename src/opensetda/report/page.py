@@ -21,7 +21,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-import opensetda
+from opensetda import __version__
 from opensetda.report.charts import (
     HEIGHT,
     WIDTH,
@@ -78,7 +78,7 @@ def render_page(report: Report) -> str:
             dark=_asset("dark.css"),
             script=script,
             policy=_policy(script),
-            version=opensetda.__version__,
+            version=__version__,
             n_unknown=sum(count.count for count in report.counts if count.is_unknown),
             n_known=sum(count.count for count in report.counts if not count.is_unknown),
             unknown=unknown,

@@ -21,12 +21,15 @@ from opensetda.runs.arrays import DomainArrays, are_paths
 from opensetda.runs.fitting import Training, train
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
+from opensetda.runs.methods import method_class
 from opensetda.runs.request import ARRAY, SAMPLE, FitRequest, ImageOptions, TableOptions
 from opensetda.runs.unfinished import UnfinishedRun
 from opensetda.system.files import in_shell, plain
 from opensetda.system.launch import launch_identity, lost_process
 from opensetda.system.team import Team, this_team
 
+# The preset of a method whose backbone is trained, where it has one.
+FINETUNE = "finetune"
 _LARGEST_SEED = 2**32 - 1
 
 
@@ -156,19 +159,17 @@ def fit(
 
         images = ImageOptions(cache=str(default_cache_folder().absolute()))
     images = replace(images, finetune=images.finetune or finetune)
-    team, changes = this_team(), plain(dict(settings or {}))
-    if team.size > 1 and method == "pgl":
-        # Recorded, so that `resume` can go on with another number of processes.
-        changes.setdefault("optimiser.graphs", str(team.size))
-    is_finetuned_pgl = images.finetune and method == "pgl" and preset == "default"
+    team = this_team()
+    if images.finetune and preset == "default" and FINETUNE in method_class(method).presets:
+        preset = FINETUNE
     request = FitRequest(
         identity=launch_identity(place) or secrets.token_hex(16),
         source=ARRAY if arrays is not None else str(Path(source).absolute()),
         target=ARRAY if arrays is not None else str(Path(target).absolute()),
         openness=openness,
         method=method,
-        preset="finetune" if is_finetuned_pgl else preset,
-        changes=changes,
+        preset=preset,
+        changes=plain(dict(settings or {})),
         seed=seed,
         unknown_label=unknown_label,
         tables=tables or TableOptions(),

@@ -19,8 +19,6 @@ from opensetda.system.files import near
 from opensetda.system.launch import was_restarted
 from opensetda.system.team import Team
 
-_GRAPHS = "optimiser.graphs"
-
 
 def begin(
     out: Path, request: FitRequest, team: Team, listener: RunListener
@@ -96,7 +94,7 @@ def take_up(
                 found.remove()
             return None
         try:
-            _check_resumable(found, team, has_arrays)
+            _check_resumable(found, has_arrays)
         except BaseException:
             found.release()
             raise
@@ -112,7 +110,7 @@ def take_up(
     return found
 
 
-def _check_resumable(run: UnfinishedRun, team: Team, has_arrays: bool) -> None:
+def _check_resumable(run: UnfinishedRun, has_arrays: bool) -> None:
     request = run.request
     if (request.source == ARRAY) != has_arrays:
         raise InputError(
@@ -122,8 +120,6 @@ def _check_resumable(run: UnfinishedRun, team: Team, has_arrays: bool) -> None:
             "opensetda.runs.resume(out, source=..., target=...)"
         )
     _check_request(request)
-    if team.size > 1 and request.method == "pgl" and _GRAPHS not in request.changes:
-        raise InputError(f"{run.path}: begun by one process; go on without torchrun, or begin anew")
     if run.out.exists() and not request.overwrite:
         raise InputError(
             f"{run.out}: was made since the run began, and is not replaced; move it away"
