@@ -55,8 +55,10 @@ SHARED_NAMES = {
     "base",
     "checkpoints",
     "loading",
+    "network",
     "page",
     "registry",
+    "settings",
     "view",
 }
 
