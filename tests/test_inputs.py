@@ -19,7 +19,7 @@ from opensetda.pgl.training import train
 from opensetda.rows import Rows
 from opensetda.runs.unfinished import FolderCheckpoints
 from opensetda.system.team import this_team
-from team_helpers import Served
+from team_helpers import Served, in_threads
 
 C, SIDE, WIDTH = 3, 4, 12
 N_SOURCE, N_TARGET = 30, 40
@@ -339,3 +339,24 @@ def test_two_processes_learn_what_one_does(tmp_path):
         assert told.keys() == alone.keys()
         for name, values in alone.items():
             np.testing.assert_array_equal(told[name], values, err_msg=name)
+
+
+def backbone_gradients(team):
+    """One graph of 12 images, backward, and the gradients of the whole team."""
+    inputs = tuned(TinyImages(norm=True))
+    inputs.team = team
+    index, is_target = torch.arange(12), torch.arange(12) % 2 == 0
+    weights = torch.linspace(-1, 1, 12 * 6).view(12, 6)
+    (inputs.of_graph(index, is_target, np.random.default_rng(0)) * weights).sum().backward()
+    inputs.share_gradients()
+    return [parameter.grad for parameter in inputs.parameters()]
+
+
+def test_processes_share_the_images_of_a_graph():
+    [alone] = in_threads(1, backbone_gradients)
+    assert all(float(gradient.abs().sum()) > 0 for gradient in alone)
+    first, *others = in_threads(3, backbone_gradients)
+    for mine, whole in zip(first, alone, strict=True):
+        torch.testing.assert_close(mine, whole)
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))

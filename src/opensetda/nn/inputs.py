@@ -55,8 +55,12 @@ class TrainingInputs(Protocol):
         """Return the rows of one training graph, each by its number in its domain: (N, d)."""
         ...
 
-    def refresh(self, team: Team = ALONE) -> None:
-        """Compute the rows of all samples again; the processes of a team share the images."""
+    def share_gradients(self) -> None:
+        """Add up the gradients of the backbone over the processes that share its images."""
+        ...
+
+    def refresh(self) -> None:
+        """Compute the rows of all samples again."""
         ...
 
     def start_anew(self) -> None:
@@ -102,7 +106,10 @@ class FixedRows:
         x[is_target] = self.target[index[is_target]]
         return x
 
-    def refresh(self, team: Team = ALONE) -> None:
+    def share_gradients(self) -> None:
+        """Do nothing: there is no backbone."""
+
+    def refresh(self) -> None:
         """Do nothing: rows do not change."""
 
     def start_anew(self) -> None:
@@ -162,6 +169,9 @@ class TunedImages:
         Frozen features to start with.
     keep_start : bool
         Keep a copy of the first weights, for `start_anew`.
+    team : Team
+        Processes that share the images: of a graph (with frozen batch normalisation), and of all
+        samples in `refresh`. They draw the same graphs.
     """
 
     def __init__(
@@ -172,8 +182,9 @@ class TunedImages:
         alignment: AlignmentSettings,
         settings: FineTuneSettings,
         keep_start: bool = True,
+        team: Team = ALONE,
     ) -> None:
-        self.images, self.settings = images, settings
+        self.images, self.settings, self.team = images, settings, team
         self.backbone = images.backbone
         self._start: dict[str, Tensor] = {}
         if keep_start:
@@ -215,15 +226,35 @@ class TunedImages:
         rows[targets] = self._index["target"][numbers[targets]]
         self._set_mode()
         pixels = self.images.augmented(rows, rng, self.settings).to(self.device)
-        if self.settings.chunk is None:
-            features = self.backbone(pixels)
-        else:
-            # Each part is computed again for its gradient, to save memory.
-            parts = torch.split(pixels, self.settings.chunk)
-            features = torch.cat(
-                [checkpoint(self.backbone, part, use_reentrant=False) for part in parts]
-            )
-        return self._aligned(features, is_target)
+        if not self._shares_graphs:
+            return self._aligned(self._backbone_features(pixels), is_target)
+        own = self.team.rows(len(rows))
+        features = self._backbone_features(pixels[own.start : own.stop]).float()
+        # The features of the other processes are constants here: each trains on its own images.
+        everyone = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
+        everyone[own.start : own.stop] = features.detach().cpu().numpy()
+        x = torch.from_numpy(self.team.sum(everyone)).to(self.device)
+        return self._aligned(torch.cat([x[: own.start], features, x[own.stop :]]), is_target)
+
+    @property
+    def _shares_graphs(self) -> bool:
+        # Statistics of a part of the images are not those of the whole graph.
+        return self.team.size > 1 and self.settings.batch_norm == "frozen"
+
+    def _backbone_features(self, pixels: Tensor) -> Tensor:
+        if self.settings.chunk is None or not len(pixels):
+            features: Tensor = self.backbone(pixels)
+            return features
+        # Each part is computed again for its gradient, to save memory.
+        parts = torch.split(pixels, self.settings.chunk)
+        return torch.cat([checkpoint(self.backbone, part, use_reentrant=False) for part in parts])
+
+    def share_gradients(self) -> None:
+        """Add up the gradients of the backbone over the processes that share its images."""
+        if self._shares_graphs:
+            for parameter in self.images.trainable_parameters():
+                own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = torch.from_numpy(self.team.sum(own.cpu().numpy())).to(own)
 
     def _set_mode(self) -> None:
         self.backbone.train()
@@ -251,8 +282,9 @@ class TunedImages:
         return x
 
     @torch.no_grad()
-    def refresh(self, team: Team = ALONE) -> None:
+    def refresh(self) -> None:
         """Compute the features of all images, the means of the domains and the aligned rows."""
+        team = self.team
         self.backbone.eval()
         rows = np.concatenate([*self._index.values()])
         if team.size > 1:

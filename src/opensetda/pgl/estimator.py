@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from opensetda.base import OpenSetClassifier, Scores, Vector
 from opensetda.context import FitContext
 from opensetda.nn.alignment import Alignment
-from opensetda.nn.inputs import FixedRows, TrainableImages, TrainingInputs, TunedImages
+from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.induction import SupportGraph
 from opensetda.pgl.settings import PRESETS, PGLSettings
@@ -101,7 +101,7 @@ class PGLClassifier(OpenSetClassifier):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if context.images is not None and settings.finetune.share_of_frozen and len(target):
             self._settle_share(source, y, target, openness, seed)
-        inputs = self._inputs(source, target, context.images)
+        inputs = self._inputs(source, target, context)
         result = train(inputs, y, len(self.classes_), openness, settings, seed, context)
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         self._alignment = inputs.alignment
@@ -141,17 +141,18 @@ class PGLClassifier(OpenSetClassifier):
         frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
         openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
 
-    def _inputs(self, source: Rows, target: Rows, images: TrainableImages | None) -> TrainingInputs:
-        if images is None:
+    def _inputs(self, source: Rows, target: Rows, context: FitContext) -> TrainingInputs:
+        if context.images is None:
             return FixedRows(source, target, self.settings_.alignment)
         settings = self.settings_
         return TunedImages(
-            images,
+            context.images,
             source,
             target,
             settings.alignment,
             settings.finetune,
             keep_start=not settings.optimiser.warm_start,
+            team=context.team,
         )
 
     def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:

@@ -159,6 +159,8 @@ class Trainer:
                 progress(ProgressEvent(*place, loss, message, per_epoch * earlier + done))
             # The last gradients of a step do not wait for the next step.
             if done % accumulate == 0 or done == total:
+                if self.inputs.learned is not None:
+                    self.inputs.share_gradients()
                 self.optimiser.step()
                 self.optimiser.zero_grad(set_to_none=True)
                 position.iteration = done

@@ -66,9 +66,8 @@ def train(
     how many of them are unknown, and gives the m alpha n_t most and least confident targets
     their pseudo-labels for step m + 1 (Eq. 6, Eq. 12). At m = M all targets have one.
 
-    Several processes (`context.team`) all do this, with the same draws. They share only
-    the forward pass over all images, where a backbone is trained, and wait for each other at
-    the end.
+    Several processes (`context.team`) all do this, with the same draws. They share the images,
+    where a backbone is trained, and wait for each other at the end.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -134,7 +133,7 @@ class _Steps:
         trained = any(entry["loss"] is not None for entry in self.history)
         if self.position.iteration == 0 and trained:
             # Only the start of a step needs the rows of all samples; its end refreshes them.
-            self.trainer.inputs.refresh(self.team)
+            self.trainer.inputs.refresh()
 
     def run(self) -> None:
         """Train for one step, score all targets, and give them new pseudo-labels."""
@@ -145,7 +144,7 @@ class _Steps:
         )
         if losses is not None and trainer.inputs.learned is not None:
             checkpoints.share_weights(trainer, self.team)
-            trainer.inputs.refresh(self.team)
+            trainer.inputs.refresh()
         # The steps are ranked by one draw of support and graphs, the kept one by several.
         scores = transduce_once(trainer.network, self._samples(step), self.settings, trainer.rng)
         share = self._rank(step, scores)
@@ -223,7 +222,7 @@ class _Steps:
         self.openness.keep(kept.step)
         if kept.step < kept.steps:
             checkpoints.load_weights(self.trainer, self._weights(kept.step - 1))
-            self.trainer.inputs.refresh(self.team)
+            self.trainer.inputs.refresh()
         samples = self._samples(kept.step - 1)
         network, settings, rng = self.trainer.network, self.settings, self.trainer.rng
         scores = transduce(network, samples, settings, rng, settings.ranking.draws)
