@@ -12,40 +12,33 @@ Large tables stay in their file, as a memory map: an ``.npy`` file, or an uncomp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from opensetda.data.tables.cells import TextColumn, empty_cell
+from opensetda.data.tables import mapped
 from opensetda.data.tables.formats import Matrix, TableFile, find_name, listing, open_table
-from opensetda.data.tables.mapped import ignore, is_mapped
+from opensetda.data.tables.mapped import Labels, OnRead, StoredText, TextColumn
 from opensetda.data.tables.parquet_parts import table_bytes
-from opensetda.data.tables.stored_text import StoredText, first_repeated
 from opensetda.errors import InputError
-
-Labels = npt.NDArray[np.str_]
-OnRead = Callable[[int], None]
 
 _NO_ID = "name the row or leave --id-column out"
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table.
+    """The columns of a table, or the arrays of an ``.npz`` file.
 
     Attributes
     ----------
-    label : str
-        Column (in ``.npz`` files: array) of the labels.
-    id : str or None
-        Column or array of sample names, for example file names.
+    label, id : str
+        Labels, and names of samples, for example file names (None: there are no names).
     features : str
-        Array of the features in ``.npz`` files. In other formats every column that is not
-        named here is a feature.
+        The array of the features. In tables with columns every column that is not named here is
+        a feature.
     drop : tuple of str
         Columns to leave out.
     """
@@ -66,13 +59,11 @@ class FeatureTable:
         Finite features: float32 in memory, or a read-only `numpy.memmap` of any number type,
         of which only some rows should be in memory at a time.
     labels : array of str of shape (n,) or None
-        Classes, as text; None for everything but a source.
+        Classes; None for everything but a source.
     ids : array of str of shape (n,), StoredText or None
         Unique names of the samples; text that stays in a file if the features do.
     feature_names : tuple of str or None
         Names of the columns; ``.npz`` and ``.npy`` files have none.
-    path : Path
-        The file, or the folder of its parts.
     """
 
     X: Matrix
@@ -86,10 +77,7 @@ class FeatureTable:
 
     def class_counts(self) -> dict[str, int]:
         """Return the number of rows per class; empty without labels."""
-        if self.labels is None:
-            return {}
-        names, counts = np.unique(self.labels, return_counts=True)
-        return dict(zip(names.tolist(), counts.tolist(), strict=True))
+        return count_classes(self.labels)
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,7 @@ def read_domains(
     source: str | Path,
     target: str | Path,
     columns: TableColumns | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: OnRead | None = None,
     scratch: Path | None = None,
 ) -> tuple[FeatureTable, FeatureTable]:
     """Read labelled rows of at least two classes, and rows to be labelled.
@@ -177,24 +165,21 @@ def _target(
     names = _feature_names(table, columns)
     if names is not None and source.feature_names is not None:
         table.check_kinds(names)
-        there = set(names)
-        missing = [name for name in source.feature_names if name not in there]
-        expected = set(source.feature_names)
-        extra = [name for name in names if name not in expected]
+        missing = _missing(source.feature_names, names)
         if missing:
             raise InputError(
                 f"{table.path}: {_count(missing, 'feature column')} of {source.path} "
                 f"not found here: {listing(missing, 3)}; both need the same features"
             )
+        extra = _missing(names, source.feature_names)
         if extra:
             raise InputError(
                 f"{table.path}: {_count(extra, 'column')} that {source.path} does not have: "
                 f"{listing(extra, 3)}; leave out with --drop"
             )
         names = source.feature_names
-    width = source.X.shape[1], str(source.path)
-    X = _features(table, columns, names, width, on_read)
-    return FeatureTable(X, None, _ids(table, columns, X), names, table.path)
+    X = _features(table, columns, names, (source.X.shape[1], str(source.path)), on_read)
+    return FeatureTable(X, None, _stored_ids(table, columns, X), names, table.path)
 
 
 def read_samples(
@@ -217,8 +202,7 @@ def read_samples(
     if asked.id in table.names:
         columns = asked
     if feature_names is not None and table.has_columns:
-        there = set(table.names)
-        missing = [name for name in feature_names if name not in there]
+        missing = _missing(feature_names, table.names)
         if missing:
             raise InputError(
                 f"{table.path}: {_count(missing, 'feature column')} of the model not found: "
@@ -229,7 +213,7 @@ def read_samples(
     else:
         names = _feature_names(table, columns)
         X = _features(table, columns, names, (width, "the model"))
-    return FeatureTable(X, None, _ids(table, columns, X), names, table.path)
+    return FeatureTable(X, None, _stored_ids(table, columns, X), names, table.path)
 
 
 def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTable:
@@ -239,11 +223,10 @@ def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTa
     label_column = find_name(table, columns.label, "--label-column")
     advice = "write the true class, or the word for unknown"
     labels = _complete(table, table.labels(label_column), label_column, None, advice)
-    return TruthTable(labels, _ids_in_memory(table, columns, len(labels)), table.path)
+    return TruthTable(labels, _ids(table, columns, len(labels)), table.path)
 
 
 def _check_width(path: Path, width: int, expected: int, of: str) -> None:
-    """Raise an `InputError` unless a table has the expected number of features."""
     if width != expected:
         raise InputError(
             f"{path}: {width} features, but {of} has {expected}; "
@@ -252,8 +235,7 @@ def _check_width(path: Path, width: int, expected: int, of: str) -> None:
 
 
 def _open(path: str | Path, columns: TableColumns, scratch: Path | None = None) -> TableFile:
-    text = [columns.label, *([columns.id] if columns.id else [])]
-    return open_table(Path(path), text, scratch)
+    return open_table(Path(path), filter(None, (columns.label, columns.id)), scratch)
 
 
 def _feature_names(table: TableFile, columns: TableColumns) -> tuple[str, ...] | None:
@@ -272,7 +254,7 @@ def _features(
     columns: TableColumns,
     names: Sequence[str] | None,
     expected: tuple[int, str] | None = None,
-    on_read: OnRead = ignore,
+    on_read: OnRead = mapped.ignore,
 ) -> Matrix:
     """Read features; `expected` is their number, and what has it, for messages."""
     if names is None:
@@ -298,22 +280,21 @@ def _check_not_empty(table: TableFile, n_rows: int) -> None:
         raise InputError(f"{table.path}: the table is empty; give at least one row")
 
 
-def _ids(table: TableFile, columns: TableColumns, X: Matrix) -> Labels | StoredText | None:
-    if columns.id is None:
-        return None
-    if is_mapped(X):
+def _stored_ids(table: TableFile, columns: TableColumns, X: Matrix) -> Labels | StoredText | None:
+    """Return ids that stay in a file if the features do."""
+    if columns.id is not None and isinstance(X, np.memmap):
         name = find_name(table, columns.id, "--id-column")
         stored = table.stored_text(name, _NO_ID)
         if stored is not None:
             _check_length(table, len(stored), name, len(X))
-            found = first_repeated(stored)
-            if found is not None:
-                raise _twice(table, name, *found)
+            repeated = mapped.first_repeated(stored)
+            if repeated is not None:
+                raise _twice(table, name, *repeated)
             return stored
-    return _ids_in_memory(table, columns, len(X))
+    return _ids(table, columns, len(X))
 
 
-def _ids_in_memory(table: TableFile, columns: TableColumns, n_rows: int) -> Labels | None:
+def _ids(table: TableFile, columns: TableColumns, n_rows: int) -> Labels | None:
     if columns.id is None:
         return None
     name = find_name(table, columns.id, "--id-column")
@@ -321,8 +302,8 @@ def _ids_in_memory(table: TableFile, columns: TableColumns, n_rows: int) -> Labe
     unique, first, count = np.unique(ids, return_index=True, return_counts=True)
     if len(unique) < len(ids):
         repeated = str(unique[count > 1][np.argmin(first[count > 1])])
-        rows = np.flatnonzero(ids == repeated)
-        raise _twice(table, name, int(rows[0]), int(rows[1]), repeated)
+        row, again = np.flatnonzero(ids == repeated)[:2].tolist()
+        raise _twice(table, name, row, again, repeated)
     return ids
 
 
@@ -340,9 +321,7 @@ def _complete(
     _check_not_empty(table, len(values))
     if n_rows is not None:
         _check_length(table, len(values), name, n_rows)
-    empty = np.array([value is None for value in values])
-    if empty.any():
-        raise empty_cell(table.path, name, int(empty.argmax()), advice)
+    mapped.check_filled(values, table.path, name, advice)
     return values.astype(np.str_)
 
 
@@ -355,3 +334,14 @@ def _check_length(table: TableFile, length: int, name: str, n_rows: int) -> None
 
 def _count(names: Sequence[str], noun: str) -> str:
     return f"1 {noun}" if len(names) == 1 else f"{len(names)} {noun}s"
+
+
+def _missing(wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+    names = set(there)
+    return [name for name in wanted if name not in names]
+
+
+def count_classes(labels: Labels | None) -> dict[str, int]:
+    """Return the number of labels per class."""
+    names, counts = np.unique([] if labels is None else labels, return_counts=True)
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
