@@ -20,8 +20,8 @@ from opensetda.data.tables.loading import (
     read_samples,
     read_truth,
 )
-from opensetda.data.tables.parquet_parts import is_parts_folder, table_bytes, table_files
 from opensetda.data.tables.mapped import StoredText, first_repeated
+from opensetda.data.tables.parquet_parts import is_parts_folder, table_bytes, table_files
 from table_helpers import error_of, save
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from opensetda.data.benchmarks.protocols import ClassSplit
-from opensetda.data.images.folders import scan_folder
-from opensetda.data.images.loading import ImageList, read_images
+from opensetda.data.images.loading import ImageList, read_images, scan_folder
 from opensetda.data.tables.formats import listing
 from opensetda.data.tables.loading import TruthTable
 from opensetda.errors import InputError
@@ -193,7 +192,7 @@ def _only_folder(folder: Path) -> list[Path]:
 
 
 def _scan(folder: Path) -> list[tuple[str, bool, bool]]:
-    return scan_folder(str(folder))
+    return scan_folder(folder)
 
 
 def _domain_list(spec: Benchmark) -> str:

@@ -18,8 +18,8 @@ from opensetda.data.benchmarks.catalogue import (
     plain_name,
 )
 from opensetda.data.images.decoding import BrokenImageError, decode_image
-from opensetda.data.images.folders import FolderWalk, scan_folder
 from opensetda.data.images.lists import printable
+from opensetda.data.images.loading import FolderWalk, scan_folder
 
 Progress = Callable[[str, int, int], None]
 """Called with the domain, the number of images read so far and of all images."""
@@ -128,7 +128,7 @@ def check_benchmark(
     )
     root = next(path.parent for path in found.values() if path is not None)
     own = {path.name for path in found.values() if path is not None}
-    others = [entry for entry, is_dir, _ in scan_folder(str(root)) if is_dir and entry not in own]
+    others = [entry for entry, is_dir, _ in scan_folder(root) if is_dir and entry not in own]
     return BenchmarkCheck(spec, domains, tuple(map(printable, others)))
 
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet
+
 from opensetda.data.images.decoding import IMAGE_SUFFIXES
 from opensetda.data.tables.formats import find_name, open_table
 from opensetda.errors import InputError
@@ -31,10 +34,8 @@ class ImageColumns:
 
     Attributes
     ----------
-    path : str or None
-        Manifest column of the paths; None: "path", "file", "image" or "filename".
-    label : str or None
-        Manifest column of the labels; None: "label", "class" or "y".
+    path, label : str or None
+        Manifest columns; None: "path", "file", "image" or "filename", and "label", "class" or "y".
     root : Path or None
         Folder that relative paths start from; None: the folder of the list, then the one
         above it.
@@ -59,16 +60,10 @@ class Entry(NamedTuple):
 
 
 def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | None]:
-    """Split a line of a list into path and label.
+    """Split a line of a list, without white space around it, into path and perhaps label.
 
-    Parameters
-    ----------
-    text : str
-        The line without white space around it: a path, or a path, a blank and a label. Paths
-        may hold blanks, labels may not.
-    is_file : callable
-        Whether a path leads to a file, which decides how a line with blanks is read. If there
-        is no file, a line that ends like an image file has no label.
+    Paths may hold blanks, labels may not. `is_file`, whether a path leads to a file, decides how
+    a line with blanks is read. Without a file, a line that ends like an image has no label.
     """
     blanks = list(_BLANK.finditer(text))
     if not blanks or is_file(text):
@@ -89,7 +84,7 @@ def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
                 text = line.strip()
                 if not text or text.startswith("#"):
                     continue
-                written, label = parse_line(text, find.is_file)
+                written, label = parse_line(text, lambda name: find(name)[1])
                 where, there = find(written)
                 label = None if label is None else printable(label)
                 yield Entry(printable(written), where, label, f"line {number}", there)
@@ -103,7 +98,7 @@ def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Itera
     path_column = columns.path or _first(names, _PATH_NAMES) or _PATH_NAMES[0]
     label_column = columns.label or _first(names, _LABEL_NAMES) or _LABEL_NAMES[0]
     id_column = _first(names, (_ID_NAME,))
-    table = open_table(path, [path_column, label_column, *([id_column] if id_column else [])])
+    table = open_table(path, filter(None, (path_column, label_column, id_column)))
     paths = table.text(find_name(table, path_column, "--path-column")).tolist()
     labels = ids = [None] * len(paths)
     if labelled:
@@ -167,15 +162,9 @@ class _Finder:
                 return path, True
         return os.path.join(self._roots[0], written), False  # noqa: PTH118
 
-    def is_file(self, written: str) -> bool:
-        return self(written)[1]
-
 
 def _header(path: Path) -> Sequence[str]:
     if path.suffix.lower() == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet
-
         try:
             return tuple(pyarrow.parquet.read_schema(path).names)
         except pa.ArrowException as error:
