@@ -93,7 +93,7 @@ class DemoTasks(TaskSet):
 
     def load(self, task: str) -> OpenSetTask:
         """Read a task."""
-        from opensetda.data.benchmarks.digits import digit_task
+        from opensetda.data.benchmarks.protocols import digit_task
 
         return digit_task(_DEMO_SHIFTS[task])
 

@@ -65,7 +65,7 @@ def demo(
     Nothing is downloaded. Compares three methods and leaves the run folder of PGL.
     """
     from opensetda.cli.reporting import report_at_end
-    from opensetda.data.benchmarks.digits import load_digits_task
+    from opensetda.data.benchmarks.protocols import load_digits_task
     from opensetda.runs.evaluation import evaluate_targets
     from opensetda.runs.folder import COMPARISON, METRICS
     from opensetda.runs.writing import check_destination
@@ -192,7 +192,7 @@ def _write(
 
 def _write_thumbnails(folder: Path, view: RunView) -> None:
     """Draw the digits: there are no files that they could be read from."""
-    from opensetda.data.benchmarks.digits import digit_pictures
+    from opensetda.data.benchmarks.protocols import digit_pictures
     from opensetda.runs.folder import THUMBNAILS
     from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, write_thumbnails
 

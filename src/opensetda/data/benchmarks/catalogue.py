@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from opensetda.data.benchmarks.protocols import ClassSplit
 from opensetda.data.images.loading import ImageList, read_images, scan_folder
 from opensetda.data.tables.formats import listing
 from opensetda.data.tables.loading import TruthTable
@@ -24,16 +23,9 @@ from opensetda.errors import InputError
 
 @dataclass(frozen=True)
 class BenchmarkDomain:
-    """One domain of a benchmark.
+    """One domain of a benchmark: its folder, and numbers of images, if published.
 
-    Attributes
-    ----------
-    name : str
-        Its folder, as published. Case, blanks, "_" and "-" do not matter.
-    images : int or None
-        Number of images, if published.
-    per_class : mapping of str to int, or None
-        Number of images per class, if published.
+    Case, blanks, "_" and "-" of the folder's name do not matter.
     """
 
     name: str
@@ -49,12 +41,8 @@ class Benchmark:
     ----------
     name, title : str
         Its name on the command line, and in papers.
-    urls : tuple of str
-        Pages of its authors.
     layout : str
         Example of an image's path below the folder of the benchmark.
-    domains : tuple of BenchmarkDomain
-        The domains.
     known, unused, unknown : tuples of str
         Class folders: labelled by the source, left out, only in the target.
     others_unknown : bool
@@ -111,8 +99,9 @@ def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
         raise InputError(
             f"{folder}: no such folder; give the folder that holds {_domain_list(spec)}"
         )
-    for root in (folder, *_only_folder(folder)):
-        by_plain = {plain_name(entry): root / entry for entry, is_dir, _ in _scan(root) if is_dir}
+    inside = _folders(folder)
+    for root in (folder, *(inside if len(inside) == 1 else [])):
+        by_plain = {plain_name(path.name): path for path in _folders(root)}
         found = {domain.name: by_plain.get(plain_name(domain.name)) for domain in spec.domains}
         if any(path is not None for path in found.values()):
             return found
@@ -125,40 +114,27 @@ def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
 def benchmark_task_with_truth(
     name: str, folder: str | Path, source_domain: str, target_domain: str
 ) -> tuple[ImageList, ImageList, TruthTable]:
-    """Apply a benchmark's protocol to its image folders.
+    """Apply the protocol of a benchmark, for example "office-home", to its image folders.
 
-    Parameters
-    ----------
-    name : str
-        The benchmark, for example "office-home".
-    folder : str or Path
-        The folder that holds its domains.
-    source_domain, target_domain : str
-        Two of the domains.
-
-    Returns
-    -------
-    source : ImageList
-        Images of the known classes, labelled.
-    target : ImageList
-        Images of known and unknown classes, without labels.
-    truth : TruthTable
-        The classes of the target, for evaluation only.
+    Returns labelled images of the known classes of the source, images of known and unknown classes
+    of the target without labels, and the classes of the target, for evaluation only.
     """
     spec = benchmark(name)
     source = _read_domain(spec, folder, source_domain)
     target = _read_domain(spec, folder, target_domain)
-    split = _split(spec, target)
+    unknown = spec.unknown
+    if spec.others_unknown:
+        unknown += tuple(name for name in target.class_counts() if name not in spec.classes)
     assert source.labels is not None
     assert target.labels is not None
-    source = source.select(np.isin(source.labels, split.known))
-    missing = sorted({*split.known} - {*source.class_counts()})
+    source = source.select(np.isin(source.labels, spec.known))
+    missing = sorted({*spec.known} - {*source.class_counts()})
     if missing:
         raise InputError(
             f"{source.origin}: no image of {listing(missing)}; "
             f"check the download with 'osda data check {spec.name} {folder}'"
         )
-    target = target.select(np.isin(target.labels, split.known + split.unknown))
+    target = target.select(np.isin(target.labels, spec.known + unknown))
     assert target.labels is not None
     truth = TruthTable(target.labels, target.ids, target.origin)
     return source, replace(target, labels=None), truth
@@ -179,20 +155,8 @@ def _read_domain(spec: Benchmark, folder: str | Path, domain: str) -> ImageList:
     return replace(images, labels=spelt[which])
 
 
-def _split(spec: Benchmark, target: ImageList) -> ClassSplit:
-    unknown = spec.unknown
-    if spec.others_unknown:
-        unknown += tuple(name for name in target.class_counts() if name not in spec.classes)
-    return ClassSplit(known=spec.known, unknown=unknown)
-
-
-def _only_folder(folder: Path) -> list[Path]:
-    inside = [name for name, is_dir, _ in _scan(folder) if is_dir]
-    return [folder / inside[0]] if len(inside) == 1 else []
-
-
-def _scan(folder: Path) -> list[tuple[str, bool, bool]]:
-    return scan_folder(folder)
+def _folders(folder: Path) -> list[Path]:
+    return [folder / name for name, is_folder, _ in scan_folder(folder) if is_folder]
 
 
 def _domain_list(spec: Benchmark) -> str:
