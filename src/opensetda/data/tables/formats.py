@@ -23,6 +23,7 @@ from opensetda.errors import InputError
 Matrix = npt.NDArray[Any]
 
 SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
+_ANY_SUFFIX = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 _CHECKED_ROWS = 4096
 
@@ -79,11 +80,11 @@ def open_table(
         return ParquetParts(path, scratch)
     if path.is_dir():
         raise InputError(
-            f"{path}: this is a folder; give a feature table ({_either(SUFFIXES)}), or a folder "
+            f"{path}: this is a folder; give a feature table ({_ANY_SUFFIX}), or a folder "
             "with .parquet files only"
         )
     if suffix not in SUFFIXES:
-        raise InputError(f"{path}: the name must end in {_either(SUFFIXES)}")
+        raise InputError(f"{path}: the name must end in {_ANY_SUFFIX}")
     if not path.exists():
         raise InputError(f"{path}: no such file{_neighbour(path)}")
     try:
@@ -155,8 +156,7 @@ class ArrayFile(TableFile):
         values = self._array(name)
         mapped.check_shape(self.path, f"array {name!r}", values)
         for start in range(0, len(values), _CHECKED_ROWS):
-            rows = values[start : start + _CHECKED_ROWS]
-            mapped.check_finite_values(self.path, start, rows)
+            mapped.check_finite_values(self.path, start, values[start : start + _CHECKED_ROWS])
         return np.ascontiguousarray(mapped.to_float32(values))
 
     def stored_text(self, name: str, advice: str) -> StoredText | None:
@@ -177,8 +177,7 @@ class ArrayFile(TableFile):
     def _stored(self, name: str) -> StoredArray | None:
         archive = self._arrays.zip
         assert archive is not None, "open as long as this is"
-        is_there = name in archive.NameToInfo
-        member = archive.getinfo(name if is_there else f"{name}.npy")
+        member = archive.getinfo(name if name in archive.NameToInfo else f"{name}.npy")
         try:
             return mapped.stored_array(self.path, member, f"array {name!r}")
         except OSError as error:
@@ -218,9 +217,8 @@ class BareArray(TableFile):
         self._fortran, shape, dtype = found
         self._array = StoredArray(path, "an .npy file", dtype, shape, offset)
         if dtype.hasobject:
-            raise InputError(
-                f"{path}: it holds Python objects, which are never unpickled; save numbers"
-            )
+            objects = "it holds Python objects, which are never unpickled"
+            raise InputError(f"{path}: {objects}; save numbers")
         if end < offset + math.prod(shape) * dtype.itemsize:
             raise broken(path, "an .npy file", "it is cut short")
 
@@ -269,9 +267,8 @@ class ColumnFile(TableFile):
         """Return columns side by side."""
         matrix = np.empty((self._table.num_rows, len(names)), dtype=np.float32)
         for place, name in enumerate(names):
-            matrix[:, place] = parquet_parts.column_numbers(
-                self._table.column(name), self.path, name
-            )
+            column = self._table.column(name)
+            matrix[:, place] = parquet_parts.column_numbers(column, self.path, name)
         return matrix
 
     def check_kinds(self, names: Sequence[str]) -> None:
@@ -328,7 +325,3 @@ def _neighbour(path: Path) -> str:
     there = [entry.name for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES]
     close = difflib.get_close_matches(path.name, there, n=1)
     return f"; did you mean {folder / close[0]}?" if close else ""
-
-
-def _either(choices: Sequence[str]) -> str:
-    return f"{', '.join(choices[:-1])} or {choices[-1]}"

@@ -1,13 +1,10 @@
 """Feature tables: one row per sample, read from ``.npz``, ``.npy``, ``.csv`` or ``.parquet``.
 
 Problems of a file are found here, before anything is trained, and reported in one line. Rows are
-counted from 1 in every message.
+counted from 1 in every message. Target labels are dropped here: `read_domains` never returns them,
+whatever the file holds. Only `read_truth`, for evaluation, reads them.
 
-Target labels are dropped here: `read_domains` never returns them, whatever the file holds. Only
-`read_truth`, for evaluation, reads them.
-
-Large tables stay in their file, as a memory map: an ``.npy`` file, or an uncompressed array of an
-``.npz`` file. A large Parquet file, or folder of them, is first written to a scratch file.
+Large tables stay in their file, as a memory map; large Parquet tables are first unpacked.
 """
 
 from __future__ import annotations
@@ -32,15 +29,8 @@ _NO_ID = "name the row or leave --id-column out"
 class TableColumns:
     """The columns of a table, or the arrays of an ``.npz`` file.
 
-    Attributes
-    ----------
-    label, id : str
-        Labels, and names of samples, for example file names (None: there are no names).
-    features : str
-        The array of the features. In tables with columns every column that is not named here is
-        a feature.
-    drop : tuple of str
-        Columns to leave out.
+    `id` holds names of the samples, for example file names. `features` is an array; in tables with
+    columns, every column that is not named here is a feature, except those in `drop`.
     """
 
     label: str = "y"
@@ -179,7 +169,8 @@ def _target(
             )
         names = source.feature_names
     X = _features(table, columns, names, (source.X.shape[1], str(source.path)), on_read)
-    return FeatureTable(X, None, _stored_ids(table, columns, X), names, table.path)
+    ids = _ids(table, columns, len(X), isinstance(X, np.memmap))
+    return FeatureTable(X, None, ids, names, table.path)
 
 
 def read_samples(
@@ -213,7 +204,8 @@ def read_samples(
     else:
         names = _feature_names(table, columns)
         X = _features(table, columns, names, (width, "the model"))
-    return FeatureTable(X, None, _stored_ids(table, columns, X), names, table.path)
+    ids = _ids(table, columns, len(X), isinstance(X, np.memmap))
+    return FeatureTable(X, None, ids, names, table.path)
 
 
 def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTable:
@@ -223,7 +215,8 @@ def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTa
     label_column = find_name(table, columns.label, "--label-column")
     advice = "write the true class, or the word for unknown"
     labels = _complete(table, table.labels(label_column), label_column, None, advice)
-    return TruthTable(labels, _ids(table, columns, len(labels)), table.path)
+    ids = _ids(table, columns, len(labels))
+    return TruthTable(labels, None if ids is None else np.asarray(ids), table.path)
 
 
 def _check_width(path: Path, width: int, expected: int, of: str) -> None:
@@ -266,7 +259,8 @@ def _features(
         table.check_kinds(names)
         _check_width(table.path, width, *expected)
     X = table.features(names, on_read)
-    _check_not_empty(table, len(X))
+    if len(X) == 0:
+        raise InputError(f"{table.path}: the table is empty; give at least one row")
     if X.shape[1] == 0:
         what = f"array {columns.features!r}" if table.names else "the array"
         raise InputError(f"{table.path}: {what} has no feature")
@@ -275,50 +269,33 @@ def _features(
     return X
 
 
-def _check_not_empty(table: TableFile, n_rows: int) -> None:
-    if n_rows == 0:
-        raise InputError(f"{table.path}: the table is empty; give at least one row")
-
-
-def _stored_ids(table: TableFile, columns: TableColumns, X: Matrix) -> Labels | StoredText | None:
-    """Return ids that stay in a file if the features do."""
-    if columns.id is not None and isinstance(X, np.memmap):
-        name = find_name(table, columns.id, "--id-column")
-        stored = table.stored_text(name, _NO_ID)
-        if stored is not None:
-            _check_length(table, len(stored), name, len(X))
-            repeated = mapped.first_repeated(stored)
-            if repeated is not None:
-                raise _twice(table, name, *repeated)
-            return stored
-    return _ids(table, columns, len(X))
-
-
-def _ids(table: TableFile, columns: TableColumns, n_rows: int) -> Labels | None:
+def _ids(
+    table: TableFile, columns: TableColumns, n_rows: int, stay_in_file: bool = False
+) -> Labels | StoredText | None:
+    """Return unique names of the samples; None without a column of them."""
     if columns.id is None:
         return None
     name = find_name(table, columns.id, "--id-column")
-    ids = _complete(table, table.text(name), name, n_rows, _NO_ID)
-    unique, first, count = np.unique(ids, return_index=True, return_counts=True)
-    if len(unique) < len(ids):
-        repeated = str(unique[count > 1][np.argmin(first[count > 1])])
-        row, again = np.flatnonzero(ids == repeated)[:2].tolist()
-        raise _twice(table, name, row, again, repeated)
+    ids: Labels | StoredText | None = table.stored_text(name, _NO_ID) if stay_in_file else None
+    if ids is None:
+        ids = _complete(table, table.text(name), name, n_rows, _NO_ID)
+    _check_length(table, len(ids), name, n_rows)
+    repeated = mapped.first_repeated(ids)
+    if repeated is not None:
+        row, again, text = repeated
+        raise InputError(
+            f"{table.path}: {name!r}, rows {row + 1} and {again + 1}: the id {text!r} is there "
+            "twice; every row needs its own"
+        )
     return ids
-
-
-def _twice(table: TableFile, name: str, row: int, again: int, text: str) -> InputError:
-    return InputError(
-        f"{table.path}: {name!r}, rows {row + 1} and {again + 1}: the id {text!r} is there "
-        "twice; every row needs its own"
-    )
 
 
 def _complete(
     table: TableFile, values: TextColumn, name: str, n_rows: int | None, advice: str
 ) -> Labels:
     """Return a column of text without gaps, of the length of the features."""
-    _check_not_empty(table, len(values))
+    if len(values) == 0:
+        raise InputError(f"{table.path}: the table is empty; give at least one row")
     if n_rows is not None:
         _check_length(table, len(values), name, n_rows)
     mapped.check_filled(values, table.path, name, advice)

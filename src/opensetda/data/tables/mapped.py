@@ -14,7 +14,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, overload
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -206,12 +206,6 @@ class StoredText(ABC):
     def _take(self, rows: IntArray) -> Labels:
         """Return the text of some rows."""
 
-    @overload
-    def __getitem__(self, rows: int | np.integer[Any]) -> str: ...
-
-    @overload
-    def __getitem__(self, rows: slice | npt.NDArray[Any] | list[int]) -> Labels: ...
-
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, slice):
             return self._take(np.arange(*rows.indices(len(self))))
@@ -235,17 +229,9 @@ class StoredText(ABC):
         """Return all rows, in memory."""
         return [str(name) for name in self[:].tolist()]
 
-    def chunks(self) -> Iterator[tuple[int, Labels]]:
-        """Yield some rows at a time, with the number of the first."""
-        for start in range(0, len(self), _CHUNK_ROWS):
-            yield start, self[start : start + _CHUNK_ROWS]
-
 
 class ArrayText(StoredText):
-    """Text or whole numbers of a one-dimensional array in an ``.npz`` file.
-
-    `advice` says in messages what to do about an empty cell.
-    """
+    """Text or whole numbers of an array in an ``.npz`` file; `advice` is for empty cells."""
 
     def __init__(self, array: StoredArray, name: str, advice: str) -> None:
         self._values = array.map()
@@ -295,19 +281,21 @@ class ArrowText(StoredText):
         return found.astype(np.str_)
 
 
-def first_repeated(text: StoredText) -> tuple[int, int, str] | None:
+def first_repeated(text: StoredText | Labels) -> tuple[int, int, str] | None:
     """Return two row numbers of the same text, and the text; None if all differ.
 
     Needs eight bytes per row in memory, for a hash.
     """
-    hashes = np.concatenate([_hashes(chunk) for _, chunk in text.chunks()])
+    hashes = np.empty(len(text), dtype=np.int64)
+    for start, chunk in _text_chunks(text):
+        hashes[start : start + len(chunk)] = _hashes(chunk)
     hashes.sort()
     twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
     del hashes
-    for start, chunk in text.chunks() if len(twice) else ():
+    for start, chunk in _text_chunks(text) if len(twice) else ():
         for place in np.flatnonzero(np.isin(_hashes(chunk), twice)).tolist():
             first, name = start + place, str(chunk[place])
-            for later, names in text.chunks():
+            for later, names in _text_chunks(text):
                 again = later + np.flatnonzero(names == name)
                 again = again[again > first]
                 if len(again):
@@ -316,15 +304,19 @@ def first_repeated(text: StoredText) -> tuple[int, int, str] | None:
     return None
 
 
+def _text_chunks(text: StoredText | Labels) -> Iterator[tuple[int, Labels]]:
+    for start in range(0, len(text), _CHUNK_ROWS):
+        yield start, text[start : start + _CHUNK_ROWS]
+
+
 def _hashes(names: Labels) -> npt.NDArray[np.int64]:
     return np.fromiter(map(hash, names.tolist()), np.int64, len(names))
 
 
 def as_text(values: npt.NDArray[Any], where: str, first: int = 0) -> TextColumn:
-    """Turn names or whole numbers into text; empty text and NaN become None.
+    """Turn names or whole numbers, from row `first` on, into text; empty text and NaN become None.
 
-    Whole numbers stored as 3.0, as in tables with gaps, become "3". `first` is the number of
-    the first row, for messages.
+    Whole numbers stored as 3.0, as in tables with gaps, become "3".
     """
     if values.dtype.kind == "S":
         try:

@@ -40,10 +40,7 @@ _NUMERIC = (
 
 
 def is_parts_folder(path: str | Path) -> bool:
-    """Return whether a folder is a table in parts: Parquet files and nothing else.
-
-    Names that begin with ``_`` or ``.`` (``_SUCCESS``) are ignored.
-    """
+    """Return whether a folder is a table in parts: Parquet files, and perhaps ``_*`` and ``.*``."""
     try:
         # Stops at the first other file: a folder may hold a million images.
         with os.scandir(path) as entries:
@@ -72,10 +69,7 @@ def table_bytes(path: str | Path) -> int:
 
 
 class ParquetParts:
-    """A Parquet file, or a folder of parts with the same columns; a `TableFile`.
-
-    `scratch` is the folder for features and ids that are too large for memory.
-    """
+    """A Parquet file, or a folder of parts with the same columns; a `TableFile`."""
 
     has_columns = True
 
