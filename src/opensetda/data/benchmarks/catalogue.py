@@ -37,16 +37,9 @@ class BenchmarkDomain:
 class Benchmark:
     """A published dataset with its open-set protocol.
 
-    Attributes
-    ----------
-    name, title : str
-        Its name on the command line, and in papers.
-    layout : str
-        Example of an image's path below the folder of the benchmark.
-    known, unused, unknown : tuples of str
-        Class folders: labelled by the source, left out, only in the target.
-    others_unknown : bool
-        Whether every further class folder of the target is unknown, too.
+    `title` is its name in papers, and `layout` an example of an image's path below its folder.
+    `known`, `unused` and `unknown` are class folders: labelled by the source, left out, only in
+    the target. With `others_unknown`, every further class folder of the target is unknown, too.
     """
 
     name: str
@@ -164,8 +157,8 @@ def _domain_list(spec: Benchmark) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _counts(classes: tuple[str, ...], *counts: int) -> dict[str, int]:
-    return dict(zip(classes, counts, strict=True))
+def _domain(name: str, classes: tuple[str, ...], *counts: int) -> BenchmarkDomain:
+    return BenchmarkDomain(name, sum(counts), dict(zip(classes, counts, strict=True)))
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -178,18 +171,18 @@ _OFFICE31 = _words(
     monitor mouse mug paper_notebook pen phone printer projector punchers ring_binder ruler
     scissors speaker stapler tape_dispenser trash_can"""
 )
-_AMAZON = _counts(
-    _OFFICE31,
+_AMAZON = _domain(
+    *("amazon", _OFFICE31),
     *(92, 82, 72, 82, 36, 94, 91, 97, 97, 81, 99, 100, 100, 98, 100, 99),
     *(100, 94, 96, 95, 93, 100, 98, 98, 90, 75, 100, 99, 99, 96, 64),
 )
-_DSLR = _counts(
-    _OFFICE31,
+_DSLR = _domain(
+    *("dslr", _OFFICE31),
     *(12, 21, 24, 12, 16, 12, 13, 14, 15, 15, 13, 10, 24, 16, 31, 22),
     *(12, 8, 10, 10, 13, 15, 23, 18, 10, 7, 18, 26, 21, 22, 15),
 )
-_WEBCAM = _counts(
-    _OFFICE31,
+_WEBCAM = _domain(
+    *("webcam", _OFFICE31),
     *(29, 21, 28, 12, 16, 31, 40, 18, 21, 19, 27, 27, 30, 19, 30, 43),
     *(30, 27, 28, 32, 16, 20, 30, 27, 40, 11, 25, 30, 24, 23, 21),
 )
@@ -208,15 +201,16 @@ _OFFICE_HOME = _words(
 _VISDA = _words(
     "aeroplane bicycle bus car horse knife motorcycle person plant skateboard train truck"
 )
-_VISDA_VALIDATION = _counts(
-    _VISDA, 3646, 3475, 4690, 10401, 4691, 2075, 5796, 4000, 4549, 2281, 4236, 5548
+_VISDA_VALIDATION = _domain(
+    *("validation", _VISDA),
+    *(3646, 3475, 4690, 10401, 4691, 2075, 5796, 4000, 4549, 2281, 4236, 5548),
 )
 _VISDA_KNOWN = _words("bicycle bus car motorcycle train truck")
 
 _DIGITS = _words("0 1 2 3 4 5 6 7 8 9")
-_MNIST = _counts(_DIGITS, 5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
-_USPS = _counts(_DIGITS, 1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644)
-_SVHN = _counts(_DIGITS, 4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)
+_MNIST = _domain("mnist", _DIGITS, 5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+_USPS = _domain("usps", _DIGITS, 1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644)
+_SVHN = _domain("svhn", _DIGITS, 4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)
 
 BENCHMARKS: dict[str, Benchmark] = {
     spec.name: spec
@@ -226,11 +220,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             title="Office-31",
             urls=("https://faculty.cc.gatech.edu/~judy/domainadapt/",),
             layout="amazon/images/back_pack/frame_0001.jpg, or without images/",
-            domains=(
-                BenchmarkDomain("amazon", 2817, _AMAZON),
-                BenchmarkDomain("dslr", 498, _DSLR),
-                BenchmarkDomain("webcam", 795, _WEBCAM),
-            ),
+            domains=(_AMAZON, _DSLR, _WEBCAM),
             known=_OFFICE31[:10],
             unused=_OFFICE31[10:20],
             unknown=_OFFICE31[20:],
@@ -257,10 +247,7 @@ BENCHMARKS: dict[str, Benchmark] = {
                 "https://github.com/VisionLearningGroup/taskcv-2017-public",
             ),
             layout="train/aeroplane/x.png, validation/aeroplane/y.jpg",
-            domains=(
-                BenchmarkDomain("train", 152397),
-                BenchmarkDomain("validation", 55388, _VISDA_VALIDATION),
-            ),
+            domains=(BenchmarkDomain("train", 152397), _VISDA_VALIDATION),
             known=_VISDA_KNOWN,
             unknown=tuple(name for name in _VISDA if name not in _VISDA_KNOWN),
         ),
@@ -289,11 +276,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             ),
             # Published as arrays; write them to image files in these folders.
             layout="the training sets as mnist/0/x.png to mnist/9/x.png",
-            domains=(
-                BenchmarkDomain("mnist", 60000, _MNIST),
-                BenchmarkDomain("usps", 7291, _USPS),
-                BenchmarkDomain("svhn", 73257, _SVHN),
-            ),
+            domains=(_MNIST, _USPS, _SVHN),
             known=_DIGITS[:5],
             unknown=_DIGITS[5:],
         ),

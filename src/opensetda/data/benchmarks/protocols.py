@@ -130,18 +130,10 @@ def open_set_task(
 def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
     """Drop target rows until the share of unknowns is `openness`.
 
-    As many rows are kept as the share allows: either all known rows or all unknown ones. The
-    known classes keep their proportions, so nothing but the share changes.
-
-    Parameters
-    ----------
-    task : OpenSetTask
-        The task; it is not changed.
-    openness : float
-        Share of unknowns in [0, 1); 0 makes a closed-set task. Rounded to whole rows, so a
-        tiny share of few rows may leave no unknown.
-    seed : int
-        Seed of the random choice. The order of rows is kept.
+    As many rows are kept as the share allows, chosen at random: either all known rows or all
+    unknown ones. The known classes keep their proportions and the rows their order, so nothing but
+    the share changes. It is in [0, 1), where 0 makes a closed-set task, and is rounded to whole
+    rows, so a tiny share of few rows may leave no unknown.
     """
     if not 0 <= openness < 1:
         raise InputError(f"with_openness: openness is {openness}, but must be in [0, 1)")

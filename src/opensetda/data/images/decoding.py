@@ -43,25 +43,21 @@ Image.init()
 _KNOWN_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF")
 _FORMATS = tuple(name for name in _KNOWN_FORMATS if name in Image.OPEN)
 
+_SHORT = ("truncated", "end of file", "not enough", "unexpected eof", "broken png")
 _REASONS = {
-    errno.ENOENT: "no such file",
-    errno.ENOTDIR: "no such file",
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "no such file"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "no permission to read it"),
     errno.EISDIR: "a folder, not a file",
-    errno.EACCES: "no permission to read it",
-    errno.EPERM: "no permission to read it",
 }
 
 # Long names and pax records are held in memory, and no sensible ones are larger.
 _LARGEST_HEADER = 1 << 20
-
 # Archives are remembered up to this number of members in all: about 100 MB.
 _MOST_MEMBERS = 300_000
-
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
 # tarfile of Python before 3.11.10 takes quadratic time to look through these for a number.
 _MANY_DIGITS = re.compile(rb"\d{300}")
-
 _IN_TAR = re.compile(r"\.tar[/%s]" % re.escape(os.sep), re.IGNORECASE)  # noqa: UP031
 
 # Without a handler, Pillow's log messages would reach the terminal.
@@ -73,26 +69,15 @@ class BrokenImageError(Exception):
 
 
 def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[np.uint8]:
-    """Return an image as RGB of shape (height, width, 3), perhaps read-only.
+    """Return the image ``image.jpg`` or ``shard.tar/image.jpg`` as RGB: (height, width, 3).
 
     EXIF rotation is applied, transparency becomes white, and grey, palette, 16-bit and CMYK
-    images become RGB; of an animation the first frame is taken. Thread-safe. Raises a
-    `BrokenImageError` for a file that cannot be read, is no image, is cut short or has too many
-    pixels.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, or one inside a tar: ``shard.tar/image.jpg``.
-    at_least : int, optional
-        Sufficient side in pixels: a large JPEG is then decoded at a fraction of its size, in
-        less time.
+    images become RGB; of an animation the first frame is taken. If a side of `at_least` pixels is
+    sufficient, a large JPEG is decoded at a fraction of its size, in less time. Thread-safe. The
+    array may be read-only. A file that cannot be used raises a `BrokenImageError`.
     """
     try:
         with open_image(path) as stream:
-            if stream.seek(0, os.SEEK_END) == 0:
-                raise BrokenImageError("empty file")
-            stream.seek(0)
             return _decode(stream, at_least)
     except OSError as error:
         raise BrokenImageError(_REASONS.get(error.errno or 0) or _words(error)) from error
@@ -102,12 +87,13 @@ def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[n
 
 def decode_bytes(content: bytes) -> npt.NDArray[np.uint8]:
     """Decode the content of an image file, as `decode_image` does."""
-    if not content:
-        raise BrokenImageError("empty file")
     return _decode(io.BytesIO(content))
 
 
 def _decode(stream: IO[bytes], at_least: int | None = None) -> npt.NDArray[np.uint8]:
+    if stream.seek(0, os.SEEK_END) == 0:
+        raise BrokenImageError("empty file")
+    stream.seek(0)
     _quiet_pillow()
     try:
         with Image.open(stream, formats=_FORMATS) as image:
@@ -131,7 +117,9 @@ def _decode(stream: IO[bytes], at_least: int | None = None) -> npt.NDArray[np.ui
         raise BrokenImageError("not an image") from error
     except Exception as error:
         # Pillow's decoders may raise anything: struct.error, IndexError, ...
-        raise BrokenImageError(_damage(error)) from error
+        is_short = isinstance(error, EOFError) or any(word in str(error).lower() for word in _SHORT)
+        reason = "cut short" if is_short else f"damaged ({_words(error)})"
+        raise BrokenImageError(reason) from error
 
 
 def _rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
@@ -163,14 +151,6 @@ def _deep_grey(image: Image.Image, *whites: float) -> npt.NDArray[np.uint8]:
 def _bomb(size: str) -> BrokenImageError:
     limit = f"more than {MAX_PIXELS:,} are refused as a decompression bomb"
     return BrokenImageError(f"{size} pixels: {limit}")
-
-
-def _damage(error: Exception) -> str:
-    text = str(error).lower()
-    short = ("truncated", "end of file", "not enough", "unexpected eof", "broken png")
-    if isinstance(error, EOFError) or any(word in text for word in short):
-        return "cut short"
-    return f"damaged ({_words(error)})"
 
 
 def _words(error: Exception, most: int = 80) -> str:
@@ -238,10 +218,7 @@ _turn = threading.Lock()
 
 
 def open_image(path: str | Path) -> IO[bytes]:
-    """Open an image for reading: a file, or one inside a tar, ``shard.tar/image.jpg``.
-
-    Thread-safe. Raises an `OSError` if there is none.
-    """
+    """Open an image file, or one inside a tar, ``shard.tar/image.jpg``; thread-safe."""
     try:
         return open(path, "rb")  # noqa: PTH123 - paths are text: there may be millions
     except OSError:

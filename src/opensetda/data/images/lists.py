@@ -30,15 +30,10 @@ _LONGEST_HEADER = 1 << 16
 
 @dataclass(frozen=True)
 class ImageColumns:
-    """Columns and root folder of list files and manifests.
+    """Columns of manifests, and the folder that relative paths of lists and manifests start from.
 
-    Attributes
-    ----------
-    path, label : str or None
-        Manifest columns; None: "path", "file", "image" or "filename", and "label", "class" or "y".
-    root : Path or None
-        Folder that relative paths start from; None: the folder of the list, then the one
-        above it.
+    None stands for the columns "path", "file", "image" or "filename", and "label", "class" or "y",
+    and for the folder of the list, then the one above it.
     """
 
     path: str | None = None
@@ -114,10 +109,7 @@ def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Itera
 
 
 def is_manifest(path: Path, columns: ImageColumns) -> bool:
-    """Return whether a file is a manifest and not a feature table, by its header.
-
-    A manifest has a column of paths and otherwise at most a label and an id.
-    """
+    """Return whether a table has a column of paths and otherwise at most a label and an id."""
     if columns.path is not None:
         return True
     try:

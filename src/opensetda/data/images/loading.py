@@ -32,11 +32,12 @@ Labels = npt.NDArray[np.str_]
 FolderItem = tuple[str, bool, bool]
 """Name, whether it is a folder, whether it is a link."""
 
+_SUFFIXES = ", ".join(sorted(IMAGE_SUFFIXES))
+
 # Files of operating systems; names that begin with a dot are left out anyway.
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin"})
 
-# Folders that link to each other would be walked in every order; allow no more links than
-# this on the way to a file.
+# Most links on the way to a file: folders that link to each other would be walked in every order.
 _MOST_LINKS = 3
 
 
@@ -44,20 +45,10 @@ _MOST_LINKS = 3
 class ImageList:
     """Images of one domain.
 
-    Attributes
-    ----------
-    paths : tuple of str
-        The files; in a tar shard ``shard.tar/image.jpg``.
-    ids : array of str of shape (n,)
-        Unique names: the path relative to the given folder, with "/"; in lists and manifests
-        the path as written, or the manifest's column "id"; for tar shards given directly, the
-        path relative to the folder of the shards.
-    labels : array of str of shape (n,) or None
-        Classes; None for everything but a source.
-    origin : Path
-        The folder or file that was given.
-    notes : tuple of str
-        Class folders without images, files left out, one line each.
+    `paths` are the files, in a tar shard ``shard.tar/image.jpg``. `ids` are unique names: the path
+    relative to the given folder, or to the folder of the given shards, with "/"; in lists and
+    manifests the path as written, or the column "id". `labels` are None for everything but a
+    source. `notes` tell of class folders without images and of files left out, one line each.
     """
 
     paths: tuple[str, ...]
@@ -83,11 +74,7 @@ class ImageList:
 
 
 def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool:
-    """Return whether a path leads to images and not to a feature table.
-
-    Images are folders, image files, tar shards, ``.txt`` lists, and ``.csv`` or ``.parquet``
-    files with a column of paths and at most a label and an id besides.
-    """
+    """Return whether a path leads to images and not to a feature table."""
     path, columns = Path(path), columns or ImageColumns()
     suffix = path.suffix.lower()
     if is_shard(path.name):
@@ -105,10 +92,7 @@ def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool
 def read_image_domains(
     source: str | Path, target: str | Path, columns: ImageColumns | None = None
 ) -> tuple[ImageList, ImageList]:
-    """Find labelled images of at least two classes, and images to be labelled.
-
-    Labels of the target are not returned.
-    """
+    """Find labelled images of at least two classes, and images to be labelled, without labels."""
     labelled = read_images(source, columns, labelled=True)
     assert labelled.labels is not None
     classes = np.unique(labelled.labels)
@@ -198,7 +182,7 @@ def _entries(
         yield from walk.shards.images([str(path)], labelled)
     else:
         raise InputError(
-            f"{_shown(path)}: neither a folder nor an image ({_suffixes()}), a list "
+            f"{_shown(path)}: neither a folder nor an image ({_SUFFIXES}), a list "
             "(.txt), a manifest (.csv, .parquet) or a tar shard (.tar); convert it or give another"
         )
 
@@ -230,45 +214,35 @@ def _labels(path: Path, entries: list[Entry], walk: FolderWalk) -> Labels:
     without = [entry for entry in entries if not entry.label]
     if not without:
         return np.array([entry.label for entry in entries], dtype=np.str_)
-    first = without[0]
+    first, place = without[0], ""
     if walk.shards.n_shards:
         file = first.id.rpartition("/")[2].partition(".")[0] + ".cls"
-        raise InputError(
-            f"{_shown(path)}: no class for {first.id!r} ({len(without):,} of {len(entries):,} "
-            f"without); write it to {file!r} beside the image"
-        )
-    if path.is_dir():
+        problem = f"no class for {first.id!r} ({len(without):,} of {len(entries):,} without)"
+        advice = f"write it to {file!r} beside the image"
+    elif path.is_dir():
         count = "an image" if len(without) == 1 else f"{len(without):,} images"
-        raise InputError(
-            f"{_shown(path)}: {count} directly in the folder, without a class (for example "
-            f"{first.id!r}); put each image into a folder named after its class"
-        )
-    if not first.place:
-        raise InputError(f"{_shown(path)}: one image has no class; give a folder per class")
-    raise InputError(
-        f"{_shown(path)}, {first.place}: no label for {first.id!r} ({len(without)} without); "
-        "write the class after the path"
-    )
+        problem = f"{count} directly in the folder, without a class (for example {first.id!r})"
+        advice = "put each image into a folder named after its class"
+    elif not first.place:
+        problem, advice = "one image has no class", "give a folder per class"
+    else:
+        place = f", {first.place}"
+        problem = f"no label for {first.id!r} ({len(without)} without)"
+        advice = "write the class after the path"
+    raise InputError(f"{_shown(path)}{place}: {problem}; {advice}")
 
 
 def _no_image(path: Path, walk: FolderWalk) -> InputError:
-    if walk.shards.n_shards:
-        kind = "this shard" if walk.shards.n_shards == 1 else "these shards"
-        return InputError(f"{_shown(path)}: no image in {kind}; images end in {_suffixes()}")
-    if not path.is_dir():
+    if not path.is_dir() and not walk.shards.n_shards:
         return InputError(f"{_shown(path)}: no image in this file; write one path per line or row")
-    besides = f"; {walk.other_files()}" if walk.left_out else ""
-    return InputError(
-        f"{_shown(path)}: no image in this folder or below{besides}; images end in {_suffixes()}"
-    )
+    place = "this folder or below" + (f"; {walk.other_files()}" if walk.left_out else "")
+    if walk.shards.n_shards:
+        place = "this shard" if walk.shards.n_shards == 1 else "these shards"
+    return InputError(f"{_shown(path)}: no image in {place}; images end in {_SUFFIXES}")
 
 
 def _shown(path: Path) -> str:
     return printable(str(path))
-
-
-def _suffixes() -> str:
-    return ", ".join(sorted(IMAGE_SUFFIXES))
 
 
 def _neighbour(path: Path) -> str:
@@ -295,8 +269,7 @@ class FolderWalk:
     def folder(self, root: Path, labelled: bool = False) -> Iterator[Entry]:
         """Yield the images below a folder, folder by folder, each sorted by name.
 
-        If it holds tar shards, and neither images nor folders, their images are yielded, with
-        classes if `labelled`.
+        Or those of its tar shards, with classes if `labelled`, if it holds nothing else to read.
         """
         found = scan_folder(root)
         if not any(is_folder or _is_image(name) for name, is_folder, _ in found):

@@ -34,7 +34,6 @@ _LARGEST_CLASS_FILE = 1 << 20
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 _MOST_SHARDS = 100_000
-
 _URL = re.compile(r"pipe:.*|[a-z][a-z0-9+.-]+:")
 
 
