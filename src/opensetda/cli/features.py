@@ -35,7 +35,8 @@ from opensetda.errors import InputError
 if TYPE_CHECKING:
     from opensetda.backbones.extraction import Extraction
     from opensetda.backbones.recipe import Recipe
-    from opensetda.data.images.loading import ImageColumns, ImageList
+    from opensetda.data.images.lists import ImageColumns
+    from opensetda.data.images.loading import ImageList
     from opensetda.system.team import Team
 
 _SUFFIXES = (".npz", ".parquet")
@@ -94,7 +95,7 @@ def features(
     """
     team = join_team()
     team.first_does(lambda: check_new_file("--out", out, _SUFFIXES, overwrite))
-    from opensetda.data.images.loading import ImageColumns
+    from opensetda.data.images.lists import ImageColumns
     from opensetda.system.files import check_writable
 
     team.first_does(lambda: check_writable(out))

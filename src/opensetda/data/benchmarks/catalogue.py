@@ -89,19 +89,16 @@ def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
     """Find the folders of the domains, directly or inside a single subfolder."""
     spec, folder = benchmark(name), Path(folder)
     if not folder.is_dir():
-        raise InputError(
-            f"{folder}: no such folder; give the folder that holds {_domain_list(spec)}"
-        )
+        advice = f"give the folder that holds {_domain_list(spec)}"
+        raise InputError(f"{folder}: no such folder; {advice}")
     inside = _folders(folder)
     for root in (folder, *(inside if len(inside) == 1 else [])):
         by_plain = {plain_name(path.name): path for path in _folders(root)}
         found = {domain.name: by_plain.get(plain_name(domain.name)) for domain in spec.domains}
         if any(path is not None for path in found.values()):
             return found
-    raise InputError(
-        f"{folder}: no domain of {spec.title} in this folder; it should hold {_domain_list(spec)} "
-        f"({spec.layout})"
-    )
+    problem = f"no domain of {spec.title} in this folder"
+    raise InputError(f"{folder}: {problem}; it should hold {_domain_list(spec)} ({spec.layout})")
 
 
 def benchmark_task_with_truth(
@@ -123,10 +120,8 @@ def benchmark_task_with_truth(
     source = source.select(np.isin(source.labels, spec.known))
     missing = sorted({*spec.known} - {*source.class_counts()})
     if missing:
-        raise InputError(
-            f"{source.origin}: no image of {listing(missing)}; "
-            f"check the download with 'osda data check {spec.name} {folder}'"
-        )
+        advice = f"check the download with 'osda data check {spec.name} {folder}'"
+        raise InputError(f"{source.origin}: no image of {listing(missing)}; {advice}")
     target = target.select(np.isin(target.labels, spec.known + unknown))
     assert target.labels is not None
     truth = TruthTable(target.labels, target.ids, target.origin)

@@ -24,10 +24,7 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True)
 class ClassCheck:
-    """Number of images of one class, found and published (if known), and the problem if any.
-
-    `kind` is its role in the protocol: "known", "unknown", "not used" or "extra".
-    """
+    """Images of a class ("known", "unknown", "not used" or "extra"), expected if published."""
 
     name: str
     kind: str

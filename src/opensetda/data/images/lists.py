@@ -71,7 +71,7 @@ def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | No
 
 def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
     """Yield the images of a list of ``path label`` or ``path`` lines."""
-    find = _Finder(path, columns)
+    find = _finder(path, columns)
     try:
         # Keep bytes that are not UTF-8: on Linux they may be part of a file name.
         with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
@@ -100,7 +100,7 @@ def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Itera
         labels = table.labels(find_name(table, label_column, "--label-column")).tolist()
     if id_column:
         ids = table.text(id_column).tolist()
-    find = _Finder(path, columns)
+    find = _finder(path, columns)
     for row, (written, label, own) in enumerate(zip(paths, labels, ids, strict=True), start=1):
         if written is None:
             raise InputError(f"{path}: {path_column!r}, row {row}: empty; write the path")
@@ -137,22 +137,18 @@ def cannot_read(path: Path | str, error: OSError) -> InputError:
     return InputError(f"{printable(str(path))}: cannot be read ({reason}); check it")
 
 
-class _Finder:
-    """Finds the files of a list: below its root, its own folder or the folder above that."""
+def _finder(path: Path, columns: ImageColumns) -> Callable[[str], tuple[str, bool]]:
+    """Return a function from a path in a list to the path of the file, and whether it exists."""
+    roots = [path.parent, path.parent / ".."] if columns.root is None else [columns.root]
+    # Not "./a.png" for a list in the current folder: the paths are shown to users.
+    folders = ["" if root == Path() else str(root) for root in roots]
 
-    def __init__(self, path: Path, columns: ImageColumns) -> None:
-        own = path.parent
-        roots = [columns.root] if columns.root is not None else [own, own / ".."]
-        # Not "./a.png" for a list in the current folder: the paths are shown to users.
-        self._roots = ["" if root == Path() else str(root) for root in roots]
+    def find(written: str) -> tuple[str, bool]:
+        paths = [os.path.join(folder, written) for folder in folders]  # noqa: PTH118
+        there = next(filter(os.path.isfile, paths), None)
+        return there or paths[0], there is not None
 
-    def __call__(self, written: str) -> tuple[str, bool]:
-        """Return the path of the file, and whether it exists."""
-        for root in self._roots:
-            path = os.path.join(root, written)  # noqa: PTH118
-            if os.path.isfile(path):  # noqa: PTH113
-                return path, True
-        return os.path.join(self._roots[0], written), False  # noqa: PTH118
+    return find
 
 
 def _header(path: Path) -> Sequence[str]:

@@ -97,10 +97,8 @@ def read_image_domains(
     assert labelled.labels is not None
     classes = np.unique(labelled.labels)
     if len(classes) < 2:
-        raise InputError(
-            f"{_shown(labelled.origin)}: one class only ({str(classes[0])!r}); "
-            "give labelled images of at least two classes"
-        )
+        problem = f"{_shown(labelled.origin)}: one class only ({str(classes[0])!r})"
+        raise InputError(f"{problem}; give labelled images of at least two classes")
     return labelled, read_images(target, columns)
 
 
@@ -114,10 +112,8 @@ def read_images(
     if missing:
         first = missing[0]
         start = columns.root or "the folder of the list or the one above"
-        raise InputError(
-            f"{_shown(path)}, {first.place}: no such file {first.id!r} ({len(missing)} of "
-            f"{len(entries)} are missing); paths start from {start}"
-        )
+        problem = f"no such file {first.id!r} ({len(missing)} of {len(entries)} are missing)"
+        raise InputError(f"{_shown(path)}, {first.place}: {problem}; paths start from {start}")
     labels = _labels(path, entries, walk) if labelled else None
     notes = walk.notes(None if labels is None else np.unique(labels).tolist())
     ids = np.array([entry.id for entry in entries], dtype=np.str_)

@@ -31,7 +31,7 @@ _CLASS_KEYS = ("label", "class", "cls")
 _LONGEST_CLASS = 200
 _LARGEST_CLASS_FILE = 1 << 20
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"(\{[^{}]*\})")
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 _MOST_SHARDS = 100_000
 _URL = re.compile(r"pipe:.*|[a-z][a-z0-9+.-]+:")
@@ -53,9 +53,8 @@ def refuse_url(path: Path) -> None:
     """Raise an `InputError` for a URL."""
     # As a path, "https://host/a" is "https:/host/a".
     if any(_URL.fullmatch(part) for part in path.parts[:-1]) or path.name.startswith("pipe:"):
-        raise InputError(
-            f"{printable(str(path))}: URLs are not read; download it and give the file or folder"
-        )
+        advice = "download it and give the file or folder"
+        raise InputError(f"{printable(str(path))}: URLs are not read; {advice}")
 
 
 def expand(pattern: str) -> list[str]:
@@ -64,14 +63,11 @@ def expand(pattern: str) -> list[str]:
     ``{08..11}`` are numbers, zero-padded if one of the two is; ``{a,b}`` are texts. Braces
     around anything else stay as they are.
     """
-    choices: list[Sequence[str]] = []
-    end = 0
-    for found in _BRACES.finditer(pattern):
-        choices += [[pattern[end : found.start()]], _choices(pattern, found)]
-        end = found.end()
-    choices.append([pattern[end:]])
+    # Text and braces take turns.
+    parts = enumerate(_BRACES.split(pattern))
+    choices = [_choices(part) if place % 2 else [part] for place, part in parts]
     if math.prod(map(len, choices)) > _MOST_SHARDS:
-        raise _too_many(pattern)
+        raise InputError(f"{printable(pattern)}: more than {_MOST_SHARDS:,} shards; give fewer")
     return ["".join(parts) for parts in itertools.product(*choices)]
 
 
@@ -80,10 +76,9 @@ def find_shards(path: Path) -> list[str]:
     shards = expand(str(path))
     missing = [shard for shard in shards if not os.path.isfile(shard)]  # noqa: PTH113
     if missing:
-        raise InputError(
-            f"{printable(str(path))}: no such shard {printable(missing[0])} ({len(missing):,} of "
-            f"{len(shards):,} are missing); give the numbers that are there"
-        )
+        count = f"{len(missing):,} of {len(shards):,} are missing"
+        problem = f"{path}: no such shard {missing[0]} ({count}); give the numbers that are there"
+        raise InputError(printable(problem))
     return shards
 
 
@@ -247,21 +242,17 @@ def _class_in_json(text: str) -> str | None:
     return None
 
 
-def _choices(pattern: str, found: re.Match[str]) -> Sequence[str]:
-    inside = found[1]
+def _choices(braces: str) -> Sequence[str]:
+    """Return what a part of a pattern stands for, cut off above the largest number of shards."""
+    inside = braces[1:-1]
     if "," in inside:
         return inside.split(",")
     numbers = _RANGE.fullmatch(inside)
     if numbers is None:
-        return [found[0]]
+        return [braces]
     first, last = int(numbers[1]), int(numbers[2])
-    if abs(last - first) >= _MOST_SHARDS:
-        raise _too_many(pattern)
     zeros = any(text.startswith("0") and len(text) > 1 for text in numbers.groups())
     width = max(map(len, numbers.groups())) if zeros else 1
     step = 1 if first <= last else -1
-    return [f"{number:0{width}}" for number in range(first, last + step, step)]
-
-
-def _too_many(pattern: str) -> InputError:
-    return InputError(f"{printable(pattern)}: more than {_MOST_SHARDS:,} shards; give fewer")
+    some = range(first, last + step, step)[: _MOST_SHARDS + 1]
+    return [f"{number:0{width}}" for number in some]

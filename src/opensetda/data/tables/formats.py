@@ -79,10 +79,8 @@ def open_table(
     if is_parts_folder(path):
         return ParquetParts(path, scratch)
     if path.is_dir():
-        raise InputError(
-            f"{path}: this is a folder; give a feature table ({_ANY_SUFFIX}), or a folder "
-            "with .parquet files only"
-        )
+        advice = f"give a feature table ({_ANY_SUFFIX}), or a folder with .parquet files only"
+        raise InputError(f"{path}: this is a folder; {advice}")
     if suffix not in SUFFIXES:
         raise InputError(f"{path}: the name must end in {_ANY_SUFFIX}")
     if not path.exists():
@@ -114,17 +112,14 @@ class ArrayFile(TableFile):
             raise broken(path, "an .npz file", "it is damaged, cut short or not one") from error
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise broken(path, "an .npz file", "it holds one bare array; save it with np.savez")
-        self._arrays = loaded
-        self.names = tuple(loaded.files)
+        self._arrays, self.names = loaded, tuple(loaded.files)
 
     def text(self, name: str) -> TextColumn:
         """Return a one-dimensional array as text."""
         values = self._array(name)
         if values.ndim != 1:
-            raise InputError(
-                f"{self.path}: array {name!r} has shape {values.shape}; "
-                "labels and ids need one dimension"
-            )
+            needed = "labels and ids need one dimension"
+            raise InputError(f"{self.path}: array {name!r} has shape {values.shape}; {needed}")
         return mapped.as_text(values, f"{self.path}: array {name!r}")
 
     def labels(self, name: str) -> TextColumn:
@@ -234,10 +229,8 @@ class BareArray(TableFile):
         if not self._fortran:
             return mapped.checked_map(array, on_read)
         if mapped.is_large(array.shape):
-            raise InputError(
-                f"{self.path}: the array is stored column by column (Fortran order); "
-                "save np.ascontiguousarray(X)"
-            )
+            problem = "the array is stored column by column (Fortran order)"
+            raise InputError(f"{self.path}: {problem}; save np.ascontiguousarray(X)")
         # The file holds the transposed array in C order.
         values = array._replace(shape=array.shape[::-1]).map().T
         mapped.check_finite_values(self.path, 0, values)
@@ -254,9 +247,7 @@ class ColumnFile(TableFile):
     has_columns = True
 
     def __init__(self, path: Path, table: Any) -> None:
-        self.path = path
-        self.names = tuple(table.column_names)
-        self._table = table
+        self.path, self.names, self._table = path, tuple(table.column_names), table
         parquet_parts.check_once(path, self.names)
 
     def text(self, name: str) -> TextColumn:
@@ -282,9 +273,8 @@ def find_name(table: TableFile, name: str, option: str) -> str:
     if name in table.names:
         return name
     if not table.names:
-        raise InputError(
-            f"{table.path}: a bare array has no {name!r} beside it; save X and {name} with np.savez"
-        )
+        advice = f"save X and {name} with np.savez"
+        raise InputError(f"{table.path}: a bare array has no {name!r} beside it; {advice}")
     kind = "column" if table.has_columns else "array"
     close = difflib.get_close_matches(name, table.names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; choose another with {option}"

@@ -43,17 +43,9 @@ class TableColumns:
 class FeatureTable:
     """Samples as rows of features.
 
-    Attributes
-    ----------
-    X : array of shape (n, d)
-        Finite features: float32 in memory, or a read-only `numpy.memmap` of any number type,
-        of which only some rows should be in memory at a time.
-    labels : array of str of shape (n,) or None
-        Classes; None for everything but a source.
-    ids : array of str of shape (n,), StoredText or None
-        Unique names of the samples; text that stays in a file if the features do.
-    feature_names : tuple of str or None
-        Names of the columns; ``.npz`` and ``.npy`` files have none.
+    `X` holds finite features: float32 in memory, or a read-only `numpy.memmap` of any number type,
+    of which only some rows should be in memory at a time. `labels` are None for everything but a
+    source. `ids` are unique; they stay in a file if the features do. Only columns have names.
     """
 
     X: Matrix
@@ -88,20 +80,12 @@ def read_domains(
 ) -> tuple[FeatureTable, FeatureTable]:
     """Read labelled rows of at least two classes, and rows to be labelled.
 
-    The target has the features of the source, in the order of the source. A label
-    column in the target is neither a feature nor returned.
+    The target has the features of the source, in the order of the source. A label column in the
+    target is neither a feature nor returned. `progress` is called with the number of bytes read
+    since its last call.
 
-    Parameters
-    ----------
-    source, target : str or Path
-        Tables; a source needs labels, which an ``.npy`` file does not have.
-    columns : TableColumns, optional
-        Their columns.
-    progress : callable, optional
-        Called with the number of bytes read since its last call.
-    scratch : Path, optional
-        Folder for unpacked large Parquet tables, which the caller removes after the last use
-        of the tables. None: a temporary folder that is removed when the program ends.
+    Large Parquet tables are unpacked to the folder `scratch`, which the caller removes after the
+    last use of the tables. None: a temporary folder that is removed when the program ends.
     """
     columns = columns or TableColumns()
     tables = [_open(source, columns, scratch), _open(target, columns, scratch)]
@@ -142,10 +126,8 @@ def _source(table: TableFile, columns: TableColumns, on_read: OnRead) -> Feature
     labels = _complete(table, table.labels(label_column), label_column, len(X), advice)
     classes = np.unique(labels)
     if len(classes) < 2:
-        raise InputError(
-            f"{table.path}: one class only ({str(classes[0])!r} in {label_column!r}); "
-            "give labelled rows of at least two classes"
-        )
+        problem = f"one class only ({str(classes[0])!r} in {label_column!r})"
+        raise InputError(f"{table.path}: {problem}; give labelled rows of at least two classes")
     return FeatureTable(X, labels, None, names, table.path)
 
 
@@ -221,10 +203,8 @@ def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTa
 
 def _check_width(path: Path, width: int, expected: int, of: str) -> None:
     if width != expected:
-        raise InputError(
-            f"{path}: {width} features, but {of} has {expected}; "
-            "both must come from the same feature extractor"
-        )
+        advice = "both must come from the same feature extractor"
+        raise InputError(f"{path}: {width} features, but {of} has {expected}; {advice}")
 
 
 def _open(path: str | Path, columns: TableColumns, scratch: Path | None = None) -> TableFile:
@@ -283,10 +263,8 @@ def _ids(
     repeated = mapped.first_repeated(ids)
     if repeated is not None:
         row, again, text = repeated
-        raise InputError(
-            f"{table.path}: {name!r}, rows {row + 1} and {again + 1}: the id {text!r} is there "
-            "twice; every row needs its own"
-        )
+        problem = f"the id {text!r} is there twice; every row needs its own"
+        raise InputError(f"{table.path}: {name!r}, rows {row + 1} and {again + 1}: {problem}")
     return ids
 
 
@@ -302,11 +280,9 @@ def _complete(
     return values.astype(np.str_)
 
 
-def _check_length(table: TableFile, length: int, name: str, n_rows: int) -> None:
-    if length != n_rows:
-        raise InputError(
-            f"{table.path}: {length} entries in {name!r} for {n_rows} rows of features"
-        )
+def _check_length(table: TableFile, n: int, name: str, n_rows: int) -> None:
+    if n != n_rows:
+        raise InputError(f"{table.path}: {n} entries in {name!r} for {n_rows} rows of features")
 
 
 def _count(names: Sequence[str], noun: str) -> str:

@@ -65,10 +65,8 @@ class StoredArray(NamedTuple):
             return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
         except (OSError, ValueError) as error:
             # Some network disks cannot map; or the file has become shorter.
-            raise InputError(
-                f"{self.path}: cannot be mapped into memory ({one_line(error)}); "
-                "copy it to a local disk"
-            ) from error
+            problem = f"cannot be mapped into memory ({one_line(error)})"
+            raise InputError(f"{self.path}: {problem}; copy it to a local disk") from error
 
     def chunks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield some rows at a time with the number of the first, and check their CRC-32."""
@@ -92,10 +90,7 @@ def is_large(shape: Sequence[int]) -> bool:
 
 
 def stored_array(path: Path, member: zipfile.ZipInfo, name: str) -> StoredArray | None:
-    """Find an array of an ``.npz`` file.
-
-    Returns None if it cannot be mapped: compressed, in Fortran order, Python objects, no array.
-    """
+    """Find an array of an ``.npz`` file; None if it cannot be mapped, as a compressed one."""
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
         return None
     with path.open("rb") as stream:
@@ -126,10 +121,8 @@ def stored_array(path: Path, member: zipfile.ZipInfo, name: str) -> StoredArray 
 def check_shape(path: Path, called: str, array: StoredArray | npt.NDArray[Any]) -> None:
     """Raise an `InputError` unless an array is a matrix of numbers."""
     if len(array.shape) != 2 or array.dtype.kind not in "biuf":
-        raise InputError(
-            f"{path}: {called} has shape {array.shape} of {array.dtype}; "
-            "features need numbers in two dimensions, one row per sample"
-        )
+        needed = "features need numbers in two dimensions, one row per sample"
+        raise InputError(f"{path}: {called} has shape {array.shape} of {array.dtype}; {needed}")
 
 
 def checked_map(array: StoredArray, on_read: OnRead = ignore) -> npt.NDArray[Any]:
@@ -193,10 +186,9 @@ def read_header(
 
 
 class StoredText(ABC):
-    """A column of text in a file.
+    """A column of text in a file, of which ``text[rows]`` returns some in memory.
 
-    ``text[rows]`` takes a slice, an array of row numbers or a mask, and returns an array of
-    str in memory. One row number gives one str.
+    `rows` is a slice, an array of row numbers or a mask; one row number gives one str.
     """
 
     @abstractmethod
@@ -284,7 +276,7 @@ class ArrowText(StoredText):
 def first_repeated(text: StoredText | Labels) -> tuple[int, int, str] | None:
     """Return two row numbers of the same text, and the text; None if all differ.
 
-    Needs eight bytes per row in memory, for a hash.
+    Memory holds a hash of each row, eight bytes.
     """
     hashes = np.empty(len(text), dtype=np.int64)
     for start, chunk in _text_chunks(text):

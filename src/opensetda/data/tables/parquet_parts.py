@@ -307,9 +307,9 @@ def _scratch_file(
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
         if n_bytes is not None and n_bytes > free:
+            left = f"{folder} has {free / 1e9:.1f} GB left"
             raise InputError(
-                f"{of}: unpacked it takes {n_bytes / 1e9:.1f} GB, but {folder} has "
-                f"{free / 1e9:.1f} GB left; {advice}"
+                f"{of}: unpacked it takes {n_bytes / 1e9:.1f} GB, but {left}; {advice}"
             )
         number, name = tempfile.mkstemp(suffix, f"{of.stem[:40]}-", folder)
         os.close(number)
@@ -374,10 +374,8 @@ def column_numbers(column: Any, path: Path, name: str, first: int = 0) -> npt.ND
 def check_numeric(column: Any, where: str) -> None:
     """Raise an `InputError` with an example unless an Arrow column is numeric."""
     if not any(is_kind(column.type) for is_kind in _NUMERIC):
-        raise InputError(
-            f"{where} is not numeric ({_example(column)}); name it "
-            "with --label-column or --id-column, or leave it out with --drop"
-        )
+        advice = "name it with --label-column or --id-column, or leave it out with --drop"
+        raise InputError(f"{where} is not numeric ({_example(column)}); {advice}")
 
 
 def _example(column: Any) -> str:
