@@ -23,10 +23,7 @@ from opensetda.errors import InputError
 
 @dataclass(frozen=True)
 class BenchmarkDomain:
-    """One domain of a benchmark: its folder, and numbers of images, if published.
-
-    Case, blanks, "_" and "-" of the folder's name do not matter.
-    """
+    """One domain of a benchmark: its folder (see `plain_name`), and image counts, if published."""
 
     name: str
     images: int | None = None
@@ -115,8 +112,7 @@ def benchmark_task_with_truth(
     unknown = spec.unknown
     if spec.others_unknown:
         unknown += tuple(name for name in target.class_counts() if name not in spec.classes)
-    assert source.labels is not None
-    assert target.labels is not None
+    assert source.labels is not None and target.labels is not None  # noqa: PT018
     source = source.select(np.isin(source.labels, spec.known))
     missing = sorted({*spec.known} - {*source.class_counts()})
     if missing:

@@ -92,7 +92,10 @@ def check_benchmark(
     """Compare a benchmark's download with what was published; `decode` every image of it."""
     spec = catalogue.benchmark(name)
     found = catalogue.find_domains(name, folder)
-    domains = [_check_domain(spec, own, found[own.name], decode, progress) for own in spec.domains]
+    domains = [
+        DomainCheck(own, None) if path is None else _check_domain(spec, own, path, decode, progress)
+        for own, path in ((own, found[own.name]) for own in spec.domains)
+    ]
     folders = [path for path in found.values() if path is not None]
     root, own = folders[0].parent, {path.name for path in folders}
     others = [entry for entry, is_dir, _ in scan_folder(root) if is_dir and entry not in own]
@@ -100,14 +103,8 @@ def check_benchmark(
 
 
 def _check_domain(
-    spec: Benchmark,
-    domain: BenchmarkDomain,
-    folder: Path | None,
-    decode: bool,
-    progress: Progress | None,
+    spec: Benchmark, domain: BenchmarkDomain, folder: Path, decode: bool, progress: Progress | None
 ) -> DomainCheck:
-    if folder is None:
-        return DomainCheck(domain, None)
     walk = FolderWalk()
     entries = list(walk.folder(folder))
     counts = Counter(entry.label for entry in entries)

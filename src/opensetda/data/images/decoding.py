@@ -30,7 +30,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 MAX_PIXELS = 2**27
 """Images of more pixels are refused: 134 megapixels, 400 MB as RGB."""
-
 IMAGE_SUFFIXES = frozenset(
     {".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
     | {".pnm", ".ppm", ".tif", ".tiff", ".webp"}
@@ -79,10 +78,9 @@ def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[n
     try:
         with open_image(path) as stream:
             return _decode(stream, at_least)
-    except OSError as error:
-        raise BrokenImageError(_REASONS.get(error.errno or 0) or _words(error)) from error
-    except ValueError as error:  # a NUL in the path
-        raise BrokenImageError(_words(error)) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = _REASONS.get(getattr(error, "errno", None) or 0)
+        raise BrokenImageError(reason or _words(error)) from error
 
 
 def decode_bytes(content: bytes) -> npt.NDArray[np.uint8]:
@@ -193,11 +191,10 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Archive:
-    """The content of a tar archive: everything but folders, in the order of the archive.
+    """The content of a tar archive, without folders; `identity` changes when its file does.
 
     `files` are the plain files by `clean_name`; of several with one name the last, as tar has it.
-    `is_whole` is whether it has the end marker of tar archives. `identity` changes when the
-    archive's file does.
+    `is_whole` is whether it has the end marker of tar archives.
     """
 
     members: tuple[Member, ...]

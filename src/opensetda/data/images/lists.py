@@ -19,11 +19,9 @@ from opensetda.errors import InputError
 
 LIST_SUFFIXES = (".txt",)
 MANIFEST_SUFFIXES = (".csv", ".parquet")
-
 _PATH_NAMES = ("path", "file", "image", "filename")
 _LABEL_NAMES = ("label", "class", "y")
 _ID_NAME = "id"
-
 _BLANK = re.compile(r"[ \t]+")
 _LONGEST_HEADER = 1 << 16
 

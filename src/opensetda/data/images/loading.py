@@ -133,9 +133,8 @@ def iterate_images(
 ) -> Iterator[tuple[str, str]]:
     """Yield (id, path) of images one by one: files, folders, lists and manifests, in this order.
 
-    Memory holds the names of one folder or tar shard at a time. If several paths are given,
-    ids of images in folders and shards begin with the path as given. Files of a list that do
-    not exist are yielded, too.
+    Memory holds the names of one folder or tar shard at a time. Of several paths, ids of images in
+    folders and shards begin with the path as given. Missing files of a list are yielded, too.
     """
     columns = columns or ImageColumns()
     several = len(paths) > 1
@@ -253,8 +252,7 @@ def _neighbour(path: Path) -> str:
 class FolderWalk:
     """A walk through a folder, and a record of what it found.
 
-    `left_out` counts files that are not images, by ending. `wrapper` is the folder of the class
-    folders, if they are not directly in the root.
+    `left_out` counts other files by ending; `wrapper` holds the class folders if the root does not.
     """
 
     left_out: Counter[str] = field(default_factory=Counter)

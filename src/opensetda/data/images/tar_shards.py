@@ -30,7 +30,6 @@ _CLASS_ENDINGS = ("cls", "json", "txt")
 _CLASS_KEYS = ("label", "class", "cls")
 _LONGEST_CLASS = 200
 _LARGEST_CLASS_FILE = 1 << 20
-
 _BRACES = re.compile(r"(\{[^{}]*\})")
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 _MOST_SHARDS = 100_000
@@ -58,11 +57,7 @@ def refuse_url(path: Path) -> None:
 
 
 def expand(pattern: str) -> list[str]:
-    """Expand the braces of a pattern as a shell does, in the same order.
-
-    ``{08..11}`` are numbers, zero-padded if one of the two is; ``{a,b}`` are texts. Braces
-    around anything else stay as they are.
-    """
+    """Expand ``{08..11}`` and ``{a,b}`` of a pattern as a shell does, in the same order."""
     # Text and braces take turns.
     parts = enumerate(_BRACES.split(pattern))
     choices = [_choices(part) if place % 2 else [part] for place, part in parts]
@@ -86,8 +81,8 @@ def find_shards(path: Path) -> list[str]:
 class ShardWalk:
     """A walk through shards, and a record of what it left out.
 
-    `left_out` counts files by reason, `first` has an example for each reason, and `unfinished` are
-    shards without the end marker of tar archives.
+    `left_out` counts files by reason, `first` has an example of each; `unfinished` shards lack the
+    end marker of tar archives.
     """
 
     n_shards: int = 0

@@ -90,8 +90,10 @@ def open_table(
             return ArrayFile(path)
         if suffix == ".npy":
             return BareArray(path)
-        if suffix == ".parquet" and (parts := ParquetParts(path, scratch)).is_large:
-            return parts
+        if suffix == ".parquet":
+            parts = ParquetParts(path, scratch)
+            if mapped.is_large((len(parts), len(parts.names))):
+                return parts
         return ColumnFile(path, _read_columns(path, suffix, text_columns))
     except OSError as error:
         raise unreadable(path, error) from error

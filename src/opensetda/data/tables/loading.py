@@ -166,8 +166,7 @@ def read_samples(
     """Read later samples for a fitted model.
 
     If the model has feature names, features are taken by name and other columns are ignored.
-    If `columns` names no id, the column `usual_id` is used if there is one. `scratch` is as in
-    `read_domains`.
+    Without an id in `columns`, `usual_id` is used if there. `scratch` is as in `read_domains`.
     """
     columns = columns or TableColumns()
     asked = columns if columns.id else replace(columns, id=usual_id)
@@ -271,7 +270,6 @@ def _ids(
 def _complete(
     table: TableFile, values: TextColumn, name: str, n_rows: int | None, advice: str
 ) -> Labels:
-    """Return a column of text without gaps, of the length of the features."""
     if len(values) == 0:
         raise InputError(f"{table.path}: the table is empty; give at least one row")
     if n_rows is not None:

@@ -231,9 +231,9 @@ class ArrayText(StoredText):
         try:
             for start, chunk in array.chunks():
                 check_filled(as_text(chunk, self._where, start), array.path, name, advice, start)
-        except InputError:
-            raise
         except ValueError as error:
+            if isinstance(error, InputError):
+                raise
             # Bytes that are no characters.
             raise broken(array.path, array.name) from error
 

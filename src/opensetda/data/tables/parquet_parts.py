@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
+from pyarrow import types
 
 from opensetda.data.tables import mapped
 from opensetda.data.tables.mapped import OnRead, StoredText, TextColumn, broken, ignore, one_line
@@ -33,10 +34,7 @@ _BUFFER_BYTES = 1 << 14
 # and a dictionary of each, which take more memory than the numbers.
 _GROUP_VALUES = 1 << 22
 
-_NUMERIC = (
-    *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean),
-    *(pa.types.is_decimal, pa.types.is_null),
-)
+_NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
 
 
 def is_parts_folder(path: str | Path) -> bool:
@@ -90,11 +88,6 @@ class ParquetParts:
     def __len__(self) -> int:
         return sum(self._lengths)
 
-    @property
-    def is_large(self) -> bool:
-        """Whether all its columns are too large for memory."""
-        return mapped.is_large((len(self), len(self.names)))
-
     def _check_same(self, file: Path, schema: Any) -> None:
         first = self._files[0].name
         here, there = (dict(zip(s.names, s.types, strict=True)) for s in (schema, self._schema))
@@ -123,7 +116,7 @@ class ParquetParts:
         for name in names:
             kind = self._schema.field(name).type
             example = pa.array([], kind)
-            if pa.types.is_string(kind):
+            if types.is_string(kind):
                 batches = (b for group in self._groups() for b in _batches(group, [name], 100))
                 example = next((batch.column(name) for _, batch in batches), example)
             check_numeric(example, f"{self._files[0]}: column {name!r}")
@@ -142,7 +135,7 @@ class ParquetParts:
                 matrix[row : row + len(block)] = block
                 row += len(block)
             return matrix
-        halves = all(pa.types.is_float16(self._schema.field(name).type) for name in names)
+        halves = all(types.is_float16(self._schema.field(name).type) for name in names)
         dtype = np.dtype(np.float16 if halves else np.float32)
         n_bytes = len(self) * len(names) * dtype.itemsize
         with _scratch_file(self._scratch, self.path, ".npy", n_bytes) as file:
@@ -340,11 +333,11 @@ def _own_folder() -> Path:
 
 def column_text(column: Any, where: str, first: int = 0) -> TextColumn:
     """Return an Arrow column as text; None where a cell is empty."""
-    if pa.types.is_dictionary(column.type):
+    if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
+    if types.is_floating(column.type) or types.is_boolean(column.type):
         return mapped.as_text(np.asarray(column), where, first)
-    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+    if types.is_nested(column.type) or types.is_null(column.type):
         raise InputError(f"{where} holds {column.type}; labels and ids are text or numbers")
     try:
         values = np.array(column.cast(pa.string()).to_pylist(), dtype=object)
@@ -357,9 +350,9 @@ def column_text(column: Any, where: str, first: int = 0) -> TextColumn:
 def column_numbers(column: Any, path: Path, name: str, first: int = 0) -> npt.NDArray[np.float32]:
     """Return an Arrow column, from row `first` on, as finite float32 or float16 numbers."""
     check_numeric(column, f"{path}: column {name!r}")
-    if pa.types.is_boolean(column.type):
+    if types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    if not pa.types.is_floating(column.type):
+    if not types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
     # An empty cell becomes NaN.
     values = np.asarray(column)
@@ -379,7 +372,7 @@ def check_numeric(column: Any, where: str) -> None:
 
 
 def _example(column: Any) -> str:
-    if not pa.types.is_string(column.type):
+    if not types.is_string(column.type):
         return f"it holds {column.type}"
     for row, value in enumerate(column.to_pylist()):
         try:
