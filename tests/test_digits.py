@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opensetda import ProgressiveClassMeans, SourceOnly, evaluate
-from opensetda.data.benchmarks import digits
+from opensetda.data.benchmarks import protocols as digits
 from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_image_domains, read_image_truth
 
@@ -75,7 +75,7 @@ def test_strokes_know_their_direction():
     assert lying[inner].sum(axis=(1, 2)).argmax() == 2
 
 
-# The first and the third row of the module's table.
+# Numbers in the module's docstring.
 @pytest.mark.parametrize(
     ("directions", "cell", "source_only", "class_means"),
     [(None, None, 67.1, 80.5), (8, 2, 77.8, 81.6)],

@@ -13,7 +13,7 @@ from large_table_helpers import IDS, a_matrix, is_in_file, make_all_large, names
 from opensetda.data.tables import mapped
 from opensetda.data.tables import parquet_parts as parts
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth
-from opensetda.data.tables.stored_text import StoredText
+from opensetda.data.tables.mapped import StoredText
 from opensetda.system import memory
 from table_helpers import error_of, save
 

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from large_table_helpers import IDS, a_matrix, is_in_file, make_all_large, names
-from opensetda.data.tables import mapped, stored_text
+from opensetda.data.tables import mapped
 from opensetda.data.tables import parquet_parts as parts
 from opensetda.data.tables.loading import (
     TableColumns,
@@ -20,8 +20,8 @@ from opensetda.data.tables.loading import (
     read_samples,
     read_truth,
 )
+from opensetda.data.tables.mapped import StoredText, first_repeated
 from opensetda.data.tables.parquet_parts import is_parts_folder, table_bytes, table_files
-from opensetda.data.tables.stored_text import StoredText, first_repeated
 from table_helpers import error_of, save
 
 
@@ -132,8 +132,8 @@ def test_own_scratch_files_are_gone_with_their_users(tmp_path, large, monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     at_exit = []
-    monkeypatch.setattr(mapped.atexit, "register", at_exit.append)
-    mapped._own_folder.cache_clear()
+    monkeypatch.setattr(parts.atexit, "register", at_exit.append)
+    parts._own_folder.cache_clear()
     table = read_samples(save(tmp_path / "t.parquet", a_matrix(), id=names(11)), 3, columns=IDS)
     (folder,) = (tmp_path / "tmp").iterdir()
     assert len(list(folder.iterdir())) == 2
@@ -141,13 +141,13 @@ def test_own_scratch_files_are_gone_with_their_users(tmp_path, large, monkeypatc
     del table
     gc.collect()
     assert list(folder.iterdir()) == []
-    monkeypatch.setattr(mapped.os, "getpid", lambda: -1)
+    monkeypatch.setattr(parts.os, "getpid", lambda: -1)
     at_exit[0]()
     assert folder.exists()
     monkeypatch.undo()
     at_exit[0]()
     assert not folder.exists()
-    mapped._own_folder.cache_clear()
+    parts._own_folder.cache_clear()
 
 
 @pytest.mark.parametrize("group_values", [1 << 22, 8])
@@ -304,16 +304,16 @@ def test_stored_text_is_taken_by_row(stored):
 
 
 def test_texts_of_one_hash_are_told_apart(stored, monkeypatch):
-    monkeypatch.setattr(stored_text, "_CHUNK_ROWS", 3)
-    monkeypatch.setattr(stored_text, "hash", len, raising=False)
+    monkeypatch.setattr(mapped, "_CHUNK_ROWS", 3)
+    monkeypatch.setattr(mapped, "hash", len, raising=False)
     assert first_repeated(stored) is None
 
 
 def test_the_first_text_that_comes_again_is_found(tmp_path, large, monkeypatch):
-    monkeypatch.setattr(stored_text, "_CHUNK_ROWS", 3)
+    monkeypatch.setattr(mapped, "_CHUNK_ROWS", 3)
     path = save(tmp_path / "t.npz", a_matrix(), id=[*"abcdefgfhdf"])
     for _ in range(2):
         message = error_of(read_samples, path, 3, None, IDS)
         assert "'id', rows 4 and 10: the id 'd' is there twice" in message
         # Once more, where all have the same hash.
-        monkeypatch.setattr(stored_text, "hash", len, raising=False)
+        monkeypatch.setattr(mapped, "hash", len, raising=False)

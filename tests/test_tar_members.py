@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from image_helpers import error_of, tree
 from opensetda.backbones.extractor import read_content
-from opensetda.data.images import tar_members
-from opensetda.data.images.decoding import BrokenImageError, decode_image
+from opensetda.data.images import decoding
+from opensetda.data.images.decoding import BrokenImageError, clean_name, decode_image
 from opensetda.data.images.loading import is_image_data, read_images
-from opensetda.data.images.tar_members import clean_name
 from opensetda.errors import InputError
 from tar_helpers import info, write_tar
 
@@ -42,7 +41,7 @@ def test_every_name_leads_to_its_content(tmp_path_factory, names, form):
             assert read_content(f"{path}/{found}") == name.encode()
             assert os.path.normpath(f"{path}/{found}") == f"{path}/{found}"
     with path.open("rb") as stream:
-        archive = tar_members.archive_of(str(path), stream)
+        archive = decoding.archive_of(str(path), stream)
     assert [member.name for member in archive.members] == names
     assert archive.is_whole
 

@@ -20,10 +20,9 @@ from opensetda.backbones import file_digests
 from opensetda.backbones.extractor import read_content
 from opensetda.backbones.file_digests import FileDigests, read_digest, read_signed
 from opensetda.cli.main import main
-from opensetda.data.images import tar_members
-from opensetda.data.images.decoding import BrokenImageError, decode_image
+from opensetda.data.images import decoding
+from opensetda.data.images.decoding import BrokenImageError, decode_image, open_image
 from opensetda.data.images.loading import read_images
-from opensetda.data.images.tar_members import open_image
 from opensetda.review.page import showable
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.pictures import Pictures
@@ -99,7 +98,7 @@ def test_an_empty_image(tmp_path):
 
 
 def test_many_threads_and_a_small_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(tar_members, "_MOST_MEMBERS", 25)
+    monkeypatch.setattr(decoding, "_MOST_MEMBERS", 25)
     expected = {}
     for shard in range(5):
         files = [(f"{n}.jpg", f"{shard} {n} " * (1 + 97 * n)) for n in range(10)]
@@ -110,7 +109,7 @@ def test_many_threads_and_a_small_memory(tmp_path, monkeypatch):
     with ThreadPoolExecutor(8) as pool:
         for path, content in zip(paths, pool.map(read_content, paths), strict=True):
             assert content == expected[path]
-    assert sum(len(archive.members) for archive in tar_members._known.values()) <= 25
+    assert sum(len(archive.members) for archive in decoding._known.values()) <= 25
 
 
 def test_a_shard_that_changes(tmp_path, monkeypatch):

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.backbones.recipe import Recipe
-from opensetda.data.images.decoding import BrokenImageError, decode_bytes
-from opensetda.data.images.tar_members import open_image
+from opensetda.data.images.decoding import BrokenImageError, decode_bytes, open_image
 from opensetda.system.launch import neighbours
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from opensetda.data.images.tar_members import MemberStatus, member_status
+from opensetda.data.images.decoding import MemberStatus, member_status
 
 FILE_NAME = "files.sqlite3"
 

@@ -81,7 +81,7 @@ class DemoTasks(TaskSet):
 
     def load(self, task: str) -> OpenSetTask:
         """Read a task."""
-        from opensetda.data.benchmarks.digits import digit_task
+        from opensetda.data.benchmarks.protocols import digit_task
 
         return digit_task(DEMO_SHIFTS[task])
 

@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.tables.cells import as_text, empty_cell, to_float32
-from opensetda.data.tables.mapped import check_finite_values, is_mapped
+from opensetda.data.tables.mapped import (
+    as_text,
+    check_filled,
+    check_finite_values,
+    to_float32,
+)
 from opensetda.errors import InputError
 from opensetda.rows import row_chunks
 from opensetda.runs.request import ARRAY
@@ -61,7 +65,7 @@ def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> 
     `expected` is the number of features it must have, and what has that number.
     """
     try:
-        values = X if is_mapped(X) else np.asarray(X)
+        values = X if isinstance(X, np.memmap) else np.asarray(X)
     except ValueError as error:
         raise InputError(f"{name}: not an array of numbers ({error})") from None
     if values.ndim != 2 or values.dtype.kind not in "biuf":
@@ -79,7 +83,7 @@ def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> 
         )
     for start in range(0, len(values), _CHUNK):
         check_finite_values(Path(name), start, np.asarray(values[start : start + _CHUNK]))
-    return values if is_mapped(values) else np.ascontiguousarray(to_float32(values))
+    return values if isinstance(values, np.memmap) else np.ascontiguousarray(to_float32(values))
 
 
 def label_text(labels: Any, name: str, advice: str) -> npt.NDArray[np.str_]:
@@ -88,9 +92,7 @@ def label_text(labels: Any, name: str, advice: str) -> npt.NDArray[np.str_]:
     if values.ndim != 1 or not len(values):
         raise InputError(f"{name}: shape {values.shape}; give one label per row")
     text = as_text(values, name)
-    empty = np.array([value is None for value in text])
-    if empty.any():
-        raise empty_cell(Path(name), "labels", int(empty.argmax()), advice)
+    check_filled(text, Path(name), "labels", advice)
     return text.astype(np.str_)
 
 

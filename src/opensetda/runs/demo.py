@@ -9,8 +9,7 @@ from typing import Any
 
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
-from opensetda.data.benchmarks.digits import digit_pictures, load_digits_task
-from opensetda.data.benchmarks.protocols import OpenSetTask
+from opensetda.data.benchmarks.protocols import OpenSetTask, digit_pictures, load_digits_task
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.curves import draw_curves
 from opensetda.runs.evaluation import evaluate_labels, evaluate_targets

@@ -203,8 +203,7 @@ def _image_files(run: RunFolder) -> dict[Shown, str]:
 
 def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
     """Find the images that the ids of a feature table name, inside `root` only."""
-    from opensetda.data.images.decoding import IMAGE_SUFFIXES
-    from opensetda.data.images.tar_members import member_status
+    from opensetda.data.images.decoding import IMAGE_SUFFIXES, member_status
 
     found, base = {}, root.resolve()
     names = {Shown(TARGET, row): name for row, name in enumerate(run.predictions().ids.tolist())}

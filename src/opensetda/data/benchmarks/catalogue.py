@@ -15,9 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opensetda.data.benchmarks.protocols import ClassSplit
-from opensetda.data.images.folders import scan_folder
-from opensetda.data.images.loading import ImageList, read_images
+from opensetda.data.images.loading import ImageList, read_images, scan_folder
 from opensetda.data.tables.formats import listing
 from opensetda.data.tables.loading import TruthTable
 from opensetda.errors import InputError
@@ -25,17 +23,7 @@ from opensetda.errors import InputError
 
 @dataclass(frozen=True)
 class BenchmarkDomain:
-    """One domain of a benchmark.
-
-    Attributes
-    ----------
-    name : str
-        Its folder, as published. Case, blanks, "_" and "-" do not matter.
-    images : int or None
-        Number of images, if published.
-    per_class : mapping of str to int, or None
-        Number of images per class, if published.
-    """
+    """One domain of a benchmark: its folder (see `plain_name`), and image counts, if published."""
 
     name: str
     images: int | None = None
@@ -46,20 +34,9 @@ class BenchmarkDomain:
 class Benchmark:
     """A published dataset with its open-set protocol.
 
-    Attributes
-    ----------
-    name, title : str
-        Its name on the command line, and in papers.
-    urls : tuple of str
-        Pages of its authors.
-    layout : str
-        Example of an image's path below the folder of the benchmark.
-    domains : tuple of BenchmarkDomain
-        The domains.
-    known, unused, unknown : tuples of str
-        Class folders: labelled by the source, left out, only in the target.
-    others_unknown : bool
-        Whether every further class folder of the target is unknown, too.
+    `title` is its name in papers, and `layout` an example of an image's path below its folder.
+    `known`, `unused` and `unknown` are class folders: labelled by the source, left out, only in
+    the target. With `others_unknown`, every further class folder of the target is unknown, too.
     """
 
     name: str
@@ -109,57 +86,39 @@ def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
     """Find the folders of the domains, directly or inside a single subfolder."""
     spec, folder = benchmark(name), Path(folder)
     if not folder.is_dir():
-        raise InputError(
-            f"{folder}: no such folder; give the folder that holds {_domain_list(spec)}"
-        )
-    for root in (folder, *_only_folder(folder)):
-        by_plain = {plain_name(entry): root / entry for entry, is_dir, _ in _scan(root) if is_dir}
+        advice = f"give the folder that holds {_domain_list(spec)}"
+        raise InputError(f"{folder}: no such folder; {advice}")
+    inside = _folders(folder)
+    for root in (folder, *(inside if len(inside) == 1 else [])):
+        by_plain = {plain_name(path.name): path for path in _folders(root)}
         found = {domain.name: by_plain.get(plain_name(domain.name)) for domain in spec.domains}
         if any(path is not None for path in found.values()):
             return found
-    raise InputError(
-        f"{folder}: no domain of {spec.title} in this folder; it should hold {_domain_list(spec)} "
-        f"({spec.layout})"
-    )
+    problem = f"no domain of {spec.title} in this folder"
+    raise InputError(f"{folder}: {problem}; it should hold {_domain_list(spec)} ({spec.layout})")
 
 
 def benchmark_task_with_truth(
     name: str, folder: str | Path, source_domain: str, target_domain: str
 ) -> tuple[ImageList, ImageList, TruthTable]:
-    """Apply a benchmark's protocol to its image folders.
+    """Apply the protocol of a benchmark, for example "office-home", to its image folders.
 
-    Parameters
-    ----------
-    name : str
-        The benchmark, for example "office-home".
-    folder : str or Path
-        The folder that holds its domains.
-    source_domain, target_domain : str
-        Two of the domains.
-
-    Returns
-    -------
-    source : ImageList
-        Images of the known classes, labelled.
-    target : ImageList
-        Images of known and unknown classes, without labels.
-    truth : TruthTable
-        The classes of the target, for evaluation only.
+    Returns labelled images of the known classes of the source, images of known and unknown classes
+    of the target without labels, and the classes of the target, for evaluation only.
     """
     spec = benchmark(name)
     source = _read_domain(spec, folder, source_domain)
     target = _read_domain(spec, folder, target_domain)
-    split = _split(spec, target)
-    assert source.labels is not None
-    assert target.labels is not None
-    source = source.select(np.isin(source.labels, split.known))
-    missing = sorted({*split.known} - {*source.class_counts()})
+    unknown = spec.unknown
+    if spec.others_unknown:
+        unknown += tuple(name for name in target.class_counts() if name not in spec.classes)
+    assert source.labels is not None and target.labels is not None  # noqa: PT018
+    source = source.select(np.isin(source.labels, spec.known))
+    missing = sorted({*spec.known} - {*source.class_counts()})
     if missing:
-        raise InputError(
-            f"{source.origin}: no image of {listing(missing)}; "
-            f"check the download with 'osda data check {spec.name} {folder}'"
-        )
-    target = target.select(np.isin(target.labels, split.known + split.unknown))
+        advice = f"check the download with 'osda data check {spec.name} {folder}'"
+        raise InputError(f"{source.origin}: no image of {listing(missing)}; {advice}")
+    target = target.select(np.isin(target.labels, spec.known + unknown))
     assert target.labels is not None
     truth = TruthTable(target.labels, target.ids, target.origin)
     return source, replace(target, labels=None), truth
@@ -180,20 +139,8 @@ def _read_domain(spec: Benchmark, folder: str | Path, domain: str) -> ImageList:
     return replace(images, labels=spelt[which])
 
 
-def _split(spec: Benchmark, target: ImageList) -> ClassSplit:
-    unknown = spec.unknown
-    if spec.others_unknown:
-        unknown += tuple(name for name in target.class_counts() if name not in spec.classes)
-    return ClassSplit(known=spec.known, unknown=unknown)
-
-
-def _only_folder(folder: Path) -> list[Path]:
-    inside = [name for name, is_dir, _ in _scan(folder) if is_dir]
-    return [folder / inside[0]] if len(inside) == 1 else []
-
-
-def _scan(folder: Path) -> list[tuple[str, bool, bool]]:
-    return scan_folder(str(folder))
+def _folders(folder: Path) -> list[Path]:
+    return [folder / name for name, is_folder, _ in scan_folder(folder) if is_folder]
 
 
 def _domain_list(spec: Benchmark) -> str:
@@ -201,8 +148,8 @@ def _domain_list(spec: Benchmark) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _counts(classes: tuple[str, ...], *counts: int) -> dict[str, int]:
-    return dict(zip(classes, counts, strict=True))
+def _domain(name: str, classes: tuple[str, ...], *counts: int) -> BenchmarkDomain:
+    return BenchmarkDomain(name, sum(counts), dict(zip(classes, counts, strict=True)))
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -215,18 +162,18 @@ _OFFICE31 = _words(
     monitor mouse mug paper_notebook pen phone printer projector punchers ring_binder ruler
     scissors speaker stapler tape_dispenser trash_can"""
 )
-_AMAZON = _counts(
-    _OFFICE31,
+_AMAZON = _domain(
+    *("amazon", _OFFICE31),
     *(92, 82, 72, 82, 36, 94, 91, 97, 97, 81, 99, 100, 100, 98, 100, 99),
     *(100, 94, 96, 95, 93, 100, 98, 98, 90, 75, 100, 99, 99, 96, 64),
 )
-_DSLR = _counts(
-    _OFFICE31,
+_DSLR = _domain(
+    *("dslr", _OFFICE31),
     *(12, 21, 24, 12, 16, 12, 13, 14, 15, 15, 13, 10, 24, 16, 31, 22),
     *(12, 8, 10, 10, 13, 15, 23, 18, 10, 7, 18, 26, 21, 22, 15),
 )
-_WEBCAM = _counts(
-    _OFFICE31,
+_WEBCAM = _domain(
+    *("webcam", _OFFICE31),
     *(29, 21, 28, 12, 16, 31, 40, 18, 21, 19, 27, 27, 30, 19, 30, 43),
     *(30, 27, 28, 32, 16, 20, 30, 27, 40, 11, 25, 30, 24, 23, 21),
 )
@@ -245,15 +192,16 @@ _OFFICE_HOME = _words(
 _VISDA = _words(
     "aeroplane bicycle bus car horse knife motorcycle person plant skateboard train truck"
 )
-_VISDA_VALIDATION = _counts(
-    _VISDA, 3646, 3475, 4690, 10401, 4691, 2075, 5796, 4000, 4549, 2281, 4236, 5548
+_VISDA_VALIDATION = _domain(
+    *("validation", _VISDA),
+    *(3646, 3475, 4690, 10401, 4691, 2075, 5796, 4000, 4549, 2281, 4236, 5548),
 )
 _VISDA_KNOWN = _words("bicycle bus car motorcycle train truck")
 
 _DIGITS = _words("0 1 2 3 4 5 6 7 8 9")
-_MNIST = _counts(_DIGITS, 5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
-_USPS = _counts(_DIGITS, 1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644)
-_SVHN = _counts(_DIGITS, 4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)
+_MNIST = _domain("mnist", _DIGITS, 5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+_USPS = _domain("usps", _DIGITS, 1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644)
+_SVHN = _domain("svhn", _DIGITS, 4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)
 
 BENCHMARKS: dict[str, Benchmark] = {
     spec.name: spec
@@ -263,11 +211,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             title="Office-31",
             urls=("https://faculty.cc.gatech.edu/~judy/domainadapt/",),
             layout="amazon/images/back_pack/frame_0001.jpg, or without images/",
-            domains=(
-                BenchmarkDomain("amazon", 2817, _AMAZON),
-                BenchmarkDomain("dslr", 498, _DSLR),
-                BenchmarkDomain("webcam", 795, _WEBCAM),
-            ),
+            domains=(_AMAZON, _DSLR, _WEBCAM),
             known=_OFFICE31[:10],
             unused=_OFFICE31[10:20],
             unknown=_OFFICE31[20:],
@@ -294,10 +238,7 @@ BENCHMARKS: dict[str, Benchmark] = {
                 "https://github.com/VisionLearningGroup/taskcv-2017-public",
             ),
             layout="train/aeroplane/x.png, validation/aeroplane/y.jpg",
-            domains=(
-                BenchmarkDomain("train", 152397),
-                BenchmarkDomain("validation", 55388, _VISDA_VALIDATION),
-            ),
+            domains=(BenchmarkDomain("train", 152397), _VISDA_VALIDATION),
             known=_VISDA_KNOWN,
             unknown=tuple(name for name in _VISDA if name not in _VISDA_KNOWN),
         ),
@@ -326,11 +267,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             ),
             # Published as arrays; write them to image files in these folders.
             layout="the training sets as mnist/0/x.png to mnist/9/x.png",
-            domains=(
-                BenchmarkDomain("mnist", 60000, _MNIST),
-                BenchmarkDomain("usps", 7291, _USPS),
-                BenchmarkDomain("svhn", 73257, _SVHN),
-            ),
+            domains=(_MNIST, _USPS, _SVHN),
             known=_DIGITS[:5],
             unknown=_DIGITS[5:],
         ),

@@ -10,16 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from opensetda.data.benchmarks.catalogue import (
-    Benchmark,
-    BenchmarkDomain,
-    benchmark,
-    find_domains,
-    plain_name,
-)
+from opensetda.data.benchmarks import catalogue
+from opensetda.data.benchmarks.catalogue import Benchmark, BenchmarkDomain, plain_name
 from opensetda.data.images.decoding import BrokenImageError, decode_image
-from opensetda.data.images.folders import FolderWalk, scan_folder
 from opensetda.data.images.lists import printable
+from opensetda.data.images.loading import FolderWalk, scan_folder
 
 Progress = Callable[[str, int, int], None]
 """Called with the domain, the number of images read so far and of all images."""
@@ -29,10 +24,7 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True)
 class ClassCheck:
-    """Number of images of one class, found and published (if known), and the problem if any.
-
-    `kind` is its role in the protocol: "known", "unknown", "not used" or "extra".
-    """
+    """Images of a class ("known", "unknown", "not used" or "extra"), expected if published."""
 
     name: str
     kind: str
@@ -45,18 +37,8 @@ class ClassCheck:
 class DomainCheck:
     """One domain as found on disk.
 
-    Attributes
-    ----------
-    domain : BenchmarkDomain
-        As published.
-    folder : Path or None
-        Its folder; None if it is missing.
-    classes : tuple of ClassCheck
-        One per published class and per further folder.
-    images, without_class : int
-        All images, and those outside class folders.
-    unreadable : tuple of (str, str)
-        Path and reason of every image that cannot be read.
+    `folder` is None if it is missing; `classes` has one entry per published class and per further
+    folder; `without_class` counts images outside class folders; `unreadable` are path and reason.
     """
 
     domain: BenchmarkDomain
@@ -74,9 +56,8 @@ class DomainCheck:
             return [f"{name}: the folder is missing"]
         problems = []
         if self.domain.images is not None and self.images != self.domain.images:
-            problems.append(
-                f"{name}: {_images(self.images)}, but {self.domain.images:,} were published"
-            )
+            published = f"{self.domain.images:,} were published"
+            problems.append(f"{name}: {_images(self.images)}, but {published}")
         wrong = [check for check in self.classes if check.remark]
         problems += [f"{name}: class {check.name!r}: {check.remark}" for check in wrong]
         if self.without_class:
@@ -108,54 +89,29 @@ class BenchmarkCheck:
 def check_benchmark(
     name: str, folder: str | Path, decode: bool = True, progress: Progress | None = None
 ) -> BenchmarkCheck:
-    """Compare a download with what was published.
-
-    Parameters
-    ----------
-    name : str
-        The benchmark.
-    folder : str or Path
-        The folder that holds its domains.
-    decode : bool
-        Whether to decode every image.
-    progress : callable or None
-        Called after every batch of decoded images.
-    """
-    spec = benchmark(name)
-    found = find_domains(name, folder)
-    domains = tuple(
-        _check_domain(spec, own, found[own.name], decode, progress) for own in spec.domains
-    )
-    root = next(path.parent for path in found.values() if path is not None)
-    own = {path.name for path in found.values() if path is not None}
-    others = [entry for entry, is_dir, _ in scan_folder(str(root)) if is_dir and entry not in own]
-    return BenchmarkCheck(spec, domains, tuple(map(printable, others)))
+    """Compare a benchmark's download with what was published; `decode` every image of it."""
+    spec = catalogue.benchmark(name)
+    found = catalogue.find_domains(name, folder)
+    domains = [
+        DomainCheck(own, None) if path is None else _check_domain(spec, own, path, decode, progress)
+        for own, path in ((own, found[own.name]) for own in spec.domains)
+    ]
+    folders = [path for path in found.values() if path is not None]
+    root, own = folders[0].parent, {path.name for path in folders}
+    others = [entry for entry, is_dir, _ in scan_folder(root) if is_dir and entry not in own]
+    return BenchmarkCheck(spec, tuple(domains), tuple(map(printable, others)))
 
 
 def _check_domain(
-    spec: Benchmark,
-    domain: BenchmarkDomain,
-    folder: Path | None,
-    decode: bool,
-    progress: Progress | None,
+    spec: Benchmark, domain: BenchmarkDomain, folder: Path, decode: bool, progress: Progress | None
 ) -> DomainCheck:
-    if folder is None:
-        return DomainCheck(domain, None)
     walk = FolderWalk()
-    counts: Counter[str | None] = Counter()
-    paths = []
-    for entry in walk.folder(folder):
-        counts[entry.label] += 1
-        paths.append(entry.path)
-    unreadable = _unreadable(paths, domain.name, progress) if decode else ()
-    return DomainCheck(
-        domain=domain,
-        folder=folder,
-        classes=tuple(_check_classes(spec, domain, counts, walk.classes)),
-        images=len(paths),
-        without_class=counts[None],
-        unreadable=tuple(unreadable),
-    )
+    entries = list(walk.folder(folder))
+    counts = Counter(entry.label for entry in entries)
+    paths = [entry.path for entry in entries]
+    unreadable = tuple(_unreadable(paths, domain.name, progress)) if decode else ()
+    classes = tuple(_check_classes(spec, domain, counts, walk.classes))
+    return DomainCheck(domain, folder, classes, len(paths), counts[None], unreadable)
 
 
 def _check_classes(

@@ -1,7 +1,11 @@
-"""Image files to arrays of RGB bytes.
+"""Image files, also inside tar archives, to arrays of RGB bytes.
 
 A file that cannot be used raises a `BrokenImageError`, so that a run can list it and go on. Sizes
 are checked in the header: a decompression bomb is refused before any pixel is decoded.
+
+Nothing of an archive is ever unpacked to disk. The standard library's `tarfile` reads the headers,
+once per process and archive. Archives come from anywhere, so what it may read for one header is
+limited, and every way in which it fails becomes a `TarError`.
 """
 
 from __future__ import annotations
@@ -10,20 +14,22 @@ import errno
 import io
 import logging
 import os
+import re
+import tarfile
+import threading
 import warnings
+from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from opensetda.data.images.tar_members import open_image
-
 MAX_PIXELS = 2**27
 """Images of more pixels are refused: 134 megapixels, 400 MB as RGB."""
-
 IMAGE_SUFFIXES = frozenset(
     {".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
     | {".pnm", ".ppm", ".tif", ".tiff", ".webp"}
@@ -33,19 +39,25 @@ IMAGE_SUFFIXES = frozenset(
 # Here, and not in the first thread that meets a rare format.
 Image.init()
 # A closed list: Pillow would also hand files to Ghostscript and other programs.
-_FORMATS = tuple(
-    name
-    for name in ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF")
-    if name in Image.OPEN
-)
+_KNOWN_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF")
+_FORMATS = tuple(name for name in _KNOWN_FORMATS if name in Image.OPEN)
 
+_SHORT = ("truncated", "end of file", "not enough", "unexpected eof", "broken png")
 _REASONS = {
-    errno.ENOENT: "no such file",
-    errno.ENOTDIR: "no such file",
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "no such file"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "no permission to read it"),
     errno.EISDIR: "a folder, not a file",
-    errno.EACCES: "no permission to read it",
-    errno.EPERM: "no permission to read it",
 }
+
+# Long names and pax records are held in memory, and no sensible ones are larger.
+_LARGEST_HEADER = 1 << 20
+# Archives are remembered up to this number of members in all: about 100 MB.
+_MOST_MEMBERS = 300_000
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
+
+# tarfile of Python before 3.11.10 takes quadratic time to look through these for a number.
+_MANY_DIGITS = re.compile(rb"\d{300}")
+_IN_TAR = re.compile(r"\.tar[/%s]" % re.escape(os.sep), re.IGNORECASE)  # noqa: UP031
 
 # Without a handler, Pillow's log messages would reach the terminal.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
@@ -56,49 +68,30 @@ class BrokenImageError(Exception):
 
 
 def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[np.uint8]:
-    """Read an image.
+    """Return the image ``image.jpg`` or ``shard.tar/image.jpg`` as RGB: (height, width, 3).
 
     EXIF rotation is applied, transparency becomes white, and grey, palette, 16-bit and CMYK
-    images become RGB; of an animation the first frame is taken. Thread-safe.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file, or one inside a tar: ``shard.tar/image.jpg``.
-    at_least : int, optional
-        Sufficient side in pixels: a large JPEG is then decoded at a fraction of its size, in
-        less time.
-
-    Returns
-    -------
-    array of uint8 of shape (height, width, 3)
-        RGB; it may be read-only.
-
-    Raises
-    ------
-    BrokenImageError
-        The file cannot be read, is not an image, is cut short or has too many pixels.
+    images become RGB; of an animation the first frame is taken. If a side of `at_least` pixels is
+    sufficient, a large JPEG is decoded at a fraction of its size, in less time. Thread-safe. The
+    array may be read-only. A file that cannot be used raises a `BrokenImageError`.
     """
     try:
         with open_image(path) as stream:
-            if stream.seek(0, os.SEEK_END) == 0:
-                raise BrokenImageError("empty file")
-            stream.seek(0)
             return _decode(stream, at_least)
-    except OSError as error:
-        raise BrokenImageError(_REASONS.get(error.errno or 0) or _words(error)) from error
-    except ValueError as error:  # a NUL in the path
-        raise BrokenImageError(_words(error)) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = _REASONS.get(getattr(error, "errno", None) or 0)
+        raise BrokenImageError(reason or _words(error)) from error
 
 
 def decode_bytes(content: bytes) -> npt.NDArray[np.uint8]:
     """Decode the content of an image file, as `decode_image` does."""
-    if not content:
-        raise BrokenImageError("empty file")
     return _decode(io.BytesIO(content))
 
 
 def _decode(stream: IO[bytes], at_least: int | None = None) -> npt.NDArray[np.uint8]:
+    if stream.seek(0, os.SEEK_END) == 0:
+        raise BrokenImageError("empty file")
+    stream.seek(0)
     _quiet_pillow()
     try:
         with Image.open(stream, formats=_FORMATS) as image:
@@ -108,7 +101,12 @@ def _decode(stream: IO[bytes], at_least: int | None = None) -> npt.NDArray[np.ui
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
             image.load()
-            return _rgb(_upright(image))
+            # Parsing EXIF takes longer than looking for it. Pillow has applied that of a TIFF.
+            if "exif" in image.info or "Raw profile type exif" in image.info:
+                # Broken notes do not make the picture a broken one.
+                with suppress(Exception):
+                    ImageOps.exif_transpose(image, in_place=True)
+            return _rgb(image)
     except (BrokenImageError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
@@ -117,23 +115,13 @@ def _decode(stream: IO[bytes], at_least: int | None = None) -> npt.NDArray[np.ui
         raise BrokenImageError("not an image") from error
     except Exception as error:
         # Pillow's decoders may raise anything: struct.error, IndexError, ...
-        raise BrokenImageError(_damage(error)) from error
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """Apply the rotation that a camera noted."""
-    # Parsing EXIF takes longer than looking for it. Pillow has applied that of a TIFF.
-    if "exif" in image.info or "Raw profile type exif" in image.info:
-        # Broken notes do not make the picture a broken one.
-        with suppress(Exception):
-            ImageOps.exif_transpose(image, in_place=True)
-    return image
+        is_short = isinstance(error, EOFError) or any(word in str(error).lower() for word in _SHORT)
+        reason = "cut short" if is_short else f"damaged ({_words(error)})"
+        raise BrokenImageError(reason) from error
 
 
 def _rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
-    if image.mode.startswith("I;16"):
-        return _deep_grey(image, 65535)
-    if image.mode == "I":
+    if image.mode == "I" or image.mode.startswith("I;16"):
         return _deep_grey(image, 65535)
     if image.mode == "F":
         return _deep_grey(image, 1, 255, 65535)
@@ -159,17 +147,8 @@ def _deep_grey(image: Image.Image, *whites: float) -> npt.NDArray[np.uint8]:
 
 
 def _bomb(size: str) -> BrokenImageError:
-    return BrokenImageError(
-        f"{size} pixels: more than {MAX_PIXELS:,} are refused as a decompression bomb"
-    )
-
-
-def _damage(error: Exception) -> str:
-    text = str(error).lower()
-    short = ("truncated", "end of file", "not enough", "unexpected eof", "broken png")
-    if isinstance(error, EOFError) or any(word in text for word in short):
-        return "cut short"
-    return f"damaged ({_words(error)})"
+    limit = f"more than {MAX_PIXELS:,} are refused as a decompression bomb"
+    return BrokenImageError(f"{size} pixels: {limit}")
 
 
 def _words(error: Exception, most: int = 80) -> str:
@@ -182,12 +161,206 @@ _QUIET: tuple[Any, ...] | None = None
 
 
 def _quiet_pillow() -> None:
-    """Keep Pillow's warnings (odd EXIF, large images) off the terminal.
-
-    `warnings.catch_warnings` is not thread-safe, but one filter for Pillow's modules is. It
-    is added again if other code has reset the filters.
-    """
+    """Keep Pillow's warnings off the terminal, also after other code has reset the filters."""
+    # Not `warnings.catch_warnings`, which is not thread-safe.
     global _QUIET
     if _QUIET is None or _QUIET not in warnings.filters:
         warnings.filterwarnings("ignore", module=r"PIL\.")
         _QUIET = warnings.filters[0]
+
+
+class TarError(OSError):
+    """An archive that cannot be used; the text is the reason in a few words, without the path."""
+
+
+class CompressedTarError(TarError):
+    """An archive that is compressed as a whole, so its members cannot be read at random."""
+
+
+class Member(NamedTuple):
+    """An entry of an archive, and where its content is: perhaps beyond a cut archive's end.
+
+    `is_plain` is False for links, devices and sparse files, whose content is not in one piece.
+    """
+
+    name: str
+    offset: int
+    size: int
+    is_plain: bool
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The content of a tar archive, without folders; `identity` changes when its file does.
+
+    `files` are the plain files by `clean_name`; of several with one name the last, as tar has it.
+    `is_whole` is whether it has the end marker of tar archives.
+    """
+
+    members: tuple[Member, ...]
+    files: dict[str, Member]
+    is_whole: bool
+    identity: tuple[int, int, int, int]
+
+
+class MemberStatus(NamedTuple):
+    """A file inside an archive: the archive's status, and the member."""
+
+    archive: os.stat_result
+    member: Member
+
+
+_known: OrderedDict[str, Archive] = OrderedDict()
+_turn = threading.Lock()
+
+
+def open_image(path: str | Path) -> IO[bytes]:
+    """Open an image file, or one inside a tar, ``shard.tar/image.jpg``; thread-safe."""
+    try:
+        return open(path, "rb")  # noqa: PTH123 - paths are text: there may be millions
+    except OSError:
+        # Only now: a folder may be called "shard.tar", too.
+        found = _split(os.fspath(path))
+        if found is None:
+            raise
+    with open(found[0], "rb") as stream:  # noqa: PTH123
+        member = archive_of(found[0], stream).files.get(found[1])
+        if member is None:
+            raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
+        return io.BytesIO(read_member(stream, member))
+
+
+def member_status(path: str) -> MemberStatus | None:
+    """Return what changes when a file inside a tar does; None if there is no such file."""
+    found = _split(path)
+    if found is None:
+        return None
+    try:
+        with open(found[0], "rb") as stream:  # noqa: PTH123
+            member = archive_of(found[0], stream).files.get(found[1])
+            return None if member is None else MemberStatus(os.fstat(stream.fileno()), member)
+    except OSError:
+        return None
+
+
+def archive_of(path: str, stream: IO[bytes]) -> Archive:
+    """Return the content of an archive, open as `stream`: remembered, or scanned."""
+    status = os.fstat(stream.fileno())
+    identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    # Scans wait for each other: two threads that want one archive need one scan.
+    with _turn:
+        archive = _known.get(path)
+        if archive is None or archive.identity != identity:
+            members, is_whole = _scan(stream, status.st_size)
+            plain = [(clean_name(member.name), member) for member in members if member.is_plain]
+            files = {name: member for name, member in plain if name}
+            _known[path] = archive = Archive(tuple(members), files, is_whole, identity)
+            total = sum(len(known.members) for known in _known.values())
+            while total > _MOST_MEMBERS and len(_known) > 1:
+                total -= len(_known.popitem(last=False)[1].members)
+        _known.move_to_end(path)
+    return archive
+
+
+def read_member(stream: IO[bytes], member: Member) -> bytes:
+    """Return the content of a member of the archive open as `stream`."""
+    if member.offset + member.size > os.fstat(stream.fileno()).st_size:
+        raise TarError("cut short")
+    stream.seek(member.offset)
+    return stream.read(member.size)
+
+
+def clean_name(name: str) -> str | None:
+    """Return a member's name as in a path, without "./"; None if it leads out of the archive."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if not parts or ".." in parts or name.startswith("/") or "\0" in name:
+        return None
+    return "/".join(parts)
+
+
+def _split(path: str) -> tuple[str, str] | None:
+    """Split ``shard.tar/image.jpg``; None if there is no such archive."""
+    for found in _IN_TAR.finditer(path):
+        tar = path[: found.end() - 1]
+        if os.path.isfile(tar):  # noqa: PTH113
+            return tar, path[found.end() :].replace(os.sep, "/")
+    return None
+
+
+class _LimitedReader:
+    """What tarfile reads from: at most `_LARGEST_HEADER` bytes for one member's headers."""
+
+    def __init__(self, stream: IO[bytes], total: int) -> None:
+        self._stream, self._total, self._place = stream, total, 0
+        self.is_at_end = False
+        self.next_member()
+
+    def next_member(self) -> None:
+        self._left = _LARGEST_HEADER
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self._left:
+            raise ValueError("headers larger than any name")
+        self._left -= size
+        self.is_at_end = self._place + size > self._total
+        if self._place >= self._total:
+            return b""
+        self._stream.seek(self._place)
+        content = self._stream.read(size)
+        self._place += len(content)
+        if size > tarfile.BLOCKSIZE and _MANY_DIGITS.search(content):
+            raise ValueError("a number longer than any name")
+        return content
+
+    def seek(self, place: int) -> None:
+        self._place = place
+
+    def tell(self) -> int:
+        return self._place
+
+
+def _scan(stream: IO[bytes], total: int) -> tuple[list[Member], bool]:
+    """Return the members of an archive, and whether it has its end marker."""
+    stream.seek(0)
+    start = stream.read(tarfile.BLOCKSIZE)
+    for mark, how in _COMPRESSED.items():
+        if start.startswith(mark):
+            raise CompressedTarError(f"compressed ({how}), and so it cannot be read in any order")
+    if total < tarfile.BLOCKSIZE:
+        raise _damaged(0)
+    reader = _LimitedReader(stream, total)
+    members: list[Member] = []
+    place = 0
+    try:
+        tar = tarfile.TarFile(fileobj=reader, encoding="utf-8")  # type: ignore[arg-type]
+        while (info := tar.next()) is not None:
+            # A negative size would send tarfile back, to read the same headers for ever.
+            if info.size < 0 or tar.offset <= place:
+                raise _damaged(place)
+            if not info.isdir() and not info.name.endswith("/"):
+                is_sparse = any(key.startswith("GNU.sparse.") for key in info.pax_headers)
+                is_plain = info.isreg() and not info.issparse() and not is_sparse
+                members.append(Member(info.name, info.offset_data, info.size, is_plain))
+            tar.members.clear()  # type: ignore[attr-defined]  # typeshed leaves it out
+            place = tar.offset
+            reader.next_member()
+    except OSError:
+        raise
+    except Exception as error:
+        # Damaged headers raise anything: ReadError, ValueError, IndexError, RecursionError.
+        if reader.is_at_end:
+            return members, False
+        raise _damaged(place) from error
+    # tarfile stops silently at an invalid header: look at the block where it stopped.
+    reader.next_member()
+    reader.seek(place)
+    end = reader.read(tarfile.BLOCKSIZE)
+    if end.strip(b"\0"):
+        if len(end) == tarfile.BLOCKSIZE:
+            raise _damaged(place)
+        return members, False
+    return members, len(end) == tarfile.BLOCKSIZE
+
+
+def _damaged(place: int) -> TarError:
+    return TarError(f"damaged at byte {place:,}" if place else "not a tar archive")

@@ -10,34 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet
+
 from opensetda.data.images.decoding import IMAGE_SUFFIXES
 from opensetda.data.tables.formats import find_name, open_table
 from opensetda.errors import InputError
 
 LIST_SUFFIXES = (".txt",)
 MANIFEST_SUFFIXES = (".csv", ".parquet")
-
 _PATH_NAMES = ("path", "file", "image", "filename")
 _LABEL_NAMES = ("label", "class", "y")
 _ID_NAME = "id"
-
 _BLANK = re.compile(r"[ \t]+")
 _LONGEST_HEADER = 1 << 16
 
 
 @dataclass(frozen=True)
 class ImageColumns:
-    """Columns and root folder of list files and manifests.
+    """Columns of manifests, and the folder that relative paths of lists and manifests start from.
 
-    Attributes
-    ----------
-    path : str or None
-        Manifest column of the paths; None: "path", "file", "image" or "filename".
-    label : str or None
-        Manifest column of the labels; None: "label", "class" or "y".
-    root : Path or None
-        Folder that relative paths start from; None: the folder of the list, then the one
-        above it.
+    None stands for the columns "path", "file", "image" or "filename", and "label", "class" or "y",
+    and for the folder of the list, then the one above it.
     """
 
     path: str | None = None
@@ -59,16 +53,10 @@ class Entry(NamedTuple):
 
 
 def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | None]:
-    """Split a line of a list into path and label.
+    """Split a line of a list, without white space around it, into path and perhaps label.
 
-    Parameters
-    ----------
-    text : str
-        The line without white space around it: a path, or a path, a blank and a label. Paths
-        may hold blanks, labels may not.
-    is_file : callable
-        Whether a path leads to a file, which decides how a line with blanks is read. If there
-        is no file, a line that ends like an image file has no label.
+    Paths may hold blanks, labels may not. `is_file`, whether a path leads to a file, decides how
+    a line with blanks is read. Without a file, a line that ends like an image has no label.
     """
     blanks = list(_BLANK.finditer(text))
     if not blanks or is_file(text):
@@ -81,7 +69,7 @@ def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | No
 
 def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
     """Yield the images of a list of ``path label`` or ``path`` lines."""
-    find = _Finder(path, columns)
+    find = _finder(path, columns)
     try:
         # Keep bytes that are not UTF-8: on Linux they may be part of a file name.
         with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
@@ -89,7 +77,7 @@ def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
                 text = line.strip()
                 if not text or text.startswith("#"):
                     continue
-                written, label = parse_line(text, find.is_file)
+                written, label = parse_line(text, lambda name: find(name)[1])
                 where, there = find(written)
                 label = None if label is None else printable(label)
                 yield Entry(printable(written), where, label, f"line {number}", there)
@@ -103,14 +91,14 @@ def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Itera
     path_column = columns.path or _first(names, _PATH_NAMES) or _PATH_NAMES[0]
     label_column = columns.label or _first(names, _LABEL_NAMES) or _LABEL_NAMES[0]
     id_column = _first(names, (_ID_NAME,))
-    table = open_table(path, [path_column, label_column, *([id_column] if id_column else [])])
+    table = open_table(path, filter(None, (path_column, label_column, id_column)))
     paths = table.text(find_name(table, path_column, "--path-column")).tolist()
     labels = ids = [None] * len(paths)
     if labelled:
         labels = table.labels(find_name(table, label_column, "--label-column")).tolist()
     if id_column:
         ids = table.text(id_column).tolist()
-    find = _Finder(path, columns)
+    find = _finder(path, columns)
     for row, (written, label, own) in enumerate(zip(paths, labels, ids, strict=True), start=1):
         if written is None:
             raise InputError(f"{path}: {path_column!r}, row {row}: empty; write the path")
@@ -119,10 +107,7 @@ def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Itera
 
 
 def is_manifest(path: Path, columns: ImageColumns) -> bool:
-    """Return whether a file is a manifest and not a feature table, by its header.
-
-    A manifest has a column of paths and otherwise at most a label and an id.
-    """
+    """Return whether a table has a column of paths and otherwise at most a label and an id."""
     if columns.path is not None:
         return True
     try:
@@ -150,32 +135,22 @@ def cannot_read(path: Path | str, error: OSError) -> InputError:
     return InputError(f"{printable(str(path))}: cannot be read ({reason}); check it")
 
 
-class _Finder:
-    """Finds the files of a list: below its root, its own folder or the folder above that."""
+def _finder(path: Path, columns: ImageColumns) -> Callable[[str], tuple[str, bool]]:
+    """Return a function from a path in a list to the path of the file, and whether it exists."""
+    roots = [path.parent, path.parent / ".."] if columns.root is None else [columns.root]
+    # Not "./a.png" for a list in the current folder: the paths are shown to users.
+    folders = ["" if root == Path() else str(root) for root in roots]
 
-    def __init__(self, path: Path, columns: ImageColumns) -> None:
-        own = path.parent
-        roots = [columns.root] if columns.root is not None else [own, own / ".."]
-        # Not "./a.png" for a list in the current folder: the paths are shown to users.
-        self._roots = ["" if root == Path() else str(root) for root in roots]
+    def find(written: str) -> tuple[str, bool]:
+        paths = [os.path.join(folder, written) for folder in folders]  # noqa: PTH118
+        there = next(filter(os.path.isfile, paths), None)
+        return there or paths[0], there is not None
 
-    def __call__(self, written: str) -> tuple[str, bool]:
-        """Return the path of the file, and whether it exists."""
-        for root in self._roots:
-            path = os.path.join(root, written)  # noqa: PTH118
-            if os.path.isfile(path):  # noqa: PTH113
-                return path, True
-        return os.path.join(self._roots[0], written), False  # noqa: PTH118
-
-    def is_file(self, written: str) -> bool:
-        return self(written)[1]
+    return find
 
 
 def _header(path: Path) -> Sequence[str]:
     if path.suffix.lower() == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet
-
         try:
             return tuple(pyarrow.parquet.read_schema(path).names)
         except pa.ArrowException as error:

@@ -9,64 +9,46 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.images.decoding import IMAGE_SUFFIXES
-from opensetda.data.images.folders import FolderWalk, scan_folder
-from opensetda.data.images.lists import (
-    LIST_SUFFIXES,
-    MANIFEST_SUFFIXES,
-    Entry,
-    ImageColumns,
-    is_manifest,
-    list_entries,
-    manifest_entries,
-    printable,
-)
-from opensetda.data.images.tar_members import member_status
-from opensetda.data.images.tar_shards import find_shards, is_pattern, is_shard, refuse_url
+from opensetda.data.images import lists, tar_shards
+from opensetda.data.images.decoding import IMAGE_SUFFIXES, member_status
+from opensetda.data.images.lists import Entry, ImageColumns, cannot_read, printable
+from opensetda.data.images.tar_shards import ShardWalk, is_shard
 from opensetda.data.tables.formats import SUFFIXES as TABLE_SUFFIXES
-from opensetda.data.tables.loading import TruthTable
+from opensetda.data.tables.formats import listing
+from opensetda.data.tables.loading import TruthTable, count_classes
 from opensetda.data.tables.parquet_parts import is_parts_folder
 from opensetda.errors import InputError
 
-__all__ = [
-    "ImageColumns",
-    "ImageList",
-    "is_image_data",
-    "iterate_images",
-    "read_image_domains",
-    "read_image_truth",
-    "read_images",
-]
-
 Labels = npt.NDArray[np.str_]
+FolderItem = tuple[str, bool, bool]
+"""Name, whether it is a folder, whether it is a link."""
+
+_SUFFIXES = ", ".join(sorted(IMAGE_SUFFIXES))
+
+# Files of operating systems; names that begin with a dot are left out anyway.
+_LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin"})
+
+# Most links on the way to a file: folders that link to each other would be walked in every order.
+_MOST_LINKS = 3
 
 
 @dataclass(frozen=True)
 class ImageList:
     """Images of one domain.
 
-    Attributes
-    ----------
-    paths : tuple of str
-        The files; in a tar shard ``shard.tar/image.jpg``.
-    ids : array of str of shape (n,)
-        Unique names: the path relative to the given folder, with "/"; in lists and manifests
-        the path as written, or the manifest's column "id"; for tar shards given directly, the
-        path relative to the folder of the shards.
-    labels : array of str of shape (n,) or None
-        Classes; None for everything but a source.
-    origin : Path
-        The folder or file that was given.
-    notes : tuple of str
-        Class folders without images, files left out, one line each.
+    `paths` are the files, in a tar shard ``shard.tar/image.jpg``. `ids` are unique names: the path
+    relative to the given folder, or to the folder of the given shards, with "/"; in lists and
+    manifests the path as written, or the column "id". `labels` are None for everything but a
+    source. `notes` tell of class folders without images and of files left out, one line each.
     """
 
     paths: tuple[str, ...]
@@ -80,10 +62,7 @@ class ImageList:
 
     def class_counts(self) -> dict[str, int]:
         """Return the number of images per class; empty without labels."""
-        if self.labels is None:
-            return {}
-        names, counts = np.unique(self.labels, return_counts=True)
-        return dict(zip(names.tolist(), counts.tolist(), strict=True))
+        return count_classes(self.labels)
 
     def select(self, rows: npt.ArrayLike) -> ImageList:
         """Return some of the images, by row numbers or a mask."""
@@ -95,21 +74,17 @@ class ImageList:
 
 
 def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool:
-    """Return whether a path leads to images and not to a feature table.
-
-    Images are folders, image files, tar shards, ``.txt`` lists, and ``.csv`` or ``.parquet``
-    files with a column of paths and at most a label and an id besides.
-    """
+    """Return whether a path leads to images and not to a feature table."""
     path, columns = Path(path), columns or ImageColumns()
     suffix = path.suffix.lower()
     if is_shard(path.name):
         return True
     if is_parts_folder(path):
         return False
-    if path.is_dir() or suffix in IMAGE_SUFFIXES or suffix in LIST_SUFFIXES:
+    if path.is_dir() or suffix in IMAGE_SUFFIXES or suffix in lists.LIST_SUFFIXES:
         return True
-    if suffix in MANIFEST_SUFFIXES:
-        return path.is_file() and is_manifest(path, columns)
+    if suffix in lists.MANIFEST_SUFFIXES:
+        return path.is_file() and lists.is_manifest(path, columns)
     # A misspelt folder: its reader reports that it does not exist.
     return suffix not in TABLE_SUFFIXES and not path.exists()
 
@@ -117,18 +92,13 @@ def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool
 def read_image_domains(
     source: str | Path, target: str | Path, columns: ImageColumns | None = None
 ) -> tuple[ImageList, ImageList]:
-    """Find labelled images of at least two classes, and images to be labelled.
-
-    Labels of the target are not returned.
-    """
+    """Find labelled images of at least two classes, and images to be labelled, without labels."""
     labelled = read_images(source, columns, labelled=True)
     assert labelled.labels is not None
     classes = np.unique(labelled.labels)
     if len(classes) < 2:
-        raise InputError(
-            f"{_shown(labelled.origin)}: one class only ({str(classes[0])!r}); "
-            "give labelled images of at least two classes"
-        )
+        problem = f"{_shown(labelled.origin)}: one class only ({str(classes[0])!r})"
+        raise InputError(f"{problem}; give labelled images of at least two classes")
     return labelled, read_images(target, columns)
 
 
@@ -137,32 +107,23 @@ def read_images(
 ) -> ImageList:
     """Find the images of one domain; with `labelled`, all of them must have a class."""
     path, columns = Path(path), columns or ImageColumns()
-    walk = FolderWalk()
-    entries = list(_entries(path, columns, labelled, walk))
-    _check(path, entries, walk)
+    entries, walk = _checked_entries(path, columns, labelled)
     missing = [entry for entry in entries if not entry.there]
     if missing:
         first = missing[0]
-        raise InputError(
-            f"{_shown(path)}, {first.place}: no such file {first.id!r} ({len(missing)} of "
-            f"{len(entries)} are missing); {_where_paths_start(columns)}"
-        )
+        start = columns.root or "the folder of the list or the one above"
+        problem = f"no such file {first.id!r} ({len(missing)} of {len(entries)} are missing)"
+        raise InputError(f"{_shown(path)}, {first.place}: {problem}; paths start from {start}")
     labels = _labels(path, entries, walk) if labelled else None
-    return ImageList(
-        paths=tuple(entry.path for entry in entries),
-        ids=np.array([entry.id for entry in entries], dtype=np.str_),
-        labels=labels,
-        origin=path,
-        notes=walk.notes(None if labels is None else np.unique(labels).tolist()),
-    )
+    notes = walk.notes(None if labels is None else np.unique(labels).tolist())
+    ids = np.array([entry.id for entry in entries], dtype=np.str_)
+    return ImageList(tuple(entry.path for entry in entries), ids, labels, path, notes)
 
 
 def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> TruthTable:
     """Read the classes of images for evaluation; the files of a list need not exist."""
     path = Path(path)
-    walk = FolderWalk()
-    entries = list(_entries(path, columns or ImageColumns(), True, walk))
-    _check(path, entries, walk)
+    entries, walk = _checked_entries(path, columns or ImageColumns(), labelled=True)
     ids = np.array([entry.id for entry in entries], dtype=np.str_)
     return TruthTable(_labels(path, entries, walk), ids, path)
 
@@ -172,15 +133,14 @@ def iterate_images(
 ) -> Iterator[tuple[str, str]]:
     """Yield (id, path) of images one by one: files, folders, lists and manifests, in this order.
 
-    Memory holds the names of one folder or tar shard at a time. If several paths are given,
-    ids of images in folders and shards begin with the path as given. Files of a list that do
-    not exist are yielded, too.
+    Memory holds the names of one folder or tar shard at a time. Of several paths, ids of images in
+    folders and shards begin with the path as given. Missing files of a list are yielded, too.
     """
     columns = columns or ImageColumns()
     several = len(paths) > 1
     for given in map(Path, paths):
         walk, found = FolderWalk(), False
-        is_folder = not is_pattern(given) and given.is_dir()
+        is_folder = not tar_shards.is_pattern(given) and given.is_dir()
         prefix = f"{printable(given.as_posix())}/" if several and is_folder else ""
         for entry in _entries(given, columns, False, walk):
             found = True
@@ -194,35 +154,40 @@ def _entries(
     path: Path, columns: ImageColumns, labelled: bool, walk: FolderWalk
 ) -> Iterator[Entry]:
     suffix = path.suffix.lower()
-    if is_pattern(path):
-        refuse_url(path)
-        yield from walk.shards.images(find_shards(path), labelled)
+    itself = Entry(printable(path.as_posix()), str(path), None)
+    if tar_shards.is_pattern(path):
+        tar_shards.refuse_url(path)
+        yield from walk.shards.images(tar_shards.find_shards(path), labelled)
     elif path.is_dir():
         yield from walk.folder(path, labelled)
     elif not path.exists():
-        refuse_url(path)
+        tar_shards.refuse_url(path)
         if suffix in IMAGE_SUFFIXES and member_status(str(path)) is not None:
-            yield Entry(printable(path.as_posix()), str(path), None)
+            yield itself
             return
         kind = "file" if suffix else "folder"
         raise InputError(f"{_shown(path)}: no such {kind}{_neighbour(path)}")
     elif suffix in IMAGE_SUFFIXES:
-        yield Entry(printable(path.as_posix()), str(path), None)
-    elif suffix in LIST_SUFFIXES:
-        yield from list_entries(path, columns)
-    elif suffix in MANIFEST_SUFFIXES:
-        yield from manifest_entries(path, columns, labelled)
+        yield itself
+    elif suffix in lists.LIST_SUFFIXES:
+        yield from lists.list_entries(path, columns)
+    elif suffix in lists.MANIFEST_SUFFIXES:
+        yield from lists.manifest_entries(path, columns, labelled)
     elif is_shard(path.name):
         yield from walk.shards.images([str(path)], labelled)
     else:
         raise InputError(
-            f"{_shown(path)}: neither a folder nor an image ({_suffixes()}), a list "
+            f"{_shown(path)}: neither a folder nor an image ({_SUFFIXES}), a list "
             "(.txt), a manifest (.csv, .parquet) or a tar shard (.tar); convert it or give another"
         )
 
 
-def _check(path: Path, entries: list[Entry], walk: FolderWalk) -> None:
-    """Raise an `InputError` unless there are images with unique names."""
+def _checked_entries(
+    path: Path, columns: ImageColumns, labelled: bool
+) -> tuple[list[Entry], FolderWalk]:
+    """Return at least one image, all with unique names."""
+    walk = FolderWalk()
+    entries = list(_entries(path, columns, labelled, walk))
     if not entries:
         raise _no_image(path, walk)
     ids: dict[str, str] = {}
@@ -237,62 +202,167 @@ def _check(path: Path, entries: list[Entry], walk: FolderWalk) -> None:
         ids[entry.id] = entry.place
         if entry.place:
             files[file] = entry.place
+    return entries, walk
 
 
 def _labels(path: Path, entries: list[Entry], walk: FolderWalk) -> Labels:
     without = [entry for entry in entries if not entry.label]
     if not without:
         return np.array([entry.label for entry in entries], dtype=np.str_)
-    first = without[0]
+    first, place = without[0], ""
     if walk.shards.n_shards:
         file = first.id.rpartition("/")[2].partition(".")[0] + ".cls"
-        raise InputError(
-            f"{_shown(path)}: no class for {first.id!r} ({len(without):,} of {len(entries):,} "
-            f"without); write it to {file!r} beside the image"
-        )
-    if path.is_dir():
+        problem = f"no class for {first.id!r} ({len(without):,} of {len(entries):,} without)"
+        advice = f"write it to {file!r} beside the image"
+    elif path.is_dir():
         count = "an image" if len(without) == 1 else f"{len(without):,} images"
-        raise InputError(
-            f"{_shown(path)}: {count} directly in the folder, without a class (for example "
-            f"{first.id!r}); put each image into a folder named after its class"
-        )
-    if not first.place:
-        raise InputError(f"{_shown(path)}: one image has no class; give a folder per class")
-    raise InputError(
-        f"{_shown(path)}, {first.place}: no label for {first.id!r} ({len(without)} without); "
-        "write the class after the path"
-    )
+        problem = f"{count} directly in the folder, without a class (for example {first.id!r})"
+        advice = "put each image into a folder named after its class"
+    elif not first.place:
+        problem, advice = "one image has no class", "give a folder per class"
+    else:
+        place = f", {first.place}"
+        problem = f"no label for {first.id!r} ({len(without)} without)"
+        advice = "write the class after the path"
+    raise InputError(f"{_shown(path)}{place}: {problem}; {advice}")
 
 
 def _no_image(path: Path, walk: FolderWalk) -> InputError:
-    if walk.shards.n_shards:
-        kind = "this shard" if walk.shards.n_shards == 1 else "these shards"
-        return InputError(f"{_shown(path)}: no image in {kind}; images end in {_suffixes()}")
-    if not path.is_dir():
+    if not path.is_dir() and not walk.shards.n_shards:
         return InputError(f"{_shown(path)}: no image in this file; write one path per line or row")
-    besides = f"; {walk.other_files()}" if walk.left_out else ""
-    return InputError(
-        f"{_shown(path)}: no image in this folder or below{besides}; images end in {_suffixes()}"
-    )
+    place = "this folder or below" + (f"; {walk.other_files()}" if walk.left_out else "")
+    if walk.shards.n_shards:
+        place = "this shard" if walk.shards.n_shards == 1 else "these shards"
+    return InputError(f"{_shown(path)}: no image in {place}; images end in {_SUFFIXES}")
 
 
 def _shown(path: Path) -> str:
     return printable(str(path))
 
 
-def _suffixes() -> str:
-    return ", ".join(sorted(IMAGE_SUFFIXES))
-
-
-def _where_paths_start(columns: ImageColumns) -> str:
-    if columns.root is not None:
-        return f"paths start from {columns.root}"
-    return "paths start from the folder of the list or the one above"
-
-
 def _neighbour(path: Path) -> str:
     if not path.parent.is_dir():
-        return f" (nor a folder {printable(str(path.parent))})"
-    names = [name for name, _, _ in scan_folder(str(path.parent))]
+        return f" (nor a folder {_shown(path.parent)})"
+    names = [name for name, _, _ in scan_folder(path.parent)]
     close = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {printable(str(path.parent / close[0]))}?" if close else ""
+    return f"; did you mean {_shown(path.parent / close[0])}?" if close else ""
+
+
+@dataclass
+class FolderWalk:
+    """A walk through a folder, and a record of what it found.
+
+    `left_out` counts other files by ending; `wrapper` holds the class folders if the root does not.
+    """
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    classes: tuple[str, ...] = ()
+    wrapper: str | None = None
+    shards: ShardWalk = field(default_factory=ShardWalk)
+
+    def folder(self, root: Path, labelled: bool = False) -> Iterator[Entry]:
+        """Yield the images below a folder, folder by folder, each sorted by name.
+
+        Or those of its tar shards, with classes if `labelled`, if it holds nothing else to read.
+        """
+        found = scan_folder(root)
+        if not any(is_folder or _is_image(name) for name, is_folder, _ in found):
+            shards = [f"{root}{os.sep}{name}" for name, _, _ in found if is_shard(name)]
+            if shards:
+                self.left_out.update(_suffix_of(name) for name, _, _ in found if not is_shard(name))
+                yield from self.shards.images(shards, labelled)
+                return
+        wrapper, self.classes = _class_level(root, found)
+        self.wrapper = None if wrapper is None else printable(str(root / wrapper))
+        depth = 0 if wrapper is None else 1
+        for parts, path in self._files(str(root), (), (_identity(str(root)),), 0):
+            label = printable(parts[depth]) if len(parts) > depth + 1 else None
+            yield Entry(printable("/".join(parts)), path, label)
+
+    def _files(
+        self, folder: str, parts: tuple[str, ...], above: tuple[tuple[int, int], ...], links: int
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield images as (parts of the relative path, path); `above` are the parent folders."""
+        for name, is_folder, is_link in scan_folder(folder):
+            path = f"{folder}{os.sep}{name}"
+            if not is_folder:
+                if _is_image(name):
+                    yield (*parts, name), path
+                else:
+                    self.left_out[_suffix_of(name)] += 1
+                continue
+            identity = _identity(path)
+            if identity not in above and links + is_link <= _MOST_LINKS:
+                above_it = (*above, identity)
+                yield from self._files(path, (*parts, name), above_it, links + is_link)
+
+    def notes(self, classes: Iterable[str] | None) -> tuple[str, ...]:
+        """Return one line per thing to know; `classes` are those of the images, if they count."""
+        notes = []
+        if self.wrapper is not None and classes is not None:
+            notes.append(f"classes are the folders below {self.wrapper}")
+        empty = [] if classes is None else sorted({*self.classes} - {*classes})
+        if empty:
+            notes.append(f"class folders without an image, left out: {listing(empty)}")
+        if self.left_out:
+            notes.append(self.other_files())
+        return (*notes, *self.shards.notes())
+
+    def other_files(self) -> str:
+        """Return a line about files that are not images."""
+        suffixes = [suffix or "no ending" for suffix, _ in self.left_out.most_common(5)]
+        n = self.left_out.total()
+        files = "1 file that is not an image" if n == 1 else f"{n:,} files that are not images"
+        return f"{files} left out ({', '.join(map(printable, suffixes))})"
+
+
+def _class_level(root: Path, found: list[FolderItem]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the folder between the root and its class folders, and the names of these.
+
+    Usually None. Office-31 as published has one, ``amazon/images/back_pack``: the root holds one
+    folder and no image, and that folder holds folders.
+    """
+    folders = [name for name, is_folder, _ in found if is_folder]
+    if len(folders) == 1 and not any(_is_image(name) for name, is_dir, _ in found if not is_dir):
+        inner = [name for name, is_folder, _ in scan_folder(root / folders[0]) if is_folder]
+        if inner:
+            return folders[0], tuple(map(printable, inner))
+    return None, tuple(map(printable, folders))
+
+
+def _is_image(name: str) -> bool:
+    return _suffix_of(name) in IMAGE_SUFFIXES
+
+
+def _suffix_of(name: str) -> str:
+    """Return the ending of a name in lower case; much faster than Path.suffix."""
+    return os.path.splitext(name)[1].lower()  # noqa: PTH122
+
+
+def scan_folder(folder: str | Path) -> list[FolderItem]:
+    """Return (name, is a folder, is a link) of what a folder holds, sorted by name."""
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith(".") or name.lower() in _LITTER:
+                    continue
+                is_link = entry.is_symlink()
+                is_folder = os.path.isdir(entry.path) if is_link else entry.is_dir()  # noqa: PTH112
+                # Not pipes and sockets, which would block a reader. A broken link counts as a
+                # file: opening it gives the error.
+                is_broken = is_link and not os.path.exists(entry.path)  # noqa: PTH110
+                if is_folder or is_broken or entry.is_file():
+                    found.append((name, is_folder, is_link))
+    except OSError as error:
+        raise cannot_read(folder, error) from error
+    return sorted(found)
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    try:
+        status = os.stat(folder)  # noqa: PTH116
+    except OSError as error:
+        raise cannot_read(folder, error) from error
+    return status.st_dev, status.st_ino

@@ -17,21 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from opensetda.data.images.decoding import IMAGE_SUFFIXES
+from opensetda.data.images import decoding
+from opensetda.data.images.decoding import Archive, Member, TarError, clean_name
 from opensetda.data.images.lists import Entry, cannot_read, printable
-from opensetda.data.images.tar_members import (
-    Archive,
-    CompressedTarError,
-    Member,
-    TarError,
-    archive_of,
-    clean_name,
-    read_member,
-)
 from opensetda.errors import InputError
 
-_SUFFIX = ".tar"
-# Recognised so as to be refused with a clear message; they cannot be read at random.
+# Compressed ones are recognised so as to be refused with a clear message.
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 
 # Files that may hold the class, the first one counts.
@@ -39,17 +30,15 @@ _CLASS_ENDINGS = ("cls", "json", "txt")
 _CLASS_KEYS = ("label", "class", "cls")
 _LONGEST_CLASS = 200
 _LARGEST_CLASS_FILE = 1 << 20
-
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"(\{[^{}]*\})")
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 _MOST_SHARDS = 100_000
-
 _URL = re.compile(r"pipe:.*|[a-z][a-z0-9+.-]+:")
 
 
 def is_shard(name: str) -> bool:
     """Return whether a name ends like a tar shard; compressed ones count, to be refused."""
-    return name.lower().endswith((_SUFFIX, *_COMPRESSED))
+    return name.lower().endswith((".tar", *_COMPRESSED))
 
 
 def is_pattern(path: Path) -> bool:
@@ -63,25 +52,17 @@ def refuse_url(path: Path) -> None:
     """Raise an `InputError` for a URL."""
     # As a path, "https://host/a" is "https:/host/a".
     if any(_URL.fullmatch(part) for part in path.parts[:-1]) or path.name.startswith("pipe:"):
-        raise InputError(
-            f"{printable(str(path))}: URLs are not read; download it and give the file or folder"
-        )
+        advice = "download it and give the file or folder"
+        raise InputError(f"{printable(str(path))}: URLs are not read; {advice}")
 
 
 def expand(pattern: str) -> list[str]:
-    """Expand the braces of a pattern as a shell does, in the same order.
-
-    ``{08..11}`` are numbers, zero-padded if one of the two is; ``{a,b}`` are texts. Braces
-    around anything else stay as they are.
-    """
-    choices: list[Sequence[str]] = []
-    end = 0
-    for found in _BRACES.finditer(pattern):
-        choices += [[pattern[end : found.start()]], _choices(pattern, found)]
-        end = found.end()
-    choices.append([pattern[end:]])
+    """Expand ``{08..11}`` and ``{a,b}`` of a pattern as a shell does, in the same order."""
+    # Text and braces take turns.
+    parts = enumerate(_BRACES.split(pattern))
+    choices = [_choices(part) if place % 2 else [part] for place, part in parts]
     if math.prod(map(len, choices)) > _MOST_SHARDS:
-        raise _too_many(pattern)
+        raise InputError(f"{printable(pattern)}: more than {_MOST_SHARDS:,} shards; give fewer")
     return ["".join(parts) for parts in itertools.product(*choices)]
 
 
@@ -90,10 +71,9 @@ def find_shards(path: Path) -> list[str]:
     shards = expand(str(path))
     missing = [shard for shard in shards if not os.path.isfile(shard)]  # noqa: PTH113
     if missing:
-        raise InputError(
-            f"{printable(str(path))}: no such shard {printable(missing[0])} ({len(missing):,} of "
-            f"{len(shards):,} are missing); give the numbers that are there"
-        )
+        count = f"{len(missing):,} of {len(shards):,} are missing"
+        problem = f"{path}: no such shard {missing[0]} ({count}); give the numbers that are there"
+        raise InputError(printable(problem))
     return shards
 
 
@@ -101,16 +81,8 @@ def find_shards(path: Path) -> list[str]:
 class ShardWalk:
     """A walk through shards, and a record of what it left out.
 
-    Attributes
-    ----------
-    n_shards : int
-        Number of shards.
-    left_out : Counter
-        Number of files left out, by reason.
-    first : dict of str to str
-        An example for each reason.
-    unfinished : list of str
-        Shards without the end marker of tar archives.
+    `left_out` counts files by reason, `first` has an example of each; `unfinished` shards lack the
+    end marker of tar archives.
     """
 
     n_shards: int = 0
@@ -121,10 +93,13 @@ class ShardWalk:
     def images(self, shards: Sequence[str], labelled: bool) -> Iterator[Entry]:
         """Yield the images of shards, shard by shard; classes only if `labelled`."""
         self.n_shards += len(shards)
-        start = _length_in_common(shards)
+        try:
+            folder = os.path.commonpath([os.path.dirname(shard) for shard in shards])  # noqa: PTH120
+        except ValueError:  # some are absolute paths, some are not
+            folder = ""
         for shard in shards:
             # As if the shard were a folder; "a/0.tar" and "b/0.tar" get different names.
-            name = printable(Path(shard[start:].lstrip(os.sep)).as_posix())
+            name = printable(Path(shard[len(folder) :].lstrip(os.sep)).as_posix())
             for member, label in self._shard(shard, labelled):
                 yield Entry(f"{name}/{printable(member)}", f"{shard}/{member}", label)
 
@@ -134,7 +109,7 @@ class ShardWalk:
             if not os.path.isfile(shard):  # noqa: PTH113 - a pipe would block
                 raise InputError(f"{shown}: not a file; give a tar shard")
             with open(shard, "rb") as stream:  # noqa: PTH123
-                archive = archive_of(shard, stream)
+                archive = decoding.archive_of(shard, stream)
                 if not archive.is_whole:
                     self.unfinished.append(shown)
                 found = []
@@ -144,7 +119,7 @@ class ShardWalk:
                         label = _class_of(shown, stream, sample) if labelled else None
                         found.append((image, label))
                 return found
-        except CompressedTarError as error:
+        except decoding.CompressedTarError as error:
             raise InputError(f"{shown}: {error}; unpack it to a .tar") from error
         except TarError as error:
             raise InputError(f"{shown}: {error}; write it again") from error
@@ -174,7 +149,11 @@ class ShardWalk:
                 raise InputError(f"{shown}: {printable(name)!r} is there twice; remove one")
             seen.add(name)
             sample = samples.setdefault(f"{folder}/{key}".lstrip("/"), _Sample())
-            sample.add(name, ending.lower(), member)
+            ending = ending.lower()
+            if f".{ending.rpartition('.')[2]}" in decoding.IMAGE_SUFFIXES:
+                sample.images[name] = ending
+            elif ending in _CLASS_ENDINGS:
+                sample.classes[ending] = member
         return samples
 
     def _image(self, shown: str, key: str, sample: _Sample) -> str | None:
@@ -206,10 +185,10 @@ class ShardWalk:
             f"left out of the shards: {what}, {n:,} in all, such as {self.first[what]}"
             for what, n in self.left_out.items()
         ]
-        for shard in self.unfinished[:1]:
-            more = len(self.unfinished) - 1
-            others = f" (and {more:,} more)" if more else ""
-            notes.append(f"{shard}: the archive's end is missing, it may be cut short{others}")
+        if self.unfinished:
+            shard, *others = self.unfinished
+            more = f" (and {len(others):,} more)" if others else ""
+            notes.append(f"{shard}: the archive's end is missing, it may be cut short{more}")
         return notes
 
 
@@ -219,12 +198,6 @@ class _Sample:
 
     images: dict[str, str] = field(default_factory=dict)
     classes: dict[str, Member] = field(default_factory=dict)
-
-    def add(self, name: str, ending: str, member: Member) -> None:
-        if f".{ending.rpartition('.')[2]}" in IMAGE_SUFFIXES:
-            self.images[name] = ending
-        elif ending in _CLASS_ENDINGS:
-            self.classes[ending] = member
 
 
 def _class_of(shown: str, stream: IO[bytes], sample: _Sample) -> str | None:
@@ -236,7 +209,7 @@ def _class_of(shown: str, stream: IO[bytes], sample: _Sample) -> str | None:
         try:
             if member.size > _LARGEST_CLASS_FILE:
                 raise ValueError(f"{member.size:,} bytes")
-            text = read_member(stream, member).decode("utf-8-sig")
+            text = decoding.read_member(stream, member).decode("utf-8-sig")
             label = _class_in_json(text) if ending == "json" else text.strip()
             if label and (len(label) > _LONGEST_CLASS or min(label) < " "):
                 raise ValueError(f"not one line of at most {_LONGEST_CLASS} characters")
@@ -264,29 +237,17 @@ def _class_in_json(text: str) -> str | None:
     return None
 
 
-def _length_in_common(shards: Sequence[str]) -> int:
-    """Return the length of the path of the folder that all shards are in."""
-    try:
-        return len(os.path.commonpath([os.path.dirname(shard) for shard in shards]))  # noqa: PTH120
-    except ValueError:  # some are absolute paths, some are not
-        return 0
-
-
-def _choices(pattern: str, found: re.Match[str]) -> Sequence[str]:
-    inside = found[1]
+def _choices(braces: str) -> Sequence[str]:
+    """Return what a part of a pattern stands for, cut off above the largest number of shards."""
+    inside = braces[1:-1]
     if "," in inside:
         return inside.split(",")
     numbers = _RANGE.fullmatch(inside)
     if numbers is None:
-        return [found[0]]
+        return [braces]
     first, last = int(numbers[1]), int(numbers[2])
-    if abs(last - first) >= _MOST_SHARDS:
-        raise _too_many(pattern)
     zeros = any(text.startswith("0") and len(text) > 1 for text in numbers.groups())
     width = max(map(len, numbers.groups())) if zeros else 1
     step = 1 if first <= last else -1
-    return [f"{number:0{width}}" for number in range(first, last + step, step)]
-
-
-def _too_many(pattern: str) -> InputError:
-    return InputError(f"{printable(pattern)}: more than {_MOST_SHARDS:,} shards; give fewer")
+    some = range(first, last + step, step)[: _MOST_SHARDS + 1]
+    return [f"{number:0{width}}" for number in some]

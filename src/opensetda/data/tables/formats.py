@@ -5,53 +5,33 @@ from __future__ import annotations
 import difflib
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
-from opensetda.data.tables import mapped
-from opensetda.data.tables.cells import (
-    TextColumn,
-    as_text,
-    broken,
-    check_numeric,
-    column_numbers,
-    column_text,
-    not_finite,
-    one_line,
-    to_float32,
-)
-from opensetda.data.tables.mapped import StoredArray, ignore
-from opensetda.data.tables.parquet_parts import (
-    ParquetParts,
-    check_once,
-    is_large_parquet,
-    is_parts_folder,
-)
-from opensetda.data.tables.stored_text import ArrayText, StoredText
+from opensetda.data.tables import mapped, parquet_parts
+from opensetda.data.tables.mapped import OnRead, StoredArray, StoredText, TextColumn, broken, ignore
+from opensetda.data.tables.parquet_parts import ParquetParts, is_parts_folder, unreadable
 from opensetda.errors import InputError
 
 Matrix = npt.NDArray[Any]
 
 SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
+_ANY_SUFFIX = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 _CHECKED_ROWS = 4096
 
 
 class TableFile(Protocol):
-    """An open table.
+    """An open table, whose features may be columns with names.
 
-    Attributes
-    ----------
-    path : Path
-        The file or folder.
-    names : tuple of str
-        Its columns, or the arrays of an ``.npz`` file; empty for an ``.npy`` file.
-    has_columns : bool
-        Whether each feature is a column with a name.
+    `names` are its columns, or the arrays of an ``.npz`` file; empty for an ``.npy`` file.
     """
 
     path: Path
@@ -70,7 +50,7 @@ class TableFile(Protocol):
         """Return the number of features if it is known before a large table is read."""
         return None
 
-    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
         """Return columns, or one array, as a matrix of finite numbers.
 
         In memory it is float32; a large one is a read-only `numpy.memmap` of any number type.
@@ -90,28 +70,19 @@ class TableFile(Protocol):
 def open_table(
     path: Path, text_columns: Iterable[str] = (), scratch: Path | None = None
 ) -> TableFile:
-    """Open a feature table.
+    """Open an ``.npz``, ``.npy``, ``.csv`` or ``.parquet`` file, or a folder of Parquet files.
 
-    Parameters
-    ----------
-    path : Path
-        An ``.npz``, ``.npy``, ``.csv`` or ``.parquet`` file, or a folder of Parquet files.
-    text_columns : iterable of str
-        Columns of a CSV file to read as text: the label 007 stays 007.
-    scratch : Path, optional
-        Folder for unpacked large Parquet tables, which the caller removes. None: a temporary
-        folder that is removed when the program ends.
+    Columns of a CSV file in `text_columns` are read as text: the label 007 stays 007. `scratch` is
+    as in `read_domains`.
     """
     suffix = path.suffix.lower()
     if is_parts_folder(path):
         return ParquetParts(path, scratch)
     if path.is_dir():
-        raise InputError(
-            f"{path}: this is a folder; give a feature table ({_either(SUFFIXES)}), or a folder "
-            "with .parquet files only"
-        )
+        advice = f"give a feature table ({_ANY_SUFFIX}), or a folder with .parquet files only"
+        raise InputError(f"{path}: this is a folder; {advice}")
     if suffix not in SUFFIXES:
-        raise InputError(f"{path}: the name must end in {_either(SUFFIXES)}")
+        raise InputError(f"{path}: the name must end in {_ANY_SUFFIX}")
     if not path.exists():
         raise InputError(f"{path}: no such file{_neighbour(path)}")
     try:
@@ -119,12 +90,13 @@ def open_table(
             return ArrayFile(path)
         if suffix == ".npy":
             return BareArray(path)
-        if suffix == ".parquet" and is_large_parquet(path):
-            return ParquetParts(path, scratch)
+        if suffix == ".parquet":
+            parts = ParquetParts(path, scratch)
+            if mapped.is_large((len(parts), len(parts.names))):
+                return parts
         return ColumnFile(path, _read_columns(path, suffix, text_columns))
     except OSError as error:
-        reason = error.strerror or one_line(error)
-        raise InputError(f"{path}: cannot be read ({reason}); check the file") from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: the text is not UTF-8; save the file as UTF-8") from error
 
@@ -142,18 +114,15 @@ class ArrayFile(TableFile):
             raise broken(path, "an .npz file", "it is damaged, cut short or not one") from error
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise broken(path, "an .npz file", "it holds one bare array; save it with np.savez")
-        self._arrays = loaded
-        self.names = tuple(loaded.files)
+        self._arrays, self.names = loaded, tuple(loaded.files)
 
     def text(self, name: str) -> TextColumn:
         """Return a one-dimensional array as text."""
         values = self._array(name)
         if values.ndim != 1:
-            raise InputError(
-                f"{self.path}: array {name!r} has shape {values.shape}; "
-                "labels and ids need one dimension"
-            )
-        return as_text(values, f"{self.path}: array {name!r}")
+            needed = "labels and ids need one dimension"
+            raise InputError(f"{self.path}: array {name!r} has shape {values.shape}; {needed}")
+        return mapped.as_text(values, f"{self.path}: array {name!r}")
 
     def labels(self, name: str) -> TextColumn:
         """Return labels; numbers become names if the file has an array `classes`."""
@@ -175,69 +144,55 @@ class ArrayFile(TableFile):
         stored = self._large(names)
         return None if stored is None else stored.shape[1]
 
-    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
         """Return the array `names[0]`."""
         (name,) = names
         stored = self._large(names)
         if stored is not None:
             return mapped.checked_map(stored, on_read)
         values = self._array(name)
-        if values.ndim != 2 or values.dtype.kind not in "biuf":
-            raise InputError(
-                f"{self.path}: array {name!r} has shape {values.shape} of {values.dtype}; "
-                "features need numbers in two dimensions, one row per sample"
-            )
-        matrix = to_float32(values)
-        for start in range(0, len(matrix), _CHECKED_ROWS):
-            finite = np.isfinite(matrix[start : start + _CHECKED_ROWS])
-            if not finite.all():
-                row, column = np.argwhere(~finite)[0]
-                value = values[start + row, column]
-                raise not_finite(self.path, int(start + row), f"column {column}", value)
-        return np.ascontiguousarray(matrix)
+        mapped.check_shape(self.path, f"array {name!r}", values)
+        for start in range(0, len(values), _CHECKED_ROWS):
+            mapped.check_finite_values(self.path, start, values[start : start + _CHECKED_ROWS])
+        return np.ascontiguousarray(mapped.to_float32(values))
 
     def stored_text(self, name: str, advice: str) -> StoredText | None:
         """Return a one-dimensional array as text that stays in the file."""
         stored = self._stored(name)
         if stored is None or len(stored.shape) != 1:
             return None
-        return ArrayText(stored, name, advice)
+        return mapped.ArrayText(stored, name, advice)
 
     def _large(self, names: Sequence[str]) -> StoredArray | None:
         (name,) = names
         stored = self._stored(name)
         if stored is None or not mapped.is_large(stored.shape):
             return None
-        mapped.check_shape(stored, stored.name)
+        mapped.check_shape(self.path, stored.name, stored)
         return stored
 
     def _stored(self, name: str) -> StoredArray | None:
         archive = self._arrays.zip
         assert archive is not None, "open as long as this is"
-        try:
-            member = archive.getinfo(name)
-        except KeyError:
-            member = archive.getinfo(f"{name}.npy")
+        member = archive.getinfo(name if name in archive.NameToInfo else f"{name}.npy")
         try:
             return mapped.stored_array(self.path, member, f"array {name!r}")
         except OSError as error:
-            raise broken(self.path, f"array {name!r}", one_line(error)) from error
+            raise broken(self.path, f"array {name!r}", mapped.one_line(error)) from error
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         try:
             return np.asarray(self._arrays[name])
-        except ValueError as error:
-            if "allow_pickle" in str(error):
+        except MemoryError:
+            raise
+        except Exception as error:
+            if isinstance(error, ValueError) and "allow_pickle" in str(error):
                 raise InputError(
                     f"{self.path}: array {name!r} holds Python objects, which are never "
                     "unpickled; save it as text or numbers, e.g. values.astype(str)"
                 ) from error
-            raise broken(self.path, f"array {name!r}", "the file is damaged") from error
-        except MemoryError:
-            raise
-        except Exception as error:
             # zipfile, zlib, lzma and numpy each raise errors of their own.
-            raise broken(self.path, f"array {name!r}", "the file is damaged") from error
+            raise broken(self.path, f"array {name!r}") from error
 
 
 class BareArray(TableFile):
@@ -259,28 +214,25 @@ class BareArray(TableFile):
         self._fortran, shape, dtype = found
         self._array = StoredArray(path, "an .npy file", dtype, shape, offset)
         if dtype.hasobject:
-            raise InputError(
-                f"{path}: it holds Python objects, which are never unpickled; save numbers"
-            )
+            objects = "it holds Python objects, which are never unpickled"
+            raise InputError(f"{path}: {objects}; save numbers")
         if end < offset + math.prod(shape) * dtype.itemsize:
             raise broken(path, "an .npy file", "it is cut short")
 
     def width(self, names: Sequence[str]) -> int | None:
         """Return the number of features."""
-        mapped.check_shape(self._array, "the array")
+        mapped.check_shape(self.path, "the array", self._array)
         return self._array.shape[1]
 
-    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
         """Return the array, whatever `names` are."""
         array = self._array
-        mapped.check_shape(array, "the array")
+        mapped.check_shape(self.path, "the array", array)
         if not self._fortran:
             return mapped.checked_map(array, on_read)
         if mapped.is_large(array.shape):
-            raise InputError(
-                f"{self.path}: the array is stored column by column (Fortran order); "
-                "save np.ascontiguousarray(X)"
-            )
+            problem = "the array is stored column by column (Fortran order)"
+            raise InputError(f"{self.path}: {problem}; save np.ascontiguousarray(X)")
         # The file holds the transposed array in C order.
         values = array._replace(shape=array.shape[::-1]).map().T
         mapped.check_finite_values(self.path, 0, values)
@@ -297,26 +249,25 @@ class ColumnFile(TableFile):
     has_columns = True
 
     def __init__(self, path: Path, table: Any) -> None:
-        self.path = path
-        self.names = tuple(table.column_names)
-        self._table = table
-        check_once(path, self.names)
+        self.path, self.names, self._table = path, tuple(table.column_names), table
+        parquet_parts.check_once(path, self.names)
 
     def text(self, name: str) -> TextColumn:
         """Return a column as text."""
-        return column_text(self._table.column(name), f"{self.path}: column {name!r}")
+        return parquet_parts.column_text(self._table.column(name), f"{self.path}: column {name!r}")
 
-    def features(self, names: Sequence[str], on_read: Callable[[int], None] = ignore) -> Matrix:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
         """Return columns side by side."""
         matrix = np.empty((self._table.num_rows, len(names)), dtype=np.float32)
         for place, name in enumerate(names):
-            matrix[:, place] = column_numbers(self._table.column(name), self.path, name)
+            column = self._table.column(name)
+            matrix[:, place] = parquet_parts.column_numbers(column, self.path, name)
         return matrix
 
     def check_kinds(self, names: Sequence[str]) -> None:
         """Raise an error for the first column that is not numeric."""
         for name in names:
-            check_numeric(self._table.column(name), f"{self.path}: column {name!r}")
+            parquet_parts.check_numeric(self._table.column(name), f"{self.path}: column {name!r}")
 
 
 def find_name(table: TableFile, name: str, option: str) -> str:
@@ -324,9 +275,8 @@ def find_name(table: TableFile, name: str, option: str) -> str:
     if name in table.names:
         return name
     if not table.names:
-        raise InputError(
-            f"{table.path}: a bare array has no {name!r} beside it; save X and {name} with np.savez"
-        )
+        advice = f"save X and {name} with np.savez"
+        raise InputError(f"{table.path}: a bare array has no {name!r} beside it; {advice}")
     kind = "column" if table.has_columns else "array"
     close = difflib.get_close_matches(name, table.names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; choose another with {option}"
@@ -342,17 +292,11 @@ def listing(names: Sequence[str], most: int = 8) -> str:
 
 
 def _read_columns(path: Path, suffix: str, text_columns: Iterable[str]) -> Any:
-    import pyarrow as pa
-
     try:
         if suffix == ".parquet":
-            import pyarrow.parquet
-
             # Not read_table: it would make columns out of folder names such as "year=2024".
             with pyarrow.parquet.ParquetFile(path) as file:
                 return file.read()
-        import pyarrow.csv
-
         convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text_columns, pa.string()))
         parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
         try:
@@ -363,7 +307,7 @@ def _read_columns(path: Path, suffix: str, text_columns: Iterable[str]) -> Any:
             return pyarrow.csv.read_csv(path, read, parse, convert)
     except pa.ArrowException as error:
         kind = "a Parquet file" if suffix == ".parquet" else "a CSV table"
-        raise broken(path, kind, one_line(error)) from error
+        raise broken(path, kind, mapped.one_line(error)) from error
 
 
 def _neighbour(path: Path) -> str:
@@ -373,7 +317,3 @@ def _neighbour(path: Path) -> str:
     there = [entry.name for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES]
     close = difflib.get_close_matches(path.name, there, n=1)
     return f"; did you mean {folder / close[0]}?" if close else ""
-
-
-def _either(choices: Sequence[str]) -> str:
-    return f"{', '.join(choices[:-1])} or {choices[-1]}"

@@ -1,4 +1,4 @@
-"""Tables larger than memory: arrays that stay in their file, and scratch files.
+"""Arrays and columns of text that stay in their file, for tables larger than memory.
 
 An ``.npy`` file, or an array that ``np.savez`` stored uncompressed, is read through a memory map,
 a chunk at a time.
@@ -6,34 +6,32 @@ a chunk at a time.
 
 from __future__ import annotations
 
-import atexit
 import math
-import os
-import shutil
+import operator
 import struct
-import tempfile
-import weakref
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from opensetda.data.tables.cells import broken, not_finite, one_line, to_float32
 from opensetda.errors import InputError
 from opensetda.rows import release_pages
 
+OnRead = Callable[[int], None]
+IntArray = npt.NDArray[np.intp]
+Labels = npt.NDArray[np.str_]
+TextColumn = npt.NDArray[np.object_]
+
 # Features that take more than this as float32 stay in a file.
 LARGE_BYTES = 1 << 28
-
 _CHUNK_BYTES = 1 << 22
 _CHUNK_ROWS = 1 << 16
-DAMAGED = "the file is damaged"
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 _LOCAL_HEADER = struct.Struct("<4s2xHH16xHH")
@@ -47,22 +45,9 @@ def ignore(n_bytes: int) -> None:
 
 
 class StoredArray(NamedTuple):
-    """An uncompressed array in a file.
+    """An uncompressed array in a file, in C order; `name` is its name in messages.
 
-    Attributes
-    ----------
-    path : Path
-        The file.
-    name : str
-        Name of the array in messages.
-    dtype : dtype
-        Type of its values.
-    shape : tuple of int
-        Its shape, in C order.
-    offset : int
-        Position of its first value.
-    crc : tuple of (int, int) or None
-        CRC-32 of the array's header, and of header and values; None if the file has none.
+    `crc` is the CRC-32 of the array's header, and of header and values; None if the file has none.
     """
 
     path: Path
@@ -80,10 +65,8 @@ class StoredArray(NamedTuple):
             return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
         except (OSError, ValueError) as error:
             # Some network disks cannot map; or the file has become shorter.
-            raise InputError(
-                f"{self.path}: cannot be mapped into memory ({one_line(error)}); "
-                "copy it to a local disk"
-            ) from error
+            problem = f"cannot be mapped into memory ({one_line(error)})"
+            raise InputError(f"{self.path}: {problem}; copy it to a local disk") from error
 
     def chunks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield some rows at a time with the number of the first, and check their CRC-32."""
@@ -98,7 +81,7 @@ class StoredArray(NamedTuple):
             yield start, chunk
             release_pages(values)
         if self.crc is not None and check != self.crc[1]:
-            raise broken(self.path, self.name, DAMAGED)
+            raise broken(self.path, self.name)
 
 
 def is_large(shape: Sequence[int]) -> bool:
@@ -106,26 +89,17 @@ def is_large(shape: Sequence[int]) -> bool:
     return math.prod(shape) * np.dtype(np.float32).itemsize > LARGE_BYTES
 
 
-def is_mapped(X: npt.NDArray[Any]) -> bool:
-    """Return whether a feature matrix is a memory map."""
-    return isinstance(X, np.memmap)
-
-
 def stored_array(path: Path, member: zipfile.ZipInfo, name: str) -> StoredArray | None:
-    """Find an array of an ``.npz`` file.
-
-    Returns None if it cannot be mapped: compressed, in Fortran order, Python objects, no array.
-    """
+    """Find an array of an ``.npz`` file; None if it cannot be mapped, as a compressed one."""
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
         return None
-    damaged = broken(path, name, DAMAGED)
     with path.open("rb") as stream:
         start = _data_start(stream, member)
         if start is None or member.file_size != member.compress_size:
-            raise damaged
+            raise broken(path, name)
         end = start + member.file_size
         if end > stream.seek(0, 2):
-            raise damaged
+            raise broken(path, name)
         stream.seek(start)
         if stream.read(len(MAGIC)) != MAGIC:
             return None
@@ -140,20 +114,18 @@ def stored_array(path: Path, member: zipfile.ZipInfo, name: str) -> StoredArray 
     if fortran or dtype.hasobject:
         return None
     if offset + math.prod(shape) * dtype.itemsize != end:
-        raise damaged
+        raise broken(path, name)
     return StoredArray(path, name, dtype, shape, offset, (header_crc, member.CRC))
 
 
-def check_shape(array: StoredArray, called: str) -> None:
+def check_shape(path: Path, called: str, array: StoredArray | npt.NDArray[Any]) -> None:
     """Raise an `InputError` unless an array is a matrix of numbers."""
     if len(array.shape) != 2 or array.dtype.kind not in "biuf":
-        raise InputError(
-            f"{array.path}: {called} has shape {array.shape} of {array.dtype}; "
-            "features need numbers in two dimensions, one row per sample"
-        )
+        needed = "features need numbers in two dimensions, one row per sample"
+        raise InputError(f"{path}: {called} has shape {array.shape} of {array.dtype}; {needed}")
 
 
-def checked_map(array: StoredArray, on_read: Callable[[int], None] = ignore) -> npt.NDArray[Any]:
+def checked_map(array: StoredArray, on_read: OnRead = ignore) -> npt.NDArray[Any]:
     """Return a matrix as a memory map, all values checked; `on_read` gets the bytes read."""
     for start, chunk in array.chunks():
         check_finite_values(array.path, start, chunk)
@@ -166,8 +138,7 @@ def check_finite_values(path: Path, start: int, chunk: npt.NDArray[Any]) -> None
     """Raise an `InputError` for the first number that is not finite as float32."""
     if chunk.dtype.kind != "f":
         return
-    narrow = chunk if chunk.dtype.itemsize <= 4 else to_float32(chunk)
-    finite = np.isfinite(narrow)
+    finite = np.isfinite(chunk if chunk.dtype.itemsize <= 4 else to_float32(chunk))
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise not_finite(path, int(start + row), f"column {column}", chunk[row, column])
@@ -208,77 +179,191 @@ def read_header(
         raise
     except Exception as error:
         # A header is parsed as Python, and a damaged one may raise anything.
-        raise broken(path, name, DAMAGED) from error
+        raise broken(path, name) from error
     if any(length < 0 for length in shape):
-        raise broken(path, name, DAMAGED)
+        raise broken(path, name)
     return bool(fortran), shape, dtype
 
 
-@contextmanager
-def scratch_file(
-    folder: Path | None, of: Path, suffix: str, n_bytes: int | None = None
-) -> Iterator[Path]:
-    """Yield a new file to write to, which is removed if something goes wrong.
+class StoredText(ABC):
+    """A column of text in a file, of which ``text[rows]`` returns some in memory.
 
-    Parameters
-    ----------
-    folder : Path or None
-        Its folder, which the caller removes. None: a temporary folder that is removed when the
-        program ends.
-    of : Path
-        The table that is unpacked there, for messages.
-    suffix : str
-        Ending of its name.
-    n_bytes : int, optional
-        Its final size, for which there must be room on the disk.
+    `rows` is a slice, an array of row numbers or a mask; one row number gives one str.
     """
-    advice = "make room there" if folder is not None else "make room there, or set TMPDIR"
-    try:
-        if folder is None:
-            folder = _own_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-        if n_bytes is not None and n_bytes > free:
-            raise InputError(
-                f"{of}: unpacked it takes {n_bytes / 1e9:.1f} GB, but {folder} has "
-                f"{free / 1e9:.1f} GB left; {advice}"
-            )
-        number, name = tempfile.mkstemp(suffix, f"{of.stem[:40]}-", folder)
-        os.close(number)
-    except OSError as error:
-        raise _cannot_write(of, folder, error, advice) from error
-    path = Path(name)
-    try:
-        yield path
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise _cannot_write(of, folder, error, advice) from error
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _take(self, rows: IntArray) -> Labels:
+        """Return the text of some rows."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        if isinstance(rows, slice):
+            return self._take(np.arange(*rows.indices(len(self))))
+        if not isinstance(rows, np.ndarray | list):
+            return str(self[np.array([operator.index(rows)])][0])
+        wanted: npt.NDArray[Any] = np.asarray(rows)
+        if wanted.dtype == bool:
+            if len(wanted) != len(self):
+                raise IndexError(f"a mask of {len(wanted)} for {len(self)} rows")
+            wanted = np.flatnonzero(wanted)
+        wanted = wanted.astype(np.intp)
+        if len(wanted) and not -len(self) <= wanted.min() <= wanted.max() < len(self):
+            raise IndexError(f"a row outside of the {len(self)} there are")
+        return self._take(np.where(wanted < 0, wanted + len(self), wanted))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return all rows, in memory."""
+        return np.asarray(self[:], dtype=dtype)
+
+    def tolist(self) -> list[str]:
+        """Return all rows, in memory."""
+        return [str(name) for name in self[:].tolist()]
 
 
-def remove_with(user: Any, file: Path) -> None:
-    """Remove a file once the object that uses it is deleted."""
-    # Not at exit, which removes the whole folder: a forked process would do it, too.
-    weakref.finalize(user, file.unlink, missing_ok=True).atexit = False
+class ArrayText(StoredText):
+    """Text or whole numbers of an array in an ``.npz`` file; `advice` is for empty cells."""
+
+    def __init__(self, array: StoredArray, name: str, advice: str) -> None:
+        self._values = array.map()
+        self._where = f"{array.path}: {array.name}"
+        try:
+            for start, chunk in array.chunks():
+                check_filled(as_text(chunk, self._where, start), array.path, name, advice, start)
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            # Bytes that are no characters.
+            raise broken(array.path, array.name) from error
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _take(self, rows: IntArray) -> Labels:
+        text = as_text(self._values[rows], self._where).astype(np.str_)
+        release_pages(self._values)
+        return text
 
 
-@cache
-def _own_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="opensetda-"))
-    owner = os.getpid()
+class ArrowText(StoredText):
+    """The only column of an Arrow file, which is mapped into memory."""
 
-    def remove() -> None:
-        # Not by a forked process, which ends earlier.
-        if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
+    def __init__(self, path: Path) -> None:
+        # Not Arrow's own map, whose pages cannot be released.
+        self._bytes = np.memmap(path, np.uint8, "r")
+        self._reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._bytes)))
+        columns = map(self._batch, range(self._reader.num_record_batches))
+        self._starts = np.cumsum([0, *(len(column) for column in columns)])
 
-    atexit.register(remove)
-    return folder
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def _batch(self, number: int) -> Any:
+        return self._reader.get_batch(number).column(0)
+
+    def _take(self, rows: IntArray) -> Labels:
+        found = np.empty(len(rows), dtype=object)
+        numbers = np.searchsorted(self._starts, rows, side="right") - 1
+        for number in np.unique(numbers).tolist():
+            here = np.flatnonzero(numbers == number)
+            column = self._batch(number).take(rows[here] - self._starts[number])
+            found[here] = column.to_pylist()
+        release_pages(self._bytes)
+        return found.astype(np.str_)
 
 
-def _cannot_write(of: Path, folder: Path | None, error: OSError, advice: str) -> InputError:
-    place = folder or tempfile.gettempdir()
-    reason = error.strerror or " ".join(str(error).split())
-    return InputError(f"{of}: cannot be unpacked in {place} ({reason}); {advice}")
+def first_repeated(text: StoredText | Labels) -> tuple[int, int, str] | None:
+    """Return two row numbers of the same text, and the text; None if all differ.
+
+    Memory holds a hash of each row, eight bytes.
+    """
+    hashes = np.empty(len(text), dtype=np.int64)
+    for start, chunk in _text_chunks(text):
+        hashes[start : start + len(chunk)] = _hashes(chunk)
+    hashes.sort()
+    twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    del hashes
+    for start, chunk in _text_chunks(text) if len(twice) else ():
+        for place in np.flatnonzero(np.isin(_hashes(chunk), twice)).tolist():
+            first, name = start + place, str(chunk[place])
+            for later, names in _text_chunks(text):
+                again = later + np.flatnonzero(names == name)
+                again = again[again > first]
+                if len(again):
+                    return first, int(again[0]), name
+            # Otherwise two texts of the same hash, which is very rare.
+    return None
+
+
+def _text_chunks(text: StoredText | Labels) -> Iterator[tuple[int, Labels]]:
+    for start in range(0, len(text), _CHUNK_ROWS):
+        yield start, text[start : start + _CHUNK_ROWS]
+
+
+def _hashes(names: Labels) -> npt.NDArray[np.int64]:
+    return np.fromiter(map(hash, names.tolist()), np.int64, len(names))
+
+
+def as_text(values: npt.NDArray[Any], where: str, first: int = 0) -> TextColumn:
+    """Turn names or whole numbers, from row `first` on, into text; empty text and NaN become None.
+
+    Whole numbers stored as 3.0, as in tables with gaps, become "3".
+    """
+    if values.dtype.kind == "S":
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where} is not UTF-8 text; save it as text") from error
+    plain = values.tolist()
+    if values.dtype.kind == "U":
+        return np.array([value or None for value in plain], dtype=object)
+    if values.dtype.kind in "iub":
+        return np.array([str(value) for value in plain], dtype=object)
+    if values.dtype.kind not in "fO":
+        raise InputError(f"{where} holds {values.dtype}; labels and ids are text or numbers")
+    cells: list[str | None] = []
+    for row, value in enumerate(plain, start=first + 1):
+        if value is None or value != value:
+            cells.append(None)
+            continue
+        if isinstance(value, float):
+            if not value.is_integer():
+                raise InputError(f"{where}, row {row}: {value} is neither text nor a whole number")
+            value = int(value)
+        cells.append(str(value))
+    return np.array(cells, dtype=object)
+
+
+def not_finite(path: Path, row: int, column: str, value: Any) -> InputError:
+    """Return the error for a feature that is not finite; `row` counts from 0."""
+    place = f"{path}: row {row + 1}, {column}"
+    if np.isnan(value):
+        return InputError(f"{place}: NaN or empty; remove the row or fill in the value")
+    if np.isinf(value):
+        return InputError(f"{place}: infinite; remove the row or put a finite number there")
+    return InputError(f"{place}: {value:g} is too large for 32-bit floats; rescale the column")
+
+
+def check_filled(cells: TextColumn, path: Path, column: str, advice: str, first: int = 0) -> None:
+    """Raise an `InputError` for the first empty cell; `first` is the number of the first row."""
+    gaps = np.flatnonzero(cells == None)  # noqa: E711 - of each cell
+    if len(gaps):
+        raise InputError(f"{path}: {column!r}, row {first + gaps[0] + 1}: empty; {advice}")
+
+
+def broken(path: Path, what: str, why: str = "the file is damaged") -> InputError:
+    """Return the error for a file, or a part of it, that cannot be read."""
+    return InputError(f"{path}: cannot read {what}: {why}")
+
+
+def to_float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return numbers as float32; infinity for those beyond its range."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32, copy=False)
+
+
+def one_line(error: Exception, most: int = 160) -> str:
+    """Return the message of a reader's error in one line of limited length."""
+    text = " ".join(str(error).split()).replace("CSV parse error: ", "").replace("Row #", "line ")
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -1,31 +1,31 @@
-"""Parquet files larger than memory, and folders of them, read a batch at a time."""
+"""Parquet files larger than memory, and folders of them, read a batch at a time.
+
+Features and ids that are too large for memory are first written to a scratch file.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+import shutil
+import tempfile
+import weakref
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
+from pyarrow import types
 
 from opensetda.data.tables import mapped
-from opensetda.data.tables.cells import (
-    TextColumn,
-    broken,
-    check_numeric,
-    column_numbers,
-    column_text,
-    empty_cell,
-    one_line,
-)
-from opensetda.data.tables.mapped import remove_with, scratch_file
-from opensetda.data.tables.stored_text import ArrowText, StoredText
+from opensetda.data.tables.mapped import OnRead, StoredText, TextColumn, broken, ignore, one_line
 from opensetda.errors import InputError
 
-_SUFFIX = ".parquet"
 _BATCH_VALUES = 1 << 20
 _BATCH_ROWS = 1 << 16
 # Read buffer per column; without it a whole row group would be read at once.
@@ -34,26 +34,22 @@ _BUFFER_BYTES = 1 << 14
 # and a dictionary of each, which take more memory than the numbers.
 _GROUP_VALUES = 1 << 22
 
+_NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+
 
 def is_parts_folder(path: str | Path) -> bool:
-    """Return whether a folder is a table in parts: Parquet files and nothing else.
-
-    Names that begin with ``_`` or ``.`` (``_SUCCESS``) are ignored.
-    """
-    path = Path(path)
-    found = False
+    """Return whether a folder is a table in parts: Parquet files, and perhaps ``_*`` and ``.*``."""
     try:
         # Stops at the first other file: a folder may hold a million images.
         with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.startswith(("_", ".")):
-                    continue
-                if not entry.name.lower().endswith(_SUFFIX) or not entry.is_file():
-                    return False
-                found = True
+            are_parts = (
+                entry.name.lower().endswith(".parquet") and entry.is_file()
+                for entry in entries
+                if not entry.name.startswith(("_", "."))
+            )
+            return next(are_parts, False) and all(are_parts)
     except OSError:
         return False
-    return found
 
 
 def table_files(path: str | Path) -> list[Path]:
@@ -71,17 +67,12 @@ def table_bytes(path: str | Path) -> int:
 
 
 class ParquetParts:
-    """A Parquet file, or a folder of parts with the same columns; a `TableFile`.
-
-    `scratch` is the folder for features and ids that are too large for memory.
-    """
+    """A Parquet file, or a folder of parts with the same columns; a `TableFile`."""
 
     has_columns = True
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
-        self.path = path
-        self._scratch = scratch
-        self._files = table_files(path)
+        self.path, self._scratch, self._files = path, scratch, table_files(path)
         self._lengths: list[int] = []
         for file in self._files:
             with _opened(file) as parquet:
@@ -101,17 +92,15 @@ class ParquetParts:
         first = self._files[0].name
         here, there = (dict(zip(s.names, s.types, strict=True)) for s in (schema, self._schema))
         what = None
-        for name in self.names:
+        if differing := [name for name in self.names if here.get(name) != there[name]]:
+            name = differing[0]
+            what = f"column {name!r} holds {here.get(name)}, in {first} {there[name]}"
             if name not in here:
                 what = f"no column {name!r}, which {first} has"
-            elif here[name] != there[name]:
-                what = f"column {name!r} holds {here[name]}, in {first} {there[name]}"
-            if what:
-                break
         else:
             check_once(file, schema.names)
-            extra = [name for name in schema.names if name not in there]
-            what = f"column {extra[0]!r} is not in {first}" if extra else None
+            if extra := [name for name in schema.names if name not in there]:
+                what = f"column {extra[0]!r} is not in {first}"
         if what:
             raise InputError(f"{file}: {what}; all parts of a table need the same columns")
 
@@ -120,18 +109,14 @@ class ParquetParts:
         found = [cells for _, _, cells in self._text_batches(name)]
         return np.concatenate([np.empty(0, dtype=object), *found])
 
-    def labels(self, name: str) -> TextColumn:
-        """Return a column of labels as text."""
-        return self.text(name)
+    labels = text
 
     def check_kinds(self, names: Sequence[str]) -> None:
         """Raise an error for the first column that is not numeric."""
-        import pyarrow as pa
-
         for name in names:
             kind = self._schema.field(name).type
             example = pa.array([], kind)
-            if pa.types.is_string(kind):
+            if types.is_string(kind):
                 batches = (b for group in self._groups() for b in _batches(group, [name], 100))
                 example = next((batch.column(name) for _, batch in batches), example)
             check_numeric(example, f"{self._files[0]}: column {name!r}")
@@ -140,25 +125,20 @@ class ParquetParts:
         """Return the number of features."""
         return len(names)
 
-    def features(
-        self, names: Sequence[str], on_read: Callable[[int], None] = mapped.ignore
-    ) -> npt.NDArray[Any]:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> npt.NDArray[Any]:
         """Return columns as a matrix: in memory, or in a file if it is large."""
-        import pyarrow as pa
-
         self.check_kinds(names)
         shape = (len(self), len(names))
         if not mapped.is_large(shape):
-            matrix = np.empty(shape, dtype=np.float32)
-            row = 0
-            for block in self._blocks(names, np.dtype(np.float32), on_read):
+            matrix, row = np.empty(shape, dtype=np.float32), 0
+            for block in self._blocks(names, matrix.dtype, on_read):
                 matrix[row : row + len(block)] = block
                 row += len(block)
             return matrix
-        halves = all(pa.types.is_float16(self._schema.field(name).type) for name in names)
+        halves = all(types.is_float16(self._schema.field(name).type) for name in names)
         dtype = np.dtype(np.float16 if halves else np.float32)
         n_bytes = len(self) * len(names) * dtype.itemsize
-        with scratch_file(self._scratch, self.path, ".npy", n_bytes) as file:
+        with _scratch_file(self._scratch, self.path, ".npy", n_bytes) as file:
             # Written, not mapped: writing to a map on a full disk kills the process.
             with file.open("wb") as stream, closing(self._blocks(names, dtype, on_read)) as blocks:
                 heading = {"descr": dtype.str, "fortran_order": False, "shape": shape}
@@ -167,45 +147,46 @@ class ParquetParts:
                     stream.write(block.data)
                 offset = stream.tell() - n_bytes
             X = mapped.StoredArray(file, self.path.name, dtype, shape, offset).map()
-        if self._scratch is None:
-            remove_with(X, file)
+        self._remove_with(X, file)
         return X
 
     def stored_text(self, name: str, advice: str) -> StoredText:
         """Return a column of text that stays in a file; an empty cell is an error."""
-        import pyarrow as pa
-
         schema = pa.schema([("text", pa.string())])
-        with scratch_file(self._scratch, self.path, ".arrow") as file:
+        with _scratch_file(self._scratch, self.path, ".arrow") as file:
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 for part, first, cells in self._text_batches(name):
-                    gaps = np.flatnonzero(cells == None)  # noqa: E711 - of each cell
-                    if len(gaps):
-                        raise empty_cell(part, name, int(first + gaps[0]), advice)
+                    mapped.check_filled(cells, part, name, advice, first)
                     writer.write_batch(pa.record_batch([pa.array(cells, pa.string())], schema))
-            text = ArrowText(file)
-        if self._scratch is None:
-            remove_with(text, file)
+            text = mapped.ArrowText(file)
+        self._remove_with(text, file)
         return text
 
+    def _remove_with(self, user: Any, file: Path) -> None:
+        """Remove a file of our own once the object that uses it is deleted."""
+        if self._scratch is None:
+            # Not at exit, which removes the whole folder: a forked process would do it, too.
+            weakref.finalize(user, file.unlink, missing_ok=True).atexit = False
+
     def _blocks(
-        self, names: Sequence[str], dtype: np.dtype[Any], on_read: Callable[[int], None]
+        self, names: Sequence[str], dtype: np.dtype[Any], on_read: OnRead
     ) -> Generator[npt.NDArray[Any], None, None]:
         """Yield some rows at a time, of finite numbers."""
+        at_once = max(1, min(_BATCH_ROWS, _BATCH_VALUES // len(names)))
         for group in self._groups(on_read):
             if group.length * len(names) > _GROUP_VALUES:
-                yield from self._transposed(group, names, dtype)
+                yield from self._transposed(group, names, dtype, at_once)
                 continue
-            for _, columns in _numbers(group, names, _rows_at_once(names)):
+            for _, columns in _numbers(group, names, at_once):
                 yield np.stack(columns, axis=1).astype(dtype, copy=False)
 
     def _transposed(
-        self, group: _RowGroup, names: Sequence[str], dtype: np.dtype[Any]
+        self, group: _RowGroup, names: Sequence[str], dtype: np.dtype[Any], step: int
     ) -> Iterator[npt.NDArray[Any]]:
         """Yield the rows of a large group, whose columns are first written to a scratch file."""
         length, size = group.length, dtype.itemsize
-        n_bytes = length * len(names) * size
-        with scratch_file(self._scratch, self.path, ".columns", n_bytes) as file:
+        needed = length * len(names) * size
+        with _scratch_file(self._scratch, self.path, ".columns", needed) as file:
             with file.open("w+b") as stream:
                 at_once = max(1, _GROUP_VALUES // length)
                 for first in range(0, len(names), at_once):
@@ -214,7 +195,6 @@ class ParquetParts:
                         for place, values in enumerate(columns, start=first):
                             stream.seek((place * length + row) * size)
                             stream.write(values.astype(dtype, copy=False).data)
-                step = _rows_at_once(names)
                 for row in range(0, length, step):
                     part = np.empty((len(names), min(step, length - row)), dtype=dtype)
                     for place in range(len(names)):
@@ -230,7 +210,7 @@ class ParquetParts:
                 first = group.first + row
                 yield group.path, first, column_text(batch.column(name), where, first)
 
-    def _groups(self, on_read: Callable[[int], None] = mapped.ignore) -> Iterator[_RowGroup]:
+    def _groups(self, on_read: OnRead = ignore) -> Iterator[_RowGroup]:
         for file, length in zip(self._files, self._lengths, strict=True):
             first = 0
             with _opened(file) as parquet:
@@ -258,9 +238,8 @@ def _numbers(
 ) -> Iterator[tuple[int, list[npt.NDArray[np.float32]]]]:
     """Yield the number of a row in the group, and batches of all columns from there."""
     for row, batch in _batches(group, names, rows):
-        first = group.first + row
-        columns = [column_numbers(batch.column(name), group.path, name, first) for name in names]
-        yield row, columns
+        path, first = group.path, group.first + row
+        yield row, [column_numbers(batch.column(name), path, name, first) for name in names]
 
 
 def _batches(group: _RowGroup, names: Sequence[str], rows: int) -> Iterator[tuple[int, Any]]:
@@ -274,16 +253,6 @@ def _batches(group: _RowGroup, names: Sequence[str], rows: int) -> Iterator[tupl
         raise broken(group.path, "a Parquet file", "it is damaged: rows are missing")
 
 
-def _rows_at_once(names: Sequence[str]) -> int:
-    return max(1, min(_BATCH_ROWS, _BATCH_VALUES // len(names)))
-
-
-def is_large_parquet(path: Path) -> bool:
-    """Return whether a Parquet file is too large for memory."""
-    with _opened(path) as parquet:
-        return mapped.is_large((parquet.metadata.num_rows, len(parquet.schema_arrow.names)))
-
-
 def check_once(path: Path, names: Sequence[str]) -> None:
     """Raise an `InputError` if two columns have the same name."""
     if len(set(names)) < len(names):
@@ -293,24 +262,122 @@ def check_once(path: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    import pyarrow.parquet
-
-    with (
-        _reading(path),
-        pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file,
-    ):
+    options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
+    with _reading(path), pyarrow.parquet.ParquetFile(path, **options) as file:
         yield file
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Turn errors of a reader into an `InputError` that names the file."""
-    import pyarrow as pa
-
     try:
         yield
     except pa.ArrowException as error:
         raise broken(path, "a Parquet file", one_line(error)) from error
     except OSError as error:
-        reason = error.strerror or one_line(error)
-        raise InputError(f"{path}: cannot be read ({reason}); check the file") from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> InputError:
+    """Return the error for a file that the system cannot read."""
+    reason = error.strerror or one_line(error)
+    return InputError(f"{path}: cannot be read ({reason}); check the file")
+
+
+@contextmanager
+def _scratch_file(
+    folder: Path | None, of: Path, suffix: str, n_bytes: int | None = None
+) -> Iterator[Path]:
+    """Yield a new file to write to, which is removed if something goes wrong.
+
+    `folder` None is a temporary folder that is removed when the program ends; `of` is the table,
+    for messages; `n_bytes` is the final size of the file, for which the disk must have room.
+    """
+    advice = "make room there" if folder is not None else "make room there, or set TMPDIR"
+    path = None
+    try:
+        folder = folder or _own_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if n_bytes is not None and n_bytes > free:
+            left = f"{folder} has {free / 1e9:.1f} GB left"
+            raise InputError(
+                f"{of}: unpacked it takes {n_bytes / 1e9:.1f} GB, but {left}; {advice}"
+            )
+        number, name = tempfile.mkstemp(suffix, f"{of.stem[:40]}-", folder)
+        os.close(number)
+        path = Path(name)
+        yield path
+    except BaseException as error:
+        if path is not None:
+            path.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        place, reason = folder or tempfile.gettempdir(), error.strerror or one_line(error)
+        raise InputError(f"{of}: cannot be unpacked in {place} ({reason}); {advice}") from error
+
+
+@cache
+def _own_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="opensetda-"))
+    owner = os.getpid()
+
+    def remove() -> None:
+        # Not by a forked process, which ends earlier.
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+def column_text(column: Any, where: str, first: int = 0) -> TextColumn:
+    """Return an Arrow column as text; None where a cell is empty."""
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if types.is_floating(column.type) or types.is_boolean(column.type):
+        return mapped.as_text(np.asarray(column), where, first)
+    if types.is_nested(column.type) or types.is_null(column.type):
+        raise InputError(f"{where} holds {column.type}; labels and ids are text or numbers")
+    try:
+        values = np.array(column.cast(pa.string()).to_pylist(), dtype=object)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not UTF-8 text; save it as text") from error
+    values[values == ""] = None
+    return values
+
+
+def column_numbers(column: Any, path: Path, name: str, first: int = 0) -> npt.NDArray[np.float32]:
+    """Return an Arrow column, from row `first` on, as finite float32 or float16 numbers."""
+    check_numeric(column, f"{path}: column {name!r}")
+    if types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if not types.is_floating(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    # An empty cell becomes NaN.
+    values = np.asarray(column)
+    narrow = values if values.dtype == np.float16 else mapped.to_float32(values)
+    finite = np.isfinite(narrow)
+    if not finite.all():
+        row = int(finite.argmin())
+        raise mapped.not_finite(path, first + row, f"column {name!r}", values[row])
+    return narrow
+
+
+def check_numeric(column: Any, where: str) -> None:
+    """Raise an `InputError` with an example unless an Arrow column is numeric."""
+    if not any(is_kind(column.type) for is_kind in _NUMERIC):
+        advice = "name it with --label-column or --id-column, or leave it out with --drop"
+        raise InputError(f"{where} is not numeric ({_example(column)}); {advice}")
+
+
+def _example(column: Any) -> str:
+    if not types.is_string(column.type):
+        return f"it holds {column.type}"
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            float(value or "nan")
+        except ValueError:
+            shown = value if len(value) <= 40 else f"{value[:40]}..."
+            return f"row {row + 1} holds {shown!r}"
+    return "it holds text"
