@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
+from opensetda.rows import IntArray
+
+Numbers = npt.NDArray[np.float64]
 
 # Rows in single precision, or rounded in a file, do not sum to 1 exactly.
 _SUM_TOLERANCE = 1e-3
@@ -57,7 +60,7 @@ def unknown_classes_of(
 ) -> list[Hashable]:
     """Return the true classes that are not known ones, sorted."""
     known_by_text = {str(label): label for label in index_of_known}
-    found = set()
+    found: set[Any] = set()
     for row, label in enumerate(truth):
         if label in index_of_known or label in found:
             continue
@@ -67,20 +70,16 @@ def unknown_classes_of(
             )
         # Counting the text '3' as unknown because the class is the number 3 would go unnoticed.
         if str(label) in known_by_text:
+            known = known_by_text[str(label)]
             raise InputError(
                 f"y_true: row {row} is {label!r} ({type(label).__name__}), but the known class is "
-                f"{known_by_text[str(label)]!r} ({type(known_by_text[str(label)]).__name__}); "
-                "give both as the same type"
+                f"{known!r} ({type(known).__name__}); give both as the same type"
             )
         found.add(label)
-    return _sorted_labels(found)
-
-
-def _sorted_labels(labels: set[Any]) -> list[Hashable]:
     try:
-        return sorted(labels)
+        return sorted(found)
     except TypeError:  # numbers beside text
-        return sorted(labels, key=lambda label: (type(label).__name__, str(label)))
+        return sorted(found, key=lambda label: (type(label).__name__, str(label)))
 
 
 def _is_missing(label: Any) -> bool:
@@ -90,7 +89,7 @@ def _is_missing(label: Any) -> bool:
 
 def encode_labels(
     labels: list[Hashable], name: str, index_of: Mapping[Hashable, int], complaint: str
-) -> npt.NDArray[np.intp]:
+) -> IntArray:
     """Return the index of each label."""
     for row, label in enumerate(labels):
         if label not in index_of:
@@ -98,65 +97,60 @@ def encode_labels(
     return np.array([index_of[label] for label in labels], dtype=np.intp)
 
 
-def score_vector(values: Any, expected: int) -> npt.NDArray[np.float64]:
+def score_vector(values: Any, expected: int) -> Numbers:
     """Return known scores, one per sample, all finite."""
-    try:
-        score = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("known_score: not all are numbers; give one number per sample") from None
+    score = _numbers(values, "known_score", "give one number per sample")
     if score.shape != (expected,):
         raise InputError(
             f"known_score: expected {expected} numbers, one for each true label, "
             f"got shape {score.shape}"
         )
-    finite = np.isfinite(score)
-    if not finite.all():
-        row = int(finite.argmin())
-        raise InputError(
-            f"known_score: row {row} is {score[row]}; give finite numbers, higher for surer known"
-        )
+    check_rows(
+        score, np.isfinite(score), "known_score", "give finite numbers, higher for surer known"
+    )
     return score
 
 
-def probability_rows(values: Any, expected: tuple[int, int]) -> npt.NDArray[np.float64]:
+def probability_rows(values: Any, expected: tuple[int, int]) -> Numbers:
     """Return rows of probabilities that each sum to 1."""
-    try:
-        rows = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            "probabilities: not all are numbers; give one row per sample, one column per class"
-        ) from None
+    rows = _numbers(values, "probabilities", "give one row per sample, one column per class")
     if rows.shape != expected:
         raise InputError(
             f"probabilities: expected shape {expected}, a row for each true label and a column "
             f"for each known class, then unknown, got shape {rows.shape}"
         )
-    inside = (rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)
-    if not inside.all():
-        row, column = np.argwhere(~inside)[0]
+    outside = np.argwhere(~((rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)))
+    if len(outside):
+        row, column = outside[0]
         raise InputError(
             f"probabilities: row {row} has {rows[row, column]}; give finite numbers in [0, 1]"
         )
     totals = rows.sum(axis=1)
-    whole = np.abs(totals - 1) <= _SUM_TOLERANCE
-    if not whole.all():
-        row = int(whole.argmin())
+    for row in np.flatnonzero(np.abs(totals - 1) > _SUM_TOLERANCE):
         raise InputError(
             f"probabilities: row {row} sums to {totals[row]:.6g}; give rows that sum to 1"
         )
     return np.minimum(rows, 1)
 
 
-def fractions(values: Any, name: str) -> npt.NDArray[np.float64]:
+def fractions(values: Any, name: str) -> Numbers:
     """Return numbers in [0, 1], at least one."""
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: not all are numbers; give one number per sample") from None
+    numbers = _numbers(values, name, "give one number per sample")
     if numbers.ndim != 1 or not len(numbers):
         raise InputError(f"{name}: expected one number per sample, got shape {numbers.shape}")
-    inside = (numbers >= 0) & (numbers <= 1)
-    if not inside.all():
-        row = int(inside.argmin())
-        raise InputError(f"{name}: row {row} is {numbers[row]}; give numbers in [0, 1]")
+    check_rows(numbers, (numbers >= 0) & (numbers <= 1), name, "give numbers in [0, 1]")
     return numbers
+
+
+def check_rows(values: Numbers, good: npt.NDArray[np.bool_], name: str, advice: str) -> None:
+    """Raise an `InputError` for the first value that is not good."""
+    if not good.all():
+        row = int(good.argmin())
+        raise InputError(f"{name}: row {row} is {values[row]}; {advice}")
+
+
+def _numbers(values: Any, name: str, advice: str) -> Numbers:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: not all are numbers; {advice}") from None
