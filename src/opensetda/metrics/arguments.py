@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,15 @@ import numpy.typing as npt
 from opensetda.errors import InputError
 from opensetda.rows import IntArray
 
+Labels = list[Hashable]
 Numbers = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 # Rows in single precision, or rounded in a file, do not sum to 1 exactly.
 _SUM_TOLERANCE = 1e-3
 
 
-def label_list(values: Any, name: str, expected: int | None = None) -> list[Hashable]:
+def label_list(values: Any, name: str, expected: int | None = None) -> Labels:
     """Copy labels into a list of Python values, which must have `expected` entries."""
     try:
         # tolist, not np.asarray: numpy would turn the number 3 beside "unknown" into "3".
@@ -40,29 +42,27 @@ def label_list(values: Any, name: str, expected: int | None = None) -> list[Hash
     return labels
 
 
-def check_known_classes(
-    known: list[Hashable], index_of_known: Mapping[Hashable, int], unknown_label: Hashable
-) -> None:
+def check_known_classes(known: Labels, unknown_label: Hashable) -> None:
     """Raise an `InputError` unless the known classes are distinct, and none is `unknown_label`."""
     if not known:
         raise InputError("known_classes: there is none; give the classes of the source")
+    seen = set()
     for index, label in enumerate(known):
         if _is_missing(label):
             raise InputError(f"known_classes: row {index} is {label!r}; give classes only")
-        if index_of_known[label] != index:
+        if label in seen:
             raise InputError(f"known_classes: {label!r} is there twice; give each class once")
-    if unknown_label in index_of_known:
+        seen.add(label)
+    if unknown_label in seen:
         raise InputError(f"unknown_label={unknown_label!r} is a known class; choose another")
 
 
-def unknown_classes_of(
-    truth: list[Hashable], index_of_known: Mapping[Hashable, int]
-) -> list[Hashable]:
+def unknown_classes_of(truth: Labels, known: Labels) -> Labels:
     """Return the true classes that are not known ones, sorted."""
-    known_by_text = {str(label): label for label in index_of_known}
+    known_by_text, is_known = {str(label): label for label in known}, set(known)
     found: set[Any] = set()
     for row, label in enumerate(truth):
-        if label in index_of_known or label in found:
+        if label in is_known or label in found:
             continue
         if _is_missing(label):
             raise InputError(
@@ -70,10 +70,10 @@ def unknown_classes_of(
             )
         # Counting the text '3' as unknown because the class is the number 3 would go unnoticed.
         if str(label) in known_by_text:
-            known = known_by_text[str(label)]
+            like = known_by_text[str(label)]
             raise InputError(
                 f"y_true: row {row} is {label!r} ({type(label).__name__}), but the known class is "
-                f"{known!r} ({type(known).__name__}); give both as the same type"
+                f"{like!r} ({type(like).__name__}); give both as the same type"
             )
         found.add(label)
     try:
@@ -87,10 +87,10 @@ def _is_missing(label: Any) -> bool:
     return label is None or (label == label) is not True
 
 
-def encode_labels(
-    labels: list[Hashable], name: str, index_of: Mapping[Hashable, int], complaint: str
-) -> IntArray:
-    """Return the index of each label."""
+def encoded(values: Any, name: str, expected: int, possible: Labels, complaint: str) -> IntArray:
+    """Return the index of each label among the possible ones."""
+    labels = label_list(values, name, expected)
+    index_of = {label: index for index, label in enumerate(possible)}
     for row, label in enumerate(labels):
         if label not in index_of:
             raise InputError(f"{name}: row {row} is {label!r}, {complaint}")
@@ -101,13 +101,10 @@ def score_vector(values: Any, expected: int) -> Numbers:
     """Return known scores, one per sample, all finite."""
     score = _numbers(values, "known_score", "give one number per sample")
     if score.shape != (expected,):
-        raise InputError(
-            f"known_score: expected {expected} numbers, one for each true label, "
-            f"got shape {score.shape}"
-        )
-    check_rows(
-        score, np.isfinite(score), "known_score", "give finite numbers, higher for surer known"
-    )
+        wanted = f"expected {expected} numbers, one for each true label"
+        raise InputError(f"known_score: {wanted}, got shape {score.shape}")
+    advice = "give finite numbers, higher for surer known"
+    check_rows(score, np.isfinite(score), "known_score", advice)
     return score
 
 
@@ -121,15 +118,13 @@ def probability_rows(values: Any, expected: tuple[int, int]) -> Numbers:
         )
     outside = np.argwhere(~((rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)))
     if len(outside):
-        row, column = outside[0]
-        raise InputError(
-            f"probabilities: row {row} has {rows[row, column]}; give finite numbers in [0, 1]"
-        )
+        row, value = outside[0][0], rows[tuple(outside[0])]
+        raise InputError(f"probabilities: row {row} has {value}; give finite numbers in [0, 1]")
     totals = rows.sum(axis=1)
-    for row in np.flatnonzero(np.abs(totals - 1) > _SUM_TOLERANCE):
-        raise InputError(
-            f"probabilities: row {row} sums to {totals[row]:.6g}; give rows that sum to 1"
-        )
+    wrong = np.flatnonzero(np.abs(totals - 1) > _SUM_TOLERANCE)
+    if len(wrong):
+        total = f"row {wrong[0]} sums to {totals[wrong[0]]:.6g}"
+        raise InputError(f"probabilities: {total}; give rows that sum to 1")
     return np.minimum(rows, 1)
 
 
@@ -142,7 +137,7 @@ def fractions(values: Any, name: str) -> Numbers:
     return numbers
 
 
-def check_rows(values: Numbers, good: npt.NDArray[np.bool_], name: str, advice: str) -> None:
+def check_rows(values: Numbers, good: BoolArray, name: str, advice: str) -> None:
     """Raise an `InputError` for the first value that is not good."""
     if not good.all():
         row = int(good.argmin())

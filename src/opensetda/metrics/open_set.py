@@ -13,14 +13,11 @@ from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from opensetda.errors import InputError
 from opensetda.metrics import arguments
-from opensetda.metrics.arguments import Numbers, label_list
+from opensetda.metrics.arguments import BoolArray, Labels, Numbers, label_list
 from opensetda.rows import IntArray
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -67,10 +64,8 @@ class OpenSetMetrics:
         Chance that a known sample has a higher known score than an unknown one.
     oscr : float or None
         Area under the rate of accepted, correctly classified knowns over accepted unknowns.
-    ece : float or None
-        Calibration error of the predicted labels, all unknowns as one class. Lower is better.
-    unknown_ece : float or None
-        Calibration error of the probability of unknown. Lower is better.
+    ece, unknown_ece : float or None
+        Calibration errors of the labels (unknowns pooled) and of the probability of unknown.
     per_class : tuple of ClassRow
         The known classes in the order they were given, then the unknown ones, sorted.
     """
@@ -89,10 +84,8 @@ class OpenSetMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as a dict that JSON can hold: NaN becomes None."""
-        scalars = {
-            name: _json_value(value) for name, value in vars(self).items() if name != "per_class"
-        }
-        return {**scalars, "per_class": [row.to_dict() for row in self.per_class]}
+        values = {**vars(self), "per_class": [row.to_dict() for row in self.per_class]}
+        return {name: _json_value(value) for name, value in values.items()}
 
 
 def evaluate(
@@ -105,7 +98,7 @@ def evaluate(
     nearest_class: Any = None,
     probabilities: Any = None,
 ) -> OpenSetMetrics:
-    """Compare open-set predictions with the truth.
+    """Compare open-set predictions with the truth; an `InputError` names what is wrong with them.
 
     Parameters
     ----------
@@ -118,14 +111,12 @@ def evaluate(
     unknown_label : hashable
         Label of rejected samples in `y_pred`.
     known_score : array-like of shape (n,), optional
-        Score of being of any known class, higher for more likely. Only the order matters.
-        AUROC and OSCR need it.
+        Higher for samples more likely known; only the order matters. AUROC and OSCR need it.
     nearest_class : array-like of shape (n,), optional
         The known class each sample would get if nothing were rejected. OSCR needs it.
     probabilities : array-like of shape (n, C + 1), optional
-        Probabilities of `known_classes`, in their order, then of unknown; each row sums
-        to 1. The calibration errors need it. The confidence in a predicted label is its
-        probability, even if another one is larger.
+        Probabilities of `known_classes`, in their order, then of unknown; each row sums to 1.
+        The calibration errors need it; a predicted label need not be the most probable.
 
     Returns
     -------
@@ -134,55 +125,42 @@ def evaluate(
         `unk_per_class`, `hos`, `auroc` and `oscr` are NaN and `os` equals `os_star`. Without a
         known sample `os_star`, `hos`, `auroc` and `oscr` are NaN and `os` equals `unk`. `hos` is 0
         if both its parts are.
-
-    Raises
-    ------
-    InputError
-        For input that is empty, of differing lengths or lacks a label, for an impossible
-        prediction, scores that are not finite, and probabilities that do not sum to 1.
     """
     known = label_list(known_classes, "known_classes")
     [unknown_label] = label_list([unknown_label], "unknown_label")
-    index_of_known = {label: index for index, label in enumerate(known)}
-    arguments.check_known_classes(known, index_of_known, unknown_label)
+    arguments.check_known_classes(known, unknown_label)
     n_known = len(known)
-
     truth = label_list(y_true, "y_true")
     if not truth:
         raise InputError("y_true: there is no sample; give at least one true label")
-    unknown_classes = arguments.unknown_classes_of(truth, index_of_known)
-    index_of_true = {label: index for index, label in enumerate(known + unknown_classes)}
+    true_classes = known + arguments.unknown_classes_of(truth, known)
+    index_of_true = {label: index for index, label in enumerate(true_classes)}
     true_index = np.array([index_of_true[label] for label in truth], dtype=np.intp)
     is_unknown = true_index >= n_known
-
-    predicted_index = arguments.encode_labels(
-        label_list(y_pred, "y_pred", len(truth)),
-        "y_pred",
-        index_of_known | {unknown_label: n_known},
+    complaint = (
         f"neither a known class nor the unknown label {unknown_label!r}; "
-        "correct it, or add the class to known_classes",
+        "correct it, or add the class to known_classes"
     )
+    answers = [*known, unknown_label]
+    predicted_index = arguments.encoded(y_pred, "y_pred", len(truth), answers, complaint)
+
     score = None if known_score is None else arguments.score_vector(known_score, len(truth))
     auroc = oscr = ece = unknown_ece = None
     if score is not None:
         auroc = _share_ranked_above(score, ~is_unknown, is_unknown)
     if nearest_class is not None:
-        nearest_index = arguments.encode_labels(
-            label_list(nearest_class, "nearest_class", len(truth)),
-            "nearest_class",
-            index_of_known,
-            "not a known class; give the class the sample would get if nothing were rejected",
-        )
+        complaint = "not a known class; give the one that it would get if nothing were rejected"
+        nearest = arguments.encoded(nearest_class, "nearest_class", len(truth), known, complaint)
         if score is not None:
             # An unknown sample's index is never that of a known class.
-            oscr = _share_ranked_above(score, nearest_index == true_index, is_unknown)
+            oscr = _share_ranked_above(score, nearest == true_index, is_unknown)
     if probabilities is not None:
         rows = arguments.probability_rows(probabilities, (len(truth), n_known + 1))
         right = predicted_index == np.minimum(true_index, n_known)
         ece = expected_calibration_error(rows[np.arange(len(truth)), predicted_index], right)
         unknown_ece = expected_calibration_error(rows[:, -1], is_unknown)
 
-    per_class = _class_rows(true_index, predicted_index, known, unknown_classes, unknown_label)
+    per_class = _class_rows(true_index, predicted_index, true_classes, answers)
     unknown_rows = per_class[n_known:]
     known_accuracies = [row.accuracy for row in per_class[:n_known] if row.n]
     pooled_unknown = [_pooled_accuracy(unknown_rows)] if unknown_rows else []
@@ -203,15 +181,16 @@ def evaluate(
 
 
 def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
-    """Return the expected calibration error: how far confidence is from accuracy.
+    """Return the expected calibration error, in [0, 1]: how far confidence is from accuracy.
 
-    The samples, sorted by confidence, are divided into bins of equal size, and::
+    The samples, sorted by confidence, are divided into bins of equal size (of equal width, most
+    would be empty), and::
 
         error = 1 / bins * sum over the bins of | mean confidence - share correct |
 
-    Bins of equal size, unlike those of equal width, are never empty, and are fine where most
-    samples are: near 1. Samples of equal confidence on both sides of a boundary are divided in
-    proportion, so that the order of rows does not matter. A bin may hold a fraction of a sample.
+    Samples of equal confidence on both sides of a boundary are divided in proportion, so that the
+    order of rows does not matter. Chance alone keeps the error above 0, more so for small bins.
+    Wrong input raises an `InputError`.
 
     Parameters
     ----------
@@ -221,16 +200,6 @@ def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) ->
         Whether the prediction was correct: booleans, or 0 and 1.
     bins : int
         Number of bins; at most n are used.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 is best. Chance alone keeps it above 0, more so for small bins.
-
-    Raises
-    ------
-    InputError
-        For input that is empty, of differing lengths or outside of its range.
     """
     promised = arguments.fractions(confidence, "confidence")
     kept = arguments.fractions(correct, "correct")
@@ -243,50 +212,30 @@ def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) ->
     arguments.check_rows(kept, is_boolean, "correct", "give booleans, or 0 and 1")
     if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
         raise InputError(f"bins={bins!r}: give a whole number above 0")
-
     n = len(promised)
     values, group = np.unique(promised, return_inverse=True)
     sizes = np.bincount(group)
     surplus = values * sizes - np.bincount(group, weights=kept)
     # Sum of confidence minus correct up to each of the sorted samples, linear within ties.
-    surplus_before = np.interp(
-        np.linspace(0, n, min(int(bins), n) + 1),
-        np.append(0, sizes.cumsum()),
-        np.append(0, surplus.cumsum()),
-    )
+    ends = np.linspace(0, n, min(int(bins), n) + 1)
+    surplus_before = np.interp(ends, np.append(0, sizes.cumsum()), np.append(0, surplus.cumsum()))
     return min(float(np.abs(np.diff(surplus_before)).sum()) / n, 1.0)
 
 
 def _class_rows(
-    true_index: IntArray,
-    predicted_index: IntArray,
-    known: list[Hashable],
-    unknown_classes: list[Hashable],
-    unknown_label: Hashable,
+    true_index: IntArray, predicted: IntArray, true_classes: Labels, answers: Labels
 ) -> tuple[ClassRow, ...]:
-    true_labels, answers = known + unknown_classes, [*known, unknown_label]
-    shape = len(true_labels), len(answers)
-    cells = np.bincount(true_index * shape[1] + predicted_index, minlength=shape[0] * shape[1])
+    shape = len(true_classes), len(answers)
+    cells = np.bincount(true_index * shape[1] + predicted, minlength=shape[0] * shape[1])
     rows = []
-    for index, counts in enumerate(cells.reshape(shape)):
-        right = min(index, len(known))
+    for index, (label, counts) in enumerate(zip(true_classes, cells.reshape(shape), strict=True)):
+        right = min(index, len(answers) - 1)
         n, correct = int(counts.sum()), int(counts[right])
-        wrong = counts.copy()
-        wrong[right] = 0
-        most = int(wrong.argmax())
-        confused_with = answers[most] if wrong[most] else None
-        kind: Literal["known", "unknown"] = "known" if index < len(known) else "unknown"
-        rows.append(
-            ClassRow(
-                true_labels[index],
-                kind,
-                n,
-                correct,
-                _share(correct, n),
-                confused_with,
-                int(wrong[most]),
-            )
-        )
+        kind: Literal["known", "unknown"] = "known" if index < len(answers) - 1 else "unknown"
+        counts[right] = 0
+        most = int(counts.argmax())
+        confusion = answers[most] if counts[most] else None, int(counts[most])
+        rows.append(ClassRow(label, kind, n, correct, _share(correct, n), *confusion))
     return tuple(rows)
 
 
@@ -319,8 +268,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _json_value(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
-    return value if isinstance(value, str | int | float) else str(value)
+    return value if isinstance(value, str | int | float | list) else str(value)
