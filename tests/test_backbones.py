@@ -26,8 +26,13 @@ from opensetda.backbones.model import (
 from opensetda.backbones.networks import ask_timm, build_network, import_timm
 from opensetda.backbones.preprocess import normalise, resize_image
 from opensetda.backbones.recipe import Preprocessing, Recipe
-from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE, resolve
-from opensetda.backbones.weights import EMBEDDED, find_weights
+from opensetda.backbones.registry import (
+    BACKBONES,
+    DEFAULT_BACKBONE,
+    EMBEDDED,
+    find_weights,
+    resolve,
+)
 from opensetda.errors import InputError
 
 

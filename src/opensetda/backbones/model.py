@@ -18,8 +18,13 @@ from torch import Tensor, nn
 from opensetda.backbones.file_digests import read_digest
 from opensetda.backbones.networks import ask_timm, build_network
 from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Recipe
-from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE
-from opensetda.backbones.weights import EMBEDDED, FoundWeights, find_weights
+from opensetda.backbones.registry import (
+    BACKBONES,
+    DEFAULT_BACKBONE,
+    EMBEDDED,
+    FoundWeights,
+    find_weights,
+)
 from opensetda.errors import InputError
 
 State = dict[str, Tensor]

@@ -1,7 +1,6 @@
 """All that determines a feature: network, weights and preprocessing, and a digest of these.
 
-Nothing heavy is imported here: a run whose features are all in the cache needs the
-recipe's key, but neither torch nor timm.
+Nothing heavy is imported here: a run whose features are all cached needs only the recipe's key.
 """
 
 from __future__ import annotations
@@ -17,11 +16,8 @@ from opensetda.errors import InputError
 
 # Increase it when decoding or resizing changes features: older ones are then not used.
 _EXTRACTION_VERSION = 1
-
 _LARGEST_SIDE = 4096
-
-TIMM_PREFIX = "timm:"
-"""Marks a backbone that is given by its name in timm."""
+TIMM_PREFIX = "timm:"  # marks a backbone that is given by its name in timm
 
 
 @dataclass(frozen=True)
@@ -60,8 +56,8 @@ class Preprocessing:
             raise InputError(f"resize {self.resize!r}: must be 'squash' or 'crop'")
         if self.interpolation not in ("bicubic", "bilinear"):
             raise InputError(f"interpolation {self.interpolation!r}: bicubic or bilinear")
-        values = (*self.mean, *self.std)
-        if len(self.mean) != 3 or len(self.std) != 3 or not all(map(math.isfinite, values)):
+        finite = all(map(math.isfinite, (*self.mean, *self.std)))
+        if len(self.mean) != 3 or len(self.std) != 3 or not finite:
             raise InputError("mean and std must be three numbers each: red, green and blue")
         if min(self.std) <= 0:
             raise InputError(f"std {self.std}: must be above 0")
@@ -79,14 +75,8 @@ class Recipe:
         Name of the network in timm, with the tag of its weights.
     weights : str
         "embedded", "hub" or the path of a file.
-    weights_sha256 : str
-        Digest of the content of the weights' file.
     width : int
         Number of features per image.
-    preprocessing : Preprocessing
-        How an image is prepared.
-    timm_version : str
-        Version of timm that built the network.
     """
 
     backbone: str
@@ -108,14 +98,11 @@ class Recipe:
             "timm": self.timm_version,
             "version": _EXTRACTION_VERSION,
         }
-        text = json.dumps(decisive, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON can hold them."""
-        entries = asdict(self)
-        for name in ("mean", "std"):
-            entries["preprocessing"][name] = list(entries["preprocessing"][name])
+        entries: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return entries
 
     @classmethod
@@ -135,20 +122,12 @@ class BackboneSpec:
 
     Attributes
     ----------
-    timm_name : str
-        Its name in timm, with the tag of its weights.
-    width : int
-        Number of features per image.
-    preprocessing : Preprocessing
-        At its usual size.
     patch : int
-        The size must be a multiple of it.
+        The size of images must be a multiple of it.
     embedded : bool
         Whether its weights are bundled.
-    hub : str or None
-        Repository of the weights on the Hugging Face hub; None: not there.
-    hub_file : str or None
-        Name of the file there, if it is not the usual one.
+    hub, hub_file : str or None
+        Repository of the weights on the Hugging Face hub, and the file's name if it is unusual.
     """
 
     timm_name: str
@@ -159,13 +138,9 @@ class BackboneSpec:
     hub: str | None = None
     hub_file: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON can hold them."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> BackboneSpec:
-        """Build it from the result of `to_dict`."""
+        """Build it from the result of `dataclasses.asdict`."""
         return cls(**{**entries, "preprocessing": preprocessing_from(entries["preprocessing"])})
 
 

