@@ -27,8 +27,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from opensetda.backbones.model import ImageBackbone, load_backbone
-from opensetda.backbones.preprocess import normalise
+from opensetda.backbones.model import ImageBackbone, load_backbone, normalise
 from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.errors import InputError
 from opensetda.system.files import new_folder

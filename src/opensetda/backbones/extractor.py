@@ -139,7 +139,7 @@ class Extractor:
 
     def _pixels(self, content: bytes) -> npt.NDArray[np.uint8] | str:
         """Return the pixels that the network gets, or why there are none."""
-        from opensetda.backbones.preprocess import resize_image
+        from opensetda.backbones.model import resize_image
 
         try:
             pixels = decode_bytes(content)

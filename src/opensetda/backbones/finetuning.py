@@ -12,8 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from opensetda.backbones.model import ImageBackbone
-from opensetda.backbones.preprocess import normalise, resize_image
+from opensetda.backbones.model import ImageBackbone, normalise, resize_image
 from opensetda.backbones.recipe import Preprocessing
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError

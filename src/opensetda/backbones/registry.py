@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -99,14 +99,14 @@ def resolve(
     version = metadata.version("timm")
     spec = _look_up(name, size, version, memory)
     preprocessing = spec.preprocessing if size is None else _resized(spec, name, size)
-    found = find_weights(name, spec, weights)
+    path, origin = find_weights(name, spec, weights)
     with FileDigests(memory) as digests:
         try:
-            sha256 = digests.digest(found.path)
+            sha256 = digests.digest(path)
         except OSError as error:
             reason = error.strerror or error
-            raise InputError(f"{found.path}: weights cannot be read ({reason})") from error
-    return Recipe(name, spec.timm_name, found.origin, sha256, spec.width, preprocessing, version)
+            raise InputError(f"{path}: weights cannot be read ({reason})") from error
+    return Recipe(name, spec.timm_name, origin, sha256, spec.width, preprocessing, version)
 
 
 def _look_up(name: str, size: int | None, version: str, memory: Path | None) -> BackboneSpec:
@@ -119,8 +119,10 @@ def _look_up(name: str, size: int | None, version: str, memory: Path | None) -> 
             f"backbone {name!r}: not known{hint} (there are {', '.join(BACKBONES)}; "
             f"any other network of timm as {TIMM_PREFIX}NAME)"
         )
-    note = None if memory is None else _note(memory, name, size, version)
-    if note is not None:
+    note = None
+    if memory is not None:
+        digest = hashlib.sha256(json.dumps([name, size, version]).encode()).hexdigest()
+        note = memory / "networks" / f"{digest[:16]}.json"
         # Missing or damaged: timm is asked again.
         with suppress(OSError, ValueError, TypeError, KeyError):
             return BackboneSpec.from_dict(json.loads(note.read_text(encoding="utf-8")))
@@ -139,43 +141,28 @@ def _resized(spec: BackboneSpec, name: str, size: int) -> Preprocessing:
     usual = spec.preprocessing
     if size < _SMALLEST_SIZE or size % spec.patch:
         multiple = f", a multiple of {spec.patch}" if spec.patch > 1 else ""
-        raise InputError(
-            f"--image-size {size}: {name} needs at least {_SMALLEST_SIZE} pixels{multiple}"
-        )
+        least = f"{name} needs at least {_SMALLEST_SIZE} pixels{multiple}"
+        raise InputError(f"--image-size {size}: {least}")
     shorter_side = max(size, int(size * usual.shorter_side / usual.size))
     return replace(usual, size=size, shorter_side=shorter_side)
 
 
-def _note(memory: Path, name: str, size: int | None, version: str) -> Path:
-    text = json.dumps([name, size, version])
-    return memory / "networks" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-
-
-@dataclass(frozen=True)
-class FoundWeights:
-    """A file of weights; `origin` is "embedded", "hub" or the path, as in a recipe."""
-
-    path: Path
-    origin: str
-
-
-def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> FoundWeights:
-    """Find the file of a backbone's weights, see `resolve`; download it if needed."""
+def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> tuple[Path, str]:
+    """Return the file of a backbone's weights, downloaded if needed, and its name in a recipe."""
     if weights is None:
         weights = EMBEDDED if spec.embedded else HUB
     if weights == EMBEDDED:
         if not spec.embedded:
             raise InputError(f"backbone {name!r}: has no embedded weights; give --weights FILE")
-        return FoundWeights(_embedded_file(), EMBEDDED)
+        return _embedded_file(), EMBEDDED
     if weights == HUB:
-        return FoundWeights(_hub_file(name, spec), HUB)
+        return _hub_file(name, spec), HUB
     path = Path(weights).expanduser()
     if not path.is_file():
         raise InputError(f"--weights {weights}: no such file")
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"--weights {weights}: the name must end in {', '.join(SUFFIXES)}")
-    path = path.resolve()
-    return FoundWeights(path, str(path))
+    return path.resolve(), str(path.resolve())
 
 
 def _embedded_file() -> Path:
