@@ -34,11 +34,8 @@ Features = npt.NDArray[np.float32]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-TASK = 8
-"""Images per task of a worker, at most."""
-
-# Waiting tasks per worker: enough to keep every core busy, few enough to need little memory.
-_WAITING = 4
+TASK = 8  # images per task of a worker, at most
+_WAITING = 4  # tasks per worker: enough to keep every core busy, few enough for little memory
 
 
 class Extractor:
@@ -68,7 +65,8 @@ class Extractor:
         self._choice, self._state, self._memory = engine, state, memory
         self._engine: Engine | None = None
         self._building = threading.Lock()
-        self._threads = _torch_threads()
+        torch = sys.modules.get("torch")
+        self._threads: int | None = None if torch is None else torch.get_num_threads()
         self._workers = usable_cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="features")
 
@@ -90,14 +88,9 @@ class Extractor:
             self._engine.release()
 
     def features(self, paths: Sequence[str]) -> tuple[Features, list[str | None]]:
-        """Compute features of images.
+        """Return the features of the usable images, (n_ok, width), and for each image a reason.
 
-        Returns
-        -------
-        features : array of float32 of shape (n_ok, width)
-            Features of the usable images, in the order given.
-        reasons : list of str or None
-            For each image None, or why it could not be used.
+        The reason is None, or why the image could not be used.
         """
         with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
             outcomes = [outcome for some in results for outcome in some]
@@ -123,7 +116,15 @@ class Extractor:
 
     def compute(self, contents: Sequence[bytes]) -> list[Features | str]:
         """Return the features of each image file's content, or the reason why there are none."""
-        images = [self._pixels(content) for content in contents]
+        from opensetda.backbones.model import resize_image
+
+        images: list[npt.NDArray[np.uint8] | str] = []
+        for content in contents:
+            try:
+                pixels = resize_image(decode_bytes(content), self.recipe.preprocessing)
+                images.append(pixels.permute(1, 2, 0).numpy())
+            except BrokenImageError as error:
+                images.append(str(error))
         features = self._run([pixels for pixels in images if not isinstance(pixels, str)])
         return [pixels if isinstance(pixels, str) else next(features) for pixels in images]
 
@@ -137,22 +138,11 @@ class Extractor:
         features = iter(self.compute([some for some in contents if isinstance(some, bytes)]))
         return [some if isinstance(some, str) else next(features) for some in contents]
 
-    def _pixels(self, content: bytes) -> npt.NDArray[np.uint8] | str:
-        """Return the pixels that the network gets, or why there are none."""
-        from opensetda.backbones.model import resize_image
-
-        try:
-            pixels = decode_bytes(content)
-        except BrokenImageError as error:
-            return str(error)
-        return resize_image(pixels, self.recipe.preprocessing).permute(1, 2, 0).numpy()
-
     def _run(self, images: Sequence[npt.NDArray[np.uint8]]) -> Iterator[Features]:
-        if not images:
-            return
-        engine = self._ready_engine()
-        for start in range(0, len(images), engine.batch):
-            yield from engine.run(np.stack(images[start : start + engine.batch]))
+        if images:
+            engine = self._ready_engine()
+            for some in chunks(images, engine.batch):
+                yield from engine.run(np.stack(some))
 
     def _ready_engine(self) -> Engine:
         with self._building:
@@ -166,20 +156,10 @@ class Extractor:
             return self._engine
 
 
-def _torch_threads() -> int | None:
-    """Return torch's number of threads here; None if torch is not imported."""
-    if "torch" not in sys.modules:
-        return None
-    import torch
-
-    return torch.get_num_threads()
-
-
 def usable_cores() -> int:
     """Return this process's share of the cores that its team has on this machine."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, cores // neighbours())
 
 
