@@ -15,7 +15,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def default_cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "opensetda"
 
 
-class FeatureCache:
+class FeatureCache(AbstractContextManager["FeatureCache"]):
     """Features of one recipe. Use it as a context manager, or call `close`.
 
     Parameters
@@ -70,9 +70,6 @@ class FeatureCache:
         self._writable = True
         self._open_segments()
 
-    def __enter__(self) -> FeatureCache:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -82,12 +79,7 @@ class FeatureCache:
     def read(self, digests: Sequence[str]) -> tuple[Features, npt.NDArray[np.bool_]]:
         """Look up images by the SHA-256 of their files, in hex.
 
-        Returns
-        -------
-        rows : array of float32 of shape (n_found, width)
-            Features of the images that were found, in the order given.
-        found : array of bool of shape (n,)
-            Which images were found.
+        Returns the features of those that were found, (n_found, width), and which these are, (n,).
         """
         rows = np.empty((len(digests), self.width), dtype=np.float32)
         found = np.zeros(len(digests), dtype=np.bool_)
@@ -201,7 +193,7 @@ class FeatureCache:
 
 
 class _DamagedError(Exception):
-    """A file that is not a complete segment; the text says why in a few words."""
+    pass
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,21 +45,6 @@ _INPUT, _OUTPUT = "images", "features"
 _GRAPH_FILE, _PROBE_FILE = "network.onnx", "probe.npy"
 
 
-class Engine(Protocol):
-    """Computes features of `batch` images per call; may be called from many threads."""
-
-    name: str
-    batch: int
-
-    def run(self, images: Images) -> Features:
-        """Return features, (n, width), of pixels, (n, size, size, 3)."""
-        ...
-
-    def release(self) -> None:
-        """Undo what `run` changed for the rest of the process."""
-        ...
-
-
 class TorchEngine:
     """The network in torch: on a CPU channels-last and with one thread per worker.
 
@@ -81,7 +66,7 @@ class TorchEngine:
         self._local = threading.local()
 
     def run(self, images: Images) -> Features:
-        """See `Engine.run`."""
+        """Return features, (n, width), of pixels, (n, size, size, 3); called by many threads."""
         pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
         if self._device.type == "cpu":
             # This also sets the default of threads without a number of their own, the main thread
@@ -110,21 +95,11 @@ def make_engine(
     state: Mapping[str, Tensor] | None = None,
     memory: Path | None = None,
     threads: int | None = None,
-) -> tuple[Engine, list[str]]:
-    """Build the engine for a recipe; also return warnings, one line each.
+) -> tuple[TorchEngine | OnnxEngine, list[str]]:
+    """Build the engine for a recipe, with its weights or `state`; also return warnings.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        From `registry.resolve`.
-    choice : {"auto", "onnx", "torch"}
-        "auto": ONNX Runtime on a CPU, if it is installed and agrees with torch.
-    state : mapping of str to Tensor, optional
-        Fine-tuned weights instead of the recipe's.
-    memory : Path, optional
-        Cache folder for exported networks.
-    threads : int, optional
-        See `TorchEngine`.
+    "auto" chooses ONNX Runtime on a CPU, if it is installed and agrees with torch. `memory` is
+    the cache folder for exported networks, `threads` that of `TorchEngine`.
     """
     if choice not in ENGINES:
         raise InputError(f"engine {choice!r}: must be one of {', '.join(ENGINES)}")
@@ -176,7 +151,7 @@ class OnnxEngine:
             )
 
     def run(self, images: Images) -> Features:
-        """See `Engine.run`."""
+        """See `TorchEngine.run`."""
         (features,) = self._session.run([_OUTPUT], {_INPUT: images})
         return np.asarray(features, dtype=np.float32)
 
@@ -209,7 +184,8 @@ def open_onnx_engine(
     backbone = load_backbone(recipe, state)
     graph = export(backbone)
     engine = OnnxEngine(graph)
-    expected = eager_features(backbone, images)
+    with torch.no_grad():
+        expected = _FromPixels(backbone).eval()(torch.from_numpy(images)).numpy()
     _compare(engine, images, expected)
     if folder is not None:
         # Another process may have been faster, or the disk is full: then it is exported again.
@@ -222,13 +198,12 @@ def open_onnx_engine(
 def export(backbone: ImageBackbone) -> bytes:
     """Return a backbone as an ONNX graph from uint8 pixels to features."""
     size = backbone.recipe.preprocessing.size
-    module = _FromPixels(backbone).eval()
     graph = io.BytesIO()
     with _exports("cannot be exported to ONNX"), warnings.catch_warnings(), torch.no_grad():
         # The exporter that needs no further package is deprecated.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            module,
+            _FromPixels(backbone).eval(),
             (torch.zeros(2, size, size, 3, dtype=torch.uint8),),
             graph,  # type: ignore[arg-type]
             input_names=[_INPUT],
@@ -246,12 +221,6 @@ def probe_images(size: int) -> Images:
     smooth = np.stack([*np.meshgrid(ramp, ramp), np.full((size, size), 128.0)], axis=-1)
     noisy = np.random.default_rng(0).integers(0, 256, (size, size, 3))
     return np.stack([smooth, noisy]).astype(np.uint8)
-
-
-def eager_features(backbone: ImageBackbone, images: Images) -> Features:
-    """Return the features that torch computes of pixels, (n, size, size, 3)."""
-    with torch.no_grad():
-        return np.asarray(_FromPixels(backbone).eval()(torch.from_numpy(images)).numpy())
 
 
 def relative_difference(features: Features, expected: Features) -> float:

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -27,7 +27,7 @@ from opensetda.system.launch import neighbours
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from opensetda.backbones.engines import Engine
+    from opensetda.backbones.engines import OnnxEngine, TorchEngine
 
 Features = npt.NDArray[np.float32]
 
@@ -38,7 +38,7 @@ TASK = 8  # images per task of a worker, at most
 _WAITING = 4  # tasks per worker: enough to keep every core busy, few enough for little memory
 
 
-class Extractor:
+class Extractor(AbstractContextManager["Extractor"]):
     """Computes features of image files on all cores. Use it as a context manager.
 
     Parameters
@@ -63,15 +63,12 @@ class Extractor:
         self.recipe = recipe
         self.warnings: list[str] = []
         self._choice, self._state, self._memory = engine, state, memory
-        self._engine: Engine | None = None
+        self._engine: TorchEngine | OnnxEngine | None = None
         self._building = threading.Lock()
         torch = sys.modules.get("torch")
         self._threads: int | None = None if torch is None else torch.get_num_threads()
         self._workers = usable_cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="features")
-
-    def __enter__(self) -> Extractor:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -144,7 +141,7 @@ class Extractor:
             for some in chunks(images, engine.batch):
                 yield from engine.run(np.stack(some))
 
-    def _ready_engine(self) -> Engine:
+    def _ready_engine(self) -> TorchEngine | OnnxEngine:
         with self._building:
             if self._engine is None:
                 from opensetda.backbones.engines import make_engine

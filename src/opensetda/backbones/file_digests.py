@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,7 +38,7 @@ Entry = tuple[Signature, str]
 Content = TypeVar("Content")
 
 
-class FileDigests:
+class FileDigests(AbstractContextManager["FileDigests"]):
     """SHA-256 digests of files, remembered between runs. Use it as a context manager.
 
     Without a folder for the SQLite file they are remembered for the life of this object only.
@@ -47,9 +47,6 @@ class FileDigests:
     def __init__(self, folder: Path | None) -> None:
         self._new: dict[bytes, Entry] = {}
         self._database = None if folder is None else _open(folder)
-
-    def __enter__(self) -> FileDigests:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

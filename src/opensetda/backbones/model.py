@@ -30,15 +30,10 @@ State = dict[str, Tensor]
 Pixels = npt.NDArray[np.uint8]
 
 _EMBEDDED_CLASSES = 1000
-
-# Longer strips are cut before their shorter side is scaled: a 1 x 100,000 image would
-# otherwise become gigabytes, nearly all of which is cropped again.
+# Longer strips are cut before they are scaled: a 1 x 100,000 image would become gigabytes.
 _LONGEST_STRIP = 4
-
-# Networks of which only some layers are trained, by their module in timm: of VGG the paper trains
-# the fully connected layers only.
+# By their module in timm: of VGG the paper trains the fully connected layers only.
 _TRAINED_LAYERS = {"timm.models.vgg": ("pre_logits.",)}
-
 # What training scripts wrap weights in, in the order of preference.
 _WRAPPERS = ("state_dict_ema", "model_ema", "teacher", "state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "backbone.", "network.")
@@ -70,12 +65,7 @@ class ImageBackbone(nn.Module):
 def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> ImageBackbone:
     """Build a backbone, in evaluation mode.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        From `registry.resolve`.
-    state : mapping of str to Tensor, optional
-        Fine-tuned weights instead of the recipe's: a `state_dict` of an `ImageBackbone`.
+    `state` replaces the recipe's weights by fine-tuned ones: a `state_dict` of an `ImageBackbone`.
     """
     network = build_network(recipe.timm_name, recipe.preprocessing.size)
     if state is None:
@@ -96,12 +86,9 @@ def resize_image(pixels: Pixels, preprocessing: Preprocessing) -> Tensor:
     pixels = _without_ends(pixels)
     height, width = pixels.shape[:2]
     shorter = preprocessing.shorter_side
-    scaled = _scaled(
-        pixels,
-        shorter if height <= width else int(shorter * height / width),
-        shorter if width <= height else int(shorter * width / height),
-        preprocessing,
-    )
+    new_height = shorter if height <= width else int(shorter * height / width)
+    new_width = shorter if width <= height else int(shorter * width / height)
+    scaled = _scaled(pixels, new_height, new_width, preprocessing)
     top, left = (round((side - size) / 2) for side in scaled.shape[1:])
     return scaled[:, top : top + size, left : left + size]
 
@@ -119,10 +106,8 @@ def _scaled(pixels: Pixels, height: int, width: int, preprocessing: Preprocessin
     if image.shape[1:] == (height, width):
         return image
     # On uint8 as decoded: twice as fast as Pillow, and without Python's lock.
-    scaled = F.interpolate(
-        image.unsqueeze(0), (height, width), mode=preprocessing.interpolation, antialias=True
-    )
-    return scaled.squeeze(0)
+    mode = preprocessing.interpolation
+    return F.interpolate(image[None], (height, width), mode=mode, antialias=True).squeeze(0)
 
 
 def _without_ends(pixels: Pixels) -> Pixels:
@@ -212,7 +197,7 @@ def _read_safetensors(path: Path) -> Mapping[str, Any]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise _damaged(path, "a .safetensors file", error) from error
+        raise _damaged(path, "a .safetensors file", one_line(error, 120)) from error
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:
@@ -222,18 +207,17 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if "unsupported operand" in str(error).lower():
-            raise _damaged(path, "a torch file", ValueError("it is none")) from error
-        raise InputError(
-            f"{path}: holds Python objects, which are never unpickled; "
-            "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
-        ) from error
+            raise _damaged(path, "a torch file", "it is none") from error
+        advice = "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
+        problem = "holds Python objects, which are never unpickled"
+        raise InputError(f"{path}: {problem}; {advice}") from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
         if "torchscript" in str(error).lower():
             raise InputError(
                 f"{path}: is a TorchScript archive; save the tensors alone: "
                 "safetensors.torch.save_file(torch.jit.load(FILE).state_dict(), NEW)"
             ) from error
-        raise _damaged(path, "a torch file", error) from error
+        raise _damaged(path, "a torch file", one_line(error, 120)) from error
     if not isinstance(content, Mapping):
         raise InputError(f"{path}: holds a {type(content).__name__}, not tensors by name")
     return content
@@ -280,8 +264,8 @@ def _patch_problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) ->
     return None
 
 
-def _damaged(path: Path, what: str, error: Exception) -> InputError:
-    return InputError(f"{path}: cannot be read as {what} ({one_line(error, 120)}); fetch it again")
+def _damaged(path: Path, what: str, reason: str) -> InputError:
+    return InputError(f"{path}: cannot be read as {what} ({reason}); fetch it again")
 
 
 def _shape(value: Tensor) -> str:

@@ -11,17 +11,15 @@ import difflib
 import importlib
 import sys
 import threading
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Preprocessing
+from opensetda.backbones.recipe import IMAGENET, TIMM_PREFIX, BackboneSpec, Preprocessing, colours
 from opensetda.errors import InputError, one_line
-
-_IMAGENET_MEAN = (0.485, 0.456, 0.406)
-_IMAGENET_STD = (0.229, 0.224, 0.225)
 
 _importing = threading.Lock()
 _declared: list[Any] = []  # torch forgets operators whose Library object is gone
@@ -35,10 +33,7 @@ def import_timm() -> ModuleType:
 
 
 def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any) -> nn.Module:
-    """Build a network of timm with random weights; with 0 classes it returns pooled features.
-
-    Raises an `InputError` if timm does not know it or cannot build it for this size.
-    """
+    """Build a network of timm with random weights; with 0 classes it returns pooled features."""
     timm = import_timm()
     arguments: dict[str, Any] = {"num_classes": n_classes, **changes}
     if _published(timm_name).fixed_input_size:
@@ -80,10 +75,9 @@ def _published(name: str) -> Any:
         close = difflib.get_close_matches(network, timm.list_models(), n=1)
         hint = f"; did you mean {TIMM_PREFIX}{close[0]}?" if close else ""
         raise InputError(f"backbone '{TIMM_PREFIX}{name}': timm has no such network{hint}")
-    try:
+    published = None
+    with suppress(RuntimeError):
         published = timm.get_pretrained_cfg(name)
-    except RuntimeError:
-        published = None
     if published is None:
         tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{network}.*")]
         raise InputError(
@@ -96,15 +90,13 @@ def _published(name: str) -> Any:
 def _preprocessing(published: Any, size: int) -> Preprocessing:
     squash = published.crop_mode == "squash"
     shorter_side = size if squash else max(size, int(size / (published.crop_pct or 1.0)))
-    mean = tuple(map(float, published.mean or _IMAGENET_MEAN))
-    std = tuple(map(float, published.std or _IMAGENET_STD))
     return Preprocessing(
         size,
         "squash" if squash else "crop",
         shorter_side,
         "bilinear" if published.interpolation == "bilinear" else "bicubic",
-        (mean[0], mean[1], mean[2]),
-        (std[0], std[1], std[2]),
+        colours(published.mean or IMAGENET[0]),
+        colours(published.std or IMAGENET[1]),
     )
 
 

@@ -10,14 +10,17 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from opensetda.errors import InputError
 
 # Increase it when decoding or resizing changes features: older ones are then not used.
 _EXTRACTION_VERSION = 1
 _LARGEST_SIDE = 4096
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of red, green, blue
 TIMM_PREFIX = "timm:"  # marks a backbone that is given by its name in timm
+
+Colours = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class Preprocessing:
     resize: Literal["squash", "crop"]
     shorter_side: int
     interpolation: Literal["bicubic", "bilinear"]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: Colours
+    std: Colours
 
     def __post_init__(self) -> None:
         if not 1 <= self.size <= self.shorter_side <= _LARGEST_SIDE:
@@ -152,7 +155,7 @@ def preprocessing_from(entries: Any) -> Preprocessing:
             raise InputError(f"preprocessing: {name!r} is {values[name]!r}; it is a whole number")
     for name in ("mean", "std"):
         try:
-            values[name] = tuple(float(number) for number in values[name])
+            values[name] = colours(values[name])
         except (TypeError, ValueError):
             raise InputError(f"preprocessing: {name!r} is no list of numbers") from None
     return Preprocessing(**values)
@@ -163,3 +166,8 @@ def _checked(entries: Any, kind: type, what: str) -> dict[str, Any]:
     if not isinstance(entries, Mapping) or set(entries) != names:
         raise InputError(f"{what}: must have exactly the entries {', '.join(sorted(names))}")
     return dict(entries)
+
+
+def colours(values: Any) -> Colours:
+    """Return numbers as a tuple, whose length `Preprocessing` checks."""
+    return cast(Colours, tuple(map(float, values)))

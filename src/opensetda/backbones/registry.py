@@ -17,7 +17,14 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from opensetda.backbones.file_digests import FileDigests
-from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Preprocessing, Recipe
+from opensetda.backbones.recipe import (
+    IMAGENET,
+    TIMM_PREFIX,
+    BackboneSpec,
+    Colours,
+    Preprocessing,
+    Recipe,
+)
 from opensetda.errors import InputError, one_line
 from opensetda.system.files import new_file, write_json
 
@@ -25,7 +32,6 @@ DEFAULT_BACKBONE = "efficientnet-lite0"
 EMBEDDED, HUB = "embedded", "hub"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 # (x - 127) / 128, as the weights were trained.
 _LITE = ((127 / 255, 127 / 255, 127 / 255), (128 / 255, 128 / 255, 128 / 255))
@@ -34,13 +40,11 @@ _SMALLEST_SIZE = 32
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _ANSWER_SECONDS = 6.0
 
-Colours = tuple[float, float, float]
-
 
 def _spec(
     timm_name: str,
     width: int,
-    colours: tuple[Colours, Colours] = _IMAGENET,
+    colours: tuple[Colours, Colours] = IMAGENET,
     resize: Literal["squash", "crop"] = "crop",
     shorter_side: int = 256,
     interpolation: Literal["bicubic", "bilinear"] = "bicubic",
