@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.system.files import new_file
+
 Features = npt.NDArray[np.float32]
 
 FLUSHED_ROWS = 1024  # a crash loses at most this many rows
@@ -73,9 +75,6 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __len__(self) -> int:
-        return len(self._prefixes) + len(self._pending)
-
     def read(self, digests: Sequence[str]) -> tuple[Features, npt.NDArray[np.bool_]]:
         """Look up images by the SHA-256 of their files, in hex.
 
@@ -125,14 +124,18 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
 
     def _open_segments(self) -> None:
         try:
-            paths = sorted(self._place.glob(f"*{_SUFFIX}"))
-            _remove_abandoned(self._place, time.time())
+            paths = sorted(self._place.glob("*"))
         except OSError as error:
             reason = error.strerror or error
             self.warnings.append(f"{self.folder}: the cache cannot be read ({reason})")
             paths = []
         for path in paths:
-            self._open(path)
+            if _PARTIAL in path.name:
+                with suppress(OSError):
+                    if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                        path.unlink()
+            elif path.suffix == _SUFFIX:
+                self._open(path)
         self._index()
 
     def _open(self, path: Path) -> None:
@@ -213,23 +216,15 @@ def _checksum(row: Features) -> int:
 
 
 def _write_segment(folder: Path, rows: Mapping[str, Features]) -> Path:
-    """Write a segment under another name, sync it to disk, and move it into place."""
     folder.mkdir(parents=True, exist_ok=True)
     matrix = np.stack(list(rows.values())).astype("<f4", copy=False)
     index = np.zeros(len(rows), dtype=_INDEX)
     index["digest"] = [np.frombuffer(bytes.fromhex(digest), np.uint8) for digest in rows]
     index["checksum"] = [_checksum(row) for row in matrix]
     path = folder / f"{secrets.token_hex(8)}{_SUFFIX}"
-    aside = path.with_suffix(_PARTIAL)
-    try:
-        with aside.open("xb") as stream:
-            np.save(stream, index)
-            np.save(stream, matrix)
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with new_file(path) as aside, aside.open("xb") as stream:
+        np.save(stream, index)
+        np.save(stream, matrix)
     return path
 
 
@@ -250,11 +245,3 @@ def _read_segment(path: Path, width: int) -> _Segment:
         raise _DamagedError("cut short" if len(index) else "empty")
     matrix = np.memmap(path, dtype="<f4", mode="r", offset=start, shape=shape)
     return _Segment(path, index, matrix)
-
-
-def _remove_abandoned(folder: Path, now: float) -> None:
-    """Remove files of writers that died."""
-    for left in folder.glob(f"*{_PARTIAL}"):
-        with suppress(OSError):
-            if now - left.stat().st_mtime > _ABANDONED_SECONDS:
-                left.unlink()

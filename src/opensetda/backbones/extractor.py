@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from opensetda.backbones.engines import OnnxEngine, TorchEngine
 
 Features = npt.NDArray[np.float32]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -85,10 +84,7 @@ class Extractor(AbstractContextManager["Extractor"]):
             self._engine.release()
 
     def features(self, paths: Sequence[str]) -> tuple[Features, list[str | None]]:
-        """Return the features of the usable images, (n_ok, width), and for each image a reason.
-
-        The reason is None, or why the image could not be used.
-        """
+        """Return the features of the usable images, (n_ok, width), and each image's problem."""
         with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
             outcomes = [outcome for some in results for outcome in some]
         good = [outcome for outcome in outcomes if not isinstance(outcome, str)]
@@ -111,17 +107,12 @@ class Extractor(AbstractContextManager["Extractor"]):
             for future in waiting:
                 future.cancel()
 
-    def compute(self, contents: Sequence[bytes]) -> list[Features | str]:
-        """Return the features of each image file's content, or the reason why there are none."""
-        from opensetda.backbones.model import resize_image
+    def compute(self, contents: Sequence[bytes | str]) -> list[Features | str]:
+        """Return the features of each image file's content, or the reason why there are none.
 
-        images: list[npt.NDArray[np.uint8] | str] = []
-        for content in contents:
-            try:
-                pixels = resize_image(decode_bytes(content), self.recipe.preprocessing)
-                images.append(pixels.permute(1, 2, 0).numpy())
-            except BrokenImageError as error:
-                images.append(str(error))
+        A text among the contents is the reason why a file could not be read.
+        """
+        images = [some if isinstance(some, str) else self._pixels(some) for some in contents]
         features = self._run([pixels for pixels in images if not isinstance(pixels, str)])
         return [pixels if isinstance(pixels, str) else next(features) for pixels in images]
 
@@ -132,8 +123,16 @@ class Extractor(AbstractContextManager["Extractor"]):
                 contents.append(read_content(path))
             except BrokenImageError as error:
                 contents.append(str(error))
-        features = iter(self.compute([some for some in contents if isinstance(some, bytes)]))
-        return [some if isinstance(some, str) else next(features) for some in contents]
+        return self.compute(contents)
+
+    def _pixels(self, content: bytes) -> npt.NDArray[np.uint8] | str:
+        from opensetda.backbones.model import resize_image
+
+        try:
+            pixels = decode_bytes(content)
+        except BrokenImageError as error:
+            return str(error)
+        return resize_image(pixels, self.recipe.preprocessing).permute(1, 2, 0).numpy()
 
     def _run(self, images: Sequence[npt.NDArray[np.uint8]]) -> Iterator[Features]:
         if images:

@@ -139,7 +139,11 @@ def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -
     left out; a missing or misshapen one is an `InputError` that says `where`.
     """
     wanted = network.state_dict()
-    problem = _patch_problem(wanted, state)
+    patches = "patch_embed.proj.weight"
+    problem = None
+    if patches in wanted and patches in state and state[patches].ndim == wanted[patches].ndim:
+        # timm would silently resample the patches of another network.
+        problem = _problem({patches: wanted[patches]}, state)
     candidates = [] if problem else _candidates(network, state)
     problems = [_problem(wanted, candidate) for candidate in candidates]
     if None not in problems:
@@ -253,14 +257,6 @@ def _problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str |
                 return f"{name!r} is missing"
         elif value.shape != own.shape:
             return f"{name!r} has shape {_shape(value)} where {_shape(own)} is needed"
-    return None
-
-
-def _patch_problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str | None:
-    # timm would silently resample the patches of another network.
-    name = "patch_embed.proj.weight"
-    if name in wanted and name in state and state[name].ndim == wanted[name].ndim:
-        return _problem({name: wanted[name]}, state)
     return None
 
 

@@ -68,25 +68,13 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A backbone with its weights and its preprocessing.
+    """A backbone with its weights and its preprocessing."""
 
-    Attributes
-    ----------
-    backbone : str
-        Name in the registry, or ``timm:NAME``.
-    timm_name : str
-        Name of the network in timm, with the tag of its weights.
-    weights : str
-        "embedded", "hub" or the path of a file.
-    width : int
-        Number of features per image.
-    """
-
-    backbone: str
-    timm_name: str
-    weights: str
+    backbone: str  # name in the registry, or "timm:NAME"
+    timm_name: str  # with the tag of its weights
+    weights: str  # "embedded", "hub" or the path of a file
     weights_sha256: str
-    width: int
+    width: int  # features per image
     preprocessing: Preprocessing
     timm_version: str
 
@@ -105,8 +93,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON can hold them."""
-        entries: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return entries
+        return cast(dict[str, Any], json.loads(json.dumps(asdict(self))))
 
     @classmethod
     def from_dict(cls, entries: Any) -> Recipe:
@@ -121,25 +108,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """A network of timm.
-
-    Attributes
-    ----------
-    patch : int
-        The size of images must be a multiple of it.
-    embedded : bool
-        Whether its weights are bundled.
-    hub, hub_file : str or None
-        Repository of the weights on the Hugging Face hub, and the file's name if it is unusual.
-    """
+    """A network of timm, and where its weights are."""
 
     timm_name: str
     width: int
     preprocessing: Preprocessing
-    patch: int = 1
-    embedded: bool = False
-    hub: str | None = None
-    hub_file: str | None = None
+    patch: int = 1  # the size of images must be a multiple of it
+    embedded: bool = False  # whether its weights are bundled
+    hub: str | None = None  # repository of the weights on the Hugging Face hub
+    hub_file: str | None = None  # name of the file there, if it is not the usual one
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> BackboneSpec:

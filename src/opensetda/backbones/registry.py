@@ -17,14 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from opensetda.backbones.file_digests import FileDigests
-from opensetda.backbones.recipe import (
-    IMAGENET,
-    TIMM_PREFIX,
-    BackboneSpec,
-    Colours,
-    Preprocessing,
-    Recipe,
-)
+from opensetda.backbones.recipe import IMAGENET, TIMM_PREFIX, BackboneSpec, Preprocessing, Recipe
 from opensetda.errors import InputError, one_line
 from opensetda.system.files import new_file, write_json
 
@@ -44,7 +37,7 @@ _ANSWER_SECONDS = 6.0
 def _spec(
     timm_name: str,
     width: int,
-    colours: tuple[Colours, Colours] = IMAGENET,
+    colours: tuple[tuple[float, float, float], tuple[float, float, float]] = IMAGENET,
     resize: Literal["squash", "crop"] = "crop",
     shorter_side: int = 256,
     interpolation: Literal["bicubic", "bilinear"] = "bicubic",
@@ -57,8 +50,8 @@ def _spec(
 
 BACKBONES: dict[str, BackboneSpec] = {
     # Small and fast; its ImageNet weights are bundled.
-    "efficientnet-lite0": _spec(
-        "tf_efficientnet_lite0.in1k", 1280, _LITE, "squash", shorter_side=224, embedded=True
+    DEFAULT_BACKBONE: _spec(
+        "tf_efficientnet_lite0.in1k", 1280, _LITE, "squash", 224, embedded=True
     ),
     # The paper's two. ResNet with the original weights; VGG up to fc7, of which only the
     # fully connected layers are trained.
@@ -68,11 +61,9 @@ BACKBONES: dict[str, BackboneSpec] = {
     "dinov2-small": _spec("vit_small_patch14_dinov2.lvd142m", 384, patch=14),
     "dinov2-base": _spec("vit_base_patch14_dinov2.lvd142m", 768, patch=14),
     # CLIP ViT-B/16 and ViT-L/14, before their projections.
-    "clip-vit-base": _spec(
-        "vit_base_patch16_clip_224.openai", 768, _CLIP, shorter_side=224, patch=16
-    ),
+    "clip-vit-base": _spec("vit_base_patch16_clip_224.openai", 768, _CLIP, "crop", 224, patch=16),
     "clip-vit-large": _spec(
-        "vit_large_patch14_clip_224.openai", 1024, _CLIP, shorter_side=224, patch=14
+        "vit_large_patch14_clip_224.openai", 1024, _CLIP, "crop", 224, patch=14
     ),
     # Trained on ImageNet-22k.
     "convnext-tiny": _spec("convnext_tiny.fb_in22k", 768),
