@@ -54,17 +54,12 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
         `Recipe.key`.
     width : int
         Number of features per image.
-
-    Attributes
-    ----------
-    warnings : list of str
-        What went wrong, one line per problem.
     """
 
     def __init__(self, folder: Path, recipe_key: str, width: int) -> None:
         self.folder = folder
         self.width = width
-        self.warnings: list[str] = []
+        self.warnings: list[str] = []  # one line per problem
         self._place = folder / "features" / recipe_key
         self._segments: list[_Segment] = []
         self._pending: dict[str, Features] = {}

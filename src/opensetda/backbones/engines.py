@@ -33,14 +33,12 @@ from opensetda.errors import InputError, one_line
 from opensetda.system.files import new_folder
 
 ENGINES = ("auto", "onnx", "torch")
-
 TOLERANCE = 1e-3  # largest relative difference between exported and eager features
 
 Images = npt.NDArray[np.uint8]
 Features = npt.NDArray[np.float32]
 
 _ACCELERATOR_BATCH = 32
-_OPSET = 17
 _INPUT, _OUTPUT = "images", "features"
 _GRAPH_FILE, _PROBE_FILE = "network.onnx", "probe.npy"
 
@@ -209,7 +207,7 @@ def export(backbone: ImageBackbone) -> bytes:
             input_names=[_INPUT],
             output_names=[_OUTPUT],
             dynamic_axes={_INPUT: {0: "n"}, _OUTPUT: {0: "n"}},
-            opset_version=_OPSET,
+            opset_version=17,
             dynamo=False,
         )
     return graph.getvalue()

@@ -49,24 +49,14 @@ class Broken:
 
 @dataclass
 class Extraction:
-    """Features of many images.
+    """Features of many images."""
 
-    Attributes
-    ----------
-    X : array of float32 of shape (n_ok, width)
-        Features of the usable images, in the order given.
-    rows : array of int of shape (n_ok,)
-        Their numbers among the images given.
-    engine : str or None
-        "onnx" or "torch"; None if nothing had to be computed.
-    """
-
-    X: Features
-    rows: IntArray
+    X: Features  # of the usable images, (n_ok, width), in the order given
+    rows: IntArray  # their numbers among the images given
     broken: list[Broken]
     n_cached: int
     seconds: float
-    engine: str | None = None
+    engine: str | None = None  # "onnx" or "torch"; None if nothing had to be computed
     warnings: list[str] = field(default_factory=list)
 
 

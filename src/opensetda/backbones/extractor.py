@@ -1,7 +1,4 @@
-"""The worker threads that turn image files into features.
-
-torch, timm and ONNX Runtime are imported when the first image needs them.
-"""
+"""The worker threads that turn image files into features; heavy imports wait for an image."""
 
 from __future__ import annotations
 

@@ -118,7 +118,12 @@ class FileDigests(AbstractContextManager["FileDigests"]):
 
 def read_digest(path: str | Path) -> tuple[str, Signature | None]:
     """Return the digest of a file and its signature, as `read_signed` does."""
-    return read_signed(path, _read_digest)
+
+    def read(name: str) -> str:
+        with open(name, "rb") as stream:  # noqa: PTH123 - there may be millions of files
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    return read_signed(path, read)
 
 
 def read_signed(
@@ -134,11 +139,6 @@ def read_signed(
     content = read(os.fspath(path))
     is_safe = before is not None and before == _signature(key) and not _is_young(before, started)
     return content, before if is_safe else None
-
-
-def _read_digest(path: str) -> str:
-    with open(path, "rb") as stream:  # noqa: PTH123 - paths are text here: there may be millions
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _key(path: str | Path) -> bytes:

@@ -22,16 +22,12 @@ from opensetda.errors import InputError, one_line
 
 _PARTIAL = ".partial"
 _HASHED_BYTES = 1 << 22
-# Bytes of file names that are not UTF-8; JSON can only escape them.
-_SURROGATES = re.compile("[\ud800-\udfff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")  # bytes of file names that are not UTF-8
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to, which becomes `path` on success.
-
-    On any error, Ctrl-C included, an earlier `path` is unchanged and no partial file is left.
-    """
+    """Yield a path to write to, which becomes `path` on success and is removed on any error."""
     if path.is_dir():
         raise InputError(f"{path}: a folder is in the way of the file; move it away")
     aside = aside_of(path)
@@ -45,10 +41,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`, which replaces `path` on success.
-
-    On an error, parent folders that were created are removed again.
-    """
+    """Yield a new folder, which replaces `path` on success; on any error nothing has changed."""
     path = path.resolve()
     made = make_parents(path)
     aside, earlier = aside_of(path), aside_of(path)

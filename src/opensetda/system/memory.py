@@ -15,17 +15,13 @@ _MALLOC_OPTIONS = ((-4, 0), (-1, 2**31 - 1), (-2, 2**28))
 def reset_peak() -> bool:
     """Start a new measurement; return False where the system cannot reset the peak."""
     try:
-        Path("/proc/self/clear_refs").write_text("5")
+        return Path("/proc/self/clear_refs").write_text("5") > 0
     except OSError:
         return False
-    return True
 
 
 def peak_megabytes() -> float:
-    """Return the largest resident size of this process since `reset_peak`, in MB (10^6 bytes).
-
-    Linux: VmHWM. Elsewhere: the largest since the process began; NaN on Windows.
-    """
+    """Return the largest resident size since `reset_peak` in MB (10^6 bytes); NaN on Windows."""
     with suppress(OSError, IndexError):
         status = Path("/proc/self/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
