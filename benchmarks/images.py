@@ -43,8 +43,7 @@ from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.engines import open_onnx_engine, relative_difference
 from opensetda.backbones.extraction import extract
 from opensetda.backbones.extractor import usable_cores
-from opensetda.backbones.model import ImageBackbone, load_backbone
-from opensetda.backbones.preprocess import normalise, resize_image
+from opensetda.backbones.model import ImageBackbone, load_backbone, normalise, resize_image
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve
 from opensetda.data.images.decoding import decode_image

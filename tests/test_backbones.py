@@ -20,14 +20,20 @@ from opensetda.backbones.model import (
     ImageBackbone,
     load_backbone,
     load_state,
+    normalise,
     read_state,
     rename_in_order,
+    resize_image,
 )
 from opensetda.backbones.networks import ask_timm, build_network, import_timm
-from opensetda.backbones.preprocess import normalise, resize_image
 from opensetda.backbones.recipe import Preprocessing, Recipe
-from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE, resolve
-from opensetda.backbones.weights import EMBEDDED, find_weights
+from opensetda.backbones.registry import (
+    BACKBONES,
+    DEFAULT_BACKBONE,
+    EMBEDDED,
+    find_weights,
+    resolve,
+)
 from opensetda.errors import InputError
 
 
@@ -270,7 +276,7 @@ def photographs() -> dict[str, tuple[Path, set[int]]]:
 @pytest.fixture(scope="module")
 def classifier() -> nn.Module:
     spec = BACKBONES[DEFAULT_BACKBONE]
-    path = find_weights(DEFAULT_BACKBONE, spec, EMBEDDED).path
+    path, _ = find_weights(DEFAULT_BACKBONE, spec, EMBEDDED)
     network = build_network(spec.timm_name, spec.preprocessing.size, n_classes=1000)
     load_state(network, rename_in_order(read_state(path), network.state_dict(), path), path)
     return network.eval()

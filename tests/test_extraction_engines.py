@@ -13,8 +13,7 @@ import torch
 from extraction_helpers import eager, load_image, make_images, make_recipe, run
 from opensetda.backbones import engines
 from opensetda.backbones.extraction import Extractor
-from opensetda.backbones.model import load_backbone
-from opensetda.backbones.preprocess import normalise
+from opensetda.backbones.model import load_backbone, normalise
 from opensetda.backbones.recipe import Recipe
 from opensetda.errors import InputError
 

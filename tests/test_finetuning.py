@@ -13,7 +13,7 @@ from torch import nn
 from extraction_helpers import load_image
 from opensetda.backbones import finetuning
 from opensetda.backbones.finetuning import FineTunedImages, random_view
-from opensetda.backbones.preprocess import normalise
+from opensetda.backbones.model import normalise
 from opensetda.backbones.registry import resolve
 from opensetda.errors import InputError
 from opensetda.nn.settings import FineTuneSettings

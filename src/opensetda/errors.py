@@ -30,3 +30,8 @@ class RunPausedError(Exception):
 
     No `KeyboardInterrupt`: typer takes those for its own, and the text would be lost.
     """
+
+
+def one_line(error: BaseException, most: int | None = None) -> str:
+    """Return the text of an error as one line of at most `most` characters."""
+    return " ".join(str(error).split())[:most] or type(error).__name__

@@ -1,9 +1,8 @@
 """What computes features: ONNX Runtime where possible, otherwise torch.
 
-On a CPU every worker thread runs one image at a time on one core: the activations of one image
-stay in the core's caches and in memory that is reused, which is two to four times faster than
-batches on all cores. It also makes the features of an image independent of the batch, bit for
-bit.
+On a CPU every worker thread runs one image at a time on one core, whose activations stay in the
+core's caches: two to four times faster than batches on all cores, and the features of an image
+do not depend on the batch, bit for bit.
 
 A network is exported to ONNX once, compared with torch, and kept in the cache folder. Fine-tuned
 ones are not kept: each belongs to one run, and they would pile up.
@@ -15,73 +14,39 @@ import hashlib
 import io
 import threading
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from accelerate import PartialState
 from torch import Tensor, nn
 
-from opensetda.backbones.model import ImageBackbone, load_backbone
-from opensetda.backbones.preprocess import normalise
-from opensetda.backbones.recipe import Preprocessing, Recipe
-from opensetda.errors import InputError
+from opensetda.backbones.model import ImageBackbone, load_backbone, normalise
+from opensetda.backbones.recipe import Recipe
+from opensetda.errors import InputError, one_line
 from opensetda.system.files import new_folder
 
 ENGINES = ("auto", "onnx", "torch")
-
-TOLERANCE = 1e-3
-"""Largest relative difference between exported and eager features of the probe images."""
+TOLERANCE = 1e-3  # largest relative difference between exported and eager features
 
 Images = npt.NDArray[np.uint8]
 Features = npt.NDArray[np.float32]
 
 _ACCELERATOR_BATCH = 32
-
-_OPSET = 17
 _INPUT, _OUTPUT = "images", "features"
 _GRAPH_FILE, _PROBE_FILE = "network.onnx", "probe.npy"
-
-
-class Engine(Protocol):
-    """Computes features; may be called from many threads.
-
-    Attributes
-    ----------
-    name : str
-        "onnx" or "torch".
-    batch : int
-        Images per call.
-    """
-
-    name: str
-    batch: int
-
-    def run(self, images: Images) -> Features:
-        """Return features, (n, width), of pixels, (n, size, size, 3)."""
-        ...
-
-    def release(self) -> None:
-        """Undo what `run` changed for the rest of the process."""
-        ...
 
 
 class TorchEngine:
     """The network in torch: on a CPU channels-last and with one thread per worker.
 
-    Parameters
-    ----------
-    backbone : ImageBackbone
-        The network.
-    device : torch.device
-        Where to run it.
-    threads : int, optional
-        torch's number of threads that `release` restores; None: that of the calling thread.
+    `release` restores torch's number of `threads`; None: that of the calling thread.
     """
 
     name = "torch"
@@ -99,30 +64,27 @@ class TorchEngine:
         self._local = threading.local()
 
     def run(self, images: Images) -> Features:
-        """See `Engine.run`."""
+        """Return features, (n, width), of pixels, (n, size, size, 3); called by many threads."""
         pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
-        with torch.inference_mode():
-            if self._device.type == "cpu":
-                self._use_one_thread()
-                return self._features(pixels)
-            with self._turn:
-                return self._features(pixels.to(self._device))
+        if self._device.type == "cpu":
+            # This also sets the default of threads without a number of their own, the main thread
+            # perhaps among them: see `release`.
+            if not hasattr(self._local, "is_single"):
+                torch.set_num_threads(1)
+                self._local.is_single = True
+            return self._features(pixels)
+        with self._turn:
+            return self._features(pixels.to(self._device))
 
     def release(self) -> None:
         """Restore the number of threads of the calling thread, after the workers are done."""
         torch.set_num_threads(self._threads)
 
+    @torch.inference_mode()
     def _features(self, pixels: Tensor) -> Features:
         images = normalise(pixels, self._preprocessing)
         images = images.contiguous(memory_format=torch.channels_last)
         return np.asarray(self._backbone(images).float().cpu().numpy())
-
-    def _use_one_thread(self) -> None:
-        # This also sets the default of threads without a number of their own, the main thread
-        # perhaps among them: see `release`.
-        if not hasattr(self._local, "is_single"):
-            torch.set_num_threads(1)
-            self._local.is_single = True
 
 
 def make_engine(
@@ -131,52 +93,42 @@ def make_engine(
     state: Mapping[str, Tensor] | None = None,
     memory: Path | None = None,
     threads: int | None = None,
-) -> tuple[Engine, list[str]]:
-    """Build the engine for a recipe; also return warnings, one line each.
+) -> tuple[TorchEngine | OnnxEngine, list[str]]:
+    """Build the engine for a recipe, with its weights or `state`; also return warnings.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        From `registry.resolve`.
-    choice : {"auto", "onnx", "torch"}
-        "auto": ONNX Runtime on a CPU, if it is installed and agrees with torch.
-    state : mapping of str to Tensor, optional
-        Fine-tuned weights instead of the recipe's.
-    memory : Path, optional
-        Cache folder for exported networks.
-    threads : int, optional
-        torch's number of threads to restore on release; None: that of the calling thread.
+    "auto" chooses ONNX Runtime on a CPU, if it is installed and agrees with torch. `memory` is
+    the cache folder for exported networks, `threads` that of `TorchEngine`.
     """
     if choice not in ENGINES:
         raise InputError(f"engine {choice!r}: must be one of {', '.join(ENGINES)}")
-    device = _device()
+    device: torch.device = PartialState().device
     if choice == "torch" or (choice == "auto" and device.type != "cpu"):
         return TorchEngine(load_backbone(recipe, state), device, threads), []
     if find_spec("onnxruntime") is None:
-        advice = "install it with: pip install 'opensetda[onnx]'"
-        if choice == "onnx":
-            raise InputError(f"engine 'onnx': ONNX Runtime is not installed; {advice}")
-        reason = f"ONNX Runtime is not installed, so that extraction is slower; {advice}"
-        return TorchEngine(load_backbone(recipe, state), device, threads), [reason]
-    try:
-        return open_onnx_engine(recipe, state, memory)
-    except ExportError as error:
-        if choice == "onnx":
-            raise InputError(f"engine 'onnx': {recipe.backbone}: {error}") from error
-        reason = f"{recipe.backbone}: {error}; torch is used, which is slower"
-        return TorchEngine(load_backbone(recipe, state), device, threads), [reason]
-
-
-def _device() -> torch.device:
-    from accelerate import PartialState
-
-    device = PartialState().device
-    assert isinstance(device, torch.device)
-    return device
+        problem = "ONNX Runtime is not installed"
+        advice = "; install it with: pip install 'opensetda[onnx]'"
+    else:
+        try:
+            return open_onnx_engine(recipe, state, memory)
+        except ExportError as error:
+            problem, advice = f"{recipe.backbone}: {error}", ""
+    if choice == "onnx":
+        raise InputError(f"engine 'onnx': {problem}{advice}")
+    reason = f"{problem}; torch is used, which is slower{advice}"
+    return TorchEngine(load_backbone(recipe, state), device, threads), [reason]
 
 
 class ExportError(Exception):
     """A network that ONNX Runtime cannot run; the text says why in a few words."""
+
+
+@contextmanager
+def _exports(problem: str) -> Iterator[None]:
+    # The exceptions of the exporter and of ONNX Runtime have no common base but this one.
+    try:
+        yield
+    except Exception as error:
+        raise ExportError(f"{problem} ({one_line(error, 120)})") from error
 
 
 class OnnxEngine:
@@ -189,19 +141,15 @@ class OnnxEngine:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        try:
+        with _exports("ONNX Runtime cannot load it"):
             self._session = onnxruntime.InferenceSession(
                 graph, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:
-            # Its exceptions have no common base but this one.
-            raise ExportError(f"ONNX Runtime cannot load it ({_reason(error)})") from error
 
     def run(self, images: Images) -> Features:
-        """See `Engine.run`."""
+        """See `TorchEngine.run`."""
         (features,) = self._session.run([_OUTPUT], {_INPUT: images})
         return np.asarray(features, dtype=np.float32)
 
@@ -212,26 +160,30 @@ class OnnxEngine:
 def open_onnx_engine(
     recipe: Recipe, state: Mapping[str, Tensor] | None = None, memory: Path | None = None
 ) -> tuple[OnnxEngine, list[str]]:
-    """Load an exported network from the cache folder, or export it.
+    """Load an exported network from the cache folder, or export it; also return warnings.
 
-    Either way its features of two probe images are compared with those of eager torch. Also
-    returns warnings, one line each.
+    Either way its features of two probe images are compared with those of eager torch.
     """
+    images = probe_images(recipe.preprocessing.size)
     folder = None
     if memory is not None and state is None:
         folder = memory / "networks" / _key(recipe)
     found: list[str] = []
     if folder is not None and folder.is_dir():
         try:
-            return _kept(folder, recipe), found
+            expected = np.load(folder / _PROBE_FILE, allow_pickle=False)
+            engine = OnnxEngine(str(folder / _GRAPH_FILE))
+            _compare(engine, images, expected)
+            return engine, found
         except Exception as error:
             # Damaged files may raise anything.
-            found.append(f"{folder}: a damaged exported network, exported again ({_reason(error)})")
+            problem = f"a damaged exported network, exported again ({one_line(error, 120)})"
+            found.append(f"{folder}: {problem}")
     backbone = load_backbone(recipe, state)
     graph = export(backbone)
     engine = OnnxEngine(graph)
-    images = probe_images(recipe.preprocessing)
-    expected = eager_features(backbone, images)
+    with torch.no_grad():
+        expected = _FromPixels(backbone).eval()(torch.from_numpy(images)).numpy()
     _compare(engine, images, expected)
     if folder is not None:
         # Another process may have been faster, or the disk is full: then it is exported again.
@@ -244,41 +196,29 @@ def open_onnx_engine(
 def export(backbone: ImageBackbone) -> bytes:
     """Return a backbone as an ONNX graph from uint8 pixels to features."""
     size = backbone.recipe.preprocessing.size
-    module = _FromPixels(backbone).eval()
     graph = io.BytesIO()
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            # The exporter that needs no further package is deprecated.
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                module,
-                (torch.zeros(2, size, size, 3, dtype=torch.uint8),),
-                graph,  # type: ignore[arg-type]
-                input_names=[_INPUT],
-                output_names=[_OUTPUT],
-                dynamic_axes={_INPUT: {0: "n"}, _OUTPUT: {0: "n"}},
-                opset_version=_OPSET,
-                dynamo=False,
-            )
-    except Exception as error:
-        # The exporter raises anything where it does not know an operation.
-        raise ExportError(f"cannot be exported to ONNX ({_reason(error)})") from error
+    with _exports("cannot be exported to ONNX"), warnings.catch_warnings(), torch.no_grad():
+        # The exporter that needs no further package is deprecated.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _FromPixels(backbone).eval(),
+            (torch.zeros(2, size, size, 3, dtype=torch.uint8),),
+            graph,  # type: ignore[arg-type]
+            input_names=[_INPUT],
+            output_names=[_OUTPUT],
+            dynamic_axes={_INPUT: {0: "n"}, _OUTPUT: {0: "n"}},
+            opset_version=17,
+            dynamo=False,
+        )
     return graph.getvalue()
 
 
-def probe_images(preprocessing: Preprocessing) -> Images:
+def probe_images(size: int) -> Images:
     """Return two images, one smooth and one noisy, always the same."""
-    size = preprocessing.size
     ramp = np.linspace(0, 255, size)
     smooth = np.stack([*np.meshgrid(ramp, ramp), np.full((size, size), 128.0)], axis=-1)
     noisy = np.random.default_rng(0).integers(0, 256, (size, size, 3))
     return np.stack([smooth, noisy]).astype(np.uint8)
-
-
-def eager_features(backbone: ImageBackbone, images: Images) -> Features:
-    """Return the features that torch computes of pixels, (n, size, size, 3)."""
-    with torch.no_grad():
-        return np.asarray(_FromPixels(backbone).eval()(torch.from_numpy(images)).numpy())
 
 
 def relative_difference(features: Features, expected: Features) -> float:
@@ -307,18 +247,9 @@ class _FromPixels(nn.Module):
         return features
 
 
-def _kept(folder: Path, recipe: Recipe) -> OnnxEngine:
-    expected = np.load(folder / _PROBE_FILE, allow_pickle=False)
-    engine = OnnxEngine(str(folder / _GRAPH_FILE))
-    _compare(engine, probe_images(recipe.preprocessing), expected)
-    return engine
-
-
 def _compare(engine: OnnxEngine, images: Images, expected: Features) -> None:
-    try:
+    with _exports("does not run in ONNX Runtime"):
         features = np.concatenate([engine.run(image[None]) for image in images])
-    except Exception as error:
-        raise ExportError(f"does not run in ONNX Runtime ({_reason(error)})") from error
     if features.shape != expected.shape:
         raise ExportError(f"ONNX Runtime gives features of shape {features.shape}")
     difference = relative_difference(features, expected)
@@ -334,7 +265,3 @@ def _key(recipe: Recipe) -> str:
         except metadata.PackageNotFoundError as error:
             raise InputError(f"{package}: is not installed as a package") from error
     return digest.hexdigest()[:32]
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,8 @@ __all__ = ["Broken", "Extraction", "Extractor", "extract"]
 Features = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
-LARGE_BYTES = 2**28
-"""A larger float32 matrix goes to a file if there is a folder for it."""
-
-_MOVED_ROWS = 4096
-_MATRIX_FILE = "features.npy"
-_LOOKED_UP = 4096
+LARGE_BYTES = 2**28  # a larger float32 matrix goes to a file if there is a folder for it
+_MOVED_ROWS = _LOOKED_UP = 4096
 
 
 @dataclass(frozen=True)
@@ -52,32 +49,14 @@ class Broken:
 
 @dataclass
 class Extraction:
-    """Features of many images.
+    """Features of many images."""
 
-    Attributes
-    ----------
-    X : array of float32 of shape (n_ok, width)
-        Features of the usable images, in the order given.
-    rows : array of int of shape (n_ok,)
-        Their numbers among the images given.
-    broken : list of Broken
-        The others.
-    n_cached : int
-        Images whose features were in the cache.
-    seconds : float
-        Duration.
-    engine : str or None
-        "onnx" or "torch"; None if nothing had to be computed.
-    warnings : list of str
-        One line each.
-    """
-
-    X: Features
-    rows: npt.NDArray[np.intp]
+    X: Features  # of the usable images, (n_ok, width), in the order given
+    rows: IntArray  # their numbers among the images given
     broken: list[Broken]
     n_cached: int
     seconds: float
-    engine: str | None = None
+    engine: str | None = None  # "onnx" or "torch"; None if nothing had to be computed
     warnings: list[str] = field(default_factory=list)
 
 
@@ -91,10 +70,7 @@ def extract(
     scratch: Path | None = None,
     team: Team = ALONE,
 ) -> Extraction:
-    """Return the features of images, from the cache where possible.
-
-    Images with the same content are computed once. Broken images are listed and do not stop
-    the others.
+    """Return the features of images, from the cache where possible; broken images are listed.
 
     Parameters
     ----------
@@ -129,15 +105,21 @@ def extract(
     if cache is not None:
         cache.flush()
         warnings = [*warnings, *cache.warnings]
-    everybody = _exchange(run, mine.start, used, warnings, team)
+    own_part = {
+        "reasons": {mine.start + row: reason for row, reason in run.reasons.items()},
+        "cached": int(run.cached.sum()),
+        "engine": used,
+        "warnings": warnings,
+    }
+    gathered = team.gather_bytes(json.dumps(own_part).encode())
+    everybody: list[dict[str, Any]] = [json.loads(part) for part in gathered]
     reasons = {int(row): reason for part in everybody for row, reason in part["reasons"].items()}
-    left_out = np.array(sorted(reasons), dtype=np.intp)
-    rows = np.setdiff1d(np.arange(len(paths)), left_out, assume_unique=True)
+    rows = np.setdiff1d(np.arange(len(paths)), list(reasons), assume_unique=True).astype(np.intp)
     del run
     return Extraction(
         X=shared.take(rows),
         rows=rows,
-        broken=[Broken(str(ids[row]), paths[row], reasons[row]) for row in left_out.tolist()],
+        broken=[Broken(str(ids[row]), paths[row], reasons[row]) for row in sorted(reasons)],
         n_cached=sum(part["cached"] for part in everybody),
         seconds=time.perf_counter() - started,
         engine=next((part["engine"] for part in everybody if part["engine"]), None),
@@ -145,20 +127,7 @@ def extract(
     )
 
 
-def _exchange(
-    run: _Run, first: int, engine: str | None, warnings: list[str], team: Team
-) -> list[dict[str, Any]]:
-    """Return the results of every process except the features."""
-    mine = {
-        "reasons": {first + row: reason for row, reason in run.reasons.items()},
-        "cached": int(run.cached.sum()),
-        "engine": engine,
-        "warnings": warnings,
-    }
-    return [json.loads(part) for part in team.gather_bytes(json.dumps(mine).encode())]
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Outcome:
     """The result of a worker for one image."""
 
@@ -175,16 +144,11 @@ class _Run:
     """The state of one extraction."""
 
     def __init__(
-        self,
-        X: Features,
-        paths: Sequence[str],
-        cache: FeatureCache | None,
-        progress: Progress,
+        self, X: Features, paths: Sequence[str], cache: FeatureCache | None, progress: Progress
     ) -> None:
         self.X = X
-        self.done = np.zeros(len(paths), dtype=np.bool_)
+        self.done, self.cached = np.zeros((2, len(paths)), dtype=np.bool_)
         self.reasons: dict[int, str] = {}
-        self.cached = np.zeros(len(paths), dtype=np.bool_)
         self._paths, self._cache, self._progress = paths, cache, progress
         self._turn = threading.Lock()
         self._first: dict[str, int] = {}  # the first image of each content, by digest
@@ -212,10 +176,7 @@ class _Run:
         """Fill in the images of `rows`, and add them to the cache."""
         # Smaller tasks for few images, so that all cores get some.
         size = max(1, min(TASK, len(rows) // (4 * usable_cores())))
-
-        def work(some: Sequence[int]) -> list[_Outcome]:
-            return self._work(extractor, some)
-
+        work = partial(self._work, extractor)
         with closing(extractor.map(work, chunks(rows, size))) as results:
             for outcomes in results:
                 for outcome in outcomes:
@@ -227,44 +188,41 @@ class _Run:
                 self.reasons[row] = self.reasons[first]
             else:
                 self.X[row] = self.X[first]
-                self.done[row] = True
-                self.cached[row] = self.cached[first]
+                self.done[row], self.cached[row] = True, self.cached[first]
         self._tell()
 
     def _work(self, extractor: Extractor, rows: Sequence[int]) -> list[_Outcome]:
         """Read images and compute those not seen before; runs in the workers."""
-        outcomes: list[_Outcome] = []
-        new: list[_Outcome] = []
-        contents: list[bytes] = []
-        for row in rows:
+        outcomes = [_Outcome(row) for row in rows]
+        new: list[tuple[_Outcome, bytes]] = []
+        for outcome in outcomes:
             try:
-                content, signature = read_signed(self._paths[row], read_content)
+                content, outcome.signature = read_signed(self._paths[outcome.row], read_content)
             except BrokenImageError as error:
-                outcomes.append(_Outcome(row, reason=str(error)))
+                outcome.reason = str(error)
                 continue
-            outcome = self._look_up(row, hashlib.sha256(content).hexdigest(), signature)
-            if outcome.repeated or outcome.cached:
-                outcomes.append(outcome)
-            else:
-                new.append(outcome)
-                contents.append(content)
-        for outcome, result in zip(new, extractor.compute(contents), strict=True):
+            outcome.digest = hashlib.sha256(content).hexdigest()
+            if not self._is_known(outcome):
+                new.append((outcome, content))
+        results = extractor.compute([content for _, content in new])
+        for (outcome, _), result in zip(new, results, strict=True):
             if isinstance(result, str):
-                outcomes.append(replace(outcome, reason=result))
+                outcome.reason = result
             else:
-                outcomes.append(replace(outcome, features=result))
+                outcome.features = result
         return outcomes
 
-    def _look_up(self, row: int, digest: str, signature: Signature | None) -> _Outcome:
+    def _is_known(self, outcome: _Outcome) -> bool:
+        """Return whether the image's content was seen before, or is in the cache."""
         with self._turn:
-            if digest in self._first:
-                return _Outcome(row, digest, signature, repeated=True)
-            self._first[digest] = row
-            if self._cache is not None:
-                features, found = self._cache.read([digest])
-                if found.all():
-                    return _Outcome(row, digest, signature, features[0], cached=True)
-        return _Outcome(row, digest, signature)
+            outcome.repeated = outcome.digest in self._first
+            if not outcome.repeated:
+                self._first[outcome.digest] = outcome.row
+                if self._cache is not None:
+                    features, found = self._cache.read([outcome.digest])
+                    if found.all():
+                        outcome.features, outcome.cached = features[0], True
+        return outcome.repeated or outcome.cached
 
     def _take(self, outcome: _Outcome, digests: FileDigests) -> None:
         """Store the result of a worker."""
@@ -278,10 +236,8 @@ class _Run:
             return
         assert outcome.features is not None
         self.X[row] = outcome.features
-        self.done[row] = True
-        if outcome.cached:
-            self.cached[row] = True
-        elif self._cache is not None:
+        self.done[row], self.cached[row] = True, outcome.cached
+        if self._cache is not None and not outcome.cached:
             with self._turn:
                 self._cache.add(outcome.digest, outcome.features)
 
@@ -292,32 +248,27 @@ class _Run:
 class SharedRows:
     """A float32 matrix, in memory or in a file that all processes of a team fill together.
 
-    Parameters
-    ----------
-    n, width : int
-        Its shape.
-    scratch : Path or None
-        Folder of the file; None: in memory, which only a team of one can use.
+    Without a `scratch` folder for the file it is in memory, which only a team of one can use.
     """
 
     def __init__(self, n: int, width: int, scratch: Path | None, team: Team) -> None:
         self.team, self.shape = team, (n, width)
         self.path: Path | None = None
         if scratch is not None and n and (team.size > 1 or 4 * n * width > LARGE_BYTES):
-            self.path = scratch / _MATRIX_FILE
+            self.path = scratch / "features.npy"
             team.first_does(self._make)
             self._whole: Any = np.lib.format.open_memmap(self.path, mode="r+")
         else:
             assert team.size == 1, "a team needs a folder"
             self._whole = np.zeros(self.shape, dtype=np.float32)
         rows = team.rows(n)
-        self.own: npt.NDArray[np.float32] = self._whole[rows.start : rows.stop]
+        self.own: Features = self._whole[rows.start : rows.stop]
 
     def _make(self) -> None:
         assert self.path is not None
         new_array_file(self.path, np.float32, self.shape)
 
-    def take(self, rows: IntArray) -> npt.NDArray[np.float32]:
+    def take(self, rows: IntArray) -> Features:
         """Return some rows, in ascending order, once every process has filled its own."""
         if self.path is None:
             return np.asarray(self._whole if len(rows) == len(self._whole) else self._whole[rows])
@@ -332,5 +283,5 @@ class SharedRows:
         self.team.wait()
         del self._whole, self.own
         # Read-only, so that its pages can be released.
-        rows_of_file: npt.NDArray[np.float32] = np.load(self.path, mmap_mode="r")
+        rows_of_file: Features = np.load(self.path, mmap_mode="r")
         return rows_of_file[: len(rows)]

@@ -1,7 +1,4 @@
-"""The worker threads that turn image files into features.
-
-torch, timm and ONNX Runtime are imported when the first image needs them.
-"""
+"""The worker threads that turn image files into features; heavy imports wait for an image."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -26,21 +23,17 @@ from opensetda.system.launch import neighbours
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from opensetda.backbones.engines import Engine
+    from opensetda.backbones.engines import OnnxEngine, TorchEngine
 
 Features = npt.NDArray[np.float32]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-TASK = 8
-"""Images per task of a worker, at most."""
-
-# Waiting tasks per worker: enough to keep every core busy, few enough to need little memory.
-_WAITING = 4
+TASK = 8  # images per task of a worker, at most
+_WAITING = 4  # tasks per worker: enough to keep every core busy, few enough for little memory
 
 
-class Extractor:
+class Extractor(AbstractContextManager["Extractor"]):
     """Computes features of image files on all cores. Use it as a context manager.
 
     Parameters
@@ -65,14 +58,12 @@ class Extractor:
         self.recipe = recipe
         self.warnings: list[str] = []
         self._choice, self._state, self._memory = engine, state, memory
-        self._engine: Engine | None = None
+        self._engine: TorchEngine | OnnxEngine | None = None
         self._building = threading.Lock()
-        self._threads = _torch_threads()
+        torch = sys.modules.get("torch")
+        self._threads: int | None = None if torch is None else torch.get_num_threads()
         self._workers = usable_cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="features")
-
-    def __enter__(self) -> Extractor:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -89,15 +80,7 @@ class Extractor:
             self._engine.release()
 
     def features(self, paths: Sequence[str]) -> tuple[Features, list[str | None]]:
-        """Compute features of images.
-
-        Returns
-        -------
-        features : array of float32 of shape (n_ok, width)
-            Features of the usable images, in the order given.
-        reasons : list of str or None
-            For each image None, or why it could not be used.
-        """
+        """Return the features of the usable images, (n_ok, width), and each image's problem."""
         with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
             outcomes = [outcome for some in results for outcome in some]
         good = [outcome for outcome in outcomes if not isinstance(outcome, str)]
@@ -120,9 +103,12 @@ class Extractor:
             for future in waiting:
                 future.cancel()
 
-    def compute(self, contents: Sequence[bytes]) -> list[Features | str]:
-        """Return the features of each image file's content, or the reason why there are none."""
-        images = [self._pixels(content) for content in contents]
+    def compute(self, contents: Sequence[bytes | str]) -> list[Features | str]:
+        """Return the features of each image file's content, or the reason why there are none.
+
+        A text among the contents is the reason why a file could not be read.
+        """
+        images = [some if isinstance(some, str) else self._pixels(some) for some in contents]
         features = self._run([pixels for pixels in images if not isinstance(pixels, str)])
         return [pixels if isinstance(pixels, str) else next(features) for pixels in images]
 
@@ -133,12 +119,10 @@ class Extractor:
                 contents.append(read_content(path))
             except BrokenImageError as error:
                 contents.append(str(error))
-        features = iter(self.compute([some for some in contents if isinstance(some, bytes)]))
-        return [some if isinstance(some, str) else next(features) for some in contents]
+        return self.compute(contents)
 
     def _pixels(self, content: bytes) -> npt.NDArray[np.uint8] | str:
-        """Return the pixels that the network gets, or why there are none."""
-        from opensetda.backbones.preprocess import resize_image
+        from opensetda.backbones.model import resize_image
 
         try:
             pixels = decode_bytes(content)
@@ -147,13 +131,12 @@ class Extractor:
         return resize_image(pixels, self.recipe.preprocessing).permute(1, 2, 0).numpy()
 
     def _run(self, images: Sequence[npt.NDArray[np.uint8]]) -> Iterator[Features]:
-        if not images:
-            return
-        engine = self._ready_engine()
-        for start in range(0, len(images), engine.batch):
-            yield from engine.run(np.stack(images[start : start + engine.batch]))
+        if images:
+            engine = self._ready_engine()
+            for some in chunks(images, engine.batch):
+                yield from engine.run(np.stack(some))
 
-    def _ready_engine(self) -> Engine:
+    def _ready_engine(self) -> TorchEngine | OnnxEngine:
         with self._building:
             if self._engine is None:
                 from opensetda.backbones.engines import make_engine
@@ -165,20 +148,10 @@ class Extractor:
             return self._engine
 
 
-def _torch_threads() -> int | None:
-    """Return torch's number of threads here; None if torch is not imported."""
-    if "torch" not in sys.modules:
-        return None
-    import torch
-
-    return torch.get_num_threads()
-
-
 def usable_cores() -> int:
     """Return this process's share of the cores that its team has on this machine."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, cores // neighbours())
 
 

@@ -12,10 +12,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from opensetda.data.images.decoding import MemberStatus, member_status
+from opensetda.data.images.decoding import member_status
 
 FILE_NAME = "files.sqlite3"
 
@@ -33,26 +34,19 @@ CREATE TABLE IF NOT EXISTS files (
 """
 
 Signature = tuple[int, int, int, int, int]
-
+Entry = tuple[Signature, str]
 Content = TypeVar("Content")
 
 
-class FileDigests:
+class FileDigests(AbstractContextManager["FileDigests"]):
     """SHA-256 digests of files, remembered between runs. Use it as a context manager.
 
-    Parameters
-    ----------
-    folder : Path or None
-        Folder of the SQLite file; None: remember them for the life of this object only.
+    Without a folder for the SQLite file they are remembered for the life of this object only.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._known: dict[bytes, tuple[Signature, str]] = {}
-        self._new: dict[bytes, tuple[Signature, str]] = {}
+        self._new: dict[bytes, Entry] = {}
         self._database = None if folder is None else _open(folder)
-
-    def __enter__(self) -> FileDigests:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -60,13 +54,12 @@ class FileDigests:
     def recall(self, paths: Iterable[str | Path]) -> list[str | None]:
         """Return the remembered digest of each file; None if unknown or changed since."""
         keys = [_key(path) for path in paths]
-        self._look_up([key for key in keys if key not in self._new])
-        digests: list[str | None] = []
-        for key in keys:
-            entry = self._new.get(key) or self._known.get(key)
-            digests.append(entry[1] if entry and entry[0] == _signature(key) else None)
-        self._known.clear()
-        return digests
+        known = self._stored([key for key in keys if key not in self._new])
+        entries = [self._new.get(key) or known.get(key) for key in keys]
+        return [
+            entry[1] if entry and entry[0] == _signature(key) else None
+            for key, entry in zip(keys, entries, strict=True)
+        ]
 
     def digest(self, path: str | Path) -> str:
         """Return the digest of a file, remembered or computed; an `OSError` if it is gone."""
@@ -79,44 +72,43 @@ class FileDigests:
 
     def remember(self, path: str | Path, signature: Signature | None, digest: str) -> None:
         """Remember a digest; `signature` is that of `read_signed`."""
-        if signature is None:
-            return
-        self._new[_key(path)] = (signature, digest)
-        if len(self._new) >= _FLUSHED_EVERY:
-            self.flush()
+        if signature is not None:
+            self._new[_key(path)] = (signature, digest)
+            if len(self._new) >= _FLUSHED_EVERY:
+                self.flush()
 
     def flush(self) -> None:
         """Write new digests to disk."""
         if self._database is None or not self._new:
             return
         rows = [(key, *signature, digest) for key, (signature, digest) in self._new.items()]
+        command = "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)"
         try:
             with self._database:
-                self._database.executemany(
-                    "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", rows
-                )
+                self._database.executemany(command, rows)
+            self._new.clear()
         except sqlite3.Error:
             self._forget_database()
-        else:
-            self._new.clear()
 
     def close(self) -> None:
         """Write new digests and close the database."""
         self.flush()
         self._forget_database()
 
-    def _look_up(self, keys: list[bytes]) -> None:
+    def _stored(self, keys: list[bytes]) -> dict[bytes, Entry]:
+        found: dict[bytes, Entry] = {}
         if self._database is None:
-            return
+            return found
         try:
             for start in range(0, len(keys), _FLUSHED_EVERY):
                 some = keys[start : start + _FLUSHED_EVERY]
                 marks = ",".join("?" * len(some))
                 rows = self._database.execute(f"SELECT * FROM files WHERE path IN ({marks})", some)
                 for path, size, mtime, ctime, inode, device, digest in rows:
-                    self._known[bytes(path)] = ((size, mtime, ctime, inode, device), digest)
+                    found[bytes(path)] = ((size, mtime, ctime, inode, device), digest)
         except sqlite3.Error:
             self._forget_database()
+        return found
 
     def _forget_database(self) -> None:
         if self._database is not None:
@@ -126,7 +118,12 @@ class FileDigests:
 
 def read_digest(path: str | Path) -> tuple[str, Signature | None]:
     """Return the digest of a file and its signature, as `read_signed` does."""
-    return read_signed(path, _read_digest)
+
+    def read(name: str) -> str:
+        with open(name, "rb") as stream:  # noqa: PTH123 - there may be millions of files
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    return read_signed(path, read)
 
 
 def read_signed(
@@ -137,18 +134,11 @@ def read_signed(
     The signature is None if the file changed while it was read, or so shortly before that a
     later change might not show.
     """
-    started = time.time_ns()
-    key = _key(path)
+    started, key = time.time_ns(), _key(path)
     before = _signature(key)
     content = read(os.fspath(path))
-    if before is None or before != _signature(key) or _is_young(before, started):
-        return content, None
-    return content, before
-
-
-def _read_digest(path: str) -> str:
-    with open(path, "rb") as stream:  # noqa: PTH123 - paths are text here: there may be millions
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    is_safe = before is not None and before == _signature(key) and not _is_young(before, started)
+    return content, before if is_safe else None
 
 
 def _key(path: str | Path) -> bytes:
@@ -164,47 +154,33 @@ def _signature(path: bytes) -> Signature | None:
         found = member_status(os.fsdecode(path))
         if found is None:
             return None
-        status, size = found.archive, _place_in_archive(found)
-    return (
-        size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_ino,
-        status.st_dev,
-    )
-
-
-def _place_in_archive(found: MemberStatus) -> int:
-    """Return one number for an archive's size and a file's place in it."""
-    place = f"{found.archive.st_size} {found.member.offset} {found.member.size}"
-    # 7 bytes: SQLite has no larger integers than 63 bits.
-    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:7], "big")
+        # One number for the archive's size and the place in it; SQLite's integers have 63 bits.
+        status, member = found.archive, found.member
+        place = f"{status.st_size} {member.offset} {member.size}"
+        size = int.from_bytes(hashlib.sha256(place.encode()).digest()[:7], "big")
+    return size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
 
 def _is_young(signature: Signature, read_at: int) -> bool:
     """Return whether a file changed shortly before `read_at`, or since."""
     now = time.time_ns()
-    _, modified, changed, *_ = signature
     # Times in the future come from wrong clocks, and say nothing.
-    return any(read_at - _SETTLED_NS < moment <= now for moment in (modified, changed))
+    return any(read_at - _SETTLED_NS < moment <= now for moment in signature[1:3])
 
 
 def _open(folder: Path) -> sqlite3.Connection | None:
+    database = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(
-            folder / FILE_NAME, timeout=_LOCK_SECONDS, check_same_thread=False
-        )
+        place = folder / FILE_NAME
+        database = sqlite3.connect(place, timeout=_LOCK_SECONDS, check_same_thread=False)
+        with suppress(sqlite3.Error):
+            # A database on a read-only disk can still be read.
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute(_TABLE)
+        database.execute("SELECT * FROM files LIMIT 1")
     except (OSError, sqlite3.Error):
-        return None
-    try:
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.execute(_TABLE)
-    except sqlite3.Error:
-        # A database on a read-only disk can still be read.
-        try:
-            database.execute("SELECT * FROM files LIMIT 1")
-        except sqlite3.Error:
+        if database is not None:
             database.close()
-            return None
+        return None
     return database

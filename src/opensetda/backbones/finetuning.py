@@ -5,39 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from opensetda.backbones.model import ImageBackbone
-from opensetda.backbones.preprocess import normalise, resize_image
+from opensetda.backbones.model import ImageBackbone, Pixels, normalise, resize_image
 from opensetda.backbones.recipe import Preprocessing
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError
 from opensetda.nn.settings import FineTuneSettings
 from opensetda.rows import IntArray
 
-Pixels = npt.NDArray[np.uint8]
-
-# Memory for decoded images; the others are decoded whenever they are needed.
-KEPT_BYTES = 2**30
-
+KEPT_BYTES = 2**30  # memory for decoded images; the others are decoded whenever they are needed
 _MOST_OBLONG = 4 / 3
 
 
 class FineTunedImages:
-    """The images behind feature rows, and the backbone to fine-tune.
-
-    Parameters
-    ----------
-    backbone : ImageBackbone
-        With the weights to start from.
-    paths : sequence of str
-        Image files; number i belongs to row i.
-    """
+    """The image files behind feature rows, number i behind row i, and the backbone to fine-tune."""
 
     def __init__(self, backbone: ImageBackbone, paths: Sequence[str]) -> None:
         # Half the time of a training step on a processor; torch's types do not know it.
@@ -54,7 +41,7 @@ class FineTunedImages:
 
     def pixels(self, rows: IntArray) -> Tensor:
         """Return images preprocessed as in prediction: (N, 3, S, S)."""
-        return self._batch(rows, [self.preprocessing] * len(rows), None)
+        return self._batch(rows, self.preprocessing, None)
 
     def augmented(
         self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
@@ -62,30 +49,27 @@ class FineTunedImages:
         """Return random crops of images, mirrored at random: (N, 3, S, S)."""
         # Draw here, in the order of the rows: threads have no order.
         views = [random_view(rng, settings) for _ in rows]
-        whole = settings.crop == 1
         # A crop is squashed to the square, as is usual in training.
-        how = self.preprocessing if whole else replace(self.preprocessing, resize="squash")
-        return self._batch(rows, [how] * len(rows), views)
+        squashed = replace(self.preprocessing, resize="squash")
+        return self._batch(rows, self.preprocessing if settings.crop == 1 else squashed, views)
 
-    def _batch(self, rows: IntArray, how: list[Preprocessing], views: list[View] | None) -> Tensor:
+    def _batch(self, rows: IntArray, how: Preprocessing, views: list[View] | None) -> Tensor:
         with ThreadPoolExecutor(2) as threads:
             decoded = list(threads.map(self._decoded, rows.tolist()))
             if views is not None:
                 decoded = [view.of(image) for view, image in zip(views, decoded, strict=True)]
-            resized = list(threads.map(resize_image, decoded, how))
+            resized = list(threads.map(resize_image, decoded, repeat(how)))
         batch = torch.stack([image.contiguous() for image in resized])
         return normalise(batch, self.preprocessing).contiguous(memory_format=torch.channels_last)
 
     def _decoded(self, row: int) -> Pixels:
-        kept = self._kept.get(row)
-        if kept is not None:
-            return kept
+        if row in self._kept:
+            return self._kept[row]
         try:
             pixels = decode_image(self._paths[row])
         except BrokenImageError as error:
-            raise InputError(
-                f"{self._paths[row]}: readable when the run began, but not any more ({error})"
-            ) from error
+            problem = f"readable when the run began, but not any more ({error})"
+            raise InputError(f"{self._paths[row]}: {problem}") from error
         if pixels.nbytes <= self._room:
             self._room -= pixels.nbytes
             self._kept[row] = pixels
@@ -111,7 +95,7 @@ class View(NamedTuple):
         top = round(self.top * (image.shape[0] - height))
         left = round(self.left * (image.shape[1] - width))
         part = image[top : top + height, left : left + width]
-        return np.ascontiguousarray(part[:, ::-1]) if self.mirror else np.ascontiguousarray(part)
+        return np.ascontiguousarray(part[:, ::-1] if self.mirror else part)
 
 
 def random_view(rng: np.random.Generator, settings: FineTuneSettings) -> View:

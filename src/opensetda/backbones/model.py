@@ -1,4 +1,4 @@
-"""The backbone as a module, images in and pooled features out, with its weights loaded.
+"""The backbone as a module: images are resized and normalised for it, its weights are loaded.
 
 Every tensor of a weights file is checked before it is used. Nothing is ever unpickled.
 """
@@ -12,24 +12,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from opensetda.backbones.file_digests import read_digest
 from opensetda.backbones.networks import ask_timm, build_network
-from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Recipe
-from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE
-from opensetda.backbones.weights import EMBEDDED, FoundWeights, find_weights
-from opensetda.errors import InputError
+from opensetda.backbones.recipe import TIMM_PREFIX, Preprocessing, Recipe
+from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE, EMBEDDED, find_weights
+from opensetda.errors import InputError, one_line
 
 State = dict[str, Tensor]
+Pixels = npt.NDArray[np.uint8]
 
 _EMBEDDED_CLASSES = 1000
-
-# Networks of which only some layers are trained, by their module in timm: of VGG the paper trains
-# the fully connected layers only.
+# Longer strips are cut before they are scaled: a 1 x 100,000 image would become gigabytes.
+_LONGEST_STRIP = 4
+# By their module in timm: of VGG the paper trains the fully connected layers only.
 _TRAINED_LAYERS = {"timm.models.vgg": ("pre_logits.",)}
-
 # What training scripts wrap weights in, in the order of preference.
 _WRAPPERS = ("state_dict_ema", "model_ema", "teacher", "state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "backbone.", "network.")
@@ -61,21 +65,56 @@ class ImageBackbone(nn.Module):
 def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> ImageBackbone:
     """Build a backbone, in evaluation mode.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        From `registry.resolve`.
-    state : mapping of str to Tensor, optional
-        Fine-tuned weights instead of the recipe's: a `state_dict` of an `ImageBackbone`.
+    `state` replaces the recipe's weights by fine-tuned ones: a `state_dict` of an `ImageBackbone`.
     """
     network = build_network(recipe.timm_name, recipe.preprocessing.size)
-    if state is not None:
+    if state is None:
+        path = _weights_of(recipe)
+        state = _embedded_state(path) if recipe.weights == EMBEDDED else read_state(path)
+        load_state(network, state, path)
+    else:
         bare = {name.removeprefix("network."): value for name, value in state.items()}
         load_state(network, bare, "fine-tuned weights")
-    else:
-        found = _find(recipe)
-        load_state(network, _state_of(recipe, found), found.path)
     return ImageBackbone(network, recipe).eval()
+
+
+def resize_image(pixels: Pixels, preprocessing: Preprocessing) -> Tensor:
+    """Resize decoded pixels, (height, width, 3), to (3, size, size) of uint8."""
+    size = preprocessing.size
+    if preprocessing.resize == "squash":
+        return _scaled(pixels, size, size, preprocessing)
+    pixels = _without_ends(pixels)
+    height, width = pixels.shape[:2]
+    shorter = preprocessing.shorter_side
+    new_height = shorter if height <= width else int(shorter * height / width)
+    new_width = shorter if width <= height else int(shorter * width / height)
+    scaled = _scaled(pixels, new_height, new_width, preprocessing)
+    top, left = (round((side - size) / 2) for side in scaled.shape[1:])
+    return scaled[:, top : top + size, left : left + size]
+
+
+def normalise(batch: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Shift and scale pixels, (N, 3, size, size) of uint8, as in the network's training."""
+    mean = torch.tensor(preprocessing.mean, device=batch.device).view(3, 1, 1)
+    std = torch.tensor(preprocessing.std, device=batch.device).view(3, 1, 1)
+    return (batch.float() - 255 * mean) / (255 * std)
+
+
+def _scaled(pixels: Pixels, height: int, width: int, preprocessing: Preprocessing) -> Tensor:
+    # torch has no read-only tensors; Pillow's pixels are read-only.
+    image = torch.from_numpy(np.require(pixels, requirements="W")).permute(2, 0, 1)
+    if image.shape[1:] == (height, width):
+        return image
+    # On uint8 as decoded: twice as fast as Pillow, and without Python's lock.
+    mode = preprocessing.interpolation
+    return F.interpolate(image[None], (height, width), mode=mode, antialias=True).squeeze(0)
+
+
+def _without_ends(pixels: Pixels) -> Pixels:
+    height, width = pixels.shape[:2]
+    longest = _LONGEST_STRIP * min(height, width)
+    top, left = max(0, (height - longest) // 2), max(0, (width - longest) // 2)
+    return pixels[top : top + min(height, longest), left : left + min(width, longest)]
 
 
 def read_state(path: Path) -> State:
@@ -97,28 +136,20 @@ def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -
 
     timm converts weights in the layout of their first publisher (torchvision's VGG, DINOv2,
     OpenAI's CLIP). Tensors that the network does not have, such as those of a classifier, are
-    left out; a missing or misshapen one is an `InputError`.
-
-    Parameters
-    ----------
-    network : nn.Module
-        Built by `networks.build_network`.
-    state : mapping of str to Tensor
-        From `read_state`.
-    where : object
-        Name of the weights in messages.
+    left out; a missing or misshapen one is an `InputError` that says `where`.
     """
     wanted = network.state_dict()
-    problem = _patch_problem(wanted, state)
-    fitting: Mapping[str, Tensor] | None = None
-    for candidate in _candidates(network, state) if problem is None else ():
-        problem_here = _problem(wanted, candidate)
-        if problem_here is None:
-            fitting = candidate
-            break
-        problem = problem or problem_here
-    if fitting is None:
-        raise InputError(f"{where}: the weights do not fit the network: {problem}")
+    patches = "patch_embed.proj.weight"
+    problem = None
+    if patches in wanted and patches in state and state[patches].ndim == wanted[patches].ndim:
+        # timm would silently resample the patches of another network.
+        problem = _problem({patches: wanted[patches]}, state)
+    candidates = [] if problem else _candidates(network, state)
+    problems = [_problem(wanted, candidate) for candidate in candidates]
+    if None not in problems:
+        first = problem or problems[0]
+        raise InputError(f"{where}: the weights do not fit the network: {first}")
+    fitting = candidates[problems.index(None)]
     chosen = {name: fitting[name] for name in wanted if name in fitting}
     for name, value in chosen.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
@@ -129,10 +160,7 @@ def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -
 def rename_in_order(
     state: Mapping[str, Tensor], names: Mapping[str, Tensor], where: object
 ) -> State:
-    """Give tensors the names of another network whose tensors come in the same order.
-
-    Each shape is compared; the first that differs is an `InputError`.
-    """
+    """Give tensors the names of another network with tensors of the same shapes and order."""
     if len(state) != len(names):
         raise InputError(f"{where}: {len(state)} tensors where {len(names)} were expected")
     renamed = {}
@@ -146,44 +174,34 @@ def rename_in_order(
     return renamed
 
 
-def _find(recipe: Recipe) -> FoundWeights:
-    found = find_weights(recipe.backbone, _spec_of(recipe), recipe.weights)
-    digest, _ = read_digest(found.path)
+def _weights_of(recipe: Recipe) -> Path:
+    """Return the file of the weights, which must be that of the recipe."""
+    spec = BACKBONES.get(recipe.backbone)
+    if spec is None:
+        spec = ask_timm(recipe.backbone.removeprefix(TIMM_PREFIX), recipe.preprocessing.size)
+    path, _ = find_weights(recipe.backbone, spec, recipe.weights)
+    digest, _ = read_digest(path)
     if digest != recipe.weights_sha256:
         raise InputError(
-            f"{found.path}: the weights are not those the features were made with "
+            f"{path}: the weights are not those the features were made with "
             "(their SHA-256 differs); restore the old file, or fit again"
         )
-    return found
+    return path
 
 
-def _spec_of(recipe: Recipe) -> BackboneSpec:
-    registered = BACKBONES.get(recipe.backbone)
-    if registered is not None:
-        return registered
-    return ask_timm(recipe.backbone.removeprefix(TIMM_PREFIX), recipe.preprocessing.size)
-
-
-def _state_of(recipe: Recipe, found: FoundWeights) -> State:
-    return _embedded_state(found) if recipe.weights == EMBEDDED else read_state(found.path)
-
-
-def _embedded_state(found: FoundWeights) -> State:
+def _embedded_state(path: Path) -> State:
     # The file uses the names of another implementation, in timm's order.
     spec = BACKBONES[DEFAULT_BACKBONE]
     with torch.device("meta"):
         names = build_network(spec.timm_name, spec.preprocessing.size, _EMBEDDED_CLASSES)
-    return rename_in_order(read_state(found.path), names.state_dict(), found.path)
+    return rename_in_order(read_state(path), names.state_dict(), path)
 
 
 def _read_safetensors(path: Path) -> Mapping[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise _damaged(path, "a .safetensors file", error) from error
+        raise _damaged(path, "a .safetensors file", one_line(error, 120)) from error
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:
@@ -193,18 +211,17 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if "unsupported operand" in str(error).lower():
-            raise _damaged(path, "a torch file", ValueError("it is none")) from error
-        raise InputError(
-            f"{path}: holds Python objects, which are never unpickled; "
-            "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
-        ) from error
+            raise _damaged(path, "a torch file", "it is none") from error
+        advice = "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
+        problem = "holds Python objects, which are never unpickled"
+        raise InputError(f"{path}: {problem}; {advice}") from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
         if "torchscript" in str(error).lower():
             raise InputError(
                 f"{path}: is a TorchScript archive; save the tensors alone: "
                 "safetensors.torch.save_file(torch.jit.load(FILE).state_dict(), NEW)"
             ) from error
-        raise _damaged(path, "a torch file", error) from error
+        raise _damaged(path, "a torch file", one_line(error, 120)) from error
     if not isinstance(content, Mapping):
         raise InputError(f"{path}: holds a {type(content).__name__}, not tensors by name")
     return content
@@ -243,16 +260,7 @@ def _problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str |
     return None
 
 
-def _patch_problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str | None:
-    # timm would silently resample the patches of another network.
-    name = "patch_embed.proj.weight"
-    if name in wanted and name in state and state[name].ndim == wanted[name].ndim:
-        return _problem({name: wanted[name]}, state)
-    return None
-
-
-def _damaged(path: Path, what: str, error: Exception) -> InputError:
-    reason = " ".join(str(error).split())[:120]
+def _damaged(path: Path, what: str, reason: str) -> InputError:
     return InputError(f"{path}: cannot be read as {what} ({reason}); fetch it again")
 
 

@@ -11,20 +11,15 @@ import difflib
 import importlib
 import sys
 import threading
+from contextlib import suppress
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Preprocessing
-from opensetda.errors import InputError
-
-_IMAGENET_MEAN = (0.485, 0.456, 0.406)
-_IMAGENET_STD = (0.229, 0.224, 0.225)
-
-_OPERATORS = ("nms", "qnms")
-_SCHEMA = "{}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+from opensetda.backbones.recipe import IMAGENET, TIMM_PREFIX, BackboneSpec, Preprocessing, colours
+from opensetda.errors import InputError, one_line
 
 _importing = threading.Lock()
 _declared: list[Any] = []  # torch forgets operators whose Library object is gone
@@ -38,10 +33,7 @@ def import_timm() -> ModuleType:
 
 
 def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any) -> nn.Module:
-    """Build a network of timm with random weights; with 0 classes it returns pooled features.
-
-    Raises an `InputError` if timm does not know it or cannot build it for this size.
-    """
+    """Build a network of timm with random weights; with 0 classes it returns pooled features."""
     timm = import_timm()
     arguments: dict[str, Any] = {"num_classes": n_classes, **changes}
     if _published(timm_name).fixed_input_size:
@@ -49,9 +41,8 @@ def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any)
     try:
         network = timm.create_model(timm_name, pretrained=False, **arguments)
     except (AssertionError, RuntimeError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
         raise InputError(
-            f"{timm_name}: timm cannot build it for {size} x {size} pixels ({reason}); "
+            f"{timm_name}: timm cannot build it for {size} x {size} pixels ({one_line(error)}); "
             "choose another --image-size"
         ) from error
     assert isinstance(network, nn.Module)
@@ -61,12 +52,7 @@ def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any)
 def ask_timm(name: str, size: int | None = None) -> BackboneSpec:
     """Return timm's facts about a network, and its width at `size`, which is tried out.
 
-    Parameters
-    ----------
-    name : str
-        Name in timm, with or without the tag of its weights.
-    size : int, optional
-        Side of the images in pixels; None: the network's default.
+    The name may have the tag of its weights; without a size it is the network's default.
     """
     published = _published(name)
     full_name = name if "." in name or not published.tag else f"{name}.{published.tag}"
@@ -89,10 +75,9 @@ def _published(name: str) -> Any:
         close = difflib.get_close_matches(network, timm.list_models(), n=1)
         hint = f"; did you mean {TIMM_PREFIX}{close[0]}?" if close else ""
         raise InputError(f"backbone '{TIMM_PREFIX}{name}': timm has no such network{hint}")
-    try:
+    published = None
+    with suppress(RuntimeError):
         published = timm.get_pretrained_cfg(name)
-    except RuntimeError:
-        published = None
     if published is None:
         tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{network}.*")]
         raise InputError(
@@ -103,24 +88,16 @@ def _published(name: str) -> Any:
 
 
 def _preprocessing(published: Any, size: int) -> Preprocessing:
-    resize: Literal["squash", "crop"] = "squash" if published.crop_mode == "squash" else "crop"
-    interpolation: Literal["bicubic", "bilinear"] = (
-        "bilinear" if published.interpolation == "bilinear" else "bicubic"
-    )
-    mean, std = (tuple(float(value) for value in colours) for colours in _colours(published))
-    shorter_side = size if resize == "squash" else int(size / (published.crop_pct or 1.0))
+    squash = published.crop_mode == "squash"
+    shorter_side = size if squash else max(size, int(size / (published.crop_pct or 1.0)))
     return Preprocessing(
-        size=size,
-        resize=resize,
-        shorter_side=max(size, shorter_side),
-        interpolation=interpolation,
-        mean=(mean[0], mean[1], mean[2]),
-        std=(std[0], std[1], std[2]),
+        size,
+        "squash" if squash else "crop",
+        shorter_side,
+        "bilinear" if published.interpolation == "bilinear" else "bicubic",
+        colours(published.mean or IMAGENET[0]),
+        colours(published.std or IMAGENET[1]),
     )
-
-
-def _colours(published: Any) -> tuple[Any, Any]:
-    return published.mean or _IMAGENET_MEAN, published.std or _IMAGENET_STD
 
 
 def _width(name: str, size: int) -> int:
@@ -129,20 +106,18 @@ def _width(name: str, size: int) -> int:
         try:
             with torch.device(device), torch.no_grad():
                 features = build_network(name, size).eval()(torch.zeros(1, 3, size, size))
+            break
+        except InputError:
+            raise
         except (NotImplementedError, RuntimeError, AssertionError, ValueError) as error:
-            if device == "meta" and not isinstance(error, InputError):
-                continue
-            if isinstance(error, InputError):
-                raise
-            reason = " ".join(str(error).split())[:120]
-            raise InputError(
-                f"{name}: does not work on {size} x {size} pixels ({reason}); "
-                "choose another --image-size"
-            ) from error
-        if features.ndim == 2:
-            return int(features.shape[1])
+            if device == "cpu":
+                raise InputError(
+                    f"{name}: does not work on {size} x {size} pixels ({one_line(error, 120)}); "
+                    "choose another --image-size"
+                ) from error
+    if features.ndim != 2:
         raise InputError(f"{name}: gives no feature vector per image; choose another backbone")
-    raise AssertionError("unreachable")
+    return int(features.shape[1])
 
 
 def _import_torchvision() -> None:
@@ -151,18 +126,10 @@ def _import_torchvision() -> None:
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
-        _forget_half_imported()
-        _declare_operators()
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]  # half imported
+        library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _declared.append(library)
         importlib.import_module("torchvision")
-
-
-def _forget_half_imported() -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]
-
-
-def _declare_operators() -> None:
-    library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-    for operator in _OPERATORS:
-        library.define(_SCHEMA.format(operator))
-    _declared.append(library)

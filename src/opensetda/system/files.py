@@ -12,24 +12,22 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from opensetda.errors import InputError
+from opensetda.errors import InputError, one_line
 
 _PARTIAL = ".partial"
 _HASHED_BYTES = 1 << 22
+_SURROGATES = re.compile("[\ud800-\udfff]")  # bytes of file names that are not UTF-8
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to, which becomes `path` on success.
-
-    On any error, Ctrl-C included, an earlier `path` is unchanged and nothing half-written
-    is left.
-    """
+    """Yield a path to write to, which becomes `path` on success and is removed on any error."""
     if path.is_dir():
         raise InputError(f"{path}: a folder is in the way of the file; move it away")
     aside = aside_of(path)
@@ -43,11 +41,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`, which becomes `path` on success.
-
-    An earlier folder at `path` is removed after the new one is complete. Parent folders that
-    were created are removed again on an error.
-    """
+    """Yield a new folder, which replaces `path` on success; on any error nothing has changed."""
     path = path.resolve()
     made = make_parents(path)
     aside, earlier = aside_of(path), aside_of(path)
@@ -58,14 +52,11 @@ def new_folder(path: Path) -> Iterator[Path]:
             _flush(written)
         if path.exists():
             path.rename(earlier)
-        try:
-            aside.rename(path)
-        except BaseException:
-            if earlier.exists():
-                earlier.rename(path)
-            raise
+        aside.rename(path)
         made.clear()
     finally:
+        if earlier.exists() and not path.exists():
+            earlier.rename(path)
         for left in (aside, earlier):
             shutil.rmtree(left, ignore_errors=True)
         for folder in made:
@@ -76,14 +67,10 @@ def new_folder(path: Path) -> Iterator[Path]:
 def check_writable(path: Path) -> None:
     """Raise an `InputError` if nothing can be written at `path`, before the work is done."""
     whole = path.resolve()
-    try:
-        str(whole).encode("utf-8")
-    except UnicodeEncodeError:
+    if _SURROGATES.search(str(whole)):
         # Parquet's writer refuses such a name, but only after the training.
-        raise InputError(f"{path}: a name with bytes that are no UTF-8; choose another") from None
-    parent = whole.parent
-    while not parent.exists():
-        parent = parent.parent
+        raise InputError(f"{path}: a name with bytes that are no UTF-8; choose another")
+    parent = next((folder for folder in whole.parents if folder.exists()), whole)
     if not parent.is_dir():
         raise InputError(f"{path}: {parent} is a file, not a folder; choose another place")
     if not os.access(parent, os.W_OK | os.X_OK):
@@ -93,19 +80,16 @@ def check_writable(path: Path) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write strict JSON with indentation."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-    # Bytes of file names that are not UTF-8 are lone surrogates, which JSON can only escape.
-    halves = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
-    path.write_text(halves + "\n", encoding="utf-8")
+    escaped = _SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+    path.write_text(escaped + "\n", encoding="utf-8")
 
 
 def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Create an ``.npy`` file, and return it as a writable memory map.
-
-    Space on the disk is allocated now: writing to a map on a full disk would kill the process.
-    """
+    """Create an ``.npy`` file, and return it as a writable memory map."""
     path.unlink(missing_ok=True)
     array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):
+        # Writing to a map on a full disk would kill the process.
         with path.open("r+b") as stream:
             os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
     return array
@@ -118,8 +102,7 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise InputError(f"{path}: missing; the run is not complete, fit again") from None
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: damaged ({reason}); fit again") from error
+        raise InputError(f"{path}: damaged ({one_line(error)}); fit again") from error
 
 
 def plain(value: Any) -> Any:
@@ -133,18 +116,15 @@ def plain(value: Any) -> Any:
 
 
 def file_record(path: Path, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """Return the path, size and SHA-256 of a file.
-
-    `progress` is called with the number of bytes of every chunk read.
-    """
+    """Return the path, size and SHA-256 of a file; `progress` gets the bytes of each chunk."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while chunk := stream.read(_HASHED_BYTES):
             digest.update(chunk)
             if progress is not None:
                 progress(len(chunk))
-    size = path.stat().st_size
-    return {"path": str(path.resolve()), "bytes": size, "sha256": digest.hexdigest()}
+    whole = path.resolve()
+    return {"path": str(whole), "bytes": whole.stat().st_size, "sha256": digest.hexdigest()}
 
 
 def is_partial(name: str) -> bool:
@@ -160,29 +140,23 @@ def near(path: str | Path) -> Path:
 
 def in_shell(path: str | Path) -> str:
     """Return a path quoted for a shell, and never starting like an option."""
-    text = str(path)
-    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def aside_of(path: Path) -> Path:
-    """Return a unique name beside `path`; see `is_partial`."""
-    # In the same folder, hence on the same disk: only there a move is atomic.
+    """Return a unique name beside `path`, on the same disk: only there a move is atomic."""
     return path.with_name(f".{path.stem}.{secrets.token_hex(4)}{_PARTIAL}{path.suffix}")
 
 
 def make_parents(path: Path) -> list[Path]:
     """Create the parent folders of `path`; return those that were created, the deepest first."""
-    missing = []
-    parent = path.parent
-    while not parent.exists():
-        missing.append(parent)
-        parent = parent.parent
+    missing = list(takewhile(lambda folder: not folder.exists(), path.parents))
     path.parent.mkdir(parents=True, exist_ok=True)
     return missing
 
 
 def _flush(path: Path) -> None:
-    """Sync a file to disk, so that it survives a power cut once moved into place."""
+    # So that it survives a power cut once it is moved into place.
     if path.is_file():
         with path.open("r+b") as stream:
             os.fsync(stream.fileno())
