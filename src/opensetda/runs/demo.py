@@ -14,13 +14,11 @@ from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.curves import draw_curves
 from opensetda.runs.evaluation import evaluate_labels, evaluate_targets
-from opensetda.runs.fitting import fit_domains
-from opensetda.runs.folder import COMPARISON, THUMBNAILS
+from opensetda.runs.fitting import RunRecord, fit_domains, write_run
+from opensetda.runs.folder import COMPARISON, THUMBNAILS, RunView, check_destination, view_of
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, full_settings
 from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, write_thumbnails
-from opensetda.runs.view import RunView, view_of
-from opensetda.runs.writing import RunRecord, ShownSamples, check_destination, write_run
 from opensetda.system.files import new_folder, plain, write_json
 
 METHODS = ("source-only", "class-means", "pgl")
@@ -36,20 +34,9 @@ _QUICK = {
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found.
+    """What the demo found: the run folder of PGL, and PGL, fitted, with the metrics of its steps.
 
-    Attributes
-    ----------
-    path : Path
-        The run folder of PGL.
-    classifier : OpenSetClassifier
-        PGL, fitted.
-    steps : dict of OpenSetMetrics
-        Metrics of PGL after each step.
-    rows : dict
-        By method: its metrics, estimated openness and seconds, as comparison.json has them.
-    true_openness : float
-        The true share of unknowns.
+    `rows` are the metrics, estimated openness and seconds of each method, as in comparison.json.
     """
 
     path: Path
@@ -87,42 +74,33 @@ def run_demo(
             own = changes if method == "pgl" else {}
             classifier = build_method(method, openness="auto", changes=own, seed=seed)
             with listener.training(method) as progress:
-                seconds = fit_domains(
-                    classifier,
-                    task.source_features,
-                    task.source_labels,
-                    task.target_features,
-                    context=FitContext(progress=progress, view=True),
-                )
+                domains = task.source_features, task.source_labels, task.target_features
+                context = FitContext(progress=progress, view=True)
+                seconds = fit_domains(classifier, *domains, context=context)
             rows[method] = {
                 **evaluate_targets(classifier, task.target_truth).to_dict(),
                 "openness": plain(classifier.openness_report_.to_dict()),
                 "seconds": round(seconds, 3),
             }
-        steps = _write(aside, classifier, task, _record(task, changes, seed, seconds, command))
+        record = RunRecord(
+            method="pgl",
+            openness="auto",
+            unknown_label="unknown",
+            preset="default",
+            settings=full_settings("pgl", "default", changes),
+            seed=seed,
+            inputs={
+                "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
+                "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
+            },
+            command=tuple(command),
+            seconds=seconds,
+        )
+        steps = _write(aside, classifier, task, record)
         write_json(aside / COMPARISON, rows)
     for warning in classifier.openness_report_.warnings:
         listener.warn(warning)
     return Demo(out.resolve(), classifier, steps, rows, task.openness)
-
-
-def _record(
-    task: OpenSetTask, changes: dict[str, Any], seed: int, seconds: float, command: Sequence[str]
-) -> RunRecord:
-    return RunRecord(
-        method="pgl",
-        openness="auto",
-        unknown_label="unknown",
-        preset="default",
-        settings=full_settings("pgl", "default", changes),
-        seed=seed,
-        inputs={
-            "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
-            "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
-        },
-        command=tuple(command),
-        seconds=seconds,
-    )
 
 
 def _write(
@@ -131,7 +109,7 @@ def _write(
     """Write the run of PGL with its evaluation; return the metrics of its steps."""
     view = view_of(classifier, task.source_features, task.source_labels, task.target_features)
     # The evaluation draws the curves, with the true labels.
-    run = write_run(folder, classifier, record, None, b"", shown=ShownSamples(view))
+    run = write_run(folder, classifier, record, None, b"", view=view)
     _write_thumbnails(folder, view)
     evaluation = evaluate_labels(
         run.predictions(), run.steps(), task.target_truth, run.unknown_label

@@ -16,8 +16,8 @@ from opensetda.data.tables.loading import TableColumns, TruthTable, read_truth
 from opensetda.errors import InputError
 from opensetda.metrics import open_set
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.runs.arrays import array_record, label_text
 from opensetda.runs.curves import draw_curves
+from opensetda.runs.fit_data import array_record, label_text
 from opensetda.runs.folder import RunFolder, StepLabels
 from opensetda.runs.predicting import Run, open_run
 from opensetda.runs.predictions import PredictionTable
@@ -55,23 +55,16 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``metrics.json`` holds."""
-        steps = {number: metrics.to_dict() for number, metrics in self.steps.items()}
-        return {
-            "true_openness": self.true_openness,
-            "final": self.final.to_dict(),
-            "steps": [
-                {"step": number, **{name: values[name] for name in STEP_METRICS}}
-                for number, values in steps.items()
-            ],
-        }
+        steps = []
+        for number, metrics in self.steps.items():
+            values = metrics.to_dict()
+            steps.append({"step": number, **{name: values[name] for name in STEP_METRICS}})
+        final = self.final.to_dict()
+        return {"true_openness": self.true_openness, "final": final, "steps": steps}
 
 
 def evaluate(
-    run: Run,
-    labels: Any,
-    *,
-    label_column: str | None = None,
-    id_column: str | None = None,
+    run: Run, labels: Any, *, label_column: str | None = None, id_column: str | None = None
 ) -> Evaluation:
     """Compare a run with true labels, and write metrics.json and curves.png into its folder.
 
@@ -102,8 +95,8 @@ def evaluate(
     else:
         text = label_text(labels, "labels", "write the true class, or the word for unknown")
         truth = TruthTable(text, None, Path("labels"))
-        record = {name: value for name, value in array_record(None, text).items()
-                  if name != "classes"}  # fmt: skip
+        record = array_record(None, text)
+        del record["classes"]
     evaluation = evaluate_run(folder, truth)
     kept = folder.estimates()["kept_step"]
     curves = draw_curves(

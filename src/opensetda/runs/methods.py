@@ -18,17 +18,12 @@ REJECTOR = "+"
 """`dann+osvm` is the method dann with the rejector osvm."""
 
 
-def find_methods() -> dict[str, str]:
-    """Find PGL and every public module of `opensetda.baselines`, without importing them."""
-    found = {"pgl": "opensetda.pgl.estimator"}
-    for module in pkgutil.iter_modules(baselines.__path__):
-        if not module.name.startswith("_"):
-            found[module.name.replace("_", "-")] = f"{baselines.__name__}.{module.name}"
-    return found
-
-
-METHODS = find_methods()
-"""Each method's name, and the module that it is in."""
+METHODS = {"pgl": "opensetda.pgl.estimator"} | {
+    module.name.replace("_", "-"): f"{baselines.__name__}.{module.name}"
+    for module in pkgutil.iter_modules(baselines.__path__)
+    if not module.name.startswith("_")
+}
+"""Each method's name, and the module that it is in: PGL, and the public ones of `baselines`."""
 
 
 def method_class(method: str) -> type[OpenSetClassifier]:

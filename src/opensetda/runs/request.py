@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import TypeAdapter, ValidationError
+
 from opensetda.errors import InputError
 
 SAMPLE = 65_536
@@ -77,24 +79,8 @@ class ImageOptions:
 class FitRequest:
     """Everything that was asked of a fit; paths are absolute, so that any folder may resume it.
 
-    Attributes
-    ----------
-    identity : str
-        Distinguishes this run from any other.
-    command : tuple of str
-        The command line, for the record.
-    checkpoint_seconds : float
-        Checkpoint interval in seconds; the end of each step is a checkpoint, too.
-    tensorboard : str or None
-        Folder of the event files.
-    corrections : str or None
-        CSV file of manually corrected labels of targets.
-    sample : int
-        Largest number of targets to learn from.
-    report : bool
-        Whether the command line writes the report at the end.
-    overwrite : bool
-        Whether an existing run may be replaced.
+    `identity` distinguishes the run from any other; `report` is whether the command line writes
+    the report at the end.
     """
 
     identity: str
@@ -128,8 +114,6 @@ class FitRequest:
     @classmethod
     def from_dict(cls, values: Any, where: Path) -> Self:
         """Build a request from what `to_dict` returned; errors name the file `where`."""
-        from pydantic import TypeAdapter, ValidationError
-
         try:
             return TypeAdapter(cls).validate_python(values)
         except ValidationError as error:
