@@ -85,7 +85,7 @@ def _run(folder, arguments, output, waiting, moment, before, resamples):
     elif moment == WRITING:
         from opensetda.runs import fitting
 
-        fitting.environment = lambda record: wait()
+        fitting.environment = lambda *_: wait()
     elif moment is not None:
         _wait_at_record(moment, before, wait)
     sys.argv = ["osda", *arguments]

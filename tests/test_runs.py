@@ -15,7 +15,7 @@ from opensetda.data.tables.loading import TruthTable
 from opensetda.runs import folder
 from opensetda.runs.curves import draw_curves
 from opensetda.runs.evaluation import evaluate_run
-from opensetda.runs.fitting import RunRecord, write_run
+from opensetda.runs.fitting import write_run
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system import files
@@ -33,7 +33,7 @@ def record(**changes):
         "inputs": {},
         "columns": {"label": "y", "id": None},
     }
-    return RunRecord(**{**values, **changes})
+    return {**values, **changes}
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,9 @@ from opensetda.context import FitContext
 from opensetda.data.benchmarks.digits import digit_pictures, load_digits_task
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.runs.curves import draw_curves
-from opensetda.runs.evaluation import evaluate_labels, evaluate_targets
-from opensetda.runs.fitting import RunRecord, fit_domains, write_run
-from opensetda.runs.folder import COMPARISON, THUMBNAILS, RunView, check_destination, view_of
+from opensetda.runs.evaluation import evaluate_labels, evaluate_targets, write_evaluation
+from opensetda.runs.fitting import fit_domains, write_run
+from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination, view_of
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, full_settings
 from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, write_thumbnails
@@ -68,6 +67,19 @@ def run_demo(
         "share of unknowns: to be estimated"
     )
     changes = _QUICK if quick else {}
+    record = {
+        "method": "pgl",
+        "openness": "auto",
+        "unknown_label": "unknown",
+        "preset": "default",
+        "seed": seed,
+        "settings": full_settings("pgl", "default", changes),
+        "inputs": {
+            "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
+            "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
+        },
+        "command": list(command),
+    }
     rows: dict[str, dict[str, Any]] = {}
     with new_folder(out) as aside:
         for method in METHODS:
@@ -82,21 +94,7 @@ def run_demo(
                 "openness": plain(classifier.openness_report_.to_dict()),
                 "seconds": round(seconds, 3),
             }
-        record = RunRecord(
-            method="pgl",
-            openness="auto",
-            unknown_label="unknown",
-            preset="default",
-            settings=full_settings("pgl", "default", changes),
-            seed=seed,
-            inputs={
-                "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
-                "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
-            },
-            command=tuple(command),
-            seconds=seconds,
-        )
-        steps = _write(aside, classifier, task, record)
+        steps = _write(aside, classifier, task, record, seconds)
         write_json(aside / COMPARISON, rows)
     for warning in classifier.openness_report_.warnings:
         listener.warn(warning)
@@ -104,38 +102,25 @@ def run_demo(
 
 
 def _write(
-    folder: Path, classifier: OpenSetClassifier, task: OpenSetTask, record: RunRecord
+    folder: Path,
+    classifier: OpenSetClassifier,
+    task: OpenSetTask,
+    record: dict[str, Any],
+    seconds: float,
 ) -> dict[int, OpenSetMetrics]:
     """Write the run of PGL with its evaluation; return the metrics of its steps."""
     view = view_of(classifier, task.source_features, task.source_labels, task.target_features)
     # The evaluation draws the curves, with the true labels.
-    run = write_run(folder, classifier, record, None, b"", view=view)
-    _write_thumbnails(folder, view)
-    evaluation = evaluate_labels(
-        run.predictions(), run.steps(), task.target_truth, run.unknown_label
-    )
-    kept = classifier.kept_step_
-    curves = draw_curves(
-        classifier.history_,
-        evaluation.steps,
-        "PGL: MNIST digits to scikit-learn's digits",
-        kept_step=None if kept is None else int(kept.step),
-        true_share=evaluation.true_openness,
-    )
-    truth = {"embedded": "scikit-learn digits", "rows": len(task.target_truth)}
-    run.write_metrics({"truth": truth, **evaluation.to_dict()}, curves, evaluation.truth)
+    run = write_run(folder, classifier, record, None, b"", seconds=(0.0, seconds), view=view)
+    # There are no image files to read the digits from.
+    thumbnails = {}
+    for domain, pictures in zip((SOURCE, TARGET), digit_pictures(), strict=True):
+        for row in view.source.tolist() if domain == SOURCE else range(len(pictures)):
+            thumbnails[Shown(domain, row)] = thumbnail(pictures[row], smooth=False)
+    write_thumbnails(folder / THUMBNAILS, thumbnails)
+    predictions, truth = run.predictions(), task.target_truth
+    evaluation = evaluate_labels(predictions, run.steps(), truth, run.unknown_label)
+    truth_record = {"embedded": "scikit-learn digits", "rows": len(truth)}
+    title = "PGL: MNIST digits to scikit-learn's digits"
+    write_evaluation(run, evaluation, truth_record, title)
     return evaluation.steps
-
-
-def _write_thumbnails(folder: Path, view: RunView) -> None:
-    """Draw the digits: there are no image files to read them from."""
-    source, target = digit_pictures()
-    chosen = {SOURCE: (source, view.source.tolist()), TARGET: (target, range(len(target)))}
-    write_thumbnails(
-        folder / THUMBNAILS,
-        {
-            Shown(domain, row): thumbnail(pictures[row], smooth=False)
-            for domain, (pictures, rows) in chosen.items()
-            for row in rows
-        },
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,8 @@ class Evaluation:
 
     Attributes
     ----------
-    final : OpenSetMetrics
-        Metrics of the predictions.
-    steps : dict of OpenSetMetrics
-        Metrics of the labels after each step, by its number.
+    final, steps : OpenSetMetrics, and dict of them
+        Metrics of the predictions, and of the labels after each step, by its number.
     truth : array of str of shape (n,)
         The true label of each prediction.
     n_ignored : int
@@ -98,16 +97,24 @@ def evaluate(
         record = array_record(None, text)
         del record["classes"]
     evaluation = evaluate_run(folder, truth)
+    title = f"{folder.settings['method']}: {folder.path.name}"
+    write_evaluation(folder, evaluation, record, title)
+    return evaluation
+
+
+def write_evaluation(
+    folder: RunFolder, evaluation: Evaluation, truth: Mapping[str, Any], title: str
+) -> None:
+    """Write metrics.json and curves.png into a run folder; `truth` is where the labels are from."""
     kept = folder.estimates()["kept_step"]
     curves = draw_curves(
         folder.history(),
         evaluation.steps,
-        f"{folder.settings['method']}: {folder.path.name}",
+        title,
         kept_step=None if kept is None else int(kept["step"]),
         true_share=evaluation.true_openness,
     )
-    folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves, evaluation.truth)
-    return evaluation
+    folder.write_metrics({"truth": truth, **evaluation.to_dict()}, curves, evaluation.truth)
 
 
 def _read_truth(
@@ -183,12 +190,12 @@ def _align(
                 "give one per target row, in the same order"
             )
         return truth.labels, 0
-    place = {name: row for row, name in enumerate(truth.ids.tolist())}
-    missing = [name for name in predictions.ids.tolist() if name not in place]
+    place, names = {name: row for row, name in enumerate(truth.ids)}, predictions.ids.tolist()
+    missing = [name for name in names if name not in place]
     if missing:
         raise InputError(
             f"{truth.path}: no label for {len(missing)} of {len(predictions)} samples of "
             f"{run.path}, the first is {missing[0]!r}; add them"
         )
-    rows = [place[name] for name in predictions.ids.tolist()]
+    rows = [place[name] for name in names]
     return truth.labels[rows], len(truth.labels) - len(predictions)

@@ -40,10 +40,8 @@ class FittedRun:
 
     Attributes
     ----------
-    path : Path
-        The run folder.
-    request : FitRequest or None
-        What was asked for; None if `resume` found the run complete.
+    path, request : Path, and FitRequest or None
+        The run folder, and what was asked for; None if `resume` found the run complete.
     resumed : bool
         Whether the run was interrupted before.
     training : Training or None

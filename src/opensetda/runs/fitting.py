@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,14 @@ _PACKAGES = (
     *("opensetda", "numpy", "scipy", "scikit-learn", "torch", "pyarrow", "safetensors", "timm"),
     *("pillow", "onnxruntime"),
 )
+
+# The entries of settings.json in their order, with what they are if a run has no such thing.
+_RECORDED: dict[str, Any] = {
+    **{"format": files.FORMAT, "version": files.VERSION},
+    **dict.fromkeys(("method", "openness", "unknown_label", "preset", "seed", "settings")),
+    **{"classes": [], "has_ids": False, "columns": {}},
+    **dict.fromkeys(("inputs", "backbone", "command", "identity", "sample")),
+}
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,19 @@ def train(
         title=f"{request.method} on {Path(request.target).name}",
         kept_step=None if kept is None else int(kept.step),
     )
-    record = _record(request, data, settings, seconds, data_seconds, sample)
+    backbone_record = None
+    if data.recipe is not None:
+        backbone_record = {**data.recipe.to_dict(), "finetuned": request.images.finetune}
+    asked = ("method", "openness", "unknown_label", "preset", "seed", "command", "identity")
+    record = {
+        **{name: getattr(request, name) for name in asked},
+        "settings": settings,
+        "has_ids": data.ids is not None,
+        "columns": data.columns,
+        "inputs": data.inputs,
+        "backbone": backbone_record,
+        "sample": None if sample is None else len(sample),
+    }
     view = view_of(classifier, data.source, data.labels, data.target, data.source_ids, sample)
     # Absolute: the report may be made in another folder.
     places = [str(Path(path).absolute()) for path in data.image_paths]
@@ -126,6 +146,8 @@ def train(
             record,
             data.ids,
             curves,
+            seconds=(data_seconds, seconds),
+            feature_names=data.feature_names,
             broken=data.broken,
             backbone=backbone,
             view=view,
@@ -225,74 +247,15 @@ def fit_domains(
     return time.perf_counter() - start
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """The entries of ``settings.json`` in their order, then what other files record.
-
-    `openness` is as it was asked for; `settings` has every setting as it was used; `backbone` is
-    the recipe of the features of images, and whether it was ``finetuned``; `sample` is how many
-    of the targets were learned from, if not all.
-    """
-
-    method: str
-    openness: float | str
-    unknown_label: str
-    preset: str
-    seed: int
-    settings: Mapping[str, Any]
-    classes: tuple[str, ...] = ()
-    has_ids: bool = False
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, Any]
-    backbone: Mapping[str, Any] | None = None
-    command: tuple[str, ...] = ()
-    identity: str | None = None
-    sample: int | None = None
-
-    feature_names: tuple[str, ...] | None = None
-    seconds: float = 0.0
-    data_seconds: float = 0.0
-
-    def entries(self) -> dict[str, Any]:
-        """Return the content of ``settings.json``."""
-        others = ("feature_names", "seconds", "data_seconds")
-        own = {name: value for name, value in asdict(self).items() if name not in others}
-        return {"format": files.FORMAT, "version": files.VERSION, **own}
-
-
-def _record(
-    request: FitRequest,
-    data: FitData,
-    settings: dict[str, Any],
-    seconds: float,
-    data_seconds: float,
-    sample: IntArray | None,
-) -> RunRecord:
-    backbone = None
-    if data.recipe is not None:
-        backbone = {**data.recipe.to_dict(), "finetuned": request.images.finetune}
-    asked = ("method", "openness", "unknown_label", "preset", "seed", "command", "identity")
-    return RunRecord(
-        **{name: getattr(request, name) for name in asked},
-        settings=settings,
-        inputs=data.inputs,
-        columns=data.columns,
-        feature_names=data.feature_names,
-        has_ids=data.ids is not None,
-        seconds=seconds,
-        data_seconds=data_seconds,
-        backbone=backbone,
-        sample=None if sample is None else len(sample),
-    )
-
-
 def write_run(
     folder: Path,
     classifier: OpenSetClassifier,
-    record: RunRecord,
+    record: Mapping[str, Any],
     ids: npt.NDArray[Any] | None,
     curves: bytes,
     *,
+    seconds: tuple[float, float] = (0.0, 0.0),
+    feature_names: tuple[str, ...] | None = None,
     broken: Sequence[Broken] = (),
     backbone: nn.Module | None = None,
     view: RunView | None = None,
@@ -302,12 +265,13 @@ def write_run(
 ) -> RunFolder:
     """Write every file of a run into an empty folder, one that `new_folder` gave.
 
-    `broken` are images that were left out, `backbone` is a fine-tuned one, `view` and `images`
-    are for the report: image files of the view's sources by row, and of all targets. `labelled`
-    has the labels of all targets, where the classifier has seen only a sample of them.
+    `record` has entries of ``settings.json``; reading the data and fitting took `seconds`;
+    `broken` images were left out; `backbone` is a fine-tuned one; `view` and `images` (files of
+    the view's sources by row, and of all targets) are for the report; `labelled` has the labels
+    of all targets, where the classifier has seen only a sample of them.
     """
     state, arrays = classifier.get_state()
-    write_json(folder / files.MODEL, {"feature_names": record.feature_names, "state": state})
+    write_json(folder / files.MODEL, {"feature_names": feature_names, "state": state})
     contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     # Not save_file: it makes files that only their owner may read.
     (folder / files.WEIGHTS).write_bytes(safetensors.numpy.save(contiguous))
@@ -318,7 +282,7 @@ def write_run(
         (folder / files.BACKBONE).write_bytes(save_tensors(tensors))
     if broken:
         write_broken(folder / files.BROKEN, broken)
-    write_json(folder / files.ENVIRONMENT, environment(record))
+    write_json(folder / files.ENVIRONMENT, environment(record["seed"], *seconds))
     lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
     (folder / files.HISTORY).write_text("".join(lines), encoding="utf-8")
     kept = classifier.kept_step_
@@ -336,7 +300,7 @@ def write_run(
     if labelled is not None:
         labelled.write(folder, step=max(len(classifier.history_), 1))
     else:
-        id_name = "id" if record.backbone is None else IMAGE_ID
+        id_name = "id" if record.get("backbone") is None else IMAGE_ID
         predictions = PredictionTable.of_targets(classifier, ids, id_name)
         if corrections is not None:
             predictions = corrections.applied_to(predictions)
@@ -345,12 +309,12 @@ def write_run(
         _write_steps(folder / files.STEPS, predictions, classifier)
     (folder / files.CURVES).write_bytes(curves)
     # Last: a folder without it is not a run.
-    entries = replace(record, classes=class_names(classifier)).entries()
-    write_json(folder / files.SETTINGS, entries)
-    return RunFolder(folder, entries)
+    settings = {**_RECORDED, **record, "classes": list(class_names(classifier))}
+    write_json(folder / files.SETTINGS, settings)
+    return RunFolder(folder, settings)
 
 
-def environment(record: RunRecord) -> dict[str, Any]:
+def environment(seed: int, data_seconds: float, fit_seconds: float) -> dict[str, Any]:
     """Return the machine and the versions a run was made with."""
     versions: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for package in _PACKAGES:
@@ -362,9 +326,9 @@ def environment(record: RunRecord) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpu_count": os.cpu_count(),
         "packages": versions,
-        "seed": record.seed,
-        "data_seconds": round(record.data_seconds, 3),
-        "fit_seconds": round(record.seconds, 3),
+        "seed": seed,
+        "data_seconds": round(data_seconds, 3),
+        "fit_seconds": round(fit_seconds, 3),
         "peak_megabytes": plain(round(peak_megabytes(), 1)),
     }
 

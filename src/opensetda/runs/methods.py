@@ -71,16 +71,15 @@ def build_method(
         from opensetda.pgl.settings import PGLSettings
 
         PGLSettings.preset(preset).with_changes(changes)
-        return cls(
-            openness=openness,
-            preset=preset,
-            settings=changes or None,
-            random_state=seed,
-            unknown_label=unknown_label,
-        )
+        parameters: dict[str, Any] = {
+            "preset": preset,
+            "settings": changes or None,
+            "random_state": seed,
+        }
+        return cls(openness=openness, unknown_label=unknown_label, **parameters)
     if preset != "default":
         raise InputError(f"preset {preset!r}: only the method pgl has presets")
-    parameters: dict[str, Any] = _parse_parameters(cls, method, changes)
+    parameters = _parse_parameters(cls, method, changes)
     if cls.is_random:
         parameters["random_state"] = seed
     return cls(openness=openness, unknown_label=unknown_label, **parameters)
@@ -97,12 +96,9 @@ def full_settings(method: str, preset: str, changes: Mapping[str, Any]) -> dict[
 
 
 def _own_defaults(cls: type[OpenSetClassifier]) -> dict[str, Any]:
-    parameters: dict[str, Any] = cls().get_params(deep=False)
-    return {name: parameters[name] for name in parameters if name not in _COMMON}
-
-
-# Not settings of the method itself: these have arguments of their own.
-_COMMON = ("openness", "unknown_label", "random_state")
+    """Return the defaults of a method's settings; the common ones have arguments of their own."""
+    common = ("openness", "unknown_label", "random_state")
+    return {k: v for k, v in cls().get_params(deep=False).items() if k not in common}
 
 
 def _parse_parameters(
@@ -118,9 +114,8 @@ def _parse_parameters(
         changes = {**changes, "rejector": rejector}
     for setting, value in changes.items():
         if setting not in defaults:
-            raise InputError(
-                f"setting {setting!r} does not exist; {name} has {', '.join(defaults)}"
-            )
+            there_are = ", ".join(defaults)
+            raise InputError(f"setting {setting!r} does not exist; {name} has {there_are}")
         parsed[setting] = _parse_value(setting, value, type(defaults[setting]))
     return parsed
 

@@ -27,16 +27,12 @@ class TableOptions:
     ----------
     label : str or None
         Column of the labels; None is "y" in tables and "label" in manifests.
-    id : str or None
-        Column of the sample names in tables.
+    id, drop : str or None, and tuple of str
+        Column of the sample names in tables, and columns to leave out.
     features : str
         Array of the features in ``.npz`` files.
-    drop : tuple of str
-        Columns of tables to leave out.
-    path : str or None
-        Column of the image files in manifests.
-    root : str or None
-        Folder that relative paths in lists and manifests start from.
+    path, root : str or None
+        Column of the image files in manifests, and the folder that relative paths start from.
     """
 
     label: str | None = None
@@ -53,18 +49,14 @@ class ImageOptions:
 
     Attributes
     ----------
-    backbone : str or None
-        Name in the registry; None is the bundled one.
-    weights : str or None
-        File with the backbone's weights.
+    backbone, weights : str or None
+        Name in the registry, None is the bundled one; file with its weights.
     size : int or None
         Side of the images in pixels; None is the backbone's own.
     cache : str or None
         Folder of the feature cache; None keeps no features.
-    strict : bool
-        Whether a broken image is an error.
-    finetune : bool
-        Whether the backbone is trained, too.
+    strict, finetune : bool
+        Whether a broken image is an error, and whether the backbone is trained, too.
     """
 
     backbone: str | None = None

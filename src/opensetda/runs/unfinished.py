@@ -46,6 +46,7 @@ _LOCK = "lock"
 _CHECKPOINTS = "checkpoints"
 _SCRATCH = "scratch"
 _VALUES = "values"
+_START_ANEW = "start anew with 'osda fit ... --overwrite'"
 _OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS, _SCRATCH)
 
 
@@ -107,18 +108,15 @@ class UnfinishedRun:
                 write_json(aside, now)
             return
         before = read_json(place)
-        for name in now:
-            if before.get(name) != now[name]:
-                has = "have" if name.endswith("s") else "has"
-                what = (
-                    f"{near(now[name]['path'])}: the {name} {has}"
-                    if "path" in now[name]
-                    else f"{self.path}: the {name} of 'osda fit' {has}"
-                )
-                raise InputError(
-                    f"{what} changed since the run began, so it cannot go on; "
-                    "start anew with 'osda fit ... --overwrite'"
-                )
+        for name, entry in now.items():
+            if before.get(name) != entry:
+                what, has = f"{self.path}: the {name} of 'osda fit'", "has"
+                if "path" in entry:
+                    what = f"{near(entry['path'])}: the {name}"
+                if name.endswith("s"):
+                    has = "have"
+                raise InputError(f"{what} {has} changed since the run began, so it cannot go on; "
+                                 f"{_START_ANEW}")  # fmt: skip
 
     def checkpoints(self) -> FolderCheckpoints:
         """Return the checkpoints of the training."""
@@ -210,10 +208,8 @@ def _read_request(path: Path) -> FitRequest:
     if not isinstance(written, dict) or written.get("format") != _FORMAT:
         raise InputError(f"{path / _REQUEST}: not the request of a run; remove {path}")
     if written.get("version") != _VERSION:
-        raise InputError(
-            f"{path / _REQUEST}: version {written.get('version')!r} is not {_VERSION}; "
-            "start anew with 'osda fit ... --overwrite'"
-        )
+        version = f"version {written.get('version')!r} is not {_VERSION}"
+        raise InputError(f"{path / _REQUEST}: {version}; {_START_ANEW}")
     return FitRequest.from_dict(written.get("request"), path / _REQUEST)
 
 
@@ -268,7 +264,7 @@ class FolderCheckpoints:
         if not path.exists():
             return None
         with (
-            reading(path, "start anew with 'osda fit ... --overwrite'"),
+            reading(path, _START_ANEW),
             safe_open(path, framework="np") as file,
         ):
             values = json.loads(file.metadata()[_VALUES])
