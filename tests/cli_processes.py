@@ -83,9 +83,9 @@ def _run(folder, arguments, output, waiting, moment, before, resamples):
     if moment == READING:
         _wait_at_images(wait)
     elif moment == WRITING:
-        from opensetda.runs import writing
+        from opensetda.runs import fitting
 
-        writing.environment = lambda record: wait()
+        fitting.environment = lambda *_: wait()
     elif moment is not None:
         _wait_at_record(moment, before, wait)
     sys.argv = ["osda", *arguments]

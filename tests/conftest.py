@@ -161,7 +161,7 @@ def quick_maps(monkeypatch):
 @pytest.fixture
 def quick_curves(monkeypatch):
     """No picture of the curves: drawing takes half of a small fit, and has tests of its own."""
-    for module in ("fitting", "evaluation", "demo"):
+    for module in ("fitting", "evaluation"):
         monkeypatch.setattr(f"opensetda.runs.{module}.draw_curves", lambda *_, **__: b"curves")
 
 

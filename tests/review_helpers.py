@@ -16,10 +16,18 @@ from pathlib import Path
 import numpy as np
 
 from cli_helpers import draw_image
-from opensetda.runs.folder import FORMAT, IMAGES, PREDICTIONS, SETTINGS, VERSION, VIEW, RunFolder
+from opensetda.runs.folder import (
+    FORMAT,
+    IMAGES,
+    PREDICTIONS,
+    SETTINGS,
+    VERSION,
+    VIEW,
+    RunFolder,
+    RunView,
+)
 from opensetda.runs.pictures import write_images
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.view import RunView
 from opensetda.system.files import write_json
 
 CLASSES = ("ant", "bee", "cat", "dog", "<script>alert(1)</script>")

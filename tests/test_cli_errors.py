@@ -48,12 +48,12 @@ def test_no_command_shows_the_help(capsys):
 def test_failures_leave_one_line_and_nothing_else(
     workplace, capsys, monkeypatch, error, code, words
 ):
-    from opensetda.runs import writing
+    from opensetda.runs import fitting
 
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(writing, "environment", fail)
+    monkeypatch.setattr(fitting, "environment", fail)
     before = names_in(workplace)
     assert main([*FIT, *FEW_STEPS, *OPENNESS]) == code
     err = capsys.readouterr().err

@@ -116,7 +116,7 @@ def fail_to_write(folder):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("opensetda.runs.writing.environment", fail)
+        patch.setattr("opensetda.runs.fitting.environment", fail)
         assert main([*FIT_PGL]) == 1
 
 

@@ -18,9 +18,8 @@ from opensetda.openness.share_estimators import ShareEstimate
 from opensetda.openness.tracker import KeptStep, OpennessReport
 from opensetda.runs import curves, folder
 from opensetda.runs.curves import curve_panels, draw_curves
-from opensetda.runs.folder import RunFolder
+from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.writing import check_destination
 from opensetda.system.files import write_json
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])

@@ -12,9 +12,8 @@ import pytest
 from opensetda.errors import InputError
 from opensetda.review.queue import Queue, border_rows
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
-from opensetda.runs.folder import VIEW, RunFolder
+from opensetda.runs.folder import VIEW, RunFolder, check_destination
 from opensetda.runs.groups import unknown_groups
-from opensetda.runs.writing import check_destination
 from review_helpers import CLASSES, corrections, make_run
 
 

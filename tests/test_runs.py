@@ -15,9 +15,9 @@ from opensetda.data.tables.loading import TruthTable
 from opensetda.runs import folder
 from opensetda.runs.curves import draw_curves
 from opensetda.runs.evaluation import evaluate_run
-from opensetda.runs.folder import RunFolder
+from opensetda.runs.fitting import write_run
+from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.writing import RunRecord, check_destination, write_run
 from opensetda.system import files
 from runs_helpers import blobs, fitted, names_in
 
@@ -33,7 +33,7 @@ def record(**changes):
         "inputs": {},
         "columns": {"label": "y", "id": None},
     }
-    return RunRecord(**{**values, **changes})
+    return {**values, **changes}
 
 
 @pytest.fixture(scope="module")

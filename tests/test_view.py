@@ -11,7 +11,7 @@ from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.pgl.view import MOST_NODES, Viewer, principal_components
 from opensetda.runs.fitting import fit_domains
-from opensetda.runs.view import RunView, view_of
+from opensetda.runs.folder import RunView, view_of
 
 
 def clouds(n_source=40, n_target=60, seed=0, wide=12):

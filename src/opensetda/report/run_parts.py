@@ -18,9 +18,8 @@ from opensetda.report.content import (
 from opensetda.report.plane import Plane
 from opensetda.runs.curves import Panel, curve_panels
 from opensetda.runs.evaluation import Evaluation, evaluate_labels
-from opensetda.runs.folder import VIEW, RunFolder, StepLabels, kept_place
+from opensetda.runs.folder import VIEW, RunFolder, RunView, StepLabels, kept_place
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.view import RunView
 
 BINS = 60
 

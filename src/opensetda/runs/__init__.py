@@ -35,20 +35,8 @@ _HOMES = {
     "resume": "fit_and_resume",
 }
 
-__all__ = [
-    "Evaluation",
-    "FittedRun",
-    "ImageOptions",
-    "RunFolder",
-    "RunListener",
-    "TableOptions",
-    "WrittenLabels",
-    "evaluate",
-    "extract_features",
-    "fit",
-    "predict",
-    "resume",
-]
+__all__ = ["Evaluation", "FittedRun", "ImageOptions", "RunFolder", "RunListener", "TableOptions",
+           "WrittenLabels", "evaluate", "extract_features", "fit", "predict", "resume"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -11,15 +11,12 @@ from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
 from opensetda.data.benchmarks.protocols import OpenSetTask, digit_pictures, load_digits_task
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.runs.curves import draw_curves
-from opensetda.runs.evaluation import evaluate_labels, evaluate_targets
-from opensetda.runs.fitting import fit_domains
-from opensetda.runs.folder import COMPARISON, THUMBNAILS
+from opensetda.runs.evaluation import evaluate_labels, evaluate_targets, write_evaluation
+from opensetda.runs.fitting import fit_domains, write_run
+from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination, view_of
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, full_settings
 from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, write_thumbnails
-from opensetda.runs.view import RunView, view_of
-from opensetda.runs.writing import RunRecord, ShownSamples, check_destination, write_run
 from opensetda.system.files import new_folder, plain, write_json
 
 METHODS = ("source-only", "class-means", "pgl")
@@ -35,20 +32,9 @@ _QUICK = {
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found.
+    """What the demo found: the run folder of PGL, and PGL, fitted, with the metrics of its steps.
 
-    Attributes
-    ----------
-    path : Path
-        The run folder of PGL.
-    classifier : OpenSetClassifier
-        PGL, fitted.
-    steps : dict of OpenSetMetrics
-        Metrics of PGL after each step.
-    rows : dict
-        By method: its metrics, estimated openness and seconds, as comparison.json has them.
-    true_openness : float
-        The true share of unknowns.
+    `rows` are the metrics, estimated openness and seconds of each method, as in comparison.json.
     """
 
     path: Path
@@ -80,83 +66,60 @@ def run_demo(
         "share of unknowns: to be estimated"
     )
     changes = _QUICK if quick else {}
+    record = {
+        "method": "pgl",
+        "openness": "auto",
+        "unknown_label": "unknown",
+        "preset": "default",
+        "seed": seed,
+        "settings": full_settings("pgl", "default", changes),
+        "inputs": {
+            "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
+            "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
+        },
+        "command": list(command),
+    }
     rows: dict[str, dict[str, Any]] = {}
     with new_folder(out) as aside:
         for method in METHODS:
             own = changes if method == "pgl" else {}
             classifier = build_method(method, openness="auto", changes=own, seed=seed)
             with listener.training(method) as progress:
-                seconds = fit_domains(
-                    classifier,
-                    task.source_features,
-                    task.source_labels,
-                    task.target_features,
-                    context=FitContext(progress=progress, view=True),
-                )
+                domains = task.source_features, task.source_labels, task.target_features
+                context = FitContext(progress=progress, view=True)
+                seconds = fit_domains(classifier, *domains, context=context)
             rows[method] = {
                 **evaluate_targets(classifier, task.target_truth).to_dict(),
                 "openness": plain(classifier.openness_report_.to_dict()),
                 "seconds": round(seconds, 3),
             }
-        steps = _write(aside, classifier, task, _record(task, changes, seed, seconds, command))
+        steps = _write(aside, classifier, task, record, seconds)
         write_json(aside / COMPARISON, rows)
     for warning in classifier.openness_report_.warnings:
         listener.warn(warning)
     return Demo(out.resolve(), classifier, steps, rows, task.openness)
 
 
-def _record(
-    task: OpenSetTask, changes: dict[str, Any], seed: int, seconds: float, command: Sequence[str]
-) -> RunRecord:
-    return RunRecord(
-        method="pgl",
-        openness="auto",
-        unknown_label="unknown",
-        preset="default",
-        settings=full_settings("pgl", "default", changes),
-        seed=seed,
-        inputs={
-            "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
-            "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
-        },
-        command=tuple(command),
-        seconds=seconds,
-    )
-
-
 def _write(
-    folder: Path, classifier: OpenSetClassifier, task: OpenSetTask, record: RunRecord
+    folder: Path,
+    classifier: OpenSetClassifier,
+    task: OpenSetTask,
+    record: dict[str, Any],
+    seconds: float,
 ) -> dict[int, OpenSetMetrics]:
     """Write the run of PGL with its evaluation; return the metrics of its steps."""
     view = view_of(classifier, task.source_features, task.source_labels, task.target_features)
     # The evaluation draws the curves, with the true labels.
-    run = write_run(folder, classifier, record, None, b"", shown=ShownSamples(view))
-    _write_thumbnails(folder, view)
-    evaluation = evaluate_labels(
-        run.predictions(), run.steps(), task.target_truth, run.unknown_label
-    )
-    kept = classifier.kept_step_
-    curves = draw_curves(
-        classifier.history_,
-        evaluation.steps,
-        "PGL: MNIST digits to scikit-learn's digits",
-        kept_step=None if kept is None else int(kept.step),
-        true_share=evaluation.true_openness,
-    )
-    truth = {"embedded": "scikit-learn digits", "rows": len(task.target_truth)}
-    run.write_metrics({"truth": truth, **evaluation.to_dict()}, curves, evaluation.truth)
+    run = write_run(folder, classifier, record, None, b"", seconds=(0.0, seconds), view=view)
+    # There are no image files to read the digits from.
+    thumbnails = {}
+    for domain, pictures in zip((SOURCE, TARGET), digit_pictures(), strict=True):
+        for row in view.source.tolist() if domain == SOURCE else range(len(pictures)):
+            thumbnails[Shown(domain, row)] = thumbnail(pictures[row], smooth=False)
+    write_thumbnails(folder / THUMBNAILS, thumbnails)
+    predictions, truth = run.predictions(), task.target_truth
+    evaluation = evaluate_labels(predictions, run.steps(), truth, run.unknown_label)
+    truth_record = {"embedded": "scikit-learn digits", "rows": len(truth)}
+    title = "PGL: MNIST digits to scikit-learn's digits"
+    write_evaluation(run, evaluation, truth_record, title)
     return evaluation.steps
-
-
-def _write_thumbnails(folder: Path, view: RunView) -> None:
-    """Draw the digits: there are no image files to read them from."""
-    source, target = digit_pictures()
-    chosen = {SOURCE: (source, view.source.tolist()), TARGET: (target, range(len(target)))}
-    write_thumbnails(
-        folder / THUMBNAILS,
-        {
-            Shown(domain, row): thumbnail(pictures[row], smooth=False)
-            for domain, (pictures, rows) in chosen.items()
-            for row in rows
-        },
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from opensetda.data.tables.loading import TableColumns, TruthTable, read_truth
 from opensetda.errors import InputError
 from opensetda.metrics import open_set
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.runs.arrays import array_record, label_text
 from opensetda.runs.curves import draw_curves
+from opensetda.runs.fit_data import array_record, label_text
 from opensetda.runs.folder import RunFolder, StepLabels
 from opensetda.runs.predicting import Run, open_run
 from opensetda.runs.predictions import PredictionTable
@@ -32,10 +33,8 @@ class Evaluation:
 
     Attributes
     ----------
-    final : OpenSetMetrics
-        Metrics of the predictions.
-    steps : dict of OpenSetMetrics
-        Metrics of the labels after each step, by its number.
+    final, steps : OpenSetMetrics, and dict of them
+        Metrics of the predictions, and of the labels after each step, by its number.
     truth : array of str of shape (n,)
         The true label of each prediction.
     n_ignored : int
@@ -55,23 +54,16 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``metrics.json`` holds."""
-        steps = {number: metrics.to_dict() for number, metrics in self.steps.items()}
-        return {
-            "true_openness": self.true_openness,
-            "final": self.final.to_dict(),
-            "steps": [
-                {"step": number, **{name: values[name] for name in STEP_METRICS}}
-                for number, values in steps.items()
-            ],
-        }
+        steps = []
+        for number, metrics in self.steps.items():
+            values = metrics.to_dict()
+            steps.append({"step": number, **{name: values[name] for name in STEP_METRICS}})
+        final = self.final.to_dict()
+        return {"true_openness": self.true_openness, "final": final, "steps": steps}
 
 
 def evaluate(
-    run: Run,
-    labels: Any,
-    *,
-    label_column: str | None = None,
-    id_column: str | None = None,
+    run: Run, labels: Any, *, label_column: str | None = None, id_column: str | None = None
 ) -> Evaluation:
     """Compare a run with true labels, and write metrics.json and curves.png into its folder.
 
@@ -102,19 +94,27 @@ def evaluate(
     else:
         text = label_text(labels, "labels", "write the true class, or the word for unknown")
         truth = TruthTable(text, None, Path("labels"))
-        record = {name: value for name, value in array_record(None, text).items()
-                  if name != "classes"}  # fmt: skip
+        record = array_record(None, text)
+        del record["classes"]
     evaluation = evaluate_run(folder, truth)
+    title = f"{folder.settings['method']}: {folder.path.name}"
+    write_evaluation(folder, evaluation, record, title)
+    return evaluation
+
+
+def write_evaluation(
+    folder: RunFolder, evaluation: Evaluation, truth: Mapping[str, Any], title: str
+) -> None:
+    """Write metrics.json and curves.png into a run folder; `truth` is where the labels are from."""
     kept = folder.estimates()["kept_step"]
     curves = draw_curves(
         folder.history(),
         evaluation.steps,
-        f"{folder.settings['method']}: {folder.path.name}",
+        title,
         kept_step=None if kept is None else int(kept["step"]),
         true_share=evaluation.true_openness,
     )
-    folder.write_metrics({"truth": record, **evaluation.to_dict()}, curves, evaluation.truth)
-    return evaluation
+    folder.write_metrics({"truth": truth, **evaluation.to_dict()}, curves, evaluation.truth)
 
 
 def _read_truth(
@@ -190,12 +190,12 @@ def _align(
                 "give one per target row, in the same order"
             )
         return truth.labels, 0
-    place = {name: row for row, name in enumerate(truth.ids.tolist())}
-    missing = [name for name in predictions.ids.tolist() if name not in place]
+    place, names = {name: row for row, name in enumerate(truth.ids)}, predictions.ids.tolist()
+    missing = [name for name in names if name not in place]
     if missing:
         raise InputError(
             f"{truth.path}: no label for {len(missing)} of {len(predictions)} samples of "
             f"{run.path}, the first is {missing[0]!r}; add them"
         )
-    rows = [place[name] for name in predictions.ids.tolist()]
+    rows = [place[name] for name in names]
     return truth.labels[rows], len(truth.labels) - len(predictions)

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
+from opensetda.backbones.extraction import Extraction
 from opensetda.data.images.lists import ImageColumns
 from opensetda.data.images.loading import ImageList, read_images
 from opensetda.errors import InputError
+from opensetda.runs.fit_data import features_of
 from opensetda.runs.listening import RunListener
 from opensetda.runs.outputs import check_new_file, shared_folder, write_broken_list
 from opensetda.runs.request import ImageOptions
 from opensetda.system.files import new_file
-from opensetda.system.team import Team, this_team
-
-if TYPE_CHECKING:
-    from opensetda.backbones.extraction import Extraction
+from opensetda.system.team import this_team
 
 _SUFFIXES = (".npz", ".parquet")
 
 
 @dataclass(frozen=True)
 class WrittenFeatures:
-    """A feature table that was made from images.
+    """A feature table that was made from images; `n_cached` features came from the cache.
 
-    Attributes
-    ----------
-    path : Path
-        The file.
-    n_images, n_features : int
-        Its rows and features.
-    n_broken, n_cached : int
-        Images that could not be read and were left out, and features found in the cache.
-    broken_list : Path or None
-        CSV file that lists the images that could not be read.
-    seconds : float
-        How long the extraction took.
+    `n_broken` images could not be read and were left out; `broken_list` is a CSV file of them.
     """
 
     path: Path
@@ -86,13 +75,10 @@ def extract_features(
     root = None if images_root is None else Path(images_root)
     found = _find(images, ImageColumns(path_column, label_column, root), listener)
     with shared_folder(place, team) as scratch:
-        extraction = _extract(found, options, scratch, team, listener)
-        if extraction.broken and options.strict:
-            first = extraction.broken[0]
-            raise InputError(
-                f"{first.path}: {first.reason} ({len(extraction.broken):,} broken in all); "
-                "repair or remove it, or leave out --strict"
-            )
+        with listener.counting("features") as progress:
+            _, extraction = features_of([found], options, progress, scratch, team)
+        for warning in extraction.warnings:
+            listener.warn(warning)
         if not len(extraction.rows):
             first = extraction.broken[0]
             raise InputError(
@@ -126,27 +112,6 @@ def _find(path: Path, columns: ImageColumns, listener: RunListener) -> ImageList
     return images
 
 
-def _extract(
-    images: ImageList, options: ImageOptions, scratch: Path, team: Team, listener: RunListener
-) -> Extraction:
-    from opensetda.backbones.cache import FeatureCache
-    from opensetda.backbones.extraction import extract
-    from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
-
-    folder = None if options.cache is None else Path(options.cache)
-    recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
-    with ExitStack() as stack:
-        cache = None
-        if folder is not None:
-            cache = stack.enter_context(FeatureCache(folder, recipe.key, recipe.width))
-        progress = stack.enter_context(listener.counting("features"))
-        ids = images.ids.tolist()
-        extraction = extract(recipe, ids, images.paths, cache, progress, scratch=scratch, team=team)
-    for warning in extraction.warnings:
-        listener.warn(warning)
-    return extraction
-
-
 def _write(path: Path, images: ImageList, extraction: Extraction) -> None:
     if path.suffix.lower() == ".npz":
         # Numbers and text only: an array of objects would be pickled.
@@ -157,9 +122,6 @@ def _write(path: Path, images: ImageList, extraction: Extraction) -> None:
         with path.open("wb") as stream:
             np.savez(stream, **arrays)
         return
-    import pyarrow as pa
-    import pyarrow.parquet
-
     columns = {f"f{number}": column for number, column in enumerate(extraction.X.T)}
     table = pa.table({name: pa.array(np.ascontiguousarray(v)) for name, v in columns.items()})
     table = table.append_column("path", pa.array(images.ids.tolist(), pa.string()))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from opensetda.backbones.cache import default_cache_folder
 from opensetda.errors import (
     InputError,
     LostProcessError,
@@ -16,16 +17,17 @@ from opensetda.errors import (
     RunPausedError,
 )
 from opensetda.openness.tracker import check_openness
-from opensetda.runs import starting
-from opensetda.runs.arrays import DomainArrays, are_paths
+from opensetda.runs.corrections import check_corrections
+from opensetda.runs.fit_data import DomainArrays
 from opensetda.runs.fitting import Training, train
-from opensetda.runs.folder import RunFolder
+from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.listening import RunListener
-from opensetda.runs.methods import method_class
+from opensetda.runs.methods import build_method, method_class
 from opensetda.runs.request import ARRAY, SAMPLE, FitRequest, ImageOptions, TableOptions
-from opensetda.runs.unfinished import UnfinishedRun
-from opensetda.system.files import in_shell, plain
-from opensetda.system.launch import launch_identity, lost_process
+from opensetda.runs.tensorboard import check_log, check_new_log
+from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
+from opensetda.system.files import in_shell, near, plain
+from opensetda.system.launch import launch_identity, lost_process, was_restarted
 from opensetda.system.team import Team, this_team
 
 # The preset of a method whose backbone is trained, where it has one.
@@ -39,10 +41,8 @@ class FittedRun:
 
     Attributes
     ----------
-    path : Path
-        The run folder.
-    request : FitRequest or None
-        What was asked for; None if `resume` found the run complete.
+    path, request : Path, and FitRequest or None
+        The run folder, and what was asked for; None if `resume` found the run complete.
     resumed : bool
         Whether the run was interrupted before.
     training : Training or None
@@ -147,21 +147,26 @@ def fit(
         raise InputError(f"seed={seed!r}: give a whole number from 0 to {_LARGEST_SEED:,}")
     if not unknown_label.strip():
         raise InputError(f"unknown label {unknown_label!r}: give a word that can be seen")
+    kinds = {isinstance(domain, str | Path) for domain in (source, target)}
+    if len(kinds) > 1:
+        raise InputError("source and target: one is a path, one an array; give two of one kind")
     arrays = None
-    if not are_paths(source, target):
+    if kinds == {False}:
         if tables is not None or images is not None or finetune:
             raise InputError("tables, images, finetune: for files; source and target are arrays")
         arrays = DomainArrays.of(source, labels, target)
     elif labels is not None:
         raise InputError("labels: for a source that is an array; a file has its own")
     if images is None:
-        from opensetda.backbones.cache import default_cache_folder
-
         images = ImageOptions(cache=str(default_cache_folder().absolute()))
     images = replace(images, finetune=images.finetune or finetune)
     team = this_team()
     if images.finetune and preset == "default" and FINETUNE in method_class(method).presets:
         preset = FINETUNE
+
+    def absolute(path: str | Path | None) -> str | None:
+        return None if path is None else str(Path(path).absolute())
+
     request = FitRequest(
         identity=launch_identity(place) or secrets.token_hex(16),
         source=ARRAY if arrays is not None else str(Path(source).absolute()),
@@ -175,14 +180,14 @@ def fit(
         tables=tables or TableOptions(),
         images=images,
         checkpoint_seconds=checkpoint_every,
-        corrections=None if corrections is None else str(Path(corrections).absolute()),
+        corrections=absolute(corrections),
         sample=sample,
         report=report,
-        tensorboard=None if tensorboard is None else str(Path(tensorboard).absolute()),
+        tensorboard=absolute(tensorboard),
         overwrite=overwrite,
         command=tuple(command),
     )
-    run = starting.begin(out, request, team, listener)
+    run = _begin(out, request, team, listener)
     return FittedRun(out, request) if run is None else _carry_out(run, arrays, team, listener)
 
 
@@ -206,12 +211,126 @@ def resume(
         Receives notes, warnings and progress.
     """
     listener, team = listener or RunListener(), this_team()
-    out = starting.complete_path(Path(out))
+    out = Path(out)
+    if out.name.endswith(SUFFIX):
+        out = out.with_name(out.name.removesuffix(SUFFIX))
     arrays = None
     if source is not None or target is not None:
         arrays = DomainArrays.of(source, labels, target)
-    run = starting.take_up(out, team, listener, arrays is not None)
+    run = _take_up(out, team, listener, arrays is not None)
     return FittedRun(out) if run is None else _carry_out(run, arrays, team, listener)
+
+
+def _begin(
+    out: Path, request: FitRequest, team: Team, listener: RunListener
+) -> UnfinishedRun | None:
+    """Check the request and claim the place of the run.
+
+    Returns None if the run is complete: the launcher has restarted the processes of a run that
+    had ended.
+    """
+    run = UnfinishedRun(out, request)
+
+    def claim() -> dict[str, Any]:
+        nonlocal run
+        state, run = _claim(out, request)
+        return {"state": state, "request": run.request.to_dict()}
+
+    answer = team.first_does(claim)
+    if answer["state"] == "complete":
+        return None
+    if not team.is_first:
+        # Of the first attempt, if there was one: it may have had other processes.
+        run = UnfinishedRun(out, FitRequest.from_dict(answer["request"], run.path))
+    if answer["state"] == "found":
+        run.was_left_behind = True
+        listener.note(f"going on with {run.path}")
+    return run
+
+
+def _claim(out: Path, request: FitRequest) -> tuple[str, UnfinishedRun]:
+    """Return "begun", or after a restart by the launcher "found" or "complete", and the run."""
+    run = UnfinishedRun(out, request)
+    earlier = UnfinishedRun.find(out) if was_restarted() else None
+    if was_restarted() and run.is_complete:
+        if earlier is not None:
+            earlier.remove()
+        return "complete", run
+    if earlier is not None:
+        # A launch without a name is known by its content.
+        is_same = replace(earlier.request, identity="") == replace(request, identity="")
+        if is_same or earlier.request.identity == request.identity:
+            return "found", earlier
+        earlier.release()
+    check_destination(out, request.overwrite)
+    check_unfinished(out, request.overwrite)
+    _check_request(request)
+    if request.tensorboard is not None:
+        check_new_log(near(request.tensorboard), request.overwrite)
+    return "begun", UnfinishedRun.begin(out, request, request.overwrite)
+
+
+def _take_up(
+    out: Path, team: Team, listener: RunListener, has_arrays: bool
+) -> UnfinishedRun | None:
+    """Open an interrupted run and check that it can be resumed; None if it is complete."""
+    found: UnfinishedRun | None = None
+
+    def look() -> dict[str, Any] | None:
+        nonlocal found
+        found = UnfinishedRun.find(out)
+        if found is None and not out.exists():
+            raise InputError(
+                f"{out}: no such run, nor {unfinished_path(out).name}; make one with 'osda fit'"
+            )
+        if found is None or found.is_complete:
+            RunFolder.open(out)
+            if found is not None:
+                found.remove()
+            return None
+        try:
+            _check_resumable(found, has_arrays)
+        except BaseException:
+            found.release()
+            raise
+        return found.request.to_dict()
+
+    request = team.first_does(look)
+    if request is None:
+        return None
+    if found is None:
+        found = UnfinishedRun(out, FitRequest.from_dict(request, unfinished_path(out)))
+        found.was_left_behind = True
+    listener.note(f"going on with {found.path}")
+    return found
+
+
+def _check_resumable(run: UnfinishedRun, has_arrays: bool) -> None:
+    request = run.request
+    if (request.source == ARRAY) != has_arrays:
+        raise InputError(
+            f"{run.path}: begun from files; leave out source and target"
+            if has_arrays
+            else f"{run.path}: begun from arrays, which it does not hold; go on in Python with "
+            "opensetda.runs.resume(out, source=..., target=...)"
+        )
+    _check_request(request)
+    if run.out.exists() and not request.overwrite:
+        raise InputError(
+            f"{run.out}: was made since the run began, and is not replaced; move it away"
+        )
+    check_destination(run.out, overwrite=True)
+
+
+def _check_request(request: FitRequest) -> None:
+    """Find wrong settings before any data is read."""
+    if request.tensorboard is not None:
+        check_log(Path(request.tensorboard))
+    if request.corrections is not None:
+        check_corrections(near(request.corrections))
+    if request.images.finetune and not method_class(request.method).trains_backbone:
+        raise InputError(f"--finetune: the method {request.method} has no network; leave it out")
+    build_method(**request.method_arguments())
 
 
 def _carry_out(

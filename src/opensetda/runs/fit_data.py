@@ -3,66 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.backbones.cache import FeatureCache
+from opensetda.backbones.extraction import Broken, Extraction, extract
+from opensetda.backbones.recipe import Recipe
+from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 from opensetda.data.images.lists import ImageColumns
 from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains
 from opensetda.data.images.tar_shards import is_shard
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
+from opensetda.data.tables.mapped import as_text, check_filled, check_finite_values, to_float32
 from opensetda.data.tables.parquet_parts import table_bytes, table_files
 from opensetda.errors import InputError
 from opensetda.rows import row_chunks
-from opensetda.runs.arrays import DomainArrays, array_record
 from opensetda.runs.listening import CountingProgress, RunListener
 from opensetda.runs.predictions import IMAGE_ID
-from opensetda.runs.request import FitRequest, TableOptions
+from opensetda.runs.request import ARRAY, FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import file_record, near
 from opensetda.system.team import ALONE, Team
 
-if TYPE_CHECKING:
-    from opensetda.backbones.extraction import Broken, Extraction
-    from opensetda.backbones.recipe import Recipe
-
 _MEGABYTE = 10**6
-_HASHED_ROWS = 4096
+_CHUNK = 4096
 
 
 @dataclass(frozen=True)
 class FitData:
     """Source and target as rows, with what the run folder records of them.
 
-    Attributes
-    ----------
-    source, target : arrays of shape (n_s, d) and (n_t, d)
-        Of float32, or a memory map of any type of number.
-    labels : array of str of shape (n_s,)
-    ids, source_ids : arrays of str of shape (n_t,) and (n_s,) or None
-        Names of the samples; those of a memory map stay in their file.
-    inputs : dict
-        Source and target for the record: path, size and SHA-256.
-    columns : dict
-        Names of columns, for the record.
-    feature_names : tuple of str or None
-        Names of the features, if they have names.
-    summary : str
-        One line about the data.
-    noun : str
-        What a sample is called: "row" or "image".
-    recipe : Recipe or None
-        How images became features.
-    image_paths : tuple of str
-        Image files of the source, then of the target.
-    broken : list of Broken
-        Images that were left out.
-    notes, warnings : tuple of str
-        What the reader found in the data.
+    The arrays may be memory maps of any type of number. `inputs` are path, size and SHA-256 of
+    both domains, `noun` is "row" or "image", `recipe` is how images became features,
+    `image_paths` are the files of the source, then of the target, `broken` images were left out.
     """
 
     source: npt.NDArray[Any]
@@ -82,6 +60,71 @@ class FitData:
     source_ids: Any | None = None
 
 
+@dataclass(frozen=True)
+class DomainArrays:
+    """Features of source and target, and the labels of the source as text."""
+
+    source: npt.NDArray[Any]
+    labels: npt.NDArray[np.str_]
+    target: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, source: Any, labels: Any, target: Any) -> DomainArrays:
+        """Check what a caller gave, or raise an `InputError` that names the array and the row."""
+        if labels is None:
+            if not isinstance(source, tuple) or len(source) != 2:
+                raise InputError("source: labels are missing; give (X, y), or X with labels=y")
+            source, labels = source
+        X = feature_rows(source, "source")
+        y = label_text(labels, "source labels", "label the row or remove it")
+        if len(y) != len(X):
+            raise InputError(f"source labels: {len(y)} entries for {len(X)} rows of features")
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise InputError(
+                f"source labels: one class only ({str(classes[0])!r}); "
+                "give labelled rows of at least two classes"
+            )
+        return cls(X, y, feature_rows(target, "target", (X.shape[1], "the source")))
+
+
+def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> npt.NDArray[Any]:
+    """Return an array as finite float32 rows; a memory map stays one.
+
+    `expected` is the number of features it must have, and what has that number.
+    """
+    try:
+        values = X if isinstance(X, np.memmap) else np.asarray(X)
+    except ValueError as error:
+        raise InputError(f"{name}: not an array of numbers ({error})") from None
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        raise InputError(
+            f"{name}: shape {values.shape} of {values.dtype}; features need numbers in two "
+            "dimensions, one row per sample"
+        )
+    if 0 in values.shape:
+        what = "row" if not len(values) else "feature"
+        raise InputError(f"{name}: shape {values.shape}; give at least one {what}")
+    if expected is not None and values.shape[1] != expected[0]:
+        raise InputError(
+            f"{name}: {values.shape[1]} features, but {expected[1]} has {expected[0]}; "
+            "both must come from the same feature extractor"
+        )
+    for start in range(0, len(values), _CHUNK):
+        check_finite_values(Path(name), start, np.asarray(values[start : start + _CHUNK]))
+    return values if isinstance(values, np.memmap) else np.ascontiguousarray(to_float32(values))
+
+
+def label_text(labels: Any, name: str, advice: str) -> npt.NDArray[np.str_]:
+    """Return labels as text, or raise an `InputError` that names the first empty one."""
+    values = np.asarray(labels)
+    if values.ndim != 1 or not len(values):
+        raise InputError(f"{name}: shape {values.shape}; give one label per row")
+    text = as_text(values, name)
+    check_filled(text, Path(name), "labels", advice)
+    return text.astype(np.str_)
+
+
 def load(
     request: FitRequest,
     listener: RunListener,
@@ -91,45 +134,19 @@ def load(
 ) -> FitData:
     """Read source and target; `scratch` is a folder for large data that all of the team see."""
     if arrays is not None:
-        return _arrays(arrays)
+        inputs = {
+            "source": array_record(arrays.source, arrays.labels),
+            "target": array_record(arrays.target),
+        }
+        summary = _summary(arrays.source, np.unique(arrays.labels), arrays.target)
+        columns = asdict(TableColumns())
+        domains = arrays.source, arrays.labels, arrays.target
+        return FitData(*domains, None, inputs, columns, None, summary)
     if is_image_request(request):
         with listener.counting("features") as progress:
             return load_images(request, progress, scratch, team)
     with listener.counting("reading", "MB") as progress:
         return load_tables(request, progress, scratch, team)
-
-
-def _arrays(arrays: DomainArrays) -> FitData:
-    n_classes = len(np.unique(arrays.labels))
-    return FitData(
-        source=arrays.source,
-        labels=arrays.labels,
-        target=arrays.target,
-        ids=None,
-        inputs={
-            "source": array_record(arrays.source, arrays.labels),
-            "target": array_record(arrays.target),
-        },
-        columns=_column_record(TableColumns()),
-        feature_names=None,
-        summary=_summary(len(arrays.source), n_classes, *arrays.target.shape),
-    )
-
-
-def _column_record(columns: TableColumns) -> dict[str, Any]:
-    return {
-        "label": columns.label,
-        "id": columns.id,
-        "features": columns.features,
-        "drop": list(columns.drop),
-    }
-
-
-def _summary(n_source: int, n_classes: int, n_target: int, width: int) -> str:
-    return (
-        f"source: {n_source:,} rows of {n_classes} classes, "
-        f"target: {n_target:,} rows, {width:,} features"
-    )
 
 
 def is_image_request(request: FitRequest) -> bool:
@@ -143,27 +160,24 @@ def is_image_request(request: FitRequest) -> bool:
             f"{images} holds images, but {rows} is a feature table; both must be of one kind "
             "('osda features' makes tables of images)"
         )
-    options, columns_given = request.images, request.tables
+    options, given = request.images, request.tables
     for_images = {
         "--backbone": options.backbone,
         "--weights": options.weights,
         "--image-size": options.size,
         "--strict": options.strict,
         "--finetune": options.finetune,
-        "--images-root": columns_given.root,
+        "--images-root": given.root,
     }
     for_tables = {
-        "--id-column": columns_given.id,
-        "--drop": columns_given.drop,
-        "--features-key": columns_given.features != TableOptions().features,
+        "--id-column": given.id,
+        "--drop": given.drop,
+        "--features-key": given.features != TableOptions().features,
     }
     if all(is_shard(path.name) or path.is_dir() for path in domains):
         # There is no list that has columns or paths.
-        for_tables |= {
-            "--label-column": columns_given.label,
-            "--path-column": columns_given.path,
-            "--images-root": columns_given.root,
-        }
+        for_lists = {"--label-column": given.label, "--path-column": given.path}
+        for_tables |= {**for_lists, "--images-root": given.root}
     is_for, what = ("tables or lists", "images") if kinds[0] else ("images", "a feature table")
     for name, value in (for_tables if kinds[0] else for_images).items():
         if value:
@@ -203,38 +217,85 @@ def load_tables(
         own.mkdir(exist_ok=True)
     source, target = read_domains(*domains, columns, tell, own)
     assert source.labels is not None, "read_domains returns a labelled source"
+    inputs = _names_only(request)
+    if team.is_first:
+        inputs = {"source": _table_record(source, tell), "target": _table_record(target, tell)}
     return FitData(
         source=source.X,
         labels=source.labels,
         target=target.X,
         ids=target.ids,
-        inputs={"source": _table_record(source, tell), "target": _table_record(target, tell)}
-        if team.is_first
-        else _names_only(request),
-        columns=_column_record(columns),
+        inputs=inputs,
+        columns=asdict(columns),
         feature_names=source.feature_names or target.feature_names,
-        summary=_summary(len(source), len(source.class_counts()), *target.X.shape),
+        summary=_summary(source.X, source.class_counts(), target.X),
         source_ids=source.ids,
+    )
+
+
+def _summary(source: npt.NDArray[Any], classes: Any, target: npt.NDArray[Any]) -> str:
+    return (
+        f"source: {len(source):,} rows of {len(classes)} classes, "
+        f"target: {len(target):,} rows, {target.shape[1]:,} features"
     )
 
 
 def load_images(
     request: FitRequest,
-    progress: CountingProgress | None = None,
+    progress: CountingProgress,
     scratch: Path | None = None,
     team: Team = ALONE,
 ) -> FitData:
     """List two sets of images and turn them into features; broken images are left out."""
-    from opensetda.backbones.cache import FeatureCache
-    from opensetda.backbones.extraction import extract
-    from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
+    columns = image_columns(request.tables)
+    listed = read_image_domains(near(request.source), near(request.target), columns)
+    recipe, extraction = features_of(listed, request.images, progress, scratch, team)
+    source, target = _kept(*listed, extraction)
+    X, broken = extraction.X, extraction.broken
+    rows = X[: len(source)], X[len(source) :]
+    assert source.labels is not None, "read_image_domains returns a labelled source"
+    inputs = _names_only(request)
+    if team.is_first:
+        inputs = {
+            "source": _image_record(source, rows[0]),
+            "target": _image_record(target, rows[1]),
+        }
+    return FitData(
+        source=rows[0],
+        labels=source.labels,
+        target=rows[1],
+        ids=target.ids,
+        inputs=inputs,
+        columns={"label": request.tables.label, "id": IMAGE_ID, "path": request.tables.path},
+        feature_names=None,
+        summary=(
+            f"source: {len(source):,} images of {len(source.class_counts())} classes, "
+            f"target: {len(target):,} images, {recipe.width:,} features of {recipe.backbone} "
+            f"({extraction.n_cached:,} from the cache, {extraction.seconds:.1f} s)"
+        ),
+        noun="image",
+        recipe=recipe,
+        image_paths=(*source.paths, *target.paths),
+        # Absolute: the list of broken images may be read from another folder.
+        broken=[replace(image, path=str(Path(image.path).absolute())) for image in broken],
+        notes=(*source.notes, *target.notes),
+        warnings=tuple(extraction.warnings),
+        source_ids=source.ids,
+    )
 
-    options, columns = request.images, image_columns(request.tables)
-    source, target = read_image_domains(near(request.source), near(request.target), columns)
+
+def features_of(
+    lists: Sequence[ImageList],
+    options: ImageOptions,
+    progress: CountingProgress,
+    scratch: Path | None,
+    team: Team,
+) -> tuple[Recipe, Extraction]:
+    """Turn images into features; an `InputError` at a broken one if `options` are strict."""
     folder = None if options.cache is None else Path(options.cache)
     recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
-    ids = [*source.ids.tolist(), *target.ids.tolist()]
-    paths = [*source.paths, *target.paths]
+    ids = [name for images in lists for name in images.ids.tolist()]
+    paths = [path for images in lists for path in images.paths]
     with ExitStack() as stack:
         cache = None
         if folder is not None:
@@ -243,40 +304,10 @@ def load_images(
     if options.strict and extraction.broken:
         first = extraction.broken[0]
         raise InputError(
-            f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all); "
+            f"{first.path}: {first.reason} ({len(extraction.broken):,} broken images in all); "
             "repair or remove it, or leave out --strict"
         )
-    kept, broken = _kept(source, target, extraction), extraction.broken
-    n_source = len(kept[0])
-    features = extraction.X
-    assert kept[0].labels is not None, "read_image_domains returns a labelled source"
-    return FitData(
-        source=features[:n_source],
-        labels=kept[0].labels,
-        target=features[n_source:],
-        ids=kept[1].ids,
-        inputs={
-            "source": _image_record(kept[0], features[:n_source]),
-            "target": _image_record(kept[1], features[n_source:]),
-        }
-        if team.is_first
-        else _names_only(request),
-        columns={"label": request.tables.label, "id": IMAGE_ID, "path": request.tables.path},
-        feature_names=None,
-        summary=(
-            f"source: {len(kept[0]):,} images of {len(kept[0].class_counts())} classes, "
-            f"target: {len(kept[1]):,} images, {recipe.width:,} features of {recipe.backbone} "
-            f"({extraction.n_cached:,} from the cache, {extraction.seconds:.1f} s)"
-        ),
-        noun="image",
-        recipe=recipe,
-        image_paths=(*kept[0].paths, *kept[1].paths),
-        # Absolute: the list of broken images may be read from another folder.
-        broken=[replace(image, path=str(Path(image.path).absolute())) for image in broken],
-        notes=(*kept[0].notes, *kept[1].notes),
-        warnings=tuple(extraction.warnings),
-        source_ids=kept[0].ids,
-    )
+    return recipe, extraction
 
 
 def _kept(
@@ -302,43 +333,59 @@ def _kept(
     return kept, left
 
 
-def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[str, Any]:
-    files = table_files(table.path)
-    whole = file_record(files[0], progress)
-    if files != [table.path]:
-        # A folder of parts: their names and contents, in order.
-        parts = [whole, *(file_record(file, progress) for file in files[1:])]
-        names = [f"{file.name} {part['sha256']}" for file, part in zip(files, parts, strict=True)]
-        whole = {
-            "path": str(table.path.resolve()),
-            "bytes": sum(part["bytes"] for part in parts),
-            "sha256": hashlib.sha256(
-                "\n".join(names).encode("utf-8", "surrogateescape")
-            ).hexdigest(),
-        }
-    record = {**whole, "rows": len(table), "features": table.X.shape[1]}
-    if table.labels is not None:
-        record["classes"] = table.class_counts()
-    return record
-
-
 def _names_only(request: FitRequest) -> dict[str, Any]:
     """Return the record of the inputs in a process that does not write the run folder."""
     return {"source": {"path": request.source}, "target": {"path": request.target}}
 
 
+def array_record(
+    X: npt.NDArray[Any] | None, labels: npt.NDArray[np.str_] | None = None
+) -> dict[str, Any]:
+    """Return what distinguishes arrays from others, for the record of a run."""
+    digest = hashlib.sha256()
+    record: dict[str, Any] = {"path": ARRAY}
+    if X is not None:
+        _add_rows(digest, X)
+        record |= {"rows": len(X), "features": X.shape[1]}
+    if labels is not None:
+        digest.update(_lines(labels.tolist()))
+        names, counts = np.unique(labels, return_counts=True)
+        classes = dict(zip(names.tolist(), counts.tolist(), strict=True))
+        record |= {"rows": len(labels), "classes": classes}
+    return {**record, "sha256": digest.hexdigest()}
+
+
+def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[str, Any]:
+    files = table_files(table.path)
+    parts = [file_record(file, progress) for file in files]
+    record = parts[0]
+    if files != [table.path]:
+        # A folder of parts: their names and contents, in order.
+        names = [f"{file.name} {part['sha256']}" for file, part in zip(files, parts, strict=True)]
+        record = {
+            "path": str(table.path.resolve()),
+            "bytes": sum(part["bytes"] for part in parts),
+            "sha256": hashlib.sha256(_lines(names)).hexdigest(),
+        }
+    record |= {"rows": len(table), "features": table.X.shape[1]}
+    return record if table.labels is None else {**record, "classes": table.class_counts()}
+
+
 def _image_record(images: ImageList, features: npt.NDArray[np.float32]) -> dict[str, Any]:
     # Names, labels and features: another image gives another feature.
-    digest = hashlib.sha256("\n".join(images.ids.tolist()).encode("utf-8", "surrogateescape"))
+    digest = hashlib.sha256(_lines(images.ids.tolist()))
     if images.labels is not None:
-        digest.update("\n".join(images.labels.tolist()).encode("utf-8", "surrogateescape"))
-    for _, chunk in row_chunks(features, range(len(features)), _HASHED_ROWS):
+        digest.update(_lines(images.labels.tolist()))
+    _add_rows(digest, features)
+    path, sha256 = str(images.origin.resolve()), digest.hexdigest()
+    record = {"path": path, "images": len(images), "sha256": sha256}
+    return record if images.labels is None else {**record, "classes": images.class_counts()}
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    return "\n".join(names).encode("utf-8", "surrogateescape")
+
+
+def _add_rows(digest: Any, X: npt.NDArray[Any]) -> None:
+    for _, chunk in row_chunks(X, range(len(X)), _CHUNK):
         digest.update(np.ascontiguousarray(chunk).data)
-    record = {
-        "path": str(images.origin.resolve()),
-        "images": len(images),
-        "sha256": digest.hexdigest(),
-    }
-    if images.labels is not None:
-        record["classes"] = images.class_counts()
-    return record

@@ -2,61 +2,74 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
+import safetensors.numpy
 
 from opensetda import __version__
+from opensetda.backbones.extraction import Broken
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import IntArray, Rows
 from opensetda.runs import fit_data
-from opensetda.runs.arrays import DomainArrays
-from opensetda.runs.corrections import read_corrections
+from opensetda.runs import folder as files
+from opensetda.runs.corrections import Corrections, read_corrections
 from opensetda.runs.curves import draw_curves
-from opensetda.runs.fit_data import FitData
-from opensetda.runs.folder import RunFolder
+from opensetda.runs.fit_data import DomainArrays, FitData
+from opensetda.runs.folder import RunFolder, RunView, view_of
+from opensetda.runs.large import LabelledTargets, label_targets
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, full_settings
-from opensetda.runs.predictions import IMAGE_ID
+from opensetda.runs.outputs import many_images, write_broken
+from opensetda.runs.pictures import write_images
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable, class_names
 from opensetda.runs.request import FitRequest
+from opensetda.runs.sampling import draw_sample, sample_size
+from opensetda.runs.tensorboard import EventLog
 from opensetda.runs.unfinished import UnfinishedRun
-from opensetda.runs.view import view_of
-from opensetda.runs.writing import RunRecord, ShownSamples, write_run
-from opensetda.system.files import near, new_folder
+from opensetda.system.files import near, new_folder, plain, write_json
+from opensetda.system.memory import keep_freed_memory, peak_megabytes
 from opensetda.system.team import Team
 
 if TYPE_CHECKING:
-    from opensetda.runs.large import LabelledTargets
+    from torch import nn
+
+_PACKAGES = (
+    *("opensetda", "numpy", "scipy", "scikit-learn", "torch", "pyarrow", "safetensors", "timm"),
+    *("pillow", "onnxruntime"),
+)
+
+# The entries of settings.json in their order, with what they are if a run has no such thing.
+_RECORDED: dict[str, Any] = {
+    **{"format": files.FORMAT, "version": files.VERSION},
+    **dict.fromkeys(("method", "openness", "unknown_label", "preset", "seed", "settings")),
+    **{"classes": [], "has_ids": False, "columns": {}},
+    **dict.fromkeys(("inputs", "backbone", "command", "identity", "sample")),
+}
 
 
 @dataclass(frozen=True)
 class Training:
     """What a training left in memory, beside the run folder.
 
-    Attributes
-    ----------
-    classifier : OpenSetClassifier
-        Fitted; predicts as the model of the run folder does.
-    labels : Counter
-        How many targets got each label.
-    target : str
-        Name of the target, for messages.
-    noun : str
-        What a sample is called: "row" or "image".
-    n_broken : int
-        Images that could not be read and were left out.
-    data_seconds, seconds : float
-        How long reading the data, and `fit` of the classifier, took.
+    `labels` counts the targets by label; `noun` is what a sample is called, "row" or "image";
+    `n_broken` images could not be read; reading the data took `data_seconds`, `fit` `seconds`.
     """
 
     classifier: OpenSetClassifier
@@ -94,7 +107,13 @@ def train(
         if request.images.finetune and data.recipe is not None:
             backbone, context = _with_backbone(data, context)
         seconds = fit_domains(classifier, data.source, data.labels, data.target, sample, context)
-    labelled = None if sample is None else _label(classifier, data, run, team, listener)
+    labelled = None
+    if sample is not None:
+        id_name = "id" if data.recipe is None else IMAGE_ID
+        with listener.counting("label", data.noun) as labelling:
+            labelled = label_targets(
+                classifier, data.target, data.ids, id_name, run.scratch(), team, labelling
+            )
     if not team.is_first:
         return None
     kept = classifier.kept_step_
@@ -103,8 +122,23 @@ def train(
         title=f"{request.method} on {Path(request.target).name}",
         kept_step=None if kept is None else int(kept.step),
     )
-    record = _record(request, data, settings, seconds, data_seconds, sample)
-    shown = _shown(classifier, data, sample)
+    backbone_record = None
+    if data.recipe is not None:
+        backbone_record = {**data.recipe.to_dict(), "finetuned": request.images.finetune}
+    asked = ("method", "openness", "unknown_label", "preset", "seed", "command", "identity")
+    record = {
+        **{name: getattr(request, name) for name in asked},
+        "settings": settings,
+        "has_ids": data.ids is not None,
+        "columns": data.columns,
+        "inputs": data.inputs,
+        "backbone": backbone_record,
+        "sample": None if sample is None else len(sample),
+    }
+    view = view_of(classifier, data.source, data.labels, data.target, data.source_ids, sample)
+    # Absolute: the report may be made in another folder.
+    places = [str(Path(path).absolute()) for path in data.image_paths]
+    images = {row: places[row] for row in view.source.tolist()} if places else {}
     with new_folder(run.out) as aside:
         write_run(
             aside,
@@ -112,11 +146,14 @@ def train(
             record,
             data.ids,
             curves,
-            data.broken,
-            backbone,
-            shown,
-            corrections,
-            labelled,
+            seconds=(data_seconds, seconds),
+            feature_names=data.feature_names,
+            broken=data.broken,
+            backbone=backbone,
+            view=view,
+            images=(images, places[len(data.source) :]),
+            corrections=corrections,
+            labelled=labelled,
         )
     if labelled is None:
         labels = Counter(RunFolder.open(run.out).labels().tolist())
@@ -133,8 +170,7 @@ def _tell_about(data: FitData, listener: RunListener) -> None:
     for warning in data.warnings:
         listener.warn(warning)
     if data.broken:
-        many = "1 image" if len(data.broken) == 1 else f"{len(data.broken):,} images"
-        listener.warn(f"{many} cannot be read: left out")
+        listener.warn(f"{many_images(len(data.broken))} cannot be read: left out")
     listener.note(data.summary)
 
 
@@ -142,8 +178,6 @@ def _sample(
     request: FitRequest, data: FitData, team: Team, listener: RunListener
 ) -> IntArray | None:
     """Return the rows of the targets to learn from; None for all."""
-    from opensetda.runs.sampling import draw_sample, sample_size
-
     size = sample_size(len(set(data.labels.tolist())), request.sample)
     if len(data.target) <= size:
         return None
@@ -158,22 +192,6 @@ def _sample(
     return draw_sample(data.target, size, team)
 
 
-def _label(
-    classifier: OpenSetClassifier,
-    data: FitData,
-    run: UnfinishedRun,
-    team: Team,
-    listener: RunListener,
-) -> LabelledTargets:
-    from opensetda.runs.large import label_targets
-
-    id_name = "id" if data.recipe is None else IMAGE_ID
-    with listener.counting("label", data.noun) as progress:
-        return label_targets(
-            classifier, data.target, data.ids, id_name, run.scratch(), team, progress
-        )
-
-
 @contextmanager
 def _listening(
     request: FitRequest, goes_on: bool, team: Team, listener: RunListener
@@ -182,8 +200,6 @@ def _listening(
     with ExitStack() as stack:
         listeners = [stack.enter_context(listener.training(request.method))]
         if request.tensorboard is not None and team.is_first:
-            from opensetda.runs.tensorboard import EventLog
-
             listeners.append(stack.enter_context(EventLog(Path(request.tensorboard), goes_on)))
 
         def listen(event: ProgressEvent) -> None:
@@ -193,58 +209,15 @@ def _listening(
         yield listen
 
 
-def _with_backbone(data: FitData, context: FitContext) -> tuple[Any, FitContext]:
+def _with_backbone(data: FitData, context: FitContext) -> tuple[nn.Module, FitContext]:
     """Return the backbone to train, and the context with its images."""
     from opensetda.backbones.finetuning import FineTunedImages
     from opensetda.backbones.model import load_backbone
-    from opensetda.system.memory import keep_freed_memory
 
     assert data.recipe is not None
     keep_freed_memory()
     backbone = load_backbone(data.recipe)
     return backbone, replace(context, images=FineTunedImages(backbone, data.image_paths))
-
-
-def _shown(classifier: OpenSetClassifier, data: FitData, sample: IntArray | None) -> ShownSamples:
-    """Return the samples that the report shows."""
-    view = view_of(classifier, data.source, data.labels, data.target, data.source_ids, sample)
-    if not data.image_paths:
-        return ShownSamples(view)
-    # Absolute: the report may be made in another folder.
-    places = [str(Path(path).absolute()) for path in data.image_paths]
-    source_places = {row: places[row] for row in view.source.tolist()}
-    return ShownSamples(view, source_places, places[len(data.source) :])
-
-
-def _record(
-    request: FitRequest,
-    data: FitData,
-    settings: dict[str, Any],
-    seconds: float,
-    data_seconds: float,
-    sample: IntArray | None,
-) -> RunRecord:
-    backbone = None
-    if data.recipe is not None:
-        backbone = {**data.recipe.to_dict(), "finetuned": request.images.finetune}
-    return RunRecord(
-        method=request.method,
-        openness=request.openness,
-        unknown_label=request.unknown_label,
-        preset=request.preset,
-        settings=settings,
-        seed=request.seed,
-        inputs=data.inputs,
-        columns=data.columns,
-        feature_names=data.feature_names,
-        has_ids=data.ids is not None,
-        command=request.command,
-        seconds=seconds,
-        data_seconds=data_seconds,
-        backbone=backbone,
-        identity=request.identity,
-        sample=None if sample is None else len(sample),
-    )
 
 
 def fit_domains(
@@ -265,12 +238,111 @@ def fit_domains(
     y = np.concatenate([labels, np.repeat(labels[:1], len(chosen))])
     domain = np.repeat([0, -1], [len(source), len(chosen)])
     X = np.empty((len(source) + len(chosen), source.shape[1]), dtype=np.float32)
-    for rows, place in (
-        (Rows(source, np.arange(len(source))), 0),
-        (Rows(target, chosen), len(source)),
-    ):
+    both = (Rows(source, np.arange(len(source))), 0), (Rows(target, chosen), len(source))
+    for rows, place in both:
         for part, chunk in rows.chunks():
             X[place + part.start : place + part.stop] = chunk
     start = time.perf_counter()
     classifier.fit(X, y, sample_domain=domain, context=context)
     return time.perf_counter() - start
+
+
+def write_run(
+    folder: Path,
+    classifier: OpenSetClassifier,
+    record: Mapping[str, Any],
+    ids: npt.NDArray[Any] | None,
+    curves: bytes,
+    *,
+    seconds: tuple[float, float] = (0.0, 0.0),
+    feature_names: tuple[str, ...] | None = None,
+    broken: Sequence[Broken] = (),
+    backbone: nn.Module | None = None,
+    view: RunView | None = None,
+    images: tuple[Mapping[int, str], Sequence[str]] = ({}, ()),
+    corrections: Corrections | None = None,
+    labelled: LabelledTargets | None = None,
+) -> RunFolder:
+    """Write every file of a run into an empty folder, one that `new_folder` gave.
+
+    `record` has entries of ``settings.json``; reading the data and fitting took `seconds`;
+    `broken` images were left out; `backbone` is a fine-tuned one; `view` and `images` (files of
+    the view's sources by row, and of all targets) are for the report; `labelled` has the labels
+    of all targets, where the classifier has seen only a sample of them.
+    """
+    state, arrays = classifier.get_state()
+    write_json(folder / files.MODEL, {"feature_names": feature_names, "state": state})
+    contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    # Not save_file: it makes files that only their owner may read.
+    (folder / files.WEIGHTS).write_bytes(safetensors.numpy.save(contiguous))
+    if backbone is not None:
+        from safetensors.torch import save as save_tensors
+
+        tensors = {name: value.cpu().contiguous() for name, value in backbone.state_dict().items()}
+        (folder / files.BACKBONE).write_bytes(save_tensors(tensors))
+    if broken:
+        write_broken(folder / files.BROKEN, broken)
+    write_json(folder / files.ENVIRONMENT, environment(record["seed"], *seconds))
+    lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
+    (folder / files.HISTORY).write_text("".join(lines), encoding="utf-8")
+    kept = classifier.kept_step_
+    estimates = {
+        "openness": plain(classifier.openness_report_.to_dict()),
+        "kept_step": None if kept is None else plain(kept.to_dict()),
+        # As the model has them, with infinity as a word.
+        "rejection": {name: state[f"rejection_{name}"] for name in ("threshold", "slope")},
+    }
+    write_json(folder / files.ESTIMATES, estimates)
+    if view is not None:
+        view.write(folder / files.VIEW)
+    if images[1]:
+        write_images(folder / files.IMAGES, *images)
+    if labelled is not None:
+        labelled.write(folder, step=max(len(classifier.history_), 1))
+    else:
+        id_name = "id" if record.get("backbone") is None else IMAGE_ID
+        predictions = PredictionTable.of_targets(classifier, ids, id_name)
+        if corrections is not None:
+            predictions = corrections.applied_to(predictions)
+        predictions.write(folder / files.PREDICTIONS)
+        predictions.write(folder / files.PREDICTIONS_FOR_PEOPLE)
+        _write_steps(folder / files.STEPS, predictions, classifier)
+    (folder / files.CURVES).write_bytes(curves)
+    # Last: a folder without it is not a run.
+    settings = {**_RECORDED, **record, "classes": list(class_names(classifier))}
+    write_json(folder / files.SETTINGS, settings)
+    return RunFolder(folder, settings)
+
+
+def environment(seed: int, data_seconds: float, fit_seconds: float) -> dict[str, Any]:
+    """Return the machine and the versions a run was made with."""
+    versions: dict[str, str | None] = dict.fromkeys(_PACKAGES)
+    for package in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "packages": versions,
+        "seed": seed,
+        "data_seconds": round(data_seconds, 3),
+        "fit_seconds": round(fit_seconds, 3),
+        "peak_megabytes": plain(round(peak_megabytes(), 1)),
+    }
+
+
+def _write_steps(path: Path, predictions: PredictionTable, classifier: OpenSetClassifier) -> None:
+    """Write the targets' labels after each step; only the last if the method keeps none."""
+    indices = classifier.step_labels_
+    if indices is None:
+        steps = {max(len(classifier.history_), 1): classifier.transduction_.astype(np.str_)}
+    else:
+        names = np.array([*classifier.classes_.tolist(), classifier.unknown_label], dtype=np.str_)
+        steps = {step: names[labels] for step, labels in enumerate(indices, start=1)}
+    columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
+    for step, labels in steps.items():
+        column = pa.array(labels.tolist(), pa.string()).dictionary_encode()
+        columns[f"{files.STEP_PREFIX}{step}"] = column
+    pyarrow.parquet.write_table(pa.table(columns), path)

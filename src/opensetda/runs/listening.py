@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from opensetda.progress import ProgressEvent, ProgressListener
+from opensetda.progress import ProgressListener
 
 CountingProgress = Callable[[int, int], None]
 """Called with how many items are done, and how many there are."""
@@ -35,16 +35,8 @@ class RunListener:
 
         `title` is what is being done, `noun` what is counted: "image", "row", "MB".
         """
-        return nullcontext(_ignore_count)
+        return nullcontext(lambda done, total: None)
 
     def training(self, method: str) -> AbstractContextManager[ProgressListener]:
         """Return a context whose value receives the progress events of a training."""
-        return nullcontext(_ignore_event)
-
-
-def _ignore_count(done: int, total: int) -> None:
-    pass
-
-
-def _ignore_event(event: ProgressEvent) -> None:
-    pass
+        return nullcontext(lambda event: None)

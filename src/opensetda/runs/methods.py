@@ -18,17 +18,12 @@ REJECTOR = "+"
 """`dann+osvm` is the method dann with the rejector osvm."""
 
 
-def find_methods() -> dict[str, str]:
-    """Find PGL and every public module of `opensetda.baselines`, without importing them."""
-    found = {"pgl": "opensetda.pgl.estimator"}
-    for module in pkgutil.iter_modules(baselines.__path__):
-        if not module.ispkg:
-            found[module.name.replace("_", "-")] = f"{baselines.__name__}.{module.name}"
-    return found
-
-
-METHODS = find_methods()
-"""Each method's name, and the module that it is in."""
+METHODS = {"pgl": "opensetda.pgl.estimator"} | {
+    module.name.replace("_", "-"): f"{baselines.__name__}.{module.name}"
+    for module in pkgutil.iter_modules(baselines.__path__)
+    if not module.ispkg
+}
+"""Each method's name, and the module that it is in: PGL, and every module of `baselines`."""
 
 
 def method_class(method: str) -> type[OpenSetClassifier]:
@@ -94,12 +89,9 @@ def full_settings(method: str, preset: str, changes: Mapping[str, Any]) -> dict[
 
 
 def _own_defaults(cls: type[OpenSetClassifier]) -> dict[str, Any]:
-    parameters: dict[str, Any] = cls().get_params(deep=False)
-    return {name: parameters[name] for name in parameters if name not in _COMMON}
-
-
-# Not settings of the method itself: these have arguments of their own.
-_COMMON = ("openness", "unknown_label", "random_state")
+    """Return the defaults of a method's settings; the common ones have arguments of their own."""
+    common = ("openness", "unknown_label", "random_state")
+    return {k: v for k, v in cls().get_params(deep=False).items() if k not in common}
 
 
 def _parse_parameters(
@@ -115,9 +107,8 @@ def _parse_parameters(
         changes = {**changes, "rejector": rejector}
     for setting, value in changes.items():
         if setting not in defaults:
-            raise InputError(
-                f"setting {setting!r} does not exist; {name} has {', '.join(defaults)}"
-            )
+            there_are = ", ".join(defaults)
+            raise InputError(f"setting {setting!r} does not exist; {name} has {there_are}")
         parsed[setting] = _parse_value(setting, value, type(defaults[setting]))
     return parsed
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from opensetda.backbones.extraction import Broken
+from opensetda.data.images.lists import printable
 from opensetda.errors import InputError, OtherProcessError
-
-if TYPE_CHECKING:
-    from opensetda.backbones.extraction import Broken
-    from opensetda.system.team import Team
+from opensetda.system.files import aside_of, check_writable, make_parents, new_file
+from opensetda.system.team import Team
 
 
 def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: bool) -> None:
@@ -20,8 +20,6 @@ def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: 
 
     Its name must end in one of `suffixes` (lower case); an existing file needs `overwrite`.
     """
-    from opensetda.system.files import check_writable
-
     if path.suffix.lower() not in suffixes:
         *others, last = suffixes
         endings = f"{', '.join(others)} or {last}" if others else last
@@ -35,11 +33,21 @@ def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: 
     check_writable(path)
 
 
+def many_images(n: int) -> str:
+    """Return "1 image" or "2 images"."""
+    return "1 image" if n == 1 else f"{n:,} images"
+
+
+def write_broken(path: Path, broken: Sequence[Broken]) -> None:
+    """Write a CSV file that lists images and why they cannot be used."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["path", "reason"])
+        writer.writerows([printable(image.path), image.reason] for image in broken)
+
+
 def write_broken_list(out: Path, broken: Sequence[Broken]) -> Path | None:
     """List images that cannot be read in a CSV file beside `out`; None if there are none."""
-    from opensetda.runs.writing import write_broken
-    from opensetda.system.files import new_file
-
     listed = out.with_name(f"{out.name}.broken.csv")
     listed.unlink(missing_ok=True)
     if not broken:
@@ -55,8 +63,6 @@ def shared_folder(beside: Path, team: Team) -> Iterator[Path]:
 
     No other process uses it any more when the first one leaves.
     """
-    from opensetda.system.files import aside_of, make_parents
-
     place = Path(team.first_does(lambda: str(aside_of(beside.resolve()))))
     made = make_parents(place) if team.is_first else []
     try:

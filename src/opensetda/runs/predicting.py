@@ -8,28 +8,25 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from opensetda.backbones.cache import default_cache_folder
+from opensetda.backbones.extraction import Broken, Extractor
 from opensetda.data.images.lists import ImageColumns, printable
 from opensetda.data.images.loading import is_image_data, iterate_images
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.rows import release_pages
-from opensetda.runs.arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
+from opensetda.runs.fit_data import feature_rows
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
-from opensetda.runs.outputs import check_new_file, shared_folder, write_broken_list
+from opensetda.runs.outputs import check_new_file, many_images, shared_folder, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, numbers_of
 from opensetda.runs.shared_tables import written_together
 from opensetda.system.team import ALONE, Team, this_team
-
-if TYPE_CHECKING:
-    from opensetda.backbones.extraction import Broken
-    from opensetda.base import OpenSetClassifier
 
 SUFFIXES = (".csv", ".json", ".parquet")
 TOP_K = 5
@@ -46,18 +43,10 @@ class WrittenLabels:
 
     Attributes
     ----------
-    path : Path
-        The file.
     counts : Counter
         How many samples got each label.
-    unknown_label : str
-        The label of unknowns.
-    has_images : bool
-        Whether the samples are images.
     broken : list of Broken
-        Images that could not be read and were left out.
-    broken_list : Path or None
-        CSV file that lists them.
+        Images that could not be read and were left out; `broken_list` is a CSV file of them.
     """
 
     path: Path
@@ -133,9 +122,7 @@ def predict(
 
 def _warn_of(written: WrittenLabels, where: str, listener: RunListener) -> None:
     if written.broken_list is not None:
-        n = len(written.broken)
-        many = "1 image" if n == 1 else f"{n:,} images"
-        listener.warn(f"{many} cannot be read: {where}")
+        listener.warn(f"{many_images(len(written.broken))} cannot be read: {where}")
 
 
 def open_run(run: Run) -> RunFolder:
@@ -143,10 +130,6 @@ def open_run(run: Run) -> RunFolder:
     if isinstance(run, RunFolder):
         return run
     return run.folder if isinstance(run, FittedRun) else RunFolder.open(run)
-
-
-def _are_many_paths(samples: Any) -> bool:
-    return isinstance(samples, list | tuple) and all(isinstance(s, str | Path) for s in samples)
 
 
 def _check_kinds(folder: RunFolder, paths: list[Path], images: list[Path]) -> None:
@@ -207,10 +190,11 @@ class _Labeller:
 
     def label(self, samples: Any, columns: _Columns, strict: bool) -> WrittenLabels:
         folder = self.folder
-        if not isinstance(samples, str | Path) and not _are_many_paths(samples):
+        several = list(samples) if isinstance(samples, list | tuple) else [samples]
+        if not all(isinstance(sample, str | Path) for sample in several):
             _refuse_features_of_another_backbone(folder, "the array")
             return self._table(lambda width, _: (feature_rows(samples, "samples", width), None))
-        paths = [Path(p) for p in ([samples] if isinstance(samples, str | Path) else samples)]
+        paths = [Path(sample) for sample in several]
         root = None if columns.root is None else Path(columns.root)
         image_columns = ImageColumns(path=columns.path or folder.column("path"), root=root)
         images = [path for path in paths if is_image_data(path, image_columns)]
@@ -243,11 +227,9 @@ class _Labeller:
             progress(0, len(rows))
             names = (path for _, path in iterate_images(paths, columns))
             own = islice(names, rows.start, rows.stop)
-            counts, broken, warnings = together.add_up(
-                *label_images(
-                    self.folder, own, together.writer, strict, lambda n: progress(n, len(rows))
-                )
-            )
+            writer = together.writer
+            labelled = self._label_images(own, writer, strict, lambda n: progress(n, len(rows)))
+            counts, broken, warnings = together.add_up(*labelled)
             if not counts:
                 raise InputError(
                     f"{paths[0]}: none of the {total:,} images can be read; the first is "
@@ -258,9 +240,50 @@ class _Labeller:
         listed = write_broken_list(self.out, broken) if self.team.is_first else None
         return WrittenLabels(self.out, counts, self.folder.unknown_label, True, broken, listed)
 
+    def _label_images(
+        self,
+        paths: Iterable[str],
+        writer: PredictionWriter,
+        strict: bool,
+        progress: Callable[[int], None],
+    ) -> tuple[Counter[str], list[Broken], list[str]]:
+        """Write labels in constant memory; return their counts, broken images, and warnings."""
+        run, model = self.folder, self.folder.model()
+        counts: Counter[str] = Counter()
+        broken: list[Broken] = []
+        names, done = iter(paths), 0
+        # The features are not kept, but the exported network is, unless it was fine-tuned.
+        memory = default_cache_folder()
+        with Extractor(run.recipe(), state=run.backbone_state(), memory=memory) as extractor:
+            while part := list(islice(names, PART)):
+                features, reasons = extractor.features(part)
+                results = list(zip(part, reasons, strict=True))
+                read = [path for path, reason in results if reason is None]
+                failed = [
+                    Broken(path, path, reason) for path, reason in results if reason is not None
+                ]
+                if failed and strict:
+                    first = failed[0]
+                    raise InputError(
+                        f"{first.id}: {first.reason}; repair or remove it, or leave out --strict"
+                    )
+                broken += failed
+                if read:
+                    ids = np.array([printable(path) for path in read])
+                    table = PredictionTable.of_samples(model, features, ids, IMAGE_ID)
+                    counts.update(table.labels.tolist())
+                    writer.write(table)
+                done += len(part)
+                progress(done)
+        return counts, broken, extractor.warnings
+
     def _table(self, read: Callable[[tuple[int, str], Path], tuple[Any, Any]]) -> WrittenLabels:
-        """Label rows; `read` gets the number of features and a folder, returns rows and ids."""
+        """Label rows; `read` gets the number of features and a folder, returns rows and ids.
+
+        Rows and ids may be stored in files.
+        """
         model = self.folder.model()
+        counts: Counter[str] = Counter()
         with (
             self.listener.counting("predict", "row") as progress,
             shared_folder(self.out, self.team) as scratch,
@@ -271,77 +294,14 @@ class _Labeller:
             rows = self.team.rows(len(X))
             progress(0, len(rows))
             with written_together(self.out, scratch, self.team, self.top_k) as together:
-                counts = label_rows(
-                    model, X, ids, rows, together.writer, lambda n: progress(n, len(rows))
-                )
+                for start in range(rows.start, rows.stop, PART_ROWS):
+                    part = slice(start, min(start + PART_ROWS, rows.stop))
+                    names = numbers_of(part) if ids is None else np.asarray(ids[part])
+                    features = X[part].astype(np.float32, copy=False)
+                    table = PredictionTable.of_samples(model, features, names)
+                    release_pages(X)
+                    counts.update(table.labels.tolist())
+                    together.writer.write(table)
+                    progress(part.stop - rows.start, len(rows))
                 counts, _, _ = together.add_up(counts, [], [])
         return WrittenLabels(self.out, counts, self.folder.unknown_label, False, [])
-
-
-def label_rows(
-    model: OpenSetClassifier,
-    X: npt.NDArray[Any],
-    ids: Any | None,
-    rows: range,
-    writer: PredictionWriter,
-    progress: Callable[[int], None],
-) -> Counter[str]:
-    """Write the labels of some rows of features, and return how often each label was given.
-
-    `X` and `ids` may be stored in files; `progress` gets the number of rows done.
-    """
-    counts: Counter[str] = Counter()
-    for start in range(rows.start, rows.stop, PART_ROWS):
-        part = slice(start, min(start + PART_ROWS, rows.stop))
-        names = numbers_of(part) if ids is None else np.asarray(ids[part])
-        table = PredictionTable.of_samples(model, X[part].astype(np.float32, copy=False), names)
-        release_pages(X)
-        counts.update(table.labels.tolist())
-        writer.write(table)
-        progress(part.stop - rows.start)
-    return counts
-
-
-def label_images(
-    run: RunFolder,
-    paths: Iterable[str],
-    writer: PredictionWriter,
-    strict: bool,
-    progress: Callable[[int], None],
-) -> tuple[Counter[str], list[Broken], list[str]]:
-    """Write the labels of images, in constant memory; those that cannot be read are left out.
-
-    Returns how often each label was given, the images that were left out, and warnings.
-    """
-    from opensetda.backbones.cache import default_cache_folder
-    from opensetda.backbones.extraction import Broken, Extractor
-
-    model = run.model()
-    counts: Counter[str] = Counter()
-    broken: list[Broken] = []
-    names, done = iter(paths), 0
-    # The features are not kept, but the exported network is, unless it was fine-tuned.
-    memory = default_cache_folder()
-    with Extractor(run.recipe(), state=run.backbone_state(), memory=memory) as extractor:
-        while part := list(islice(names, PART)):
-            features, reasons = extractor.features(part)
-            failed = [
-                Broken(path, path, reason)
-                for path, reason in zip(part, reasons, strict=True)
-                if reason is not None
-            ]
-            if failed and strict:
-                first = failed[0]
-                raise InputError(
-                    f"{first.id}: {first.reason}; repair or remove it, or leave out --strict"
-                )
-            broken += failed
-            if len(features):
-                read = zip(part, reasons, strict=True)
-                ids = np.array([printable(path) for path, reason in read if reason is None])
-                table = PredictionTable.of_samples(model, features, ids, IMAGE_ID)
-                counts.update(table.labels.tolist())
-                writer.write(table)
-            done += len(part)
-            progress(done)
-    return counts, broken, extractor.warnings

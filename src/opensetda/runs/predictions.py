@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+from safetensors import SafetensorError
 
 from opensetda.errors import InputError
 
@@ -33,20 +39,14 @@ class PredictionTable:
 
     Attributes
     ----------
-    ids : array of str of shape (n,)
-        Names of the samples; row numbers from 1 if they have none.
-    labels : array of str of shape (n,)
-        A class, or the unknown label.
+    ids, labels : arrays of str of shape (n,)
+        Names of the samples, row numbers from 1 if they have none; classes or the unknown label.
     known_scores : array of shape (n,)
         Higher is more likely known; the scale is the method's own.
     nearest : array of str of shape (n,)
         The class the sample would get if nothing were rejected.
     proba : array of shape (n, C + 1)
         Probabilities of `classes`, then of unknown; calibrated without labels.
-    classes : tuple of str
-        The known classes.
-    unknown_label : str
-        The label of unknowns.
     id_name : str
         Name of the column of the ids: "id", for images "path".
     corrected : bool array of shape (n,) or None
@@ -69,9 +69,7 @@ class PredictionTable:
     @property
     def confidence(self) -> npt.NDArray[np.float64]:
         """The probability of the label that was given."""
-        place = {name: column for column, name in enumerate(self.classes)}
-        # What is not a class is unknown, whatever it is called: the last column.
-        columns = [place.get(label, len(self.classes)) for label in self.labels.tolist()]
+        columns = _columns_of(self.labels.tolist(), self.classes)
         return np.asarray(self.proba[np.arange(len(self)), columns])
 
     @classmethod
@@ -80,7 +78,7 @@ class PredictionTable:
     ) -> Self:
         """Return the labels of the targets that were in `fit`."""
         return cls(
-            ids=row_numbers(len(classifier.transduction_)) if ids is None else ids,
+            row_numbers(len(classifier.transduction_)) if ids is None else ids,
             labels=classifier.transduction_.astype(np.str_),
             known_scores=classifier.transduction_scores_,
             nearest=classifier.transduction_nearest_.astype(np.str_),
@@ -123,8 +121,6 @@ class PredictionTable:
 
         With `top_k`, it has that many of the likeliest labels instead of one column per class.
         """
-        import pyarrow as pa
-
         columns: dict[str, Any] = {
             self.id_name: pa.array(self.ids.tolist(), pa.string()),
             "label": pa.array(self.labels.tolist(), pa.string()),
@@ -157,12 +153,15 @@ class PredictionTable:
         table = read_parquet(path)
         columns = [name for name in table.column_names if name.startswith(CLASS_PREFIX)]
         names = tuple(name.removeprefix(CLASS_PREFIX) for name in columns) or tuple(classes)
+        corrected = None
         try:
             unknown = table["p_unknown"].to_numpy()
             if f"{_TOP}1" in table.column_names:
                 proba = _of_top_classes(table, names)
             else:
                 proba = np.column_stack([*(table[name].to_numpy() for name in columns), unknown])
+            if "corrected" in table.column_names:
+                corrected = np.array(table["corrected"].to_pylist(), dtype=bool)
             return cls(
                 ids=np.array(table[0].to_pylist(), dtype=np.str_),
                 labels=np.array(table["label"].to_pylist(), dtype=np.str_),
@@ -171,26 +170,25 @@ class PredictionTable:
                 proba=proba,
                 classes=names,
                 id_name=table.column_names[0],
-                corrected=(
-                    np.array(table["corrected"].to_pylist(), dtype=bool)
-                    if "corrected" in table.column_names
-                    else None
-                ),
+                corrected=corrected,
             )
         except KeyError as error:
             raise InputError(f"{path}: damaged (no column {error}); fit again") from None
 
 
+def _columns_of(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """Return the columns of labels; what is not a class is unknown, whatever it is called."""
+    place = {name: column for column, name in enumerate(classes)}
+    return [place.get(label, len(classes)) for label in labels]
+
+
 def _of_top_classes(table: Any, classes: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return probabilities of all classes and unknown from a table with the likeliest only."""
-    place = {name: column for column, name in enumerate(classes)}
     proba = np.zeros((len(table), len(classes) + 1))
-    rows = np.arange(len(table))
-    top = [name for name in table.column_names if name.startswith(_TOP)]
-    for name in top:
-        # What is not a class is unknown, whatever it is called: the last column.
-        columns = [place.get(label, len(classes)) for label in table[name].to_pylist()]
-        proba[rows, columns] = table[_P_TOP + name.removeprefix(_TOP)].to_numpy()
+    for name in [name for name in table.column_names if name.startswith(_TOP)]:
+        columns = _columns_of(table[name].to_pylist(), classes)
+        numbers = table[_P_TOP + name.removeprefix(_TOP)].to_numpy()
+        proba[np.arange(len(table)), columns] = numbers
     proba[:, -1] = table["p_unknown"].to_numpy()
     return proba
 
@@ -231,10 +229,6 @@ class PredictionWriter:
         self._writer.write_table(rows)
 
     def _open(self, schema: Any) -> Any:
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet
-
         if self.path.suffix.lower() == ".parquet":
             # A dictionary of numbers that hardly repeat costs a megabyte per column.
             text = [field.name for field in schema if pa.types.is_string(field.type)]
@@ -262,17 +256,11 @@ class _JsonRows:
 
 
 def _rounded(table: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute
-
-    return pa.table(
-        {
-            name: pyarrow.compute.round(table[name], ndigits=_ROUNDED_DIGITS)
-            if pa.types.is_floating(table[name].type)
-            else table[name]
-            for name in table.column_names
-        }
-    )
+    for place, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type):
+            rounded = pyarrow.compute.round(table[place], ndigits=_ROUNDED_DIGITS)
+            table = table.set_column(place, field.name, rounded)
+    return table
 
 
 def class_names(classifier: OpenSetClassifier) -> tuple[str, ...]:
@@ -290,16 +278,28 @@ def numbers_of(rows: slice) -> npt.NDArray[Any]:
     return np.arange(rows.start + 1, rows.stop + 1).astype(np.str_)
 
 
+@contextmanager
+def reading(
+    path: Path,
+    advice: str = "fit again",
+    missing: str = "the run is not complete, fit again",
+) -> Iterator[Path]:
+    """Turn what goes wrong while a file of a run is read into an `InputError` that names it."""
+    try:
+        yield path
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{path}: missing; {missing}") from None
+    except (
+        *(OSError, AttributeError, KeyError, TypeError, ValueError),
+        *(SafetensorError, pa.ArrowException),
+    ) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: damaged ({reason}); {advice}") from error
+
+
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     """Read some columns, or all, of a Parquet file of a run folder."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            return file.read(None if columns is None else list(columns))
-    except FileNotFoundError:
-        raise InputError(f"{path}: missing; the run is not complete, fit again") from None
-    except (OSError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: damaged ({reason}); fit again") from error
+    with reading(path), pyarrow.parquet.ParquetFile(path) as file:
+        return file.read(None if columns is None else list(columns))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import TypeAdapter, ValidationError
+
 from opensetda.errors import InputError
 
 SAMPLE = 65_536
@@ -25,16 +27,12 @@ class TableOptions:
     ----------
     label : str or None
         Column of the labels; None is "y" in tables and "label" in manifests.
-    id : str or None
-        Column of the sample names in tables.
+    id, drop : str or None, and tuple of str
+        Column of the sample names in tables, and columns to leave out.
     features : str
         Array of the features in ``.npz`` files.
-    drop : tuple of str
-        Columns of tables to leave out.
-    path : str or None
-        Column of the image files in manifests.
-    root : str or None
-        Folder that relative paths in lists and manifests start from.
+    path, root : str or None
+        Column of the image files in manifests, and the folder that relative paths start from.
     """
 
     label: str | None = None
@@ -51,18 +49,14 @@ class ImageOptions:
 
     Attributes
     ----------
-    backbone : str or None
-        Name in the registry; None is the bundled one.
-    weights : str or None
-        File with the backbone's weights.
+    backbone, weights : str or None
+        Name in the registry, None is the bundled one; file with its weights.
     size : int or None
         Side of the images in pixels; None is the backbone's own.
     cache : str or None
         Folder of the feature cache; None keeps no features.
-    strict : bool
-        Whether a broken image is an error.
-    finetune : bool
-        Whether the backbone is trained, too.
+    strict, finetune : bool
+        Whether a broken image is an error, and whether the backbone is trained, too.
     """
 
     backbone: str | None = None
@@ -77,24 +71,8 @@ class ImageOptions:
 class FitRequest:
     """Everything that was asked of a fit; paths are absolute, so that any folder may resume it.
 
-    Attributes
-    ----------
-    identity : str
-        Distinguishes this run from any other.
-    command : tuple of str
-        The command line, for the record.
-    checkpoint_seconds : float
-        Checkpoint interval in seconds; the end of each step is a checkpoint, too.
-    tensorboard : str or None
-        Folder of the event files.
-    corrections : str or None
-        CSV file of manually corrected labels of targets.
-    sample : int
-        Largest number of targets to learn from.
-    report : bool
-        Whether the command line writes the report at the end.
-    overwrite : bool
-        Whether an existing run may be replaced.
+    `identity` distinguishes the run from any other; `report` is whether the command line writes
+    the report at the end.
     """
 
     identity: str
@@ -128,8 +106,6 @@ class FitRequest:
     @classmethod
     def from_dict(cls, values: Any, where: Path) -> Self:
         """Build a request from what `to_dict` returned; errors name the file `where`."""
-        from pydantic import TypeAdapter, ValidationError
-
         try:
             return TypeAdapter(cls).validate_python(values)
         except ValidationError as error:

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from opensetda.context import Record
 from opensetda.errors import InputError
 from opensetda.runs.folder import SETTINGS
+from opensetda.runs.predictions import reading
 from opensetda.runs.request import FitRequest
 from opensetda.system.files import (
     aside_of,
@@ -43,6 +46,7 @@ _LOCK = "lock"
 _CHECKPOINTS = "checkpoints"
 _SCRATCH = "scratch"
 _VALUES = "values"
+_START_ANEW = "start anew with 'osda fit ... --overwrite'"
 _OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS, _SCRATCH)
 
 
@@ -77,10 +81,9 @@ class UnfinishedRun:
             raise _at_work(path) from None
         try:
             run._lock = _lock(path)
+            content = {"format": _FORMAT, "version": _VERSION, "request": request.to_dict()}
             with new_file(path / _REQUEST) as aside:
-                write_json(
-                    aside, {"format": _FORMAT, "version": _VERSION, "request": request.to_dict()}
-                )
+                write_json(aside, content)
         except BaseException:
             run.undo()
             raise
@@ -92,8 +95,7 @@ class UnfinishedRun:
         path = unfinished_path(out)
         if not (path / _REQUEST).exists():
             return None
-        request = _read_request(path)
-        run = cls(out, request)
+        run = cls(out, _read_request(path))
         run._lock = _lock(path)
         run.was_left_behind = True
         return run
@@ -106,18 +108,15 @@ class UnfinishedRun:
                 write_json(aside, now)
             return
         before = read_json(place)
-        for name in now:
-            if before.get(name) != now[name]:
-                has = "have" if name.endswith("s") else "has"
-                what = (
-                    f"{near(now[name]['path'])}: the {name} {has}"
-                    if "path" in now[name]
-                    else f"{self.path}: the {name} of 'osda fit' {has}"
-                )
-                raise InputError(
-                    f"{what} changed since the run began, so it cannot go on; "
-                    "start anew with 'osda fit ... --overwrite'"
-                )
+        for name, entry in now.items():
+            if before.get(name) != entry:
+                what, has = f"{self.path}: the {name} of 'osda fit'", "has"
+                if "path" in entry:
+                    what = f"{near(entry['path'])}: the {name}"
+                if name.endswith("s"):
+                    has = "have"
+                raise InputError(f"{what} {has} changed since the run began, so it cannot go on; "
+                                 f"{_START_ANEW}")  # fmt: skip
 
     def checkpoints(self) -> FolderCheckpoints:
         """Return the checkpoints of the training."""
@@ -209,10 +208,8 @@ def _read_request(path: Path) -> FitRequest:
     if not isinstance(written, dict) or written.get("format") != _FORMAT:
         raise InputError(f"{path / _REQUEST}: not the request of a run; remove {path}")
     if written.get("version") != _VERSION:
-        raise InputError(
-            f"{path / _REQUEST}: version {written.get('version')!r} is not {_VERSION}; "
-            "start anew with 'osda fit ... --overwrite'"
-        )
+        version = f"version {written.get('version')!r} is not {_VERSION}"
+        raise InputError(f"{path / _REQUEST}: {version}; {_START_ANEW}")
     return FitRequest.from_dict(written.get("request"), path / _REQUEST)
 
 
@@ -241,15 +238,7 @@ def _at_work(path: Path) -> InputError:
 
 
 class FolderCheckpoints:
-    """Checkpoints of a training in a folder, one safetensors file each.
-
-    Parameters
-    ----------
-    folder : Path
-        Is made when the first checkpoint is written.
-    every : float
-        Checkpoint interval in seconds.
-    """
+    """Checkpoints of a training in a folder, one safetensors file each; every so many seconds."""
 
     def __init__(self, folder: Path, every: float = 60.0) -> None:
         self.folder, self.every = folder, every
@@ -261,8 +250,6 @@ class FolderCheckpoints:
 
     def write(self, name: str, record: Record) -> None:
         """Write a record; a crash at any moment leaves the earlier one or the new one."""
-        from safetensors.numpy import save
-
         self.folder.mkdir(parents=True, exist_ok=True)
         # Not ascontiguousarray: it gives Adam's counters, which are single numbers, a dimension.
         arrays = {key: np.asarray(values, order="C") for key, values in record.arrays.items()}
@@ -273,19 +260,15 @@ class FolderCheckpoints:
 
     def read(self, name: str) -> Record | None:
         """Read a record, or raise an `InputError` that names the file."""
-        from safetensors import SafetensorError, safe_open
-
         path = self._path(name)
         if not path.exists():
             return None
-        try:
-            with safe_open(path, framework="np") as file:
-                values = json.loads(file.metadata()[_VALUES])
-                return Record(values, {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
-        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-            raise InputError(
-                f"{path}: damaged ({error}); start anew with 'osda fit ... --overwrite'"
-            ) from error
+        with (
+            reading(path, _START_ANEW),
+            safe_open(path, framework="np") as file,
+        ):
+            values = json.loads(file.metadata()[_VALUES])
+            return Record(values, {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"
