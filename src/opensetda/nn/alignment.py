@@ -113,6 +113,4 @@ class Alignment:
         # The sign of an eigenvector is arbitrary: fix it, for reproducible bits.
         largest = np.abs(directions).argmax(axis=0)
         directions = directions * np.sign(directions[largest, np.arange(keep)])
-        return np.asarray(
-            directions[:, real] * variances[real] ** (-self.settings.whitening / 2),
-        )
+        return np.asarray(directions[:, real] * variances[real] ** (-self.settings.whitening / 2))

@@ -142,7 +142,7 @@ def _sample(
     request: FitRequest, data: FitData, team: Team, listener: RunListener
 ) -> IntArray | None:
     """Return the rows of the targets to learn from; None for all."""
-    from opensetda.runs.sampling import draw_sample, sample_size
+    from opensetda.runs.large import draw_sample, sample_size
 
     size = sample_size(len(set(data.labels.tolist())), request.sample)
     if len(data.target) <= size:

@@ -31,16 +31,10 @@ _PATIENCE = timedelta(hours=12)
 class Team:
     """A single process; `this_team` returns the team that this process belongs to.
 
-    Attributes
-    ----------
-    rank : int
-        Number of this process, from 0.
-    size : int
-        Number of processes.
+    `rank` is the number of this process, from 0, `size` the number of processes.
     """
 
-    rank = 0
-    size = 1
+    rank, size = 0, 1
 
     @property
     def is_first(self) -> bool:
@@ -48,13 +42,7 @@ class Team:
         return self.rank == 0
 
     def rows(self, n: int) -> range:
-        """Return this process's share of n consecutive items; shares differ by one at most.
-
-        Examples
-        --------
-        >>> Team().rows(5)
-        range(0, 5)
-        """
+        """Return this process's share of n consecutive items; shares differ by one at most."""
         return range(self.rank * n // self.size, (self.rank + 1) * n // self.size)
 
     def sum(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -104,8 +92,7 @@ class _Processes(Team):
             # accelerate needs `cpu` without a GPU: otherwise each process would be on its own.
             state = PartialState(cpu=not on_gpu)
         self._may_speak: bool | None = None
-        self.rank = int(state.process_index)
-        self.size = int(state.num_processes)
+        self.rank, self.size = int(state.process_index), int(state.num_processes)
 
     def sum(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         import torch
