@@ -237,10 +237,9 @@ def rejection_cut(known_score: Vector, share: float) -> float:
     Equal scores are not separated: the cut moves to the nearer end of their group.
     """
     ordered = np.sort(known_score)
-    wanted = round(share * len(ordered))
     gaps = np.flatnonzero(np.diff(ordered) > 0) + 1
     places = np.concatenate([[0], gaps, [len(ordered)]])
-    below = int(places[np.abs(places - wanted).argmin()])
+    below = int(places[np.abs(places - round(share * len(ordered))).argmin()])
     if below == 0:
         return float("-inf")
     if below == len(ordered):

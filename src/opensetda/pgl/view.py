@@ -90,10 +90,9 @@ class Viewer:
         picked = []
         for label in range(network.n_classes + 1):
             members = np.flatnonzero(of_all == label)
-            picked.append(members[members < n_source][:each])
             # No source is unknown: twice as many targets.
             wanted = 2 * each if label == network.n_classes else each
-            picked.append(members[members >= n_source][:wanted])
+            picked += [members[members < n_source][:each], members[members >= n_source][:wanted]]
         nodes = np.concatenate(picked)
         is_target = nodes >= n_source
         source = torch.from_numpy(nodes[~is_target])
