@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.pgl.episodes import EpisodeSampler, episodes_in_graph
-from opensetda.pgl.pseudo_labels import UNLABELLED
+from opensetda.pgl.episodes import UNLABELLED, EpisodeSampler, size_of_graph
 from opensetda.pgl.settings import EpisodeSettings
 
 C, B = 4, 3
@@ -135,11 +134,11 @@ def test_queries_bring_their_pseudo_label_only_if_asked_to():
     [(None, 100, 8), (256, 4, 8), (256, 16, 8), (256, 20, 6), (256, 64, 2), (256, 500, 2)],
 )
 def test_many_classes_make_fewer_episodes(limit, n_classes, expected):
-    assert episodes_in_graph(n_classes, EpisodeSettings(node_limit=limit)) == expected
+    assert size_of_graph(n_classes, EpisodeSettings(node_limit=limit))[1] == expected
 
 
 def test_the_limit_never_adds_episodes():
-    assert episodes_in_graph(4, EpisodeSettings(episodes=1, node_limit=256)) == 1
+    assert size_of_graph(4, EpisodeSettings(episodes=1, node_limit=256))[1] == 1
 
 
 def test_draws_differ_and_the_same_seed_repeats_them():

@@ -100,7 +100,7 @@ def test_a_share_that_is_told_is_used_and_the_estimate_stands_beside_it(workplac
     openness = read(workplace / "run" / "estimates.json")["openness"]
     assert openness["share"] == 0.2
     assert openness["told"]
-    line = r"share of unknowns: 0\.20, as told; the data look like 0\.\d\d \(.* to .*\): held-out"
+    line = r"share of unknowns: 0\.20, as given; the data look like 0\.\d\d \(.* to .*\): held-out"
     assert re.search(line, out)
     assert "warning:" not in err
 
@@ -117,7 +117,7 @@ def test_warnings_are_lines_on_stderr_and_in_the_folder(workplace, capsys):
     warnings = read(workplace / "run" / "estimates.json")["openness"]["warnings"]
     assert len(warnings) == 1
     assert f"warning: {warnings[0]}" in err.splitlines()
-    assert warnings[0].startswith("openness 0.90 was told, but the data look like")
+    assert warnings[0].startswith("openness 0.90 was given, but the data look like")
     assert "warning:" not in out
 
 
@@ -284,12 +284,12 @@ def report(**changes):
         ),
         (
             {"told": True, "share": 0.3},
-            "0.30, as told; the data look like 0.53 (0.47 to 0.58): "
+            "0.30, as given; the data look like 0.53 (0.47 to 0.58): "
             "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
         ),
         (
             {"told": True, "share": 0.3, "found_unknowns": False},
-            "0.30, as told; the data show no evidence of unknowns: "
+            "0.30, as given; the data show no evidence of unknowns: "
             "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
         ),
         (

@@ -17,11 +17,10 @@ from cli_helpers import OPENNESS, blobs, image_fit, names_in
 from estimator_helpers import make_classifier
 from opensetda.cli.main import main
 from opensetda.openness.mixtures import rejection_cut
-from opensetda.runs import large, sampling
+from opensetda.runs import large
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.large import label_targets
+from opensetda.runs.large import draw_sample, label_targets, sample_size
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.sampling import draw_sample, sample_size
 from team_helpers import in_threads
 
 # the sample ----------------------------------------------------------------------------------
@@ -46,12 +45,12 @@ def test_any_division_gives_the_same_sample(X, size, team_size, chunk):
     whole = draw_sample(X, size)
     assert len(whole) == min(size, len(X))
     assert (np.diff(whole) > 0).all()
-    before, sampling._CHUNK = sampling._CHUNK, chunk
+    before, large.CHUNK = large.CHUNK, chunk
     try:
         for part in in_threads(team_size, lambda team: draw_sample(X, size, team)):
             np.testing.assert_array_equal(part, whole)
     finally:
-        sampling._CHUNK = before
+        large.CHUNK = before
 
 
 @given(X=matrices, size=st.integers(1, 70), seed=st.integers(0, 9))
@@ -337,7 +336,7 @@ def test_corrections_of_more_are_refused_in_one_line(many, capsys):
 
 
 def test_images_beyond_the_sample(pictures, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sampling, "sample_size", lambda n_classes, wanted: 20)
+    monkeypatch.setattr(large, "sample_size", lambda n_classes, wanted: 20)
     assert main([*image_fit(pictures, tmp_path / "run", "--method", "class-means")]) == 0
     table = RunFolder.open(tmp_path / "run").predictions()
     assert table.id_name == "path"

@@ -259,7 +259,7 @@ def test_a_share_that_the_data_contradict(told, true):
     report = report_on(told, true)
     assert report.share == told
     (warning,) = report.warnings
-    assert warning.startswith(f"openness {told:.2f} was told, but the data look like {true:.1f}")
+    assert warning.startswith(f"openness {told:.2f} was given, but the data look like {true:.1f}")
 
 
 def test_no_evidence_of_unknowns():

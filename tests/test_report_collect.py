@@ -36,7 +36,7 @@ def test_numbers_agree_with_the_run(evaluated, report):
     estimates = evaluated.estimates()["openness"]
     assert (report.openness.share, report.openness.low) == (estimates["share"], estimates["low"])
     assert report.openness.is_given
-    assert report.openness.sentence.startswith("as told")
+    assert report.openness.sentence.startswith("as given")
 
 
 def test_truth_is_what_evaluate_was_told(evaluated, report):

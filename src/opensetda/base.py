@@ -41,22 +41,14 @@ SCORED_ROWS = 64
 
 
 class Scores(NamedTuple):
-    """The scores of some samples.
-
-    Attributes
-    ----------
-    classes : array of shape (n, C)
-        Logits of the known classes.
-    known : array of shape (n,)
-        Confidence that the sample is of a known class.
-    held_out : array of shape (n,)
-        The known score if the nearest class were not among the known ones (see
-        `opensetda.openness.held_out`); all NaN if a method does not compute it.
-    """
+    """The scores of n samples."""
 
     classes: npt.NDArray[np.float64]
+    """Logits of the known classes: (n, C)."""
     known: Vector
+    """Confidence that the sample is of a known class."""
     held_out: Vector
+    """The known score if the nearest class were not known (`openness.share_estimators`), or NaN."""
 
     @property
     def nearest(self) -> IntArray:
@@ -152,10 +144,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         openness: OpennessTracker,
         context: FitContext,
     ) -> Scores:
-        """Learn from source rows with class indices `y` and from target rows, if there are any.
+        """Learn from both domains, set `history_`, and return the scores of the targets, if any.
 
-        Returns the scores of the targets, in their order, and sets `history_`. A method of
-        several steps calls ``openness.update`` at each of them.
+        A method of several steps calls ``openness.update`` at each of them.
         """
 
     @abstractmethod
@@ -164,20 +155,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     @abstractmethod
     def _fitted_state(self) -> tuple[dict[str, Any], state.Arrays]:
-        """Return what `_score_rows` needs: JSON-safe values, and arrays (none of objects).
-
-        `get_state` adds parameters, classes, threshold and slope.
-        """
+        """Return what `_score_rows` needs: JSON-safe values, and arrays (none of objects)."""
 
     @abstractmethod
     def _restore_fitted_state(
         self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
     ) -> None:
-        """Set the attributes that `_score_rows` needs from what `_fitted_state` returned.
-
-        The instance has its parameters and the attributes of `get_state` already. `from_state`
-        turns a `KeyError` into an `InputError`.
-        """
+        """Set what `_score_rows` needs; `from_state` turns a `KeyError` into an `InputError`."""
 
     def _own_cut(self, scores: Scores) -> float | None:
         """Return the method's own threshold, if it has one and the share was not given."""
@@ -212,9 +196,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             trained, change the result.
         """
         if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
+            name = type(self).__name__
+            raise ValueError(f"{name} requires y to be passed, but the target y is None")
         openness = OpennessTracker(self.openness)
         self._forget()
         X = self._check_rows(X, reset=True)
@@ -228,9 +211,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         # From here on the order of the caller's rows has no effect, see Rows.in_canonical_order.
         source, y_source = canonical_source(Rows(X, source_rows), y_source)
         target = Rows(X, target_rows).in_canonical_order()
-        self.openness_ = 0.0
+        self.openness_, self.has_target_ = 0.0, len(target) > 0
         self.history_: list[dict[str, Any]] = []
-        self.has_target_ = len(target) > 0
         scores = self._fit_domains(source, y_source, target, openness, context or FitContext())
         if self.has_target_:
             scores = Scores(*(target.mean_of_twins(values) for values in scores))
@@ -264,8 +246,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
         self.transduction_proba_ = np.empty((len(labels), n_classes + 1))
+        # With many classes there is no memory for several tables of all targets.
         for start in range(0, len(labels), CHUNK_ROWS):
-            # With many classes there is no memory for several tables of all targets.
             rows = in_callers_order[start : start + CHUNK_ROWS]
             part = Scores(*(values[rows] for values in scores))
             self.transduction_proba_[start : start + len(rows)] = rejection.probabilities(part)
@@ -284,19 +266,14 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         check_classification_targets(y_source)
         classes, encoded = np.unique(y_source, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(
-                f"the source has one class only ({classes[0]!r}); "
-                "give labelled rows of at least two classes"
-            )
+            advice = "give labelled rows of at least two classes"
+            raise InputError(f"the source has one class only ({classes[0]!r}); {advice}")
+        given = f"unknown_label={self.unknown_label!r}"
         if np.ndim(self.unknown_label) != 0 or self.unknown_label in (-1, "-1", "", None):
-            raise InputError(
-                f"unknown_label={self.unknown_label!r}: give one value, not empty and not -1, "
-                "which other libraries read as 'label missing'"
-            )
+            reason = "which other libraries read as 'label missing'"
+            raise InputError(f"{given}: give one value, not empty and not -1, {reason}")
         if self.unknown_label in classes.tolist():
-            raise InputError(
-                f"unknown_label={self.unknown_label!r} is a class of the source; choose another"
-            )
+            raise InputError(f"{given} is a class of the source; choose another")
         return classes, encoded.astype(np.intp)
 
     def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
@@ -322,8 +299,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def open_set_scores(self, X: Any) -> Scores:
         """Check later samples and score them.
 
-        They are scored in blocks of one size, the last one padded: BLAS rounds a product of one
-        row differently from one of many, and a sample must get the same bits in every batch.
+        Blocks have one size, the last one padded: BLAS rounds a product of one row differently
+        from one of many, and a sample must get the same bits in every batch.
         """
         rows = self._check_rows(X)
         blocks = []

@@ -29,15 +29,12 @@ class CheckpointStore(Protocol):
 
     def due(self) -> bool:
         """Whether the latest record is old enough to be replaced."""
-        ...
 
     def write(self, name: str, record: Record) -> None:
         """Keep a record, in the place of an earlier one of that name."""
-        ...
 
     def read(self, name: str) -> Record | None:
         """Return a record, None if there is none."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -49,18 +46,15 @@ class FitContext:
     progress : callable, optional
         Called with a `ProgressEvent` after every iteration or step.
     images : TrainableImages, optional
-        The images behind the rows of X, image i of row i, with their backbone, which is then
-        trained (methods with `trains_backbone`). Later samples must be features of the trained
-        backbone. None keeps the features as they are.
+        The images behind the rows of X with their backbone, which is then trained (methods with
+        `trains_backbone`). Later samples must be features of the trained backbone.
     checkpoints : CheckpointStore, optional
-        Where PGL saves checkpoints. If the store has some already, `fit` continues from the
-        latest; data and settings must be the same.
+        Where PGL saves checkpoints, and continues from the latest of the same data and settings.
     view : bool
         Keep embeddings of some samples after each step in `view_`, for a map.
     team : Team
-        The processes that work together, under `torchrun`. All of them call `fit` with the same
-        arguments, train in the same way and get the same result; they share the forward pass
-        over all images where a backbone is trained.
+        The processes under `torchrun`. All call `fit` with the same arguments and get the same
+        result; they share the forward pass over all images where a backbone is trained.
     """
 
     progress: ProgressListener | None = None

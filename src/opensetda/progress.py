@@ -9,37 +9,22 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """One event of a training.
-
-    Attributes
-    ----------
-    step : int
-        The current step m, counted from 1.
-    steps : int
-        M, the number of steps.
-    iteration : int
-        Finished training iterations of this step.
-    iterations : int
-        Training iterations per step; 0 if there are none.
-    loss : float or None
-        The training loss, if there is one.
-    message : str
-        The current activity in a few words, for example "labelling".
-    updates : int or None
-        Training iterations of all steps so far, including those before an interruption, if
-        one has just finished.
-    entry : mapping or None
-        The step's entry in `history_`, if it has just finished; do not change it.
-    """
+    """One event of a training."""
 
     step: int
+    """The current step m of `steps`, counted from 1."""
     steps: int
     iteration: int = 0
+    """Finished training iterations of this step."""
     iterations: int = 0
+    """Training iterations per step; 0 if there are none."""
     loss: float | None = None
     message: str = ""
+    """The current activity in a few words, for example "labelling"."""
     updates: int | None = None
+    """Training iterations of all steps and runs so far, if one has just finished."""
     entry: Mapping[str, Any] | None = None
+    """The step's entry in `history_`, if it has just finished; do not change it."""
 
     @property
     def fraction(self) -> float:
@@ -66,10 +51,7 @@ def finish_step(
     steps: int = 1,
     iterations: int = 0,
 ) -> None:
-    """Add the entry of a step to the history, and report it.
-
-    `steps` is the largest number of steps, `iterations` the number of iterations per step.
-    """
+    """Add the entry of a step to the history, and report it; `steps` is the largest number."""
     history.append(entry)
     if listener is not None:
         listener(ProgressEvent(entry["step"], steps, iterations, iterations, entry=entry))

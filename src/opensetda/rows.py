@@ -19,24 +19,16 @@ READ_ROWS = 256
 
 
 class Rows:
-    """Some rows of ``X``, without copying them.
+    """Some rows of ``X``, which may be a memory map, without copying them.
 
-    Parameters
-    ----------
-    X : array of shape (n, n_features)
-        May be a memory map: only one chunk at a time is in memory.
-    index : array of int
-        Which rows, in which order.
-    keys : array of uint64, optional
-        A hash of each row's content, once `in_canonical_order` has computed it.
+    `index` says which rows, in which order; `keys` are hashes of their contents, once
+    `in_canonical_order` has computed them.
     """
 
     def __init__(
         self, X: FloatArray, index: IntArray, keys: npt.NDArray[np.uint64] | None = None
     ) -> None:
-        self.X = X
-        self.index = index
-        self.keys = keys
+        self.X, self.index, self.keys = X, index, keys
 
     def __len__(self) -> int:
         return len(self.index)
@@ -63,9 +55,7 @@ class Rows:
     def in_canonical_order(self) -> Rows:
         """Return the same rows, ordered by their content alone.
 
-        Random draws and sums depend on the order of the rows. In an order that is a function
-        of the content, the order of the caller's file can neither reveal labels nor change
-        results.
+        So the order of the caller's file can neither reveal labels nor change results.
         """
         keys = np.empty(len(self), dtype=np.uint64)
         for place, chunk in self.chunks():
@@ -139,10 +129,7 @@ def unit_rows(X: FloatArray) -> FloatArray:
 
 
 def check_finite(X: FloatArray, name: str = "X") -> None:
-    """Raise an `InputError` that names the first row with NaN or infinity.
-
-    Rows are converted to float32: a number beyond its range becomes infinite, too.
-    """
+    """Raise an `InputError` that names the first row with NaN or infinity, also as float32."""
     largest = np.finfo(np.float32).max
     for start in range(0, len(X), CHUNK_ROWS):
         finite = (np.abs(X[start : start + CHUNK_ROWS]) <= largest).all(axis=1)

@@ -21,28 +21,22 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 def pack(classifier: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON-safe part of a fitted classifier; `values` are the method's own."""
-    parameters, left_out = {}, []
-    for name, value in classifier.get_params(deep=False).items():
-        plain = value.item() if isinstance(value, np.generic) else value
-        if _is_json(plain):
-            parameters[name] = plain
-        else:
-            left_out.append(name)
+    given = classifier.get_params(deep=False).items()
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given}
+    has_target = bool(classifier.has_target_)
     state = {
         "state_version": STATE_VERSION,
         "class": type(classifier).__name__,
-        "parameters": parameters,
+        "parameters": {name: value for name, value in plain.items() if _is_json(value)},
         # For example a random generator, which later predictions do not need.
-        "parameters_left_out": left_out,
+        "parameters_left_out": [name for name, value in plain.items() if not _is_json(value)],
         "classes": classifier.classes_.tolist(),
         "classes_dtype": classifier.classes_.dtype.str,
         "n_features": int(classifier.n_features_in_),
-        "has_target": bool(classifier.has_target_),
+        "has_target": has_target,
         "openness": float(classifier.openness_),
-        "rejection_threshold": (
-            _pack_float(classifier.rejection_threshold_) if classifier.has_target_ else None
-        ),
-        "rejection_slope": float(classifier.rejection_slope_) if classifier.has_target_ else None,
+        "rejection_threshold": _json_float(classifier.rejection_threshold_) if has_target else None,
+        "rejection_slope": float(classifier.rejection_slope_) if has_target else None,
         "values": values,
     }
     if hasattr(classifier, "feature_names_in_"):
@@ -85,6 +79,6 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _pack_float(value: float) -> float | str:
+def _json_float(value: float) -> float | str:
     """JSON has no infinity; `float` reads its name."""
     return float(value) if math.isfinite(value) else str(float(value))

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.pgl.pseudo_labels import UNLABELLED
+from opensetda.pgl.episodes import UNLABELLED
 from opensetda.rows import FloatArray, IntArray
 
 _FOLDS = 5

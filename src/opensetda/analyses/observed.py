@@ -15,10 +15,10 @@ from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
 from opensetda.nn.inputs import FixedRows
 from opensetda.pgl.checkpoints import LATEST, step_name
+from opensetda.pgl.episodes import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.estimator import PGLClassifier
-from opensetda.pgl.inference import support_means
+from opensetda.pgl.inference import ClassMeans, mix_of
 from opensetda.pgl.network import GraphOutput, PGLNetwork
-from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import LabelledSamples
 from opensetda.pgl.view import graphs_of_both
@@ -254,7 +254,8 @@ class ObservedTraining:
             return output.class_logits[-1]
         v, samples = output.nodes[-1], step.samples
         is_target = torch.arange(len(v)) >= n_source
-        means = support_means(v, labels, is_target, self.n_classes, samples.progress, self.settings)
+        mix = mix_of(samples.progress, self.settings)
+        means = ClassMeans.of(v, labels, is_target, self.n_classes, mix).mixed()
         return v @ means.t()
 
 

@@ -23,7 +23,7 @@ from opensetda.baselines.shared.rival import (
 from opensetda.context import FitContext
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.settings import AlignmentSettings
-from opensetda.openness.held_out import cosine_without_nearest
+from opensetda.openness.share_estimators import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.rejection.distances import products, squared_distances
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from opensetda.base import Scores
 from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Constraints, Domains, Rival
 from opensetda.context import FitContext
-from opensetda.openness.held_out import cosine_without_nearest
+from opensetda.openness.share_estimators import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.pgl.pseudo_labels import rank_pseudo_labels
+from opensetda.pgl.episodes import rank_pseudo_labels
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float32]

@@ -15,7 +15,7 @@ from opensetda.base import Scores
 from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Constraints, Domains, Rival
 from opensetda.context import FitContext
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.pgl.episodes import UNLABELLED, rank_pseudo_labels
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float64]

@@ -33,8 +33,7 @@ class Alignment:
 
     def __init__(self, settings: AlignmentSettings) -> None:
         self.settings = settings
-        self.source_mean = np.zeros(0)
-        self.target_mean = np.zeros(0)
+        self.source_mean, self.target_mean = np.zeros(0), np.zeros(0)
         self.projection: npt.NDArray[np.float64] | None = None
 
     def fit(self, source: Rows, target: Rows) -> Alignment:
@@ -49,8 +48,7 @@ class Alignment:
 
     def fit_means(self, source: Rows, target: Rows) -> None:
         """Compute the means only."""
-        self.source_mean = self._mean(source)
-        self.target_mean = self.source_mean
+        self.source_mean = self.target_mean = self._mean(source)
         if len(target) and self.settings.centring == "own":
             self.target_mean = self._mean(target)
 
@@ -74,9 +72,7 @@ class Alignment:
         return transformed
 
     def _centre(self, X: FloatArray, mean: FloatArray) -> FloatArray:
-        if not self.settings.normalise:
-            return X - mean
-        return unit_rows(unit_rows(X) - mean)
+        return unit_rows(unit_rows(X) - mean) if self.settings.normalise else X - mean
 
     def _project(self, X: FloatArray) -> npt.NDArray[np.float64]:
         if self.projection is not None:
@@ -113,6 +109,4 @@ class Alignment:
         # The sign of an eigenvector is arbitrary: fix it, for reproducible bits.
         largest = np.abs(directions).argmax(axis=0)
         directions = directions * np.sign(directions[largest, np.arange(keep)])
-        return np.asarray(
-            directions[:, real] * variances[real] ** (-self.settings.whitening / 2),
-        )
+        return np.asarray(directions[:, real] * variances[real] ** (-self.settings.whitening / 2))

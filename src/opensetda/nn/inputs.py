@@ -17,14 +17,12 @@ from opensetda.nn.settings import AlignmentSettings, FineTuneSettings
 from opensetda.rows import IntArray, Rows
 from opensetda.system.team import ALONE, Team
 
-Arrays = dict[str, npt.NDArray[Any]]
-
 # Batch size of the forward pass over all images.
 REFRESHED_IMAGES = 64
 
 
-class TrainingInputs(Protocol):
-    """Both domains as the network sees them.
+class FixedRows:
+    """Feature rows, aligned once.
 
     Attributes
     ----------
@@ -36,53 +34,6 @@ class TrainingInputs(Protocol):
         The backbone that is trained, if there is one.
     """
 
-    source: Tensor
-    target: Tensor
-    alignment: Alignment
-
-    @property
-    def learned(self) -> nn.Module | None: ...  # noqa: D102
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Return the trained parameters of the backbone."""
-        ...
-
-    def to(self, device: torch.device) -> None:
-        """Move to the device of the training."""
-        ...
-
-    def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return the rows of one training graph, each by its number in its domain: (N, d)."""
-        ...
-
-    def share_gradients(self) -> None:
-        """Add up the gradients of the backbone over the processes that share its images."""
-        ...
-
-    def refresh(self) -> None:
-        """Compute the rows of all samples again."""
-        ...
-
-    def start_anew(self) -> None:
-        """Put the first weights of the backbone back."""
-        ...
-
-    def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
-        """Return the first targets as features before alignment: (at most `most`, D)."""
-        ...
-
-    def state(self) -> Arrays:
-        """Return what changes in training besides the weights."""
-        ...
-
-    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go back to what `state` returned."""
-        ...
-
-
-class FixedRows:
-    """Feature rows, aligned once."""
-
     learned = None
 
     def __init__(self, source: Rows, target: Rows, settings: AlignmentSettings) -> None:
@@ -92,7 +43,7 @@ class FixedRows:
         self._raw = target
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return nothing: there is no backbone."""
+        """Return the trained parameters of the backbone."""
         return []
 
     def to(self, device: torch.device) -> None:
@@ -100,62 +51,46 @@ class FixedRows:
         self.source, self.target = self.source.to(device), self.target.to(device)
 
     def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
-        """Look the rows up."""
+        """Return the rows of one training graph, each by its number in its domain: (N, d)."""
         x = self.source.new_empty(len(index), self.source.shape[1])
         x[~is_target] = self.source[index[~is_target]]
         x[is_target] = self.target[index[is_target]]
         return x
 
     def share_gradients(self) -> None:
-        """Do nothing: there is no backbone."""
+        """Add up the gradients of the backbone over the processes that share its images."""
 
     def refresh(self) -> None:
-        """Do nothing: rows do not change."""
+        """Compute the rows of all samples again."""
 
     def start_anew(self) -> None:
-        """Do nothing: there is no backbone."""
+        """Put the first weights of the backbone back."""
 
     def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
-        """Return the first targets as they were given."""
+        """Return the first targets as features before alignment: (at most `most`, D)."""
         sample = Rows(self._raw.X, self._raw.index[:most])
         return np.concatenate([chunk for _, chunk in sample.chunks()])
 
-    def state(self) -> Arrays:
-        """Return nothing: the alignment is computed from the rows."""
-        return {}
-
-    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Do nothing."""
-
 
 class TrainableImages(Protocol):
-    """Images, and the backbone that computes their features.
-
-    Attributes
-    ----------
-    backbone : nn.Module
-        Images (N, 3, S, S) -> features (N, D).
-    """
+    """Images, and the backbone that computes their features: (N, 3, S, S) -> (N, D)."""
 
     backbone: nn.Module
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Return the parameters to train."""
-        ...
 
     def pixels(self, rows: IntArray) -> Tensor:
         """Return the images of some rows of X, without augmentation: (N, 3, S, S)."""
-        ...
 
     def augmented(
         self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
     ) -> Tensor:
         """Return them with random augmentation, for training."""
-        ...
 
 
 class TunedImages:
-    """Images whose backbone is trained with the network.
+    """Images whose backbone is trained with the network, in the place of `FixedRows`.
 
     Features of the backbone are aligned as feature rows are. The projection to principal
     components is that of the frozen features, because a trained graph depends on its axes. The
@@ -184,12 +119,11 @@ class TunedImages:
         keep_start: bool = True,
         team: Team = ALONE,
     ) -> None:
-        self.images, self.settings, self.team = images, settings, team
-        self.backbone = images.backbone
-        self._start: dict[str, Tensor] = {}
-        if keep_start:
-            self._start = {k: v.detach().clone() for k, v in self.backbone.state_dict().items()}
-        self._index = {"source": source.index, "target": target.index}
+        self.images, self.settings, self.learned = images, settings, images.backbone
+        self.team = team
+        first = self.learned.state_dict() if keep_start else {}
+        self._start = {name: weights.detach().clone() for name, weights in first.items()}
+        self._index = source.index, target.index
         self._features = np.empty((len(source.X), source.width), dtype=np.float32)
         for rows in (source, target):
             for place, chunk in rows.chunks():
@@ -198,33 +132,31 @@ class TunedImages:
         self.alignment = Alignment(alignment).fit(*self._rows())
         self._align()
 
-    @property
-    def learned(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone
-
     def parameters(self) -> list[nn.Parameter]:
         """Return the trained parameters of the backbone, and freeze the others."""
         trained = self.images.trainable_parameters()
         chosen = {id(parameter) for parameter in trained}
-        for parameter in self.backbone.parameters():
+        for parameter in self.learned.parameters():
             parameter.requires_grad_(id(parameter) in chosen)
         return trained
 
     def to(self, device: torch.device) -> None:
         """Move to the device of the training."""
         self.device = device
-        self.backbone.to(device)
+        self.learned.to(device)
         self._align()
 
     def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
         """Pass augmented images through the backbone and align their features."""
-        targets = is_target.cpu().numpy()
-        numbers = index.cpu().numpy()
+        targets, numbers = is_target.cpu().numpy(), index.cpu().numpy()
         rows = np.empty(len(numbers), dtype=np.intp)
-        rows[~targets] = self._index["source"][numbers[~targets]]
-        rows[targets] = self._index["target"][numbers[targets]]
-        self._set_mode()
+        for theirs, place in zip((~targets, targets), self._index, strict=True):
+            rows[theirs] = place[numbers[theirs]]
+        self.learned.train()
+        if self.settings.batch_norm == "frozen":
+            for module in self.learned.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
         pixels = self.images.augmented(rows, rng, self.settings).to(self.device)
         if not self._shares_graphs:
             return self._aligned(self._backbone_features(pixels), is_target)
@@ -243,11 +175,11 @@ class TunedImages:
 
     def _backbone_features(self, pixels: Tensor) -> Tensor:
         if self.settings.chunk is None or not len(pixels):
-            features: Tensor = self.backbone(pixels)
+            features: Tensor = self.learned(pixels)
             return features
         # Each part is computed again for its gradient, to save memory.
         parts = torch.split(pixels, self.settings.chunk)
-        return torch.cat([checkpoint(self.backbone, part, use_reentrant=False) for part in parts])
+        return torch.cat([checkpoint(self.learned, part, use_reentrant=False) for part in parts])
 
     def share_gradients(self) -> None:
         """Add up the gradients of the backbone over the processes that share its images."""
@@ -256,43 +188,32 @@ class TunedImages:
                 own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 parameter.grad = torch.from_numpy(self.team.sum(own.cpu().numpy())).to(own)
 
-    def _set_mode(self) -> None:
-        self.backbone.train()
-        if self.settings.batch_norm == "frozen":
-            for module in self.backbone.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
-
     def _aligned(self, x: Tensor, is_target: Tensor) -> Tensor:
         """`Alignment` for tensors with a gradient: (N, D) -> (N, d)."""
+        means = np.stack([self.alignment.source_mean, self.alignment.target_mean])
+        normalise, projection = self.alignment.settings.normalise, self.alignment.projection
         with torch.autocast(x.device.type, enabled=False):
-            return self._aligned_in_full_precision(x.float(), is_target)
-
-    def _aligned_in_full_precision(self, x: Tensor, is_target: Tensor) -> Tensor:
-        means = torch.from_numpy(
-            np.stack([self.alignment.source_mean, self.alignment.target_mean])
-        ).to(x)
-        normalise = self.alignment.settings.normalise
-        x = F.normalize(x, dim=1) if normalise else x
-        x = x - means[is_target.long()]
-        x = F.normalize(x, dim=1) if normalise else x
-        if self.alignment.projection is not None:
-            x = x @ torch.from_numpy(self.alignment.projection).to(x)
+            x = x.float()
             x = F.normalize(x, dim=1) if normalise else x
-        return x
+            x = x - torch.from_numpy(means).to(x)[is_target.long()]
+            x = F.normalize(x, dim=1) if normalise else x
+            if projection is not None:
+                x = x @ torch.from_numpy(projection).to(x)
+                x = F.normalize(x, dim=1) if normalise else x
+            return x
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Compute the features of all images, the means of the domains and the aligned rows."""
         team = self.team
-        self.backbone.eval()
-        rows = np.concatenate([*self._index.values()])
+        self.learned.eval()
+        rows = np.concatenate(self._index)
         if team.size > 1:
             self._features[rows] = 0.0
         # Batches are the same for any number of processes, because their size changes bits.
         for start in range(0, len(rows), REFRESHED_IMAGES)[team.rank :: team.size]:
             part = rows[start : start + REFRESHED_IMAGES]
-            features = self.backbone(self.images.pixels(part).to(self.device))
+            features = self.learned(self.images.pixels(part).to(self.device))
             self._features[part] = features.float().cpu().numpy()
         self._features = team.sum(self._features)
         self.alignment.fit_means(*self._rows())
@@ -300,31 +221,30 @@ class TunedImages:
 
     def start_anew(self) -> None:
         """Put the backbone's first weights back."""
-        self.backbone.load_state_dict(self._start)
+        self.learned.load_state_dict(self._start)
 
     def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
         """Return the features of the first targets, by the current backbone."""
-        return np.asarray(self._features[self._index["target"][:most]])
+        return np.asarray(self._features[self._index[1][:most]])
 
-    def state(self) -> Arrays:
-        """Return the means; the projection comes from the frozen features."""
-        return {
-            "source_mean": self.alignment.source_mean,
-            "target_mean": self.alignment.target_mean,
-        }
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what changes besides the weights: the means, as the projection is fixed."""
+        means = self.alignment.source_mean, self.alignment.target_mean
+        return dict(zip(("source_mean", "target_mean"), means, strict=True))
 
     def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Set the means."""
+        """Go back to what `state` returned."""
         self.alignment.source_mean = arrays["source_mean"]
         self.alignment.target_mean = arrays["target_mean"]
 
     def _rows(self) -> tuple[Rows, Rows]:
-        return (
-            Rows(self._features, self._index["source"]),
-            Rows(self._features, self._index["target"]),
-        )
+        return Rows(self._features, self._index[0]), Rows(self._features, self._index[1])
 
     def _align(self) -> None:
         source, target = self._rows()
         self.source = torch.from_numpy(self.alignment.source(source)).to(self.device)
         self.target = torch.from_numpy(self.alignment.target(target)).to(self.device)
+
+
+TrainingInputs = FixedRows | TunedImages
+"""Both domains as the network sees them."""

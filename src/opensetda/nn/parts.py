@@ -98,9 +98,7 @@ def make_accelerator(precision: str) -> Accelerator:
 
 
 def make_optimiser(
-    network: nn.Module,
-    settings: OptimiserSettings,
-    backbone: list[nn.Parameter] | None = None,
+    network: nn.Module, settings: OptimiserSettings, backbone: list[nn.Parameter] | None = None
 ) -> torch.optim.Adam:
     """Adam with the paper's two groups: the backbone has a smaller learning rate than the rest.
 
@@ -110,11 +108,7 @@ def make_optimiser(
     adapter = list(network.get_submodule("backbone").parameters())
     theirs = {id(parameter) for parameter in adapter}
     rest = [p for p in network.parameters() if id(p) not in theirs]
-    slow, fast = settings.backbone_rate, settings.graph_rate
-    return torch.optim.Adam(
-        [
-            {"params": [*adapter, *(backbone or [])], "lr": slow, "name": "backbone"},
-            {"params": rest, "lr": fast, "name": "graph"},
-        ],
-        weight_decay=settings.weight_decay,
-    )
+    slow = {"params": [*adapter, *(backbone or [])], "lr": settings.backbone_rate}
+    fast = {"params": rest, "lr": settings.graph_rate}
+    groups: Any = [slow | {"name": "backbone"}, fast | {"name": "graph"}]
+    return torch.optim.Adam(groups, weight_decay=settings.weight_decay)

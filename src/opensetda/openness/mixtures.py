@@ -33,23 +33,15 @@ LARGEST_LOG_SLOPE = 2.5
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """Scores in bins: the cost of a fit does not depend on the number of targets.
-
-    Attributes
-    ----------
-    centres : array of shape (bins,)
-    counts : array of shape (R, bins)
-        One row per resample; `of` makes a single one.
-    held_out : array of shape (R, bins, 3)
-        Number, sum and sum of squares of the held-out scores of a bin's targets.
-    by_class : array of shape (C, bins, 3)
-        The same, by nearest class.
-    """
+    """Scores in bins: the cost of a fit does not depend on the number of targets."""
 
     centres: Vector
     counts: Vector
+    """(R, bins), one row per resample; `of` makes a single one."""
     held_out: Vector
+    """(R, bins, 3): number, sum and sum of squares of the held-out scores of a bin's targets."""
     by_class: Vector
+    """(C, bins, 3): the same, by nearest class."""
 
     @classmethod
     def of(cls, known: Vector, held_out: Vector, nearest: IntArray) -> ScoreHistogram:
@@ -73,11 +65,7 @@ class ScoreHistogram:
         return bool(np.isfinite(self.held_out).all())
 
     def resampled(self, resamples: int, rng: np.random.Generator) -> ScoreHistogram:
-        """Draw targets with replacement, and classes with replacement for what is held out.
-
-        Targets of one class are alike: which classes could be held out is the larger part of
-        the uncertainty about the scores of unknowns.
-        """
+        """Draw targets with replacement, and classes with replacement for what is held out."""
         n = int(self.counts[0].sum())
         counts = rng.multinomial(n, self.counts[0] / n, size=resamples).astype(np.float64)
         present = np.flatnonzero(self.by_class[:, :, 0].sum(axis=1))
@@ -117,9 +105,8 @@ class KnownUnknownMixture:
     def falling_posterior(self, known_score: Vector) -> Vector:
         """Probability of being unknown that never rises with the score: (n,) -> (n,).
 
-        The wider of two normal distributions has the larger density in both tails, but the
-        lowest scores are not known, nor the highest unknown. Below its peak the posterior
-        stays at the peak's value; above, it only falls.
+        The wider of two normal distributions is the larger in both tails: below its peak the
+        posterior stays at the peak's value; above, it only falls.
         """
         grid = np.linspace(known_score.min(), known_score.max(), BINS)
         falling = self.posterior(grid)[0]
@@ -140,16 +127,10 @@ def fit_mixture(
     .. math::
         p(s) = \beta\, \mathcal N(s; \mu_u, \sigma_u) + (1 - \beta)\, \mathcal N(s; \mu_k, \sigma_k)
 
-    Parameters
-    ----------
-    share : float, optional
-        beta, if it is given and not to be estimated.
-    anchored : bool
-        The unknown component is not fitted to low scores, which a shift gives to known
-        targets, too. Its moments :math:`\mu_u, \sigma_u` are those of the held-out scores,
-        weighted by the probability of being known. False fits both components freely.
-    offset : float or array of shape (R,)
-        How far the mean of unknowns lies from that of the held-out scores, in deviations.
+    `share` is beta, if it is given. `anchored`, the unknown component is not fitted to low
+    scores, which a shift gives to known targets, too: its moments :math:`\mu_u, \sigma_u` are
+    those of the held-out scores, weighted by the probability of being known. `offset` is how far
+    the mean of unknowns lies from that of the held-out scores, in deviations: one, or (R,).
     """
     starts = ANCHORED_STARTS if anchored else FREE_STARTS
     fits = [_fit_from(start, histogram, share, anchored, offset) for start in starts]
@@ -168,11 +149,7 @@ def _fit_from(
     anchored: bool,
     offset: Vector | float,
 ) -> KnownUnknownMixture:
-    """Fit from the belief that the lowest `start` of all scores are of unknowns.
-
-    The loop ends early where an iterate is the same, bit for bit, as the one before the last: from
-    there on the two alternate (or are one), so the result is that of all iterations.
-    """
+    """Fit from the belief that the lowest `start` of all scores are of unknowns."""
     x, counts = histogram.centres, histogram.counts
     total = counts.sum(axis=1)
     below = np.cumsum(counts, axis=1) - counts / 2
@@ -194,6 +171,7 @@ def _fit_from(
         if share is not None:
             beta = np.full(len(total), share)
         fitted = np.stack([beta, u_mean, u_deviation, k_mean, k_deviation])
+        # From here on two iterates alternate (or are one): the result is that of all iterations.
         if np.array_equal(fitted, before_last):
             return KnownUnknownMixture(*(last if remaining % 2 else fitted))
         before_last, last = last, fitted
@@ -224,10 +202,7 @@ def _held_out_moments(held_out: Vector, known: Vector) -> tuple[Vector, Vector]:
 
 
 def unknown_posterior(known: Vector, held_out: Vector, nearest: IntArray, share: float) -> Vector:
-    """Return the probability of unknown for each target, given the share of unknowns.
-
-    From the mixture that also estimates the share (`fit_mixture`).
-    """
+    """Return the probability of unknown for each target, given the share, by `fit_mixture`."""
     if share <= 0:
         return np.zeros(len(known))
     histogram = ScoreHistogram.of(known, held_out, nearest)
@@ -262,10 +237,9 @@ def rejection_cut(known_score: Vector, share: float) -> float:
     Equal scores are not separated: the cut moves to the nearer end of their group.
     """
     ordered = np.sort(known_score)
-    wanted = round(share * len(ordered))
     gaps = np.flatnonzero(np.diff(ordered) > 0) + 1
     places = np.concatenate([[0], gaps, [len(ordered)]])
-    below = int(places[np.abs(places - wanted).argmin()])
+    below = int(places[np.abs(places - round(share * len(ordered))).argmin()])
     if below == 0:
         return float("-inf")
     if below == len(ordered):

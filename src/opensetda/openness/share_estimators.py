@@ -1,13 +1,15 @@
 """Estimators of the share of unknowns, without labels, behind one contract.
 
 An estimator gets `Evidence`, scores and aligned features, and returns a `ShareEstimate`: a
-point and an interval.
+point and an interval. The main one uses held-out scores, those of samples if their nearest class
+were not among the known ones: a target whose class is held out is an unknown with the same shift
+as all targets, so they show how unknowns score.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,21 +35,8 @@ _SUREST = 0.75
 class Evidence:
     """What the estimators use, without target labels.
 
-    Attributes
-    ----------
-    known : array of shape (n_t,)
-        The known score of each target; higher is more likely known.
-    held_out : array of shape (n_t,)
-        Its known score if the nearest class were not among the known ones; all NaN if a
-        method does not compute it.
-    nearest : array of int of shape (n_t,)
-        Its nearest class.
-    share : float, optional
-        The share of unknowns that is in use.
-    source, source_labels : arrays of shape (n, d) and (n,), optional
-        Aligned features of source rows and their classes.
-    target : array of shape (m, d), optional
-        Aligned features of the first m targets.
+    Scores of all targets (`held_out` is NaN if a method does not compute it), the share in use,
+    and aligned features of some source rows and of the first targets.
     """
 
     known: Vector
@@ -73,7 +62,7 @@ class ShareEstimate:
 
     def to_dict(self) -> dict[str, float]:
         """Return plain values that JSON can hold."""
-        return {"share": self.share, "low": self.low, "high": self.high}
+        return asdict(self)
 
     def __str__(self) -> str:
         return f"{self.share:.2f} ({self.low:.2f} to {self.high:.2f})"
@@ -122,21 +111,20 @@ def best_bin(evidence: Evidence, rng: np.random.Generator) -> ShareEstimate | No
     and weighted by their number. Which these are depends on the share in use: this is a second
     opinion on that share, not an independent estimate.
     """
-    if evidence.source is None or evidence.source_labels is None or evidence.target is None:
+    source, labels, target = evidence.source, evidence.source_labels, evidence.target
+    if source is None or labels is None or target is None:
         return None
-    moved, weights = _moved_classes(evidence)
-    if len(np.unique(evidence.source_labels)) < 2 or len(moved) < 10 or len(evidence.target) < 10:
+    if len(np.unique(labels)) < 2 or len(source) < 10 or len(target) < 10:
         return None
-    of_source, of_target = _domain_scores(moved, evidence.target, rng)
+    moved, weights = _moved_classes(evidence, source, labels, target)
+    of_source, of_target = _domain_scores(moved, target, rng)
     order = np.argsort(-of_source, kind="stable")
     above_source = np.cumsum(weights[order]) / weights.sum()
-    cuts = of_source[order]
     descending = np.sort(of_target)[::-1]
-    above_target = np.searchsorted(-descending, -cuts, side="right") / len(of_target)
+    above_target = np.searchsorted(-descending, -of_source[order], side="right") / len(of_target)
     effective = weights.sum() ** 2 / (weights**2).sum()
-    doubt = np.sqrt(np.log(4 / (1 - CONFIDENCE)) / 2) * (
-        1 / np.sqrt(effective) + 1 / np.sqrt(len(of_target))
-    )
+    spread = 1 / np.sqrt(effective) + 1 / np.sqrt(len(of_target))
+    doubt = np.sqrt(np.log(4 / (1 - CONFIDENCE)) / 2) * spread
     usable = above_source > doubt
     if not usable.any():
         return None
@@ -154,12 +142,10 @@ ESTIMATORS: dict[str, Estimator] = {
 """All estimators. The first with an answer is used; the others are reported."""
 
 
-def _moved_classes(evidence: Evidence) -> tuple[FloatArray, Vector]:
+def _moved_classes(
+    evidence: Evidence, source: FloatArray, labels: IntArray, target: FloatArray
+) -> tuple[FloatArray, Vector]:
     """Move source classes onto the most confident of their targets; weights by their number."""
-    source, labels, target = evidence.source, evidence.source_labels, evidence.target
-    assert source is not None
-    assert labels is not None
-    assert target is not None
     nearest, known = evidence.nearest[: len(target)], evidence.known[: len(target)]
     sure = known >= np.quantile(known, 1 - _SUREST * (1 - min(evidence.share, LARGEST_SHARE)))
     moved = np.array(source, dtype=np.float64)
@@ -199,3 +185,69 @@ def _with_interval(share: float, resampled: Vector) -> ShareEstimate:
 
 def _clip(share: float) -> float:
     return float(np.clip(share, 0.0, 1.0))
+
+
+# Scores if the nearest class were not known ------------------------------------------------
+
+
+def cosine_without_nearest(
+    v: FloatArray,
+    nearest: IntArray,
+    source_sums: FloatArray,
+    source_counts: npt.NDArray[np.floating],
+    target_means: FloatArray | None = None,
+    mix: FloatArray | None = None,
+    centred: bool = True,
+) -> Vector:
+    r"""Largest cosine to the class means, the nearest class left out.
+
+    With features centred on the mean of the source, class means of few classes point away
+    from each other. Without class k the centre would be another: the means of the others are
+    centred again,
+
+    .. math::
+        \mu_c^{(-k)} = \operatorname{unit}\Big(\mu_c^s -
+            \tfrac{1}{n - n_k} \textstyle\sum_{j \neq k} n_j \mu_j^s\Big).
+
+    Without this, held-out targets score lower than real unknowns.
+
+    Shapes: unit rows v (n, d), source_sums (C, d), source_counts (C,), unit target_means (C, d),
+    mix (C,), how far each class mean moves to them -> (n,), NaN with two classes: the one that
+    is left is its own centre.
+    """
+    n_classes = len(source_sums)
+    if n_classes <= 2:
+        return np.full(len(v), np.nan)
+    sums, counts = source_sums.astype(np.float64), source_counts.astype(np.float64)
+    means = sums / np.maximum(counts, 1)[:, None]
+    # Row k: the centre of all classes but k.
+    centres = np.zeros_like(means)
+    if centred:
+        centres = (sums.sum(axis=0) - sums) / (counts.sum() - counts)[:, None]
+    # [k, c]: length of the mean of class c, centred without class k.
+    squares = (means**2).sum(axis=1) - 2 * centres @ means.T + (centres**2).sum(axis=1)[:, None]
+    lengths = np.sqrt(np.maximum(squares, 1e-24))
+    cosine = (_products(v, means) - (v * centres[nearest]).sum(axis=1)[:, None]) / lengths[nearest]
+    if target_means is not None and mix is not None:
+        along = ((means * target_means).sum(axis=1) - centres @ target_means.T) / lengths
+        mixed = np.sqrt((1 - mix) ** 2 + mix**2 + 2 * mix * (1 - mix) * along)
+        cosine = (1 - mix) * cosine + mix * _products(v, target_means)
+        cosine = cosine / np.maximum(mixed, 1e-12)[nearest]
+    cosine[np.arange(len(v)), nearest] = -np.inf
+    return np.asarray(cosine.max(axis=1), dtype=np.float64)
+
+
+def softmax_without_nearest(logits: FloatArray) -> Vector:
+    """Largest softmax of the classes but the nearest: logits (n, C) -> (n,).
+
+    NaN with two classes: the softmax of the one that is left is always 1.
+    """
+    if logits.shape[1] <= 2:
+        return np.full(len(logits), np.nan)
+    ordered = np.sort(logits, axis=1)[:, :-1]
+    return np.asarray(1 / np.exp(ordered - ordered[:, -1:]).sum(axis=1), dtype=np.float64)
+
+
+def _products(rows: FloatArray, others: FloatArray) -> Vector:
+    """Products of rows with rows without the threads of BLAS, which compete with torch's."""
+    return np.asarray(np.einsum("nd,md->nm", rows, others), dtype=np.float64)

@@ -6,7 +6,7 @@ end. `StableStepRule` chooses the step to keep by these estimates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,37 +45,22 @@ _RISING, _FALLING = 0.5, 0.2
 
 @dataclass(frozen=True)
 class OpennessReport:
-    """What was found out about the share of unknowns.
-
-    Attributes
-    ----------
-    share : float
-        The share that was used: given (oracle), or estimated.
-    low, high : float
-        The interval of the estimate.
-    told : bool
-        Whether the share was given; the estimate is then only reported.
-    found_unknowns : bool
-        Whether there is evidence of unknowns at all.
-    estimates : dict of str to ShareEstimate
-        Each estimator's own, at the end.
-    by_step : tuple of float
-        The share that was used at each step.
-    warnings : tuple of str
-        What the user should check.
-    own_boundary : bool
-        Whether the share is what the method's own boundary rejects.
-    """
+    """The share of unknowns that was used, and its estimates."""
 
     share: float
     low: float
     high: float
     told: bool
+    """Whether the share was given (oracle); the estimate is then only reported."""
     found_unknowns: bool
+    """Whether there is evidence of unknowns at all."""
     estimates: dict[str, ShareEstimate]
+    """Each estimator's own, at the end."""
     by_step: tuple[float, ...]
+    """The share that was used at each step."""
     warnings: tuple[str, ...]
     own_boundary: bool = False
+    """Whether the share is what the method's own boundary rejects."""
 
     @property
     def origin(self) -> str:
@@ -84,7 +69,7 @@ class OpennessReport:
         if self.told:
             main = next(iter(self.estimates.values()))
             looks = f"look like {main}" if self.found_unknowns else "show no evidence of unknowns"
-            return f"as told; the data {looks}: {each}"
+            return f"as given; the data {looks}: {each}"
         if self.own_boundary:
             return f"what the method's own boundary rejects; estimates: {each}"
         if not self.found_unknowns:
@@ -93,46 +78,26 @@ class OpennessReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
-        return {
-            "share": self.share,
-            "low": self.low,
-            "high": self.high,
-            "confidence": CONFIDENCE,
-            "told": self.told,
-            "found_unknowns": self.found_unknowns,
-            "estimates": {name: e.to_dict() for name, e in self.estimates.items()},
-            "by_step": list(self.by_step),
-            "warnings": list(self.warnings),
-            "own_boundary": self.own_boundary,
-            "origin": self.origin,
-        }
+        first = {"share": self.share, "low": self.low, "high": self.high, "confidence": CONFIDENCE}
+        lists = {"by_step": list(self.by_step), "warnings": list(self.warnings)}
+        return first | asdict(self) | lists | {"origin": self.origin}
 
 
 class OpennessTracker:
-    """The share of unknowns from step to step: given, or estimated again as the domains align.
-
-    Parameters
-    ----------
-    openness : float or "auto"
-        The given share, or "auto".
-    """
+    """The share of unknowns from step to step: given, or estimated again as the domains align."""
 
     def __init__(self, openness: float | str) -> None:
         self.told = check_openness(openness)
+        # At each step so far: the share to use, and the estimate from its scores alone.
         self.shares: list[float] = []
-        """The share to use at each step so far."""
         self.estimates: list[float] = []
-        """The estimate from each step's scores alone."""
         self.kept = 0
         self._features: dict[str, Any] = {}
         self._settled: OpennessReport | None = None
         self._followed: float | None = None
 
     def settle(self, report: OpennessReport) -> None:
-        """Use a share that was estimated elsewhere, on scores that are fit for it.
-
-        The steps still estimate the share from their own scores, but it is not used.
-        """
+        """Use a share that was estimated on other scores; those of the steps are not used."""
         self._settled = report
 
     def follow(self, share: float) -> None:
@@ -140,23 +105,13 @@ class OpennessTracker:
         self._followed = share
 
     def use_features(self, source: FloatArray, labels: IntArray, target: FloatArray) -> None:
-        """Keep some aligned rows for the estimators that look at features.
-
-        Rows are in canonical order, where the first are a random sample.
-        """
-        self._features = {
-            # Copies: a view would keep all rows in memory.
-            "source": source[:FEATURE_ROWS].copy(),
-            "source_labels": labels[:FEATURE_ROWS].copy(),
-            "target": target[:FEATURE_ROWS].copy(),
-        }
+        """Keep the first aligned rows, a random sample in canonical order, for some estimators."""
+        rows = {"source": source, "source_labels": labels, "target": target}
+        # Copies: a view would keep all rows in memory.
+        self._features = {name: values[:FEATURE_ROWS].copy() for name, values in rows.items()}
 
     def update(self, known: Vector, held_out: Vector, nearest: IntArray) -> float:
-        """Return the share for this step: the given one, or a running average of estimates.
-
-        Early scores are made without the target, late ones are biased by their own
-        pseudo-labels: an average is more stable than either.
-        """
+        """Return the share for this step: the given one, or a running average of estimates."""
         estimate = 0.0
         if len(known):
             histogram = ScoreHistogram.of(known, held_out, nearest)
@@ -194,60 +149,48 @@ class OpennessTracker:
         low, high = min([main.low, *recent]), max([main.high, *recent])
         if len(known) < FEWEST_TARGETS:
             low, high = 0.0, 1.0
+        found = (kept if self.told is None else main.share) >= NO_EVIDENCE
         share = kept
-        found = share >= NO_EVIDENCE if self.told is None else main.share >= NO_EVIDENCE
         if self.told is None and not follows and not found:
             share = low = 0.0
-        return OpennessReport(
-            share=share,
-            low=low,
-            high=high,
-            told=self.told is not None,
-            found_unknowns=found,
-            estimates=estimates,
-            by_step=tuple(self.shares),
-            warnings=tuple(self._warnings(share, low, high, found, estimates)),
-            own_boundary=follows,
-        )
+        steps, is_given = tuple(self.shares), self.told is not None
+        report = OpennessReport(share, low, high, is_given, found, estimates, steps, (), follows)
+        return replace(report, warnings=tuple(_warnings(report)))
 
-    def _warnings(
-        self,
-        share: float,
-        low: float,
-        high: float,
-        found: bool,
-        estimates: dict[str, ShareEstimate],
-    ) -> list[str]:
-        name, main = next(iter(estimates.items()))
-        others = {other: e for other, e in estimates.items() if other != name}
-        warnings = []
-        if self.told is None and self._followed is None and "held-out classes" not in estimates:
+
+def _warnings(report: OpennessReport) -> list[str]:
+    """Return what the user should check."""
+    share, low, high, estimates = report.share, report.low, report.high, report.estimates
+    name, main = next(iter(estimates.items()))
+    others = {other: e for other, e in estimates.items() if other != name}
+    warnings = []
+    if report.told:
+        if abs(share - main.share) > DISAGREEMENT:
             warnings.append(
-                "no known class can be hidden to see how unknowns score: the share "
-                f"of unknowns ({share:.2f}) is little more than a guess; set the openness by hand"
-            )
-        if self.told is not None:
-            if abs(self.told - main.share) > DISAGREEMENT:
-                warnings.append(
-                    f"openness {self.told:.2f} was told, but the data look like {main}; "
-                    "check the share, or leave it to be estimated"
-                )
-            return warnings
-        if not found and not share:
-            warnings.append("no evidence of unknowns: nothing is rejected")
-        apart = [e for e in others.values() if abs(e.share - share) > DISAGREEMENT]
-        if others and len(apart) == len(others):
-            theirs = ", ".join(f"{other} {e}" for other, e in others.items())
-            warnings.append(
-                f"the estimators disagree about the share of unknowns: {share:.2f} was used, "
-                f"but {theirs}; look at samples near the threshold, or set the openness by hand"
-            )
-        if high - low > WIDE:
-            warnings.append(
-                f"the share of unknowns is uncertain ({low:.2f} to {high:.2f}): "
-                "the shift is strong, or the target small"
+                f"openness {share:.2f} was given, but the data look like {main}; "
+                "check the share, or leave it to be estimated"
             )
         return warnings
+    if not report.own_boundary and "held-out classes" not in estimates:
+        warnings.append(
+            "no known class can be hidden to see how unknowns score: the share "
+            f"of unknowns ({share:.2f}) is little more than a guess; set the openness by hand"
+        )
+    if not report.found_unknowns and not share:
+        warnings.append("no evidence of unknowns: nothing is rejected")
+    apart = [e for e in others.values() if abs(e.share - share) > DISAGREEMENT]
+    if others and len(apart) == len(others):
+        theirs = ", ".join(f"{other} {e}" for other, e in others.items())
+        warnings.append(
+            f"the estimators disagree about the share of unknowns: {share:.2f} was used, "
+            f"but {theirs}; look at samples near the threshold, or set the openness by hand"
+        )
+    if high - low > WIDE:
+        warnings.append(
+            f"the share of unknowns is uncertain ({low:.2f} to {high:.2f}): "
+            "the shift is strong, or the target small"
+        )
+    return warnings
 
 
 def check_openness(openness: Any) -> float | None:
@@ -265,17 +208,7 @@ def check_openness(openness: Any) -> float | None:
 
 @dataclass(frozen=True)
 class KeptStep:
-    """The step whose network and labels are kept.
-
-    Attributes
-    ----------
-    step : int
-        Its number, from 1.
-    steps : int
-        How many were run.
-    reason : str
-        Why this one, in words.
-    """
+    """The step (from 1) whose network and labels are kept, of how many, and why."""
 
     step: int
     steps: int
@@ -283,24 +216,17 @@ class KeptStep:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
-        return {"step": self.step, "steps": self.steps, "reason": self.reason}
+        return asdict(self)
 
 
 class StableStepRule:
     """Keep the last step before the method begins to follow its own mistakes.
 
-    From step to step more targets have pseudo-labels, and the labels get better. Where
-    classes overlap, this can reverse: wrongly labelled targets pull the class means towards
-    them, score higher for it, and take their neighbours along. Then the share of unknowns
-    estimated from a step's scores departs from that of the other steps, which needs no labels
-    to see. The latest step is kept whose estimate is within `band` of the median of all steps.
-
-    Parameters
-    ----------
-    band : float
-        Largest distance from the median; 1 always keeps the last step.
-    early : bool
-        Stop after two steps in a row outside of the band.
+    Where classes overlap, wrongly labelled targets pull the class means towards them, score
+    higher for it, and take their neighbours along. Then the share of unknowns estimated from a
+    step's scores departs from that of the other steps. The latest step is kept whose estimate is
+    within `band` of the median of all steps; a band of 1 always keeps the last. With `early`,
+    training stops after two steps in a row outside of the band.
     """
 
     def __init__(self, band: float, early: bool = False) -> None:
@@ -313,7 +239,7 @@ class StableStepRule:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the last two steps are outside of the band, with `early`."""
+        """Whether to stop now, with `early`."""
         return self.early and len(self.estimates) > 2 and not self._stable()[-2:].any()
 
     def kept(self) -> KeptStep:
@@ -325,12 +251,11 @@ class StableStepRule:
         if step == steps:
             return KeptStep(step, steps, "the last step: its estimate agrees with the others'")
         median, last = np.median(self.estimates), self.estimates[-1]
-        return KeptStep(
-            step,
-            steps,
+        reason = (
             f"the last stable step: later ones speak for other shares of unknowns "
-            f"({last:.2f} at the end) than the steps together ({median:.2f})",
+            f"({last:.2f} at the end) than the steps together ({median:.2f})"
         )
+        return KeptStep(step, steps, reason)
 
     def _stable(self) -> npt.NDArray[np.bool_]:
         estimates = np.asarray(self.estimates)

@@ -18,6 +18,7 @@ import torch
 from safetensors.numpy import load, save
 
 from opensetda.context import Arrays, CheckpointStore, Record
+from opensetda.nn.inputs import TunedImages
 from opensetda.pgl.trainer import Position, Trainer
 from opensetda.rows import IntArray
 from opensetda.system.team import Team
@@ -47,30 +48,26 @@ def _of_first(arrays: Mapping[str, npt.NDArray[Any]], team: Team) -> Arrays:
 
 
 def share_weights(trainer: Trainer, team: Team) -> None:
-    """Give all processes the weights of the first.
-
-    They have trained on the same draws; but GPUs add up in an order of their own, and what a
-    team computes together must come from one backbone.
-    """
+    """Give all processes the weights of the first: GPUs add up in an order of their own."""
     if team.size > 1:
         load_weights(trainer, _of_first(weights_of(trainer), team))
 
 
 def weights_of(trainer: Trainer) -> Arrays:
     """Return the weights of network and backbone, and the state of the inputs."""
-    arrays = {f"network.{k}": _numpy(v) for k, v in trainer.network.state_dict().items()}
-    if trainer.inputs.learned is not None:
-        backbone = trainer.inputs.learned.state_dict()
-        arrays |= {f"backbone.{k}": _numpy(v) for k, v in backbone.items()}
-    return arrays | {f"inputs.{k}": v.copy() for k, v in trainer.inputs.state().items()}
+    arrays = _named("network", trainer.network.state_dict())
+    if isinstance(trainer.inputs, TunedImages):
+        arrays |= _named("backbone", trainer.inputs.learned.state_dict())
+        arrays |= {f"inputs.{k}": v.copy() for k, v in trainer.inputs.state().items()}
+    return arrays
 
 
 def load_weights(trainer: Trainer, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Go back to what `weights_of` returned."""
     trainer.network.load_state_dict(_tensors(arrays, "network."))
-    if trainer.inputs.learned is not None:
+    if isinstance(trainer.inputs, TunedImages):
         trainer.inputs.learned.load_state_dict(_tensors(arrays, "backbone."))
-    trainer.inputs.load_state(_part(arrays, "inputs."))
+        trainer.inputs.load_state(_part(arrays, "inputs."))
 
 
 def fingerprint(trainer: Trainer, source_labels: IntArray, seed: int) -> str:
@@ -80,9 +77,9 @@ def fingerprint(trainer: Trainer, source_labels: IntArray, seed: int) -> str:
     settings["optimiser"]["graphs"] = None
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(f"{seed} {trainer.n_classes}".encode())
-    digest.update(np.ascontiguousarray(source_labels).data)
-    for rows in (trainer.inputs.source, trainer.inputs.target):
-        digest.update(np.ascontiguousarray(rows.cpu().numpy()).data)
+    inputs = trainer.inputs
+    for rows in (source_labels, inputs.source.cpu().numpy(), inputs.target.cpu().numpy()):
+        digest.update(np.ascontiguousarray(rows).data)
     return digest.hexdigest()
 
 
@@ -90,20 +87,12 @@ def latest_record(trainer: Trainer, position: Position, of: str) -> Record:
     """Return everything that changes in training, as of now; `of` is the fingerprint."""
     arrays = weights_of(trainer)
     for number, state in trainer.optimiser.state_dict()["state"].items():
-        arrays |= {f"optimiser.{number}.{k}": _numpy(v) for k, v in state.items()}
-    stream = {
-        "numpy": trainer.rng.bit_generator.state,
-        "torch": torch.get_rng_state().numpy().tobytes().hex(),
-    }
-    values = {
-        "fingerprint": of,
-        "step": position.step,
-        "iteration": position.iteration,
-        "sums": dict(position.sums),
-        # A list: earlier releases had several.
-        "streams": [stream],
-    }
-    return Record(values, arrays)
+        arrays |= _named(f"optimiser.{number}", state)
+    torch_state = torch.get_rng_state().numpy().tobytes().hex()
+    stream = {"numpy": trainer.rng.bit_generator.state, "torch": torch_state}
+    # A list of streams: earlier releases had several.
+    values = {"fingerprint": of, **vars(position), "streams": [stream]}
+    return Record(values | {"sums": dict(position.sums)}, arrays)
 
 
 def go_back(trainer: Trainer, record: Record) -> Position:
@@ -123,16 +112,13 @@ def go_back(trainer: Trainer, record: Record) -> Position:
     return Position(int(values["step"]), int(values["iteration"]), dict(values["sums"]))
 
 
-def _numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    return np.array(tensor.detach().cpu().numpy())
+def _named(prefix: str, tensors: Mapping[str, torch.Tensor]) -> Arrays:
+    return {f"{prefix}.{k}": np.array(v.detach().cpu().numpy()) for k, v in tensors.items()}
 
 
 def _part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> Arrays:
-    return {
-        name.removeprefix(prefix): np.array(values)
-        for name, values in arrays.items()
-        if name.startswith(prefix)
-    }
+    theirs = [name for name in arrays if name.startswith(prefix)]
+    return {name.removeprefix(prefix): np.array(arrays[name]) for name in theirs}
 
 
 def _tensors(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Episodes of source and target samples, merged into one graph."""
+"""Pseudo-labels by global ranking (Eq. 6 and 12), and the episodes that are drawn with them."""
 
 from __future__ import annotations
 
@@ -7,53 +7,83 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.pgl.settings import EpisodeSettings
 from opensetda.rows import IntArray
+
+UNLABELLED = -1
+
+
+def rank_pseudo_labels(
+    known_score: npt.NDArray[np.float64],
+    nearest_class: IntArray,
+    openness: float,
+    progress: float,
+    n_classes: int,
+    class_balance: float = 0.0,
+) -> IntArray:
+    r"""Label the most confident targets as known and the least confident as unknown (Eq. 6).
+
+    .. math::
+        h_b^{(m)}(x) = \begin{cases}
+            C + 1     & \text{rank}(\max_i p(i|x)) \le \beta \alpha m n_t \\
+            \tilde y  & \text{rank}(\max_i p(i|x)) > n_t - (1 - \beta) \alpha m n_t
+        \end{cases}
+
+    At step m, :math:`(1 - \beta) \alpha m n_t` targets are known and
+    :math:`\beta \alpha m n_t` unknown (Eq. 12); `openness` is beta, `progress` alpha * m. All
+    targets are ranked again at every step; of equal scores, the lower index is less confident.
+
+    With `class_balance` 0, as in the paper, one ranking is over all classes. Towards 1, a
+    target's confidence is its rank within its own class, so that classes with a strong shift
+    take part from the first steps on; at progress 1 the answer is the same.
+
+    Returns class indices, `n_classes` for unknown, `UNLABELLED` in between: (n_t,).
+    """
+    n_targets = len(known_score)
+    n_unknown = round(openness * progress * n_targets)
+    # The rest, so that at progress 1 the two add up to n_t.
+    n_known = round(progress * n_targets) - n_unknown
+    ascending = np.argsort(known_score, kind="stable")
+    labels = np.full(n_targets, UNLABELLED, dtype=np.intp)
+    labels[ascending[:n_unknown]] = n_classes
+    # Those that will be known when all are labelled, most confident first.
+    candidates = ascending[round(openness * n_targets) :][::-1]
+    place = np.arange(len(candidates)) / max(len(candidates), 1)
+    if class_balance > 0:
+        own = np.empty(len(candidates))
+        for label in range(n_classes):
+            members = np.flatnonzero(nearest_class[candidates] == label)
+            own[members] = np.arange(len(members)) / max(len(members), 1)
+        place = (1 - class_balance) * place + class_balance * own
+    surest = candidates[np.argsort(place, kind="stable")[:n_known]]
+    labels[surest] = nearest_class[surest]
+    return labels
 
 
 @dataclass(frozen=True)
 class EpisodeBatch:
-    """The nodes of one training graph, support first.
-
-    Attributes
-    ----------
-    index : array of shape (N,)
-        Row number within the node's own domain.
-    is_target : bool array of shape (N,)
-        The node's domain.
-    labels : array of shape (N,)
-        Class, C for pseudo-unknown, `UNLABELLED` for a query without a label.
-    pseudo_unknown : bool array of shape (N,)
-        Targets whose pseudo-label is unknown, even where `labels` leaves it out.
-    n_support : int
-        The number of support nodes, which come first.
-    """
+    """The N nodes of one training graph, `n_support` support nodes first."""
 
     index: IntArray
+    """Row number within the node's own domain."""
     is_target: npt.NDArray[np.bool_]
     labels: IntArray
+    """Class, C for pseudo-unknown, `UNLABELLED` for a query without a label."""
     pseudo_unknown: npt.NDArray[np.bool_]
+    """Targets whose pseudo-label is unknown, even where `labels` leaves it out."""
     n_support: int
 
 
-def classes_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
-    """Return the number of classes in a graph: C, or fewer if there are many."""
-    return min(n_classes, settings.classes or n_classes)
+def size_of_graph(n_classes: int, settings: EpisodeSettings) -> tuple[int, int]:
+    """Return the numbers of classes and episodes in a graph: C and B, or fewer with many classes.
 
-
-def episodes_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
-    """Return B, or fewer if many classes would make the graph too large."""
+    Their product is the number of queries, and of support slots.
+    """
+    classes = min(n_classes, settings.classes or n_classes)
     if settings.node_limit is None:
-        return settings.episodes
-    # At least two: a node is classified by the others of its class.
-    at_most = settings.node_limit // (2 * classes_in_graph(n_classes, settings))
-    return min(settings.episodes, max(2, at_most))
-
-
-def queries_in_graph(n_classes: int, settings: EpisodeSettings) -> int:
-    """Return C B, the number of queries, and of support slots."""
-    return classes_in_graph(n_classes, settings) * episodes_in_graph(n_classes, settings)
+        return classes, settings.episodes
+    # At least two episodes: a node is classified by the others of its class.
+    return classes, min(settings.episodes, max(2, settings.node_limit // (2 * classes)))
 
 
 class EpisodeSampler:
@@ -69,13 +99,7 @@ class EpisodeSampler:
     With many classes, each graph draws some of them: C becomes C'. Targets with a pseudo-label
     of another class are not queries of that graph, as their class has no support in it.
 
-    Parameters
-    ----------
-    source_labels : array of shape (n_s,)
-    pseudo_labels : array of shape (n_t,)
-        Class, C for unknown, `UNLABELLED`.
-    progress : float
-        m * alpha, the share of targets that have a pseudo-label.
+    `pseudo_labels` has C for unknown; `progress` is m * alpha, the share of targets with one.
     """
 
     def __init__(
@@ -86,15 +110,12 @@ class EpisodeSampler:
         progress: float,
         settings: EpisodeSettings,
     ) -> None:
-        self.n_classes = n_classes
-        self.n_targets = len(pseudo_labels)
-        self.pseudo_labels = pseudo_labels
-        self.settings = settings
-        self.episodes = episodes_in_graph(n_classes, settings)
+        self.n_classes, self.settings = n_classes, settings
+        self.pseudo_labels, self.n_targets = pseudo_labels, len(pseudo_labels)
+        self.n_drawn, self.episodes = size_of_graph(n_classes, settings)
         self.replacement = settings.mix_up_limit * progress if settings.mix_up else 0.0
         self.source_of = [np.flatnonzero(source_labels == c) for c in range(n_classes)]
         self.target_of = [np.flatnonzero(pseudo_labels == c) for c in range(n_classes)]
-        self.n_drawn = classes_in_graph(n_classes, settings)
         self.without_class = np.flatnonzero((pseudo_labels < 0) | (pseudo_labels >= n_classes))
 
     def draw(self, rng: np.random.Generator) -> EpisodeBatch:
@@ -111,12 +132,10 @@ class EpisodeSampler:
         n_support = len(index)
         taken = np.array(index, dtype=np.intp)[np.array(is_target, dtype=bool)]
         queries = self._queries(taken, classes, rng)
-        query_labels = (
-            self.pseudo_labels[queries]
-            if self.settings.labelled_queries
-            else np.full(len(queries), UNLABELLED)
-        )
-        unknown = self.pseudo_labels[queries] == self.n_classes
+        query_labels = self.pseudo_labels[queries]
+        unknown = query_labels == self.n_classes
+        if not self.settings.labelled_queries:
+            query_labels = np.full(len(queries), UNLABELLED)
         return EpisodeBatch(
             index=np.concatenate([index, queries]).astype(np.intp),
             is_target=np.concatenate([is_target, np.ones(len(queries))]).astype(bool),
@@ -134,21 +153,16 @@ class EpisodeSampler:
         if self.replacement > 0:
             # If the source has too few samples, targets of the class fill the empty slots.
             n_t = min(slots - n_s, len(pool_t))
-        return (
-            rng.choice(pool_t, n_t, replace=False),
-            rng.choice(pool_s, n_s, replace=False),
-        )
+        return (rng.choice(pool_t, n_t, replace=False), rng.choice(pool_s, n_s, replace=False))
 
     def _queries(self, taken: IntArray, classes: IntArray, rng: np.random.Generator) -> IntArray:
-        wanted = self.n_drawn * self.episodes
+        wanted, n_pool = self.n_drawn * self.episodes, self.n_targets
         pool: IntArray | int = self.n_targets
-        n_pool = self.n_targets
         if self.n_drawn < self.n_classes:
             theirs = [self.target_of[label] for label in classes.tolist()]
             pool = np.concatenate([self.without_class, *theirs])
             n_pool = len(pool)
-        free = n_pool - len(taken)
         # Drawing a few more and dropping those taken is faster than listing all that are free.
         drawn = rng.choice(pool, min(wanted + len(taken), n_pool), replace=False, shuffle=True)
-        queries = drawn[~np.isin(drawn, taken)][: min(wanted, free)]
+        queries = drawn[~np.isin(drawn, taken)][: min(wanted, n_pool - len(taken))]
         return np.asarray(queries, dtype=np.intp)

@@ -77,11 +77,8 @@ class PGLClassifier(OpenSetClassifier):
         random_state: Any = None,
         unknown_label: Any = "unknown",
     ) -> None:
-        self.openness = openness
-        self.preset = preset
-        self.settings = settings
-        self.random_state = random_state
-        self.unknown_label = unknown_label
+        self.openness, self.preset, self.settings = openness, preset, settings
+        self.random_state, self.unknown_label = random_state, unknown_label
 
     @classmethod
     def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,61 +96,44 @@ class PGLClassifier(OpenSetClassifier):
         settings = PGLSettings.preset(self.preset).with_changes(self.settings or {})
         self.settings_ = settings
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if context.images is not None and settings.finetune.share_of_frozen and len(target):
-            self._settle_share(source, y, target, openness, seed)
-        inputs = self._inputs(source, target, context)
+        inputs: TrainingInputs
+        if context.images is None:
+            inputs = FixedRows(source, target, settings.alignment)
+        else:
+            if settings.finetune.share_of_frozen and len(target) and openness.told is None:
+                self._settle_share(source, y, target, openness, seed)
+            again = not settings.optimiser.warm_start
+            groups = settings.alignment, settings.finetune
+            inputs = TunedImages(
+                context.images, source, target, *groups, keep_start=again, team=context.team
+            )
         result = train(inputs, y, len(self.classes_), openness, settings, seed, context)
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
-        self._alignment = inputs.alignment
-        self.history_ = result.history
-        self.kept_step_ = result.kept
-        self._support = SupportGraph.draw(
-            result.network, result.samples, settings, np.random.default_rng(seed)
-        )
+        self.history_, self.kept_step_ = result.history, result.kept
+        self._alignment, rng = inputs.alignment, np.random.default_rng(seed)
+        self._support = SupportGraph.draw(result.network, result.samples, settings, rng)
         if len(target):
-            in_callers_order = np.argsort(target.index)
-            self.step_labels_ = np.stack(result.step_labels)[:, in_callers_order]
+            self.step_labels_ = np.stack(result.step_labels)[:, np.argsort(target.index)]
             if result.view is not None:
                 self.view_ = result.view.of_callers_rows(source, target)
             # In canonical order the first rows are a random sample.
-            sample = inputs.raw_targets(THRESHOLD_ROWS)
-            self._sample_as_later = self.open_set_scores(sample).known
+            first = inputs.raw_targets(THRESHOLD_ROWS)
+            self._sample_as_later = self.open_set_scores(first).known
         return result.scores
 
     def _settle_share(
-        self,
-        source: Rows,
-        y: IntArray,
-        target: Rows,
-        openness: OpennessTracker,
-        seed: int,
+        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker, seed: int
     ) -> None:
         """Estimate the share of unknowns on the frozen features, with the default settings.
 
         A backbone that is trained to separate the known classes gives a held-out class lower
         scores than real unknowns: by its scores there are hardly any unknowns.
         """
-        if openness.told is not None:
-            return
         settings, frozen = PGLSettings(), OpennessTracker(self.openness)
         rows = FixedRows(source, target, settings.alignment)
         scores = train(rows, y, len(self.classes_), frozen, settings, seed).scores
         frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
         openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
-
-    def _inputs(self, source: Rows, target: Rows, context: FitContext) -> TrainingInputs:
-        if context.images is None:
-            return FixedRows(source, target, self.settings_.alignment)
-        settings = self.settings_
-        return TunedImages(
-            context.images,
-            source,
-            target,
-            settings.alignment,
-            settings.finetune,
-            keep_start=not settings.optimiser.warm_start,
-            team=context.team,
-        )
 
     def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
         return self._sample_as_later

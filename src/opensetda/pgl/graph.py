@@ -36,10 +36,7 @@ def normalised_edges(affinity: Tensor) -> Tensor:
 
 
 def strongest_neighbours(logits: Tensor, count: int | None) -> Tensor:
-    """Mark j in N(i) where either counts the other among its `count` strongest edges.
-
-    Shapes: logits (N, N) -> bool (N, N), symmetric, no node its own neighbour.
-    """
+    """Mark j in N(i) where either counts the other among its `count` strongest: -> (N, N)."""
     n = len(logits)
     others = ~torch.eye(n, dtype=torch.bool, device=logits.device)
     if count is None or count >= n - 1:
@@ -123,8 +120,7 @@ class PaperLayer(GraphLayer):
             nn.LeakyReLU(),
             nn.Dropout(settings.dropout),
         )
-        self.neighbours = settings.neighbours
-        self.width_out = out
+        self.neighbours, self.width_out = settings.neighbours, out
 
     def edge_logits(self, v: Tensor) -> Tensor:
         """Score all pairs by G_E (Eq. 9): (N, D) -> (N, N)."""
@@ -182,8 +178,7 @@ class AnchoredLayer(GraphLayer):
             nn.Dropout(settings.dropout),
             zero_linear(settings.node_width, width),
         )
-        self.neighbours = settings.neighbours
-        self.message = settings.message
+        self.neighbours, self.message = settings.neighbours, settings.message
         self.width_out = width
 
     def edge_logits_between(self, queries: Tensor, support: Tensor) -> Tensor:
@@ -202,10 +197,7 @@ class AnchoredLayer(GraphLayer):
 
 
 class _AbsoluteDifferenceMap(torch.autograd.Function):
-    """|v_i - v_j| W^T for listed pairs, without keeping |v_i - v_j|.
-
-    The differences are the widest tensor of the method and the cheapest to compute: the
-    backward pass computes them again, chunk by chunk.
+    """|v_i - v_j| W^T for listed pairs; the backward pass computes the wide differences again.
 
     Shapes: v (N, D), first and second (P,), weight (H, D) -> (P, H).
     """
@@ -301,8 +293,7 @@ class PairNorm(nn.Module):
         self.running_var: Tensor
         self.register_buffer("running_mean", torch.zeros(width))
         self.register_buffer("running_var", torch.ones(width))
-        self.momentum = momentum
-        self.eps = eps
+        self.momentum, self.eps = momentum, eps
 
     def forward(self, h: Tensor, n_nodes: int) -> Tensor:
         """Normalise and rectify the P + 1 rows of a graph of `n_nodes` nodes."""

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from opensetda.base import Scores
 from opensetda.errors import InputError
-from opensetda.pgl.episodes import queries_in_graph
+from opensetda.pgl.episodes import UNLABELLED, size_of_graph
 from opensetda.pgl.graph import GraphLayer, strongest_neighbours
 from opensetda.pgl.inference import (
+    ClassMeans,
     draw_per_class,
     draw_support,
     members_of_classes,
+    mix_of,
     scores_of_logits,
-    support_means,
 )
 from opensetda.pgl.network import COSINE_SCALE, PGLNetwork
-from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import LabelledSamples
 
@@ -31,10 +33,9 @@ SAME = 1e-6
 
 
 def same_rows(x: Tensor, others: Tensor, squares: Tensor) -> Tensor:
-    """Tell which rows are among others: (Q, d), (S, d), squared lengths (S,) -> bool (Q, S).
+    """Mark which rows are among others: (Q, d), (S, d), squared lengths (S,) -> bool (Q, S).
 
-    Matrix products find the candidates, exact differences decide: computing all differences
-    would take as long as everything else together.
+    Matrix products find the candidates, exact differences decide: all differences would be slow.
     """
     own = (x**2).sum(dim=1)
     apart = own[:, None] + squares[None, :] - 2 * x @ others.t()
@@ -51,16 +52,8 @@ class SupportGraph:
     A query has edges to the support nodes only, is updated by their messages, and
     changes none of them: its answer does not depend on other queries.
 
-    Parameters
-    ----------
-    network : PGLNetwork
-    x : tensor of shape (S, d)
-        Aligned features of the support.
-    labels : tensor of shape (S,)
-        Class, or C for unknown.
-    is_target : bool tensor of shape (S,)
-    progress : float
-        Share of the targets that had a pseudo-label.
+    The support has aligned features x (S, d), `labels` (S,), C for unknown, and `is_target` (S,);
+    `progress` is the share of the targets that had a pseudo-label.
     """
 
     def __init__(
@@ -81,56 +74,36 @@ class SupportGraph:
 
     @classmethod
     def draw(
-        cls,
-        network: PGLNetwork,
-        samples: LabelledSamples,
-        settings: PGLSettings,
-        rng: np.random.Generator,
+        cls, network: PGLNetwork, samples: LabelledSamples, settings: PGLSettings, rng: Generator
     ) -> SupportGraph:
         """Keep at most `support_nodes` of source, pseudo-known and pseudo-unknown nodes each."""
         n_classes = network.n_classes
-        budget = settings.ranking.support_nodes or queries_in_graph(n_classes, settings.episodes)
-        slots = max(1, budget // n_classes)
+        in_training = math.prod(size_of_graph(n_classes, settings.episodes))
+        budget = settings.ranking.support_nodes or in_training
+        slots, means = max(1, budget // n_classes), settings.ranking.support_nodes is not None
         of_source = members_of_classes(samples.source_labels, n_classes)
-        means = settings.ranking.support_nodes is not None
         source, source_labels = draw_support(samples.source, of_source, slots, rng, means)
-        of_target = members_of_classes(samples.pseudo_labels, n_classes)
+        # The last pool: pseudo-unknown targets.
+        *of_target, unknowns = members_of_classes(samples.pseudo_labels, n_classes + 1)
         known, known_labels = draw_support(samples.target, of_target, slots, rng, means)
-        unknown = draw_per_class(
-            [np.flatnonzero(samples.pseudo_labels.cpu().numpy() == n_classes)], budget, rng
-        )
+        unknown = draw_per_class([unknowns], budget, rng)
         rows = torch.cat([source, known, samples.target[unknown]]).cpu()
-        labels = [source_labels, known_labels, samples.pseudo_labels[unknown]]
+        labels = torch.cat([source_labels, known_labels, samples.pseudo_labels[unknown]]).cpu()
+        is_target = torch.arange(len(rows)) >= len(source)
         # Later samples are scored on the CPU, in double precision, wherever it was trained.
-        return cls(
-            network.cpu(),
-            rows,
-            torch.cat(labels).cpu(),
-            torch.arange(len(rows)) >= len(source),
-            samples.progress,
-            settings,
-        )
+        return cls(network.cpu(), rows, labels, is_target, samples.progress, settings)
 
     def _build(self) -> None:
         """Pass the support through the layers once, and keep what queries need."""
         v = self.network.backbone(self.x)
-        self.layer_inputs: list[Tensor] = []
-        self.layer_degrees: list[Tensor] = []
+        self.layers: list[tuple[Tensor, Tensor]] = []
         for layer in self.network.graph_layers:
-            self.layer_inputs.append(v)
-            self.layer_degrees.append(degrees(layer, v))
+            self.layers.append((v, degrees(layer, v)))
             v = layer(v)[0]
-        self.nodes = v
         self.means: Tensor | None = None
         if self.settings.graph.form == "anchored":
-            self.means = support_means(
-                v,
-                self.labels,
-                self.is_target,
-                self.network.n_classes,
-                self.progress,
-                self.settings,
-            )
+            mix, n_classes = mix_of(self.progress, self.settings), self.network.n_classes
+            self.means = ClassMeans.of(v, self.labels, self.is_target, n_classes, mix).mixed()
 
     @torch.no_grad()
     def score(self, x: npt.NDArray[np.float64]) -> Scores:
@@ -150,21 +123,15 @@ class SupportGraph:
         v: Tensor = self.network.backbone(x)
         # A target of `fit` may be given again: like any node, it is not its own neighbour.
         itself = same_rows(x, self.x, self.x_squares)
-        for layer, support, degree in zip(
-            self.network.graph_layers, self.layer_inputs, self.layer_degrees, strict=True
-        ):
+        for layer, (support, degree) in zip(self.network.graph_layers, self.layers, strict=True):
             v = attach_queries(layer, v, support, degree, itself)
         return v
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return weights and support as arrays, by name."""
         weights = {f"network.{k}": v.numpy() for k, v in self.network.state_dict().items()}
-        return {
-            **weights,
-            "support.x": self.x.numpy(),
-            "support.labels": self.labels.numpy(),
-            "support.is_target": self.is_target.numpy(),
-        }
+        support = {"x": self.x, "labels": self.labels, "is_target": self.is_target}
+        return weights | {f"support.{k}": v.numpy() for k, v in support.items()}
 
     @classmethod
     def from_arrays(
@@ -175,12 +142,10 @@ class SupportGraph:
         settings: PGLSettings,
     ) -> SupportGraph:
         """Build the graph again from what `arrays` returned."""
-        x = torch.from_numpy(np.array(arrays["support.x"]))
-        weights = {
-            name.removeprefix("network."): torch.from_numpy(np.array(value))
-            for name, value in arrays.items()
-            if name.startswith("network.")
-        }
+        tensors = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+        x, labels, is_target = (tensors[f"support.{k}"] for k in ("x", "labels", "is_target"))
+        prefix = "network."
+        weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         adapts = "backbone.change.weight" in weights
         network = PGLNetwork(x.shape[1], n_classes, settings.graph, adapts).double()
         try:
@@ -188,14 +153,7 @@ class SupportGraph:
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise InputError(f"saved model: {reason}; fit again") from None
-        return cls(
-            network,
-            x,
-            torch.from_numpy(np.array(arrays["support.labels"])),
-            torch.from_numpy(np.array(arrays["support.is_target"])),
-            progress,
-            settings,
-        )
+        return cls(network, x, labels, is_target, progress, settings)
 
 
 def degrees(layer: GraphLayer, v: Tensor) -> Tensor:
@@ -208,10 +166,9 @@ def degrees(layer: GraphLayer, v: Tensor) -> Tensor:
 def attach_queries(
     layer: GraphLayer, queries: Tensor, support: Tensor, degree: Tensor, itself: Tensor
 ) -> Tensor:
-    """Update queries by messages from the support alone, which the queries do not change.
+    """Update queries by messages from the support alone: (Q, D), (S, D), (S,), (Q, S) -> (Q, h).
 
-    Shapes: queries (Q, D), support (S, D), degree (S,), itself bool (Q, S), where a
-    support node is the query itself -> (Q, h).
+    `itself` marks where a support node is the query itself.
     """
     logits = layer.edge_logits_between(queries, support).masked_fill(itself, -torch.inf)
     count = min(layer.neighbours or len(support), len(support))

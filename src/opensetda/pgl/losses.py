@@ -70,11 +70,7 @@ def labelled_pairs(labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
 
 
 def domain_loss(
-    discriminator: Discriminator,
-    backbone: Tensor,
-    is_target: Tensor,
-    aligned: Tensor,
-    strength: float,
+    discriminator: Discriminator, v: Tensor, is_target: Tensor, aligned: Tensor, strength: float
 ) -> Tensor:
     r"""Adversarial loss on the backbone's features (L_d of Eq. 11).
 
@@ -83,11 +79,11 @@ def domain_loss(
 
     Pseudo-unknown targets have no counterpart in the source and are left out (`aligned`).
 
-    Shapes: backbone (N, D), is_target (N,), aligned (N,) -> scalar.
+    Shapes: v (N, D), is_target (N,), aligned (N,) -> scalar.
     """
     if not (is_target & aligned).any() or is_target[aligned].all():
-        return backbone.sum() * 0
-    logits = discriminator(backbone, strength)
+        return v.sum() * 0
+    logits = discriminator(v, strength)
     source = F.softplus(logits[aligned & ~is_target]).mean()
     target = F.softplus(-logits[aligned & is_target]).mean()
     return source + target
@@ -111,10 +107,8 @@ def graph_losses(
     known = (labels >= 0) & (labels < n_classes)
     losses: dict[str, Tensor] = {}
     if settings.node:
-        layers = [
-            focal_loss(logits[known], labels[known], settings.focusing)
-            for logits in output.class_logits
-        ]
+        scored = [logits[known] for logits in output.class_logits]
+        layers = [focal_loss(logits, labels[known], settings.focusing) for logits in scored]
         losses["node"] = settings.node * torch.stack(layers).sum()
     if settings.edge and output.edges:
         if settings.edge_target == "affinity":
@@ -123,7 +117,6 @@ def graph_losses(
             layers = [normalised_edge_loss(e, labels, n_classes) for e in output.edges]
         losses["edge"] = settings.edge * torch.stack(layers).sum()
     if settings.adversary:
-        losses["adversary"] = settings.adversary * domain_loss(
-            discriminator, output.backbone, is_target, aligned, strength
-        )
+        domains = domain_loss(discriminator, output.backbone, is_target, aligned, strength)
+        losses["adversary"] = settings.adversary * domains
     return losses

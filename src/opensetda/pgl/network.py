@@ -21,29 +21,17 @@ COSINE_SCALE = 16.0
 class GraphOutput:
     """The output for one graph of N nodes; lists have one entry per layer."""
 
-    backbone: Tensor
-    """v^(0), the features before the graph: (N, D)."""
-    nodes: list[Tensor]
-    """v^(l), node embeddings: (N, h)."""
-    edge_logits: list[Tensor]
-    """Logits of A^(l): (N, N)."""
-    edges: list[Tensor]
-    """E^(l), normalised: (N, N)."""
-    class_logits: list[Tensor]
-    """F(v^(l)): (N, C)."""
+    backbone: Tensor  # v^(0), the features before the graph: (N, D)
+    nodes: list[Tensor]  # v^(l), node embeddings: (N, h)
+    edge_logits: list[Tensor]  # Logits of A^(l): (N, N)
+    edges: list[Tensor]  # E^(l), normalised: (N, N)
+    class_logits: list[Tensor]  # F(v^(l)): (N, C)
 
 
 class PGLNetwork(nn.Module):
     """G_B (the adapter), L graph layers G_E and G_N, the classifier F, the discriminator D.
 
-    Parameters
-    ----------
-    width : int
-        D, the number of features of a row.
-    n_classes : int
-        C.
-    adapts : bool
-        Whether the adapter learns; False where an image backbone is trained.
+    The adapter learns (`adapts`) unless an image backbone is trained.
 
     Shapes: x (N, D) and labels (N,) -> `GraphOutput`.
     """
@@ -57,10 +45,9 @@ class PGLNetwork(nn.Module):
         form = AnchoredLayer if anchored else PaperLayer
         layers: list[GraphLayer] = []
         width_out = width
-        if settings.enabled:
-            for _ in range(settings.layers):
-                layers.append(form(width_out, settings))
-                width_out = layers[-1].width_out
+        for _ in range(settings.layers if settings.enabled else 0):
+            layers.append(form(width_out, settings))
+            width_out = layers[-1].width_out
         self.layers = nn.ModuleList(layers)
         self.classifier: ClassMeanClassifier | LinearClassifier = (
             ClassMeanClassifier(n_classes) if anchored else LinearClassifier(width_out, n_classes)
@@ -82,15 +69,13 @@ class PGLNetwork(nn.Module):
             nodes.append(v)
             edge_logits.append(logits)
             edges.append(normalised)
-        class_logits = [self.classifier(embedding, labels) for embedding in nodes or [v]]
-        return GraphOutput(backbone, nodes or [v], edge_logits, edges, class_logits)
+        nodes = nodes or [v]
+        class_logits = [self.classifier(embedding, labels) for embedding in nodes]
+        return GraphOutput(backbone, nodes, edge_logits, edges, class_logits)
 
 
 class LinearClassifier(nn.Module):
-    """The paper's F: a linear map of the node embedding.
-
-    Shapes: v (N, h) -> logits (N, C).
-    """
+    """The paper's F: a linear map of the node embedding, v (N, h) -> logits (N, C)."""
 
     def __init__(self, width: int, n_classes: int) -> None:
         super().__init__()
@@ -129,10 +114,7 @@ class ClassMeanClassifier(nn.Module):
 
 
 def class_sums(v: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Sum and count the nodes of each class, without unlabelled and unknown nodes.
-
-    Shapes: v (N, D), labels (N,) -> sums (C, D), counts (C,).
-    """
+    """Sum and count the nodes of each known class: (N, D), (N,) -> (C, D), (C,)."""
     known = (labels >= 0) & (labels < n_classes)
     sums = v.new_zeros(n_classes, v.shape[1]).index_add(0, labels[known], v[known])
     return sums, torch.bincount(labels[known], minlength=n_classes)

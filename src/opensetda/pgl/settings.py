@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal, Self
@@ -126,15 +127,11 @@ class PGLSettings:
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
         if self.ranking.confidence == "similarity" and self.graph.form == "paper":
-            raise ValueError(
-                "ranking.confidence=similarity needs graph.form=anchored; "
-                "the paper's graph is ranked by ranking.confidence=softmax"
-            )
+            reason = "the paper's graph is ranked by ranking.confidence=softmax"
+            raise ValueError(f"ranking.confidence=similarity needs graph.form=anchored; {reason}")
         if self.finetune.chunk is not None and self.finetune.batch_norm == "train":
-            raise ValueError(
-                "finetune.chunk needs finetune.batch_norm=frozen; "
-                "statistics of a part are not those of the whole graph"
-            )
+            reason = "statistics of a part are not those of the whole graph"
+            raise ValueError(f"finetune.chunk needs finetune.batch_norm=frozen; {reason}")
 
     @classmethod
     def preset(cls, name: str) -> Self:
@@ -144,18 +141,14 @@ class PGLSettings:
         return cls().with_changes(PRESETS[name])
 
     def with_changes(self, changes: Mapping[str, Any]) -> Self:
-        """Return a copy with settings changed by dotted name, as in ``{"losses.edge": 0.3}``.
-
-        Values may be strings as typed on a command line.
-        """
+        """Return a copy with changes by dotted name; values may be strings of a command line."""
         tree = self.to_dict()
         for name, value in changes.items():
             *groups, leaf = name.split(".")
             branch = tree
             for group in groups:
-                branch = branch.get(group, {})
-                if not isinstance(branch, dict):
-                    branch = {}
+                within = branch.get(group)
+                branch = within if isinstance(within, dict) else {}
             if leaf not in branch or isinstance(branch[leaf], dict):
                 raise InputError(f"setting {name!r} does not exist; {_suggestion(name, self)}")
             branch[leaf] = None if value in ("none", "None") and leaf != "centring" else value
@@ -188,8 +181,6 @@ class PGLSettings:
 
 
 def _suggestion(name: str, settings: PGLSettings) -> str:
-    import difflib
-
     known = [
         f"{group}.{leaf}" if isinstance(values, dict) else group
         for group, values in settings.to_dict().items()
@@ -248,12 +239,8 @@ _FINETUNE: dict[str, Any] = {
 
 
 def _paper(episodes: int, width: int) -> dict[str, Any]:
-    return {
-        **_PAPER,
-        "episodes.episodes": episodes,
-        "graph.edge_width": width,
-        "graph.node_width": width,
-    }
+    widths = {"graph.edge_width": width, "graph.node_width": width}
+    return {**_PAPER, "episodes.episodes": episodes, **widths}
 
 
 PRESETS: dict[str, dict[str, Any]] = {

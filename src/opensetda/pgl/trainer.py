@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from opensetda.errors import InputError
@@ -23,39 +23,22 @@ from opensetda.progress import ProgressEvent, ProgressListener
 
 @dataclass(frozen=True)
 class LabelledSamples:
-    """Both domains, aligned, with the labels they have at some step.
-
-    Attributes
-    ----------
-    source : tensor of shape (n_s, d)
-    source_labels : tensor of shape (n_s,)
-    target : tensor of shape (n_t, d)
-    pseudo_labels : tensor of shape (n_t,)
-        Class, C for unknown, -1 for none.
-    progress : float
-        m * alpha, the share of targets that have a pseudo-label.
-    """
+    """Both domains, aligned, with the labels they have at some step."""
 
     source: Tensor
+    """(n_s, d)."""
     source_labels: Tensor
     target: Tensor
+    """(n_t, d)."""
     pseudo_labels: Tensor
+    """(n_t,): class, C for unknown, -1 for none."""
     progress: float
+    """m * alpha, the share of targets that have a pseudo-label."""
 
 
 @dataclass
 class Position:
-    """How far a training has come.
-
-    Attributes
-    ----------
-    step : int
-        The current step, from 0.
-    iteration : int
-        Finished iterations of this step.
-    sums : dict
-        Their losses, summed by name.
-    """
+    """How far a training has come: the step (from 0), its iterations, their losses' sums."""
 
     step: int = 0
     iteration: int = 0
@@ -63,38 +46,20 @@ class Position:
 
 
 class Trained(NamedTuple):
-    """What `Trainer.train_step` did."""
+    """Iterations of a step, mean losses by name, total loss of this call's last iteration."""
 
     iterations: int
-    """Iterations of the step."""
     losses: dict[str, float] | None
-    """Mean losses by name; None without training."""
     last_loss: float | None
-    """Total loss of the last iteration, if this call ran one."""
 
 
 class Trainer:
-    """The network with its optimiser.
-
-    Parameters
-    ----------
-    inputs : TrainingInputs
-        The feature rows, or the images with their backbone.
-    n_classes : int
-        C.
-    rng : numpy Generator
-        Draws the episodes.
-    """
+    """The network with its optimiser; `rng` draws the episodes."""
 
     def __init__(
-        self,
-        inputs: TrainingInputs,
-        n_classes: int,
-        settings: PGLSettings,
-        rng: np.random.Generator,
+        self, inputs: TrainingInputs, n_classes: int, settings: PGLSettings, rng: Generator
     ) -> None:
-        self.inputs, self.n_classes = inputs, n_classes
-        self.settings, self.rng = settings, rng
+        self.inputs, self.n_classes, self.settings, self.rng = inputs, n_classes, settings, rng
         self.accelerator = make_accelerator(settings.finetune.precision if inputs.learned else "no")
         self.device = self.accelerator.device
         if self.accelerator.mixed_precision == "fp16" and self.device.type == "cpu":
@@ -121,22 +86,15 @@ class Trainer:
         progress: ProgressListener | None = None,
         save: Callable[[Position], None] | None = None,
     ) -> Trained:
-        """Train on new episodes, from `position` on.
-
-        `progress` hears of every iteration; `save` is called whenever the weights have moved.
-        """
+        """Train on new episodes, from `position` on; `save` is called after every update."""
         schedule, step = self.settings.optimiser, position.step
         if step and not schedule.warm_start and not position.iteration:
             self.accelerator.free_memory()
             self.inputs.start_anew()
             self.use_network(self._new_network())
-        sampler = EpisodeSampler(
-            samples.source_labels.cpu().numpy(),
-            samples.pseudo_labels.cpu().numpy(),
-            self.n_classes,
-            samples.progress,
-            self.settings.episodes,
-        )
+        labels = samples.source_labels.cpu().numpy(), samples.pseudo_labels.cpu().numpy()
+        episodes = self.settings.episodes
+        sampler = EpisodeSampler(*labels, self.n_classes, samples.progress, episodes)
         queries = sampler.n_drawn * sampler.episodes
         per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
         epochs = schedule.epochs_per_step if step else schedule.first_step_epochs
@@ -172,26 +130,16 @@ class Trainer:
     def backward(
         self, sampler: EpisodeSampler, strength: float, accumulate: int = 1
     ) -> dict[str, float]:
-        """Draw one graph, and add the gradients of its losses (Eq. 11) to the parameters.
-
-        Returns the losses by name.
-        """
+        """Draw one graph, add the gradients of its losses (Eq. 11), and return these by name."""
         batch = sampler.draw(self.rng)
-        index = torch.from_numpy(batch.index).to(self.device)
-        is_target = torch.from_numpy(batch.is_target).to(self.device)
-        labels = torch.from_numpy(batch.labels).to(self.device)
+        arrays = batch.index, batch.is_target, batch.labels, ~batch.pseudo_unknown
+        index, is_target, labels, aligned = (torch.from_numpy(a).to(self.device) for a in arrays)
         self.network.train()
         with self.accelerator.autocast():
             x = self._rows(index, is_target)
-        losses = graph_losses(
-            self.network(x.float(), labels),
-            labels,
-            is_target,
-            ~torch.from_numpy(batch.pseudo_unknown).to(self.device),
-            self.network.discriminator,
-            strength,
-            self.settings.losses,
-        )
+        output, adversary = self.network(x.float(), labels), self.network.discriminator
+        nodes = labels, is_target, aligned
+        losses = graph_losses(output, *nodes, adversary, strength, self.settings.losses)
         self.accelerator.backward(torch.stack(list(losses.values())).sum() / accumulate)
         return {name: float(value.detach()) for name, value in losses.items()}
 

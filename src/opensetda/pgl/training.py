@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from opensetda.base import Scores
@@ -17,9 +16,9 @@ from opensetda.nn.inputs import TrainingInputs
 from opensetda.openness.mixtures import rejection_cut
 from opensetda.openness.tracker import KeptStep, OpennessTracker, StableStepRule
 from opensetda.pgl import checkpoints
+from opensetda.pgl.episodes import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.inference import StepScores, transduce, transduce_once
 from opensetda.pgl.network import PGLNetwork
-from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import LabelledSamples, Position, Trainer
 from opensetda.pgl.view import Embeddings, TrainingView, Viewer
@@ -32,20 +31,15 @@ _VIEW = "view"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The result of a training; the inputs are as they were at the kept step, too."""
+    """The result of a training; network, scores, samples and inputs are of the kept step."""
 
     network: PGLNetwork
-    """As it was at the kept step."""
     scores: Scores
-    """Of all targets, by that network."""
     samples: LabelledSamples
-    """Both domains with the labels that it was trained on."""
     history: list[dict[str, Any]]
-    """One entry per step."""
     step_labels: list[IntArray]
     """The label of every target at every step; C is unknown."""
     kept: KeptStep
-    """The step that is kept."""
     view: TrainingView | None = None
     """Embeddings for a map, with `FitContext.view`; rows in canonical order."""
 
@@ -93,7 +87,7 @@ class _Steps:
         seed: int,
         context: FitContext,
     ) -> None:
-        self.trainer, self.openness = trainer, openness
+        self.trainer, self.openness, self.position = trainer, openness, Position()
         self.store, self.team, self.progress = context.checkpoints, context.team, context.progress
         self.settings, self.n_classes = trainer.settings, trainer.n_classes
         self.n_targets = len(trainer.inputs.target)
@@ -109,7 +103,6 @@ class _Steps:
         if context.view and self.n_targets:
             self.viewer = Viewer(self.settings, len(source_labels), self.n_targets)
         self.views: list[Embeddings] = []
-        self.position = Position()
         self.fingerprint = checkpoints.fingerprint(trainer, source_labels, seed)
 
     def continue_from_checkpoint(self) -> None:
@@ -118,9 +111,8 @@ class _Steps:
         if latest is None:
             return
         if latest.values["fingerprint"] != self.fingerprint:
-            raise InputError(
-                "checkpoints: of a training with other data or settings; remove them to start anew"
-            )
+            other = "of a training with other data or settings; remove them to start anew"
+            raise InputError(f"checkpoints: {other}")
         self.position = checkpoints.go_back(self.trainer, latest)
         for step in range(self.position.step):
             record = self._read(checkpoints.step_name(step))
@@ -138,7 +130,7 @@ class _Steps:
     def run(self) -> None:
         """Train for one step, score all targets, and give them new pseudo-labels."""
         trainer, step, started = self.trainer, self.position.step, time.perf_counter()
-        save = None if self.store is None else self._save_if_due
+        save = None if self.store is None else self._save
         iterations, losses, last_loss = trainer.train_step(
             self._samples(step), self.total, self.position, self.progress, save
         )
@@ -150,6 +142,7 @@ class _Steps:
         share = self._rank(step, scores)
         pseudo_labels = self.pseudo_labels[-1]
         known = (pseudo_labels >= 0) & (pseudo_labels < self.n_classes)
+        cut = rejection_cut(scores.known, share) if self.n_targets else -np.inf
         self.history.append(
             {
                 "step": step + 1,
@@ -159,7 +152,7 @@ class _Steps:
                 "n_unknown": int((pseudo_labels == self.n_classes).sum()),
                 "openness": share,
                 "openness_estimate": self.openness.estimates[-1],
-                "threshold": _threshold(scores.known, share),
+                "threshold": cut if np.isfinite(cut) else None,
                 "loss": losses,
                 "mean_score": float(scores.known.mean()) if self.n_targets else None,
                 "changed": float((self.labels[-1] != self.labels[-2]).mean()) if step else None,
@@ -180,17 +173,16 @@ class _Steps:
         share = self.openness.update(*scores)
         self.rule.add(self.openness.estimates[-1])
         ranked, balance = (scores.known, scores.nearest, share), self.settings.ranking.class_balance
-        progress, n_classes = (step + 1) / self.total, self.n_classes
-        self.labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
-        self.pseudo_labels.append(rank_pseudo_labels(*ranked, progress, n_classes, balance))
+        progress = (step + 1) / self.total
+        self.labels.append(rank_pseudo_labels(*ranked, 1.0, self.n_classes))
+        self.pseudo_labels.append(rank_pseudo_labels(*ranked, progress, self.n_classes, balance))
         return share
 
     def _keep(self, step: int, scores: StepScores) -> None:
         """Keep what is needed to come back to the end of this step."""
         # If the last step is kept in any case, the weights of the others are not needed.
-        weights = (
-            checkpoints.weights_of(self.trainer) if self.settings.stopping.band < 1 else Arrays()
-        )
+        all_kept = self.settings.stopping.band < 1
+        weights = checkpoints.weights_of(self.trainer) if all_kept else Arrays()
         if self.store is None:
             self.weights.append(weights)
             return
@@ -200,15 +192,11 @@ class _Steps:
         if self.team.is_first:
             record = Record(self.history[-1], arrays | weights)
             self.store.write(checkpoints.step_name(step), record)
-        self._save(self.position)
+            self._save(self.position, due=True)
 
-    def _save_if_due(self, position: Position) -> None:
-        if self.team.is_first and self.store is not None and self.store.due():
-            self._save(position)
-
-    def _save(self, position: Position) -> None:
-        """Save everything that changes within a step."""
-        if self.team.is_first and self.store is not None:
+    def _save(self, position: Position, due: bool = False) -> None:
+        """Save everything that changes within a step, if it is due."""
+        if self.team.is_first and self.store is not None and (due or self.store.due()):
             record = checkpoints.latest_record(self.trainer, position, self.fingerprint)
             self.store.write(checkpoints.LATEST, record)
 
@@ -241,16 +229,6 @@ class _Steps:
 
     def _samples(self, step: int) -> LabelledSamples:
         inputs = self.trainer.inputs
-        return LabelledSamples(
-            inputs.source,
-            self.source_labels,
-            inputs.target,
-            torch.from_numpy(self.pseudo_labels[step]).to(self.trainer.device),
-            progress=step / self.total,
-        )
-
-
-def _threshold(known: npt.NDArray[np.float64], share: float) -> float | None:
-    """Return the score below which a target was unknown at a step; None if none was."""
-    cut = rejection_cut(known, share) if len(known) else -np.inf
-    return float(cut) if np.isfinite(cut) else None
+        labels = torch.from_numpy(self.pseudo_labels[step]).to(self.trainer.device)
+        rows = inputs.source, self.source_labels, inputs.target
+        return LabelledSamples(*rows, labels, progress=step / self.total)

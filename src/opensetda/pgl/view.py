@@ -5,6 +5,7 @@ Computing them changes nothing: no random number of the training is drawn, no we
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,8 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from opensetda.pgl.episodes import queries_in_graph
+from opensetda.pgl.episodes import size_of_graph
+from opensetda.pgl.inference import graphs_for
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import LabelledSamples
@@ -34,23 +36,17 @@ Embeddings = npt.NDArray[np.float16]
 class TrainingView:
     """A sample of both domains, as the network embeds it after each step.
 
-    Attributes
-    ----------
-    source, target : arrays of int of shape (k_s,) and (k_t,)
-        Which rows of the source and of the target, in the order that `fit` was given.
-    steps : tuple of arrays of shape (k_s + k_t, components)
-        Embeddings after each step, sources first, as principal components of that step.
-    nodes : array of int of shape (N,)
-        Members of the sample whose pairs are in `affinity`.
-    affinity : array of uint8 of shape (N, N)
-        Affinity of each pair at the kept step, times 255.
+    `source` and `target` are row numbers, in the order that `fit` was given.
     """
 
     source: IntArray
     target: IntArray
     steps: tuple[Embeddings, ...]
+    """Embeddings after each step, sources first, as principal components of that step."""
     nodes: IntArray
+    """Members of the sample whose pairs are in `affinity`."""
     affinity: npt.NDArray[np.uint8]
+    """(N, N): affinity of each pair at the kept step, times 255."""
 
     def of_callers_rows(self, source: Rows, target: Rows) -> TrainingView:
         """Return the view with row numbers as the caller counts them, from 0 in each domain."""
@@ -59,10 +55,7 @@ class TrainingView:
 
 
 class Viewer:
-    """Embeds one sample of both domains at every step.
-
-    Rows are in canonical order, where the first are a random sample.
-    """
+    """Embeds the first rows of both domains, a random sample in canonical order, at each step."""
 
     def __init__(self, settings: PGLSettings, n_source: int, n_target: int) -> None:
         self.settings = settings
@@ -88,10 +81,7 @@ class Viewer:
     def look_at_pairs(
         self, network: PGLNetwork, samples: LabelledSamples, labels: IntArray
     ) -> tuple[IntArray, npt.NDArray[np.uint8]]:
-        """Return as many members of each label, and the affinities of their pairs.
-
-        `labels` are those of the targets after the step; C is unknown.
-        """
+        """Return equally many members of each label, C for unknown, and their affinities."""
         network.eval()
         n_source = len(self.source)
         of_source = samples.source_labels.cpu().numpy()[self.source]
@@ -100,10 +90,9 @@ class Viewer:
         picked = []
         for label in range(network.n_classes + 1):
             members = np.flatnonzero(of_all == label)
-            picked.append(members[members < n_source][:each])
             # No source is unknown: twice as many targets.
             wanted = 2 * each if label == network.n_classes else each
-            picked.append(members[members >= n_source][:wanted])
+            picked += [members[members < n_source][:each], members[members >= n_source][:wanted]]
         nodes = np.concatenate(picked)
         is_target = nodes >= n_source
         source = torch.from_numpy(nodes[~is_target])
@@ -140,12 +129,9 @@ def graphs_of_both(
     source. Yields the rows of source and target, and the nodes with their labels, sources first.
     """
     rng, ranking = np.random.default_rng(seed), settings.ranking
-    as_in_training = queries_in_graph(network.n_classes, settings.episodes)
-    n_graphs = max(
-        1,
-        -(-len(target) // (ranking.graph_targets or as_in_training)),
-        -(-len(source) // (ranking.support_nodes or as_in_training)),
-    )
+    as_in_training = math.prod(size_of_graph(network.n_classes, settings.episodes))
+    for_targets = graphs_for(len(target), ranking.graph_targets or as_in_training)
+    n_graphs = max(for_targets, graphs_for(len(source), ranking.support_nodes or as_in_training))
     shuffled = source[rng.permutation(len(source))]
     classes = samples.source_labels.cpu().numpy()[shuffled]
     by_class = shuffled[np.argsort(classes, kind="stable")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from opensetda.base import Scores
-from opensetda.openness.held_out import softmax_without_nearest
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture, rejection_cut
+from opensetda.openness.share_estimators import softmax_without_nearest
 from opensetda.openness.tracker import NO_EVIDENCE
 from opensetda.rejection.base import Matrix, Rejector
 from opensetda.rows import FloatArray, IntArray

@@ -33,14 +33,13 @@ from opensetda.runs.corrections import Corrections, read_corrections
 from opensetda.runs.curves import draw_curves
 from opensetda.runs.fit_data import DomainArrays, FitData
 from opensetda.runs.folder import RunFolder, RunView, view_of
-from opensetda.runs.large import LabelledTargets, label_targets
+from opensetda.runs.large import LabelledTargets, draw_sample, label_targets, sample_size
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, full_settings
 from opensetda.runs.outputs import many_images, write_broken
 from opensetda.runs.pictures import write_images
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, class_names
 from opensetda.runs.request import FitRequest
-from opensetda.runs.sampling import draw_sample, sample_size
 from opensetda.runs.tensorboard import EventLog
 from opensetda.runs.unfinished import UnfinishedRun
 from opensetda.system.files import near, new_folder, plain, write_json

@@ -9,6 +9,7 @@ sample, cuts the scores of all targets: an exact order statistic over the shards
 from __future__ import annotations
 
 import json
+import mmap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,13 +21,16 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from opensetda.base import SCORED_ROWS, OpenSetClassifier, Scores
-from opensetda.rows import row_chunks
+from opensetda.rows import IntArray, content_keys, row_chunks
 from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
 from opensetda.runs.predictions import CLASS_PREFIX, PredictionTable, class_names, numbers_of
+from opensetda.runs.request import SAMPLE
 from opensetda.runs.shared_tables import Parts
 from opensetda.system.files import new_array_file
 from opensetda.system.team import ALONE, Team
 
+# Largest size of the table of probabilities of a sample: with many classes it is smaller.
+SAMPLE_CELLS = 2**25
 # Rows that are read, scored and written at a time.
 CHUNK, CHUNK_CELLS = 4096, 2**22
 # Scores that are ranked at a time.
@@ -35,6 +39,8 @@ _DIGIT = 16
 _SIGN = np.int64(-(2**63))
 
 Vector = npt.NDArray[np.float64]
+Keys = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
 # This process's scores, in parts; called once per pass.
 Shard = Callable[[], Iterable[Vector]]
 # With more classes than MOST_COLUMNS, the table has the most likely classes only.
@@ -43,15 +49,7 @@ MOST_COLUMNS, TOP_CLASSES = 100, 5
 
 @dataclass(frozen=True)
 class LabelledTargets:
-    """All targets with their labels, in files.
-
-    Attributes
-    ----------
-    parts : Parts
-        Tables of predictions, one per process.
-    counts : Counter
-        How often each label was given.
-    """
+    """All targets with their labels in files, one per process, and the labels' counts."""
 
     parts: Parts
     counts: Counter[str]
@@ -75,20 +73,10 @@ def label_targets(
     team: Team = ALONE,
     progress: Callable[[int, int], None] | None = None,
 ) -> LabelledTargets:
-    """Score, rank and label all targets, and set the classifier's threshold.
+    """Score, rank and label all targets, and set the threshold of the classifier of the sample.
 
-    Parameters
-    ----------
-    classifier : OpenSetClassifier
-        Fitted to the sample.
-    X : array of shape (n, d)
-        All targets; may be a memory map.
-    ids : sequence of str, optional
-        Their names; may be in a file, too.
-    scratch : Path
-        A folder that all processes share; the caller removes it.
-    progress : callable, optional
-        Called with the number of finished targets of this process, and of all its targets.
+    X and `ids` may be in files; all processes share the folder `scratch`, which the caller
+    removes; `progress` gets the numbers of finished and of all targets of this process.
     """
     rows = team.rows(len(X))
     n_classes = len(classifier.classes_)
@@ -96,9 +84,8 @@ def label_targets(
     stored = _Stored.make(scratch, team.rank, len(rows), n_classes, top_k)
     size = max(SCORED_ROWS, min(CHUNK, CHUNK_CELLS // n_classes))
     for start, chunk in row_chunks(X, rows, size):
-        scores = classifier.open_set_scores(chunk)
         part = slice(start - rows.start, start - rows.start + len(chunk))
-        stored.put(part, scores)
+        stored.put(part, classifier.open_set_scores(chunk))
         stored.release()
         if progress is not None:
             progress(part.stop, len(rows))
@@ -109,8 +96,8 @@ def label_targets(
             stored.release()
 
     if not classifier.openness_report_.own_boundary:
-        cut = shared_rejection_cut(shard, classifier.openness_, team)
-        classifier.rejection_threshold_ = cut
+        share = classifier.openness_
+        classifier.rejection_threshold_ = shared_rejection_cut(shard, share, team)
     parts = Parts(scratch, team, top_k)
     counts: Counter[str] = Counter()
     with parts.writer() as writer:
@@ -122,26 +109,14 @@ def label_targets(
             writer.write(table)
             stored.release()
     stored.remove()
-    return LabelledTargets(parts, together(counts, team))
-
-
-def together(counts: Counter[str], team: Team) -> Counter[str]:
-    """Add up the counts of all processes."""
-    total: Counter[str] = Counter()
-    for part in team.gather_bytes(json.dumps(counts).encode()):
-        total.update(json.loads(part))
-    return total
+    everywhere = [Counter(json.loads(c)) for c in team.gather_bytes(json.dumps(counts).encode())]
+    return LabelledTargets(parts, sum(everywhere, Counter()))
 
 
 def shared_rejection_cut(shard: Shard, share: float, team: Team) -> float:
     """Return the `rejection_cut` of the scores of all processes, exact, without gathering them.
 
-    The processes exchange histograms of 0.5 MB, whatever the number of scores.
-
-    Raises
-    ------
-    ValueError
-        If a score is NaN; in every process, so that none waits for another.
+    The processes exchange histograms of 0.5 MB. With a NaN, all of them raise a `ValueError`.
     """
     counted = np.zeros(2, dtype=np.int64)
     for scores in shard():
@@ -215,11 +190,8 @@ def scores_of(keys: npt.NDArray[np.uint64]) -> Vector:
 class _Stored:
     """Scores of one process's targets, in memory-mapped files.
 
-    Attributes
-    ----------
-    known, nearest : arrays of shape (n,)
-    likely, places : arrays of shape (n, K)
-        Probabilities of known classes, and which: all, or the most likely.
+    `likely` and `places` (n, K) are probabilities of known classes, and which: all, or the
+    most likely.
     """
 
     known: Any
@@ -229,7 +201,6 @@ class _Stored:
     n_classes: int
 
     def put(self, part: slice, scores: Scores) -> None:
-        """Keep some scores."""
         self.known[part], self.nearest[part] = scores.known, scores.nearest
         likely, kept = softmax(scores.classes, axis=1), self.likely.shape[1]
         if kept < self.n_classes:
@@ -269,13 +240,10 @@ class _Stored:
 
     def release(self) -> None:
         """Give the memory back: the files keep the values."""
-        import mmap
-
         for array in self._arrays():
             array._mmap.madvise(mmap.MADV_DONTNEED)
 
     def remove(self) -> None:
-        """Remove the files."""
         for array in self._arrays():
             Path(str(array.filename)).unlink(missing_ok=True)
 
@@ -304,3 +272,89 @@ def _table(
         unknown_label=str(classifier.unknown_label),
         id_name=id_name,
     )
+
+
+# The sample to learn from ---------------------------------------------------------------------
+
+
+def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
+    """Return the largest number of targets to learn from."""
+    return min(wanted, max(1024, SAMPLE_CELLS // n_classes))
+
+
+def draw_sample(X: npt.NDArray[np.floating], size: int, team: Team = ALONE) -> IntArray:
+    """Return which rows are the sample, in rising order.
+
+    Those whose content has the smallest hashes; content that occurs several times gets its share.
+    """
+    keys, counts, places = _smallest_keys(X, size, team)
+    if len(keys) < size or counts.max() > 1:
+        wanted = _shares(counts, min(size, int(counts.sum())))
+        return _places_of(X, keys, wanted, team)
+    return np.sort(places).astype(np.intp)
+
+
+def _smallest_keys(
+    X: npt.NDArray[np.floating], size: int, team: Team
+) -> tuple[Keys, Counts, Counts]:
+    """Return the `size` smallest hashes, how often each occurs, and its first row."""
+    found = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
+    for start, chunk in row_chunks(X, team.rows(len(X)), CHUNK):
+        rows = np.arange(start, start + len(chunk), dtype=np.int64)
+        new = content_keys(chunk), np.ones(len(chunk), np.int64), rows
+        found = tuple(np.concatenate(pair) for pair in zip(found, new, strict=True))  # type: ignore[assignment]
+        if len(found[0]) > 4 * size:
+            found = _merged(*found, size)
+    keys, counts, places = _merged(*found, size)
+    # Arrays of one length for all processes, padded with counts of 0.
+    padded = np.zeros((3, size), dtype=np.int64)
+    padded[:, : len(keys)] = keys.view(np.int64), counts, places
+    together = np.concatenate(team.gather(padded), axis=1)
+    together = together[:, together[1] > 0]
+    return _merged(together[0].view(np.uint64), together[1], together[2], size)
+
+
+def _merged(keys: Keys, counts: Counts, places: Counts, size: int) -> tuple[Keys, Counts, Counts]:
+    """Add up equal hashes, and keep the smallest; the others cannot come back."""
+    distinct, group = np.unique(keys, return_inverse=True)
+    total = np.zeros(len(distinct), dtype=np.int64)
+    np.add.at(total, group, counts)
+    first = np.full(len(distinct), np.iinfo(np.int64).max)
+    np.minimum.at(first, group, places)
+    return distinct[:size], total[:size], first[:size]
+
+
+def _shares(counts: Counts, size: int) -> Counts:
+    """Divide `size` places among contents by their counts, by largest remainders."""
+    exact = counts * (size / counts.sum())
+    shares = np.minimum(np.floor(exact).astype(np.int64), counts)
+    behind = np.argsort(-(exact - shares), kind="stable")
+    shares[behind[: size - int(shares.sum())]] += 1
+    return np.asarray(shares)
+
+
+def _places_of(X: npt.NDArray[np.floating], keys: Keys, wanted: Counts, team: Team) -> IntArray:
+    """Return the first `wanted` rows with each hash, in rising order."""
+    left = wanted.copy()
+    mine: list[Counts] = []
+    for start, chunk in row_chunks(X, team.rows(len(X)), CHUNK):
+        of_rows = content_keys(chunk)
+        number = np.minimum(np.searchsorted(keys, of_rows), len(keys) - 1)
+        rows = np.flatnonzero((keys[number] == of_rows) & (left[number] > 0))
+        rows = rows[np.argsort(number[rows], kind="stable")]
+        rows = rows[_first_of_each(number[rows], left)]
+        np.subtract.at(left, number[rows], 1)
+        mine.append(np.stack([number[rows], start + rows]))
+    own = np.concatenate(mine, axis=1) if mine else np.empty((2, 0), dtype=np.int64)
+    parts = team.gather_bytes(np.ascontiguousarray(own, dtype=np.int64).tobytes())
+    together = [np.frombuffer(part, dtype=np.int64).reshape(2, -1) for part in parts]
+    number, rows = np.concatenate(together, axis=1)
+    order = np.lexsort((rows, number))
+    kept = order[_first_of_each(number[order], wanted)]
+    return np.sort(rows[kept]).astype(np.intp)
+
+
+def _first_of_each(numbers: Counts, most: Counts) -> npt.NDArray[np.bool_]:
+    """Mark the first `most[number]` of each number in a sorted array."""
+    begin = np.searchsorted(numbers, numbers, side="left")
+    return np.asarray(np.arange(len(numbers)) - begin < most[numbers])

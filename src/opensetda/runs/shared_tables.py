@@ -10,6 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet
+
 from opensetda.runs.predictions import PredictionWriter
 from opensetda.system.files import new_file
 from opensetda.system.team import Team
@@ -38,8 +41,6 @@ class Parts:
 
     def batches(self, columns: list[str] | None = None) -> Iterator[Any]:
         """Yield all rows, in tables of the same size for any number of parts."""
-        import pyarrow as pa
-
         waiting: list[Any] = []
         for table in self._pieces(columns):
             size = max(1, min(_ROWS, _CELLS // table.num_columns))
@@ -48,27 +49,23 @@ class Parts:
                 whole = pa.concat_tables(waiting)
                 yield whole.slice(0, size)
                 waiting = [whole.slice(size)]
-        if waiting and sum(len(piece) for piece in waiting):
+        if sum(len(piece) for piece in waiting):
             yield pa.concat_tables(waiting)
 
     def _pieces(self, columns: list[str] | None) -> Iterator[Any]:
-        import pyarrow as pa
-        import pyarrow.parquet
-
-        for rank in range(self.team.size):
-            # A process without rows has written nothing.
-            if not self.path(rank).exists():
-                continue
-            with pyarrow.parquet.ParquetFile(self.path(rank)) as file:
+        for path in self._written():
+            with pyarrow.parquet.ParquetFile(path) as file:
                 for batch in file.iter_batches(_READ_ROWS, columns=columns):
                     yield pa.Table.from_batches([batch])
 
+    def _written(self) -> list[Path]:
+        """Return the files by rank; a process without rows has written none."""
+        paths = [self.path(rank) for rank in range(self.team.size)]
+        return [path for path in paths if path.exists()]
+
     def names(self) -> list[str]:
         """Return the columns."""
-        import pyarrow.parquet
-
-        there = [self.path(rank) for rank in range(self.team.size) if self.path(rank).exists()]
-        return list(pyarrow.parquet.read_schema(there[0]).names)
+        return list(pyarrow.parquet.read_schema(self._written()[0]).names)
 
     def write(self, path: Path, columns: Mapping[str, str] | None = None) -> None:
         """Write all rows to one file; `columns` maps the columns to keep to new names."""
@@ -79,13 +76,7 @@ class Parts:
 
 
 class WrittenTogether:
-    """A file of predictions that all processes write, each its share.
-
-    Attributes
-    ----------
-    writer : PredictionWriter
-        Of this process.
-    """
+    """A file of predictions that all processes write, each its share by its own writer."""
 
     def __init__(self, writer: PredictionWriter, team: Team) -> None:
         self.writer, self.team = writer, team
@@ -117,8 +108,7 @@ def written_together(
 ) -> Iterator[WrittenTogether]:
     """Yield the writer of a new file of predictions, for all processes of a team.
 
-    A single process writes the file itself. Several write their parts to `scratch`, and the
-    first puts them together, after `WrittenTogether.add_up`.
+    Several write their parts to `scratch`; the first joins them, after `WrittenTogether.add_up`.
     """
     if team.size == 1:
         with new_file(path) as aside, PredictionWriter(aside, top_k) as writer:

@@ -21,7 +21,7 @@ def is_first() -> bool:
 
 def was_restarted() -> bool:
     """Whether the launcher has restarted the processes after it lost one."""
-    return is_shared() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    return is_shared() and restart_count() != "0"
 
 
 def restart_count() -> str:
@@ -36,10 +36,7 @@ def neighbours() -> int:
 
 
 def launch_identity(place: str) -> str | None:
-    """Return an identity of this launch, the same after a restart; None without a launcher.
-
-    `place` is the folder of the result.
-    """
+    """Return an identity of this launch and result folder, or None without a launcher."""
     launch = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     if not is_shared() or launch == "none":
         return None
@@ -47,7 +44,7 @@ def launch_identity(place: str) -> str | None:
 
 
 def lost_process(error: BaseException) -> str:
-    """Return why a process ends that has lost another, or was told to end by the launcher."""
+    """Return why a process ends that has lost another, or that the launcher ended."""
     size = os.environ.get("WORLD_SIZE", "1")
     if isinstance(error, LostProcessError):
         return f"another of the {size} processes is gone"

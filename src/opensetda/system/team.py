@@ -31,16 +31,10 @@ _PATIENCE = timedelta(hours=12)
 class Team:
     """A single process; `this_team` returns the team that this process belongs to.
 
-    Attributes
-    ----------
-    rank : int
-        Number of this process, from 0.
-    size : int
-        Number of processes.
+    `rank` is the number of this process, from 0, `size` the number of processes.
     """
 
-    rank = 0
-    size = 1
+    rank, size = 0, 1
 
     @property
     def is_first(self) -> bool:
@@ -48,13 +42,7 @@ class Team:
         return self.rank == 0
 
     def rows(self, n: int) -> range:
-        """Return this process's share of n consecutive items; shares differ by one at most.
-
-        Examples
-        --------
-        >>> Team().rows(5)
-        range(0, 5)
-        """
+        """Return this process's share of n consecutive items; shares differ by one at most."""
         return range(self.rank * n // self.size, (self.rank + 1) * n // self.size)
 
     def sum(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -98,33 +86,26 @@ class _Processes(Team):
         import torch
         from accelerate import PartialState
 
-        on_gpu = torch.cuda.is_available()
+        self._torch, on_gpu = torch, torch.cuda.is_available()
         with _lost():
             self._store = _connect("cuda:nccl,cpu:gloo" if on_gpu else "gloo")
             # accelerate needs `cpu` without a GPU: otherwise each process would be on its own.
             state = PartialState(cpu=not on_gpu)
         self._may_speak: bool | None = None
-        self.rank = int(state.process_index)
-        self.size = int(state.num_processes)
+        self.rank, self.size = int(state.process_index), int(state.num_processes)
 
     def sum(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        import torch
-        import torch.distributed as distributed
-
         # Not on a GPU: there the loss of a process would be noticed much later.
-        total = torch.from_numpy(np.array(values, order="C"))
+        total = self._torch.from_numpy(np.array(values, order="C"))
         with _lost():
-            distributed.all_reduce(total)
+            self._torch.distributed.all_reduce(total)
         return np.asarray(total.numpy())
 
     def gather(self, values: npt.NDArray[Number]) -> list[npt.NDArray[Number]]:
-        import torch
-        import torch.distributed as distributed
-
-        own = torch.from_numpy(np.ascontiguousarray(values))
-        parts = [torch.empty_like(own) for _ in range(self.size)]
+        own = self._torch.from_numpy(np.ascontiguousarray(values))
+        parts = [self._torch.empty_like(own) for _ in range(self.size)]
         with _lost():
-            distributed.all_gather(parts, own)
+            self._torch.distributed.all_gather(parts, own)
         return [np.asarray(part.numpy()) for part in parts]
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
@@ -135,9 +116,7 @@ class _Processes(Team):
         return [part[:length].tobytes() for part, length in zip(parts, lengths, strict=True)]
 
     def from_first(self, data: bytes) -> bytes:
-        import torch
-        import torch.distributed as distributed
-
+        torch, distributed = self._torch, self._torch.distributed
         length = torch.tensor([len(data)])
         with _lost():
             distributed.broadcast(length, 0)
@@ -146,7 +125,7 @@ class _Processes(Team):
                 content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
             if len(content):
                 distributed.broadcast(content, 0)
-        return content.numpy().tobytes()
+        return bytes(content.numpy().tobytes())
 
     def wait(self) -> None:
         # Not torch's barrier: with gloo it may end in another error than a lost connection.
