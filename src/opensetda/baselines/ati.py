@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import StrOptions
 
 from opensetda.base import Scores
-from opensetda.baselines.shared.rival import (
-    COUNT,
-    POSITIVE,
-    Constraints,
-    Domains,
-    RejectingRival,
-    join_scores,
-)
+from opensetda.baselines.shared import rival
+from opensetda.baselines.shared.rival import COUNT, POSITIVE, Domains, checked
 from opensetda.context import FitContext
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.settings import AlignmentSettings
 from opensetda.openness.held_out import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.rejection.distances import products, squared_distances
+from opensetda.rejection.base import Matrix, Vector
+from opensetda.rejection.shared import products, squared_distances
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
-
-Vector = npt.NDArray[np.float64]
-Matrix = npt.NDArray[np.float64]
 
 OUTLIER = -1
 """In place of a class: the target belongs to none."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ATI(RejectingRival):
+class ATI(rival.RejectingRival):
     r"""Assign-and-Transform-Iteratively with outliers.
 
     Panareda Busto and Gall, "Open set domain adaptation", ICCV 2017. Two steps alternate. The
@@ -99,20 +89,11 @@ class ATI(RejectingRival):
         are the final labels.
     """
 
-    outliers: str = "share"
-    iterations: int = 10
-    components: int = 64
-    ridge: float = 3.0
-    C: float = 10.0
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        **RejectingRival._parameter_constraints,
-        "outliers": [StrOptions({"share", "range", "none"})],
-        "iterations": COUNT,
-        "components": COUNT,
-        "ridge": POSITIVE,
-        "C": POSITIVE,
-    }
+    outliers: str = checked("share", StrOptions({"share", "range", "none"}))
+    iterations: int = checked(10, COUNT)
+    components: int = checked(64, COUNT)
+    ridge: float = checked(3.0, POSITIVE)
+    C: float = checked(10.0, POSITIVE)
 
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains
@@ -133,10 +114,9 @@ class ATI(RejectingRival):
         if self.rejector_.needs_logits:
             regression = LogisticRegression(C=self.C, max_iter=1000).fit(mapped, y)
             self.weights_, self.offsets_ = _as_logits(regression)
-        return join_scores(self._score_rows(chunk) for _, chunk in target.chunks())
+        return rival.join_scores(self._score_rows(chunk) for _, chunk in target.chunks())
 
     def _read(self, rows: Rows, centre: Vector) -> Matrix:
-        """Read all rows of a domain into the space of the principal components: (n, components)."""
         return np.concatenate([self._project(chunk, centre) for _, chunk in rows.chunks()])
 
     def _project(self, X: FloatArray, centre: Vector) -> Matrix:
@@ -161,14 +141,9 @@ class ATI(RejectingRival):
             known, held_out, nearest = _cosines(rows @ self.map_, y, unit_rows(targets))
             share = openness.update(known, held_out, nearest)
             labels = assign(distances, outlier_cost(distances, self.outliers, share))
-            self._finish_step(
-                known,
-                context,
-                self.iterations,
-                openness=share,
-                openness_estimate=openness.estimates[-1],
-                outliers=float((labels == OUTLIER).mean()),
-            )
+            entry = {"openness": share, "openness_estimate": openness.estimates[-1]}
+            outliers = float((labels == OUTLIER).mean())
+            self._finish_step(known, context, self.iterations, **entry, outliers=outliers)
             same = bool(assigned) and np.array_equal(labels, assigned[-1])
             assigned.append(labels)
             if same:
@@ -239,10 +214,7 @@ def fit_map(rows: Matrix, y: IntArray, targets: Matrix, labels: IntArray, ridge:
 
 
 def _cosines(mapped: Matrix, y: IntArray, targets: FloatArray) -> tuple[Vector, Vector, IntArray]:
-    """Score the targets (m, d) by the cosine to the means of mapped source rows (n, d).
-
-    Only for the share of unknowns. Returns known scores, held-out scores and nearest classes.
-    """
+    """Return known scores, held-out scores and nearest classes, for the share of unknowns."""
     members = np.eye(int(y.max()) + 1)[y]
     sums = members.T @ unit_rows(mapped)
     similarity = targets @ unit_rows(sums).T
@@ -252,7 +224,7 @@ def _cosines(mapped: Matrix, y: IntArray, targets: FloatArray) -> tuple[Vector, 
 
 
 def _as_logits(regression: LogisticRegression) -> tuple[Matrix, Vector]:
-    """Weights (C, d) and offsets (C,) of a regression, also of one with two classes."""
+    """Return weights (C, d) and offsets (C,), also of a regression of two classes."""
     weights, offsets = regression.coef_, regression.intercept_
     if len(weights) == 1:
         weights, offsets = np.vstack([-weights, weights]) / 2, np.hstack([-offsets, offsets]) / 2

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from opensetda.baselines.shared.closed_set import ClosedSetNetwork, ClosedSetRival
-from opensetda.baselines.shared.network import Batch
+from opensetda.baselines.shared.network import Batch, ClosedSetNetwork, ClosedSetRival
 from opensetda.nn.parts import reversal_strength
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from opensetda.baselines.shared.network import Batch, ExtraClassRival, NetworkRival, RivalNetwork
-from opensetda.baselines.shared.rival import NON_NEGATIVE, Constraints
+from opensetda.baselines.shared.network import Batch, ExtraClassRival, RivalNetwork
+from opensetda.baselines.shared.rival import NON_NEGATIVE, checked
 from opensetda.nn.parts import reversal_strength, reverse_gradient
 
 
@@ -73,14 +72,8 @@ class OSBP(ExtraClassRival):
         lambda at the end of the training.
     """
 
-    boundary: float = 0.5
-    reversal: float = 0.5
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        **NetworkRival._parameter_constraints,
-        "boundary": [Interval(Real, 0, 1, closed="neither")],
-        "reversal": NON_NEGATIVE,
-    }
+    boundary: float = checked(0.5, Interval(Real, 0, 1, closed="neither"))
+    reversal: float = checked(0.5, NON_NEGATIVE)
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OSBPNetwork:
         return OSBPNetwork(width, n_classes, adapts, self.boundary, self.reversal)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from scipy.special import logsumexp
 
 from opensetda.base import Scores
-from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Constraints, Domains, Rival
+from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Domains, Rival, checked
 from opensetda.context import FitContext
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.rejection.base import Matrix, Vector
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
-
-Matrix = npt.NDArray[np.float64]
-Vector = npt.NDArray[np.float64]
 
 # Eigenvalues below this share of the largest are noise of the arithmetic.
 SMALLEST_EIGENVALUE = 1e-9
@@ -85,21 +81,15 @@ class OSLPP(Rival):
         The label of every target at every step, as an index into `classes_`; C is unknown.
     """
 
-    steps: int = 10
-    principal_components: int = 512
-    dimensions: int = 128
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        "steps": COUNT,
-        "principal_components": COUNT,
-        "dimensions": COUNT,
-    }
+    steps: int = checked(10, COUNT)
+    principal_components: int = checked(512, COUNT)
+    dimensions: int = checked(128, COUNT)
 
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains
         n_classes = len(self.classes_)
-        keep = self.principal_components
-        self.mean_, self.components_ = principal_components((source, target), keep)
+        both = (source, target)
+        self.mean_, self.components_ = principal_components(both, self.principal_components)
         source_rows, target_rows = self._reduced(source), self._reduced(target)
         labels = np.full(len(target), UNLABELLED, dtype=np.intp)
         if not len(target):
@@ -114,27 +104,20 @@ class OSLPP(Rival):
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             labels = select_and_reject(*ranked, (step + 1) / self.steps, n_classes)
-            self._finish_step(
-                scores.known,
-                context,
-                self.steps,
-                openness=share,
-                openness_estimate=openness.estimates[-1],
-                selected=int(((labels >= 0) & (labels < n_classes)).sum()),
-                rejected=int((labels == n_classes).sum()),
-            )
+            entry = {"openness": share, "openness_estimate": openness.estimates[-1]}
+            entry["selected"] = int(((labels >= 0) & (labels < n_classes)).sum())
+            entry["rejected"] = int((labels == n_classes).sum())
+            self._finish_step(scores.known, context, self.steps, **entry)
         self.step_labels_ = np.stack(step_labels)[:, np.argsort(target.index)]
         return scores
 
     def _learn(self, source: Matrix, y: IntArray, target: Matrix, labels: IntArray) -> None:
-        """Learn projection, centre and class means from the source and the labelled targets."""
         n_classes = len(self.classes_)
         selected = (labels >= 0) & (labels < n_classes)
         known = np.concatenate([source, target[selected]])
         known_labels = np.concatenate([y, labels[selected]])
-        self.projection_ = locality_projection(
-            known, known_labels, target[labels == n_classes], self.dimensions
-        )
+        samples = (known, known_labels, target[labels == n_classes])
+        self.projection_ = locality_projection(*samples, self.dimensions)
         total = source.sum(axis=0) + target.sum(axis=0)
         self.centre_ = total / (len(source) + len(target)) @ self.projection_
         embedded = self._embed(known)
@@ -144,7 +127,6 @@ class OSLPP(Rival):
         self.means_ = unit_rows(sums)
 
     def _reduce(self, unit: Matrix) -> Matrix:
-        """Express unit rows in the principal components: (n, n_features) -> (n, d1)."""
         return np.asarray(unit_rows((unit - self.mean_) @ self.components_), dtype=np.float64)
 
     def _reduced(self, rows: Rows) -> Matrix:
@@ -154,7 +136,6 @@ class OSLPP(Rival):
         return reduced
 
     def _embed(self, reduced: Matrix) -> Matrix:
-        """Rows in the learned subspace, centred and of length one: (n, d1) -> (n, d2)."""
         return np.asarray(unit_rows(reduced @ self.projection_ - self.centre_), dtype=np.float64)
 
     def _scores(self, embedded: Matrix) -> Scores:
@@ -270,9 +251,8 @@ def _largest_eigenvectors(
 ) -> tuple[Vector, Matrix]:
     """At most `keep` eigenpairs, largest first; except for the first, none of eigenvalue zero."""
     width = len(matrix)
-    values, vectors = scipy.linalg.eigh(
-        matrix, metric, subset_by_index=[width - min(keep, width), width - 1]
-    )
+    wanted = [width - min(keep, width), width - 1]
+    values, vectors = scipy.linalg.eigh(matrix, metric, subset_by_index=wanted)
     values, vectors = values[::-1], vectors[:, ::-1]
     real = values > SMALLEST_EIGENVALUE * values[0]
     real[0] = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from opensetda.base import Scores
 from opensetda.baselines.shared.network import Batch, NetworkRival, RivalNetwork, numpy_scores
-from opensetda.baselines.shared.rival import NON_NEGATIVE, Constraints
+from opensetda.baselines.shared.rival import NON_NEGATIVE, checked
 from opensetda.nn.parts import zero_linear
 
 
@@ -108,13 +107,8 @@ class OVANet(NetworkRival):
 
     momentum = True
 
-    entropy_weight: float = 0.1
+    entropy_weight: float = checked(0.1, NON_NEGATIVE)
     rate: float = 0.1
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        **NetworkRival._parameter_constraints,
-        "entropy_weight": NON_NEGATIVE,
-    }
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OVANetNetwork:
         return OVANetNetwork(width, n_classes, adapts, self.entropy_weight)

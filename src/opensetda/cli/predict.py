@@ -22,8 +22,7 @@ def predict(
         ),
     ],
     out: Annotated[
-        Path,
-        option(OUTPUT_PANEL, "--out", "LABELS", "The .csv, .json or .parquet file to make."),
+        Path, option(OUTPUT_PANEL, "--out", "LABELS", "The .csv, .json or .parquet file to make.")
     ],
     top_k: Annotated[
         int | None,

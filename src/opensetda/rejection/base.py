@@ -13,7 +13,9 @@ from opensetda.base import Scores
 from opensetda.rows import FloatArray, IntArray
 
 Matrix = npt.NDArray[np.float64]
-Arrays = dict[str, npt.NDArray[Any]]
+Vector = npt.NDArray[np.float64]
+State = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
+Saved = Mapping[str, Any]
 
 
 class Rejector(ABC):
@@ -45,10 +47,10 @@ class Rejector(ABC):
         """
         return None
 
-    def state(self) -> tuple[dict[str, Any], Arrays]:
+    def state(self) -> State:
         """Return what `scores` needs: JSON-safe values, and arrays (none of objects)."""
         return {}, {}
 
-    def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, values: Saved, arrays: Saved) -> None:
         """Set what `scores` needs from what `state` returned; a missing key is a `KeyError`."""
         return

@@ -8,35 +8,27 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from sklearn.base import TransformerMixin
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from opensetda.base import Scores
-from opensetda.baselines.shared.rival import (
-    ALIGNMENT,
-    COUNT,
-    NO_SCORES,
-    POSITIVE,
-    AlignedRival,
-    Constraints,
-    Domains,
-    State,
-    join_scores,
-)
+from opensetda.baselines.shared import rival
+from opensetda.baselines.shared.rival import COUNT, NON_NEGATIVE, POSITIVE, Domains, checked
 from opensetda.context import FitContext
 from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
 from opensetda.nn.parts import Adapter, make_accelerator, make_optimiser
 from opensetda.nn.settings import FineTuneSettings, OptimiserSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
+from opensetda.rejection.base import Matrix, Saved, State
 from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, split_domains
 
 # Rows of unit length are short for a layer that starts with weights of 1 / sqrt(d).
@@ -96,7 +88,7 @@ class RivalNetwork(nn.Module, ABC):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
+class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
     """Base of the rivals with a network; a subclass has `_make_network` and `_network_scores`.
 
     Parameters
@@ -115,17 +107,10 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
     momentum: ClassVar[bool] = False
     """Train by SGD with momentum (`momentum_optimiser`) instead of Adam."""
 
-    iterations: int = 600
-    batch_size: int = 64
-    rate: float = 1e-3
-    random_state: Any = None
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        "iterations": COUNT,
-        "batch_size": COUNT,
-        "rate": POSITIVE,
-        "random_state": ["random_state"],
-    }
+    iterations: int = checked(600, COUNT)
+    batch_size: int = checked(64, COUNT)
+    rate: float = checked(1e-3, POSITIVE)
+    random_state: Any = field(default=None, metadata={"allowed": ["random_state"]})
 
     @abstractmethod
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> RivalNetwork:
@@ -141,7 +126,12 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        inputs = self._inputs(source, target, context)
+        rows = (source, target, rival.ALIGNMENT)
+        inputs: TrainingInputs
+        if context.images is None:
+            inputs = FixedRows(*rows)
+        else:
+            inputs = TunedImages(context.images, *rows, FineTuneSettings(), keep_start=False)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             width = int(inputs.source.shape[1])
@@ -151,20 +141,14 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
         self._network = _frozen(network)
         self._after_training(inputs, y)
         if not len(target):
-            return NO_SCORES
+            return rival.NO_SCORES
         # As later samples are scored: a later copy of a target gets the same answer.
-        scores = join_scores(self.open_set_scores(chunk) for chunk in _raw_targets(inputs, target))
+        chunks = _raw_targets(inputs, target)
+        scores = rival.join_scores(self.open_set_scores(chunk) for chunk in chunks)
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         entry = {"step": 1, "mean_score": float(scores.known.mean()), "loss": losses}
         finish_step(self.history_, context.progress, entry, iterations=self.iterations)
         return scores
-
-    def _inputs(self, source: Rows, target: Rows, context: FitContext) -> TrainingInputs:
-        if context.images is None:
-            return FixedRows(source, target, ALIGNMENT)
-        return TunedImages(
-            context.images, source, target, ALIGNMENT, FineTuneSettings(), keep_start=False
-        )
 
     def _train(
         self,
@@ -218,7 +202,7 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
         with torch.no_grad():
             return self._network_scores(self._network, self._aligned(X))
 
-    def transform(self, X: Any, sample_domain: Any = None) -> npt.NDArray[np.float64]:
+    def transform(self, X: Any, sample_domain: Any = None) -> Matrix:
         """Return the learned features of later samples: (n, n_features) -> (n, h).
 
         Parameters
@@ -248,14 +232,12 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
             arrays[f"network.{name}"] = exact.numpy()
         return {**values, "adapts": self._network.backbone.change is not None}, arrays
 
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
+    def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
         super()._restore_fitted_state(values, arrays)
         width = arrays["alignment.projection"].shape[1]
         network = self._make_network(width, len(self.classes_), values["adapts"])
         saved = {name: np.array(arrays[f"network.{name}"]) for name in network.state_dict()}
-        network.load_state_dict({name: torch.from_numpy(saved[name]) for name in saved})
+        network.load_state_dict({name: torch.from_numpy(array) for name, array in saved.items()})
         self._network = _frozen(network)
 
 
@@ -275,6 +257,52 @@ class ExtraClassRival(NetworkRival):
         return 0.0
 
 
+class ClosedSetNetwork(RivalNetwork):
+    r"""A linear classifier on the bottleneck, trained by the cross-entropy of the source.
+
+    .. math:: L_y = -\frac{1}{b} \sum_i \log \operatorname{softmax}(W g(x_i^s))_{y_i}
+
+    A subclass adds the loss that aligns the domains, times `weight`.
+    """
+
+    def __init__(self, width: int, n_classes: int, adapts: bool, weight: float) -> None:
+        super().__init__(width, n_classes, adapts)
+        self.classifier = nn.Linear(self.width_out, n_classes)
+        self.weight = weight
+
+    def source_losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the cross-entropy."""
+        logits = self.classifier(self.features(batch.source))
+        return {"class": F.cross_entropy(logits, batch.labels)}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ClosedSetRival(rival.RejectingRival, NetworkRival):
+    """Base of MMD and DANN, the closed-set adapters, whose rejector learns from the source alone.
+
+    All targets take part in the alignment, unknowns too, as in the tables of the open-set papers.
+    The rejector sees the learned features, scaled to unit length.
+
+    Parameters
+    ----------
+    weight : float, default=1.0
+        Weight of the loss that aligns the domains.
+    """
+
+    iterations: int = 200
+    weight: float = checked(1.0, NON_NEGATIVE)
+
+    def _after_training(self, inputs: TrainingInputs, y: IntArray) -> None:
+        with torch.no_grad():
+            features = self._network.features(inputs.source.cpu().double())
+        self._fit_rejector(F.normalize(features, dim=1).numpy(), y)
+
+    def _network_scores(self, network: Any, x: Tensor) -> Scores:
+        features = network.features(x)
+        logits = network.classifier(features)
+        return self.rejector_.scores(F.normalize(features, dim=1).numpy(), logits.numpy())
+
+
 def momentum_optimiser(
     network: RivalNetwork, rates: OptimiserSettings, backbone: list[nn.Parameter]
 ) -> torch.optim.SGD:
@@ -284,12 +312,8 @@ def momentum_optimiser(
     costs heads that see the rows themselves about two points of HOS (OVANet, Office-31).
     """
     groups = make_optimiser(network, rates, backbone).param_groups
-    return torch.optim.SGD(
-        [{key: group[key] for key in ("params", "lr", "name")} for group in groups],
-        momentum=0.9,
-        nesterov=True,
-        weight_decay=rates.weight_decay,
-    )
+    kept = [{key: group[key] for key in ("params", "lr", "name")} for group in groups]
+    return torch.optim.SGD(kept, momentum=0.9, nesterov=True, weight_decay=rates.weight_decay)
 
 
 def numpy_scores(classes: Tensor, known: Tensor) -> Scores:
@@ -321,16 +345,15 @@ def _draw(
     rng: np.random.Generator,
 ) -> Batch:
     index = torch.from_numpy(np.concatenate([source, target])).to(labels.device)
-    is_target = torch.arange(len(index), device=labels.device) >= len(source)
-    rows = inputs.of_graph(index, is_target, rng)
     n = len(source)
+    is_target = torch.arange(len(index), device=labels.device) >= n
+    rows = inputs.of_graph(index, is_target, rng)
     return Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
 
 
 def _raw_targets(inputs: TrainingInputs, target: Rows) -> Iterator[FloatArray]:
     if inputs.learned is None:
-        for _, chunk in target.chunks():
-            yield chunk
+        yield from (chunk for _, chunk in target.chunks())
     else:
         features = inputs.raw_targets(len(target))
         for start in range(0, len(features), CHUNK_ROWS):
