@@ -15,7 +15,7 @@ from opensetda.base import Scores
 from opensetda.baselines.ati import ATI
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
 from opensetda.rejection import REJECTORS, make_rejector
-from opensetda.rejection.shared import (
+from opensetda.rejection.source_rows import (
     Round,
     best_threshold,
     first_of_every_class,

@@ -18,7 +18,7 @@ from opensetda.nn.settings import AlignmentSettings
 from opensetda.openness.held_out import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.rejection.base import Matrix, Vector
-from opensetda.rejection.shared import products, squared_distances
+from opensetda.rejection.source_rows import products, squared_distances
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 OUTLIER = -1
@@ -46,22 +46,17 @@ class ATI(rival.RejectingRival):
         \min_W \sum_{c, t} x_{ct} \frac{1}{n_c} \sum_{i \in c} \|W s_i - t\|^2
             + r \|W - I\|^2,
 
-    until the assignment no longer changes. Then a classifier and a rejector learn from the
-    mapped source.
+    until the assignment no longer changes. Then a rejector learns from the mapped source.
 
-    Our choices: rows are L2-normalised and each domain is centred on its own mean, as in the other
-    rivals. W is found in the space of the principal components, always from the unmapped source,
-    as a product of maps is a map. It is regularised towards the identity, as a few hundred targets
-    do not determine all of its entries (r is `ridge` times the mean squared feature of the
-    source). The paper's :math:`\lambda = (\max d_{ct} + \min d_{ct}) / 2` finds almost no outliers
-    among rows of unit length, where all other classes are about equally far; by default
-    :math:`\lambda` is the distance beyond which the (given or estimated) share of unknowns lies.
-    The semi-supervised variants are left out.
-
-    HOS on Office-31 with true openness and the rejector "osvm" (EfficientNet-Lite0, ResNet-50):
-    this 87.6, 86.7; lambda by the paper's rule 82.6, 82.2; no outliers 82.6, 82.3; without
-    centring, at its best ridge, 86.7, 83.4. The settings were chosen on these tasks, in favour of
-    this rival.
+    Our choices: rows are L2-normalised and each domain is centred on its own mean. W is found in
+    the space of the principal components, always from the unmapped source, and regularised towards
+    the identity (r is `ridge` times the mean squared feature of the source), as a few hundred
+    targets do not determine it. The paper's :math:`\lambda = (\max d_{ct} + \min d_{ct}) / 2` finds
+    almost no outliers among rows of unit length; by default :math:`\lambda` is the distance beyond
+    which the (given or estimated) share of unknowns lies. The semi-supervised variants are left
+    out. HOS on Office-31 with true openness and "osvm" (EfficientNet-Lite0, ResNet-50): this 87.6,
+    86.7; the paper's lambda 82.6, 82.2; no outliers 82.6, 82.3; without centring 86.7, 83.4. The
+    settings were chosen on these tasks, in favour of this rival.
 
     The other parameters are those of `RejectingRival`; "auto" estimates the openness at every
     iteration, and at the end leaves it to the boundary of the rejector.
@@ -176,14 +171,10 @@ def outlier_cost(distances: Matrix, rule: str, share: float) -> float:
 def assign(distances: Matrix, cost: float) -> IntArray:
     r"""Solve the binary linear program exactly: distances (n, C) -> classes (n,), or `OUTLIER`.
 
-    Without the last constraint a target takes its cheapest option,
-    :math:`m_t = \min(\min_c d_{ct}, \lambda)`. With it, every class has a representative t(c), all
-    different, and the other targets still take their cheapest option. So the representatives are
-    those of the smallest loss,
-
-    .. math:: \min \sum_c \big(d_{c t(c)} - m_{t(c)}\big),
-
-    an assignment problem. With fewer targets than classes the constraint is dropped.
+    A target takes its cheapest option, :math:`m_t = \min(\min_c d_{ct}, \lambda)`, except for one
+    representative t(c) per class, all different: those of the smallest loss
+    :math:`\sum_c (d_{c t(c)} - m_{t(c)})`, an assignment problem. With fewer targets than classes
+    there are none.
     """
     n, n_classes = distances.shape
     labels = np.where(distances.min(axis=1) <= cost, distances.argmin(axis=1), OUTLIER)
@@ -199,7 +190,7 @@ def fit_map(rows: Matrix, y: IntArray, targets: Matrix, labels: IntArray, ridge:
 
     The sum over all pairs of a class is, up to a constant, the sum over source rows of
     :math:`(m_c / n_c) \|W s_i - \bar t_c\|^2`, with :math:`m_c` targets of mean
-    :math:`\bar t_c`: no pairs are needed. Returns W transposed, (d, d).
+    :math:`\bar t_c`. Returns W transposed, (d, d).
     """
     n_classes = int(y.max()) + 1
     assigned = labels != OUTLIER

@@ -20,7 +20,7 @@ from opensetda.openness.mixtures import rejection_cut
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.rejection.base import Matrix, Saved, State, Vector
 from opensetda.rejection.osnn import DistanceRatioRejector
-from opensetda.rejection.shared import first_of_every_class
+from opensetda.rejection.source_rows import first_of_every_class
 from opensetda.rows import FloatArray, IntArray, Rows
 
 # Values of the regression lie between 0 and 1: as logits they need a scale.
@@ -40,23 +40,21 @@ class DAOD(rival.AlignedRival):
         R_s(f) + \underbrace{\alpha R^u_t(f) - \gamma R^u_s(f)}_{\text{open set difference}}
         + \lambda\, D(f) + \rho\, M(f) + \sigma \|f\|^2
 
-    - :math:`R_s` is the squared error on the labelled source, :math:`R^u_s` and :math:`R^u_t`
-      the errors if all samples of a domain were labelled unknown (`open_set_difference`): targets
-      are drawn to unknown, and what lies near the source is pushed away from it.
-    - :math:`D` is the squared distance of the means of f between the source and the targets
-      that are labelled known: of all together, and class by class (`mean_differences`).
-    - :math:`M` penalises differences between neighbours (`graph_laplacian`).
+    :math:`R_s` is the squared error on the labelled source, :math:`R^u_s` and :math:`R^u_t` the
+    errors if all samples of a domain were labelled unknown (`open_set_difference`): targets are
+    drawn to unknown, and what lies near the source is pushed away from it. :math:`D` is the
+    squared distance of the means of f between the source and the targets that are labelled known,
+    of all together and class by class (`mean_differences`). :math:`M` penalises differences
+    between neighbours (`graph_laplacian`).
 
     The solution has a closed form (`Regression`). D needs labels of the targets: the first are
-    those of OSNN, which chooses its threshold on the source; then regression and labels alternate
-    until no label changes. With a given openness pi the labels keep to it, and
-    :math:`\alpha = \gamma / (1 - \pi)`, as in the bound of the paper.
+    those of OSNN; then regression and labels alternate until no label changes. With a given
+    openness pi the labels keep to it, and :math:`\alpha = \gamma / (1 - \pi)`, as in the paper.
 
-    Our choices: rows are aligned as for the other rivals. The two parts of D have equal weights;
-    the authors estimate the weight, which made no difference here. The authors' code has
-    lambda = 50 or 500 and rho = 1 for features of deep networks; lambda = 150 and rho = 3 were
-    chosen with target labels (Office-31, two backbones), in favour of this rival. Larger domains
-    are sampled.
+    Our choices: rows are aligned as for the other rivals, and larger domains are sampled. The two
+    parts of D have equal weights; estimating the weight, as the authors do, made no difference.
+    Their code has lambda = 50 or 500 and rho = 1; lambda = 150 and rho = 3 were chosen with target
+    labels (Office-31, two backbones), in favour of this rival.
 
     Parameters
     ----------
@@ -179,9 +177,7 @@ class Regression:
 
     Only :math:`M = E\, \mathrm{diag}(d)\, E^\top` depends on the targets' labels, and has rank
     C + 1. So the rest is factorised once, and every round solves for C + 1 columns
-    (Sherman-Morrison-Woodbury).
-
-    Shapes: aligned rows (n_s + n_t, d), the source's first; classes y (n_s,).
+    (Sherman-Morrison-Woodbury). The rows (n_s + n_t, d) begin with the source.
     """
 
     def __init__(self, rows: Matrix, y: IntArray, n_classes: int, weights: Weights) -> None:
@@ -228,11 +224,8 @@ def open_set_difference(source: Matrix, target: Matrix, share: float) -> float:
         \Delta_o = \frac{R^u_t(f)}{1 - \pi} - R^u_s(f), \qquad
         R^u(f) = \frac1n \sum_i \|f(x_i) - e_{C+1}\|^2
 
-    For a correct f the source and the known targets have the same error, unknown targets none, and
-    the difference is zero. It grows with every target that is not labelled unknown, and falls
-    with every source sample that is not.
-
-    Shapes: source (n_s, C + 1), target (n_t, C + 1), values of f; pi the share of unknowns.
+    Zero for a correct f: the source and the known targets have the same error, unknown targets
+    none. Source (n_s, C + 1) and target (n_t, C + 1) are values of f, pi the share of unknowns.
     """
 
     def risk(values: Matrix) -> float:
@@ -251,11 +244,9 @@ def mean_differences(
         D(f) = (1 - \mu)\, C\, \|\bar f_s - \bar f_t\|^2
              + \mu \sum_c \|\bar f_{s,c} - \bar f_{t,c}\|^2
 
-    with means over the source and over the targets that are labelled known, as in the empirical
-    maximum mean discrepancy. A class without targets is left out. M is scaled to Frobenius norm 1,
-    so that its weight means the same for all sizes.
-
-    Shapes: y (n_s,), labels (n_t,), C for unknown -> E (n_s + n_t, C + 1), d (C + 1,).
+    with means over the source and over the targets that are labelled known. A class without
+    targets is left out. M is scaled to Frobenius norm 1, so that its weight means the same for all
+    sizes. Labels (n_t,), C for unknown -> E (n_s + n_t, C + 1), d (C + 1,).
     """
     columns = np.zeros((len(y) + len(labels), n_classes + 1))
     factors = np.zeros(n_classes + 1)

@@ -52,10 +52,8 @@ def mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
         \frac{1}{n^2} \sum_{i, j} k(a_i, a_j) + \frac{1}{m^2} \sum_{i, j} k(b_i, b_j)
             - \frac{2}{n m} \sum_{i, j} k(a_i, b_j)
 
-    Never negative, and zero for equal samples. Bandwidths follow the features, without a
-    gradient: otherwise spreading all rows would lower the loss.
-
-    Shapes: (n, h), (m, h) -> ().
+    Bandwidths follow the features, without a gradient: otherwise spreading all rows would lower
+    the loss.
     """
     rows = torch.cat([source, target])
     lengths = rows.square().sum(dim=1)

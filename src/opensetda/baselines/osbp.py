@@ -80,10 +80,7 @@ class OSBP(ExtraClassRival):
 
 
 def boundary_loss(logits: Tensor, boundary: float) -> Tensor:
-    r"""Return :math:`L_{adv}`, the mean over targets; smallest where p(unknown) = t.
-
-    Shapes: logits (n, C + 1), unknown last -> ().
-    """
+    r"""Return :math:`L_{adv}`, the mean over targets, from logits (n, C + 1), unknown last."""
     log_probabilities = F.log_softmax(logits, dim=1)
     unknown = log_probabilities[:, -1]
     known = torch.logsumexp(log_probabilities[:, :-1], dim=1)

@@ -50,19 +50,16 @@ class OSLPP(Rival):
        that are not among the :math:`n_r` least confident, each class selects its t/T most
        confident (`select_and_reject`). All targets are ranked again at every step.
 
-    Our reading, where the description that this was written from (the abstract of the paper, and
-    the projection of 2020) leaves room:
+    Our reading, where the abstract of the paper and the projection of 2020 leave room:
 
-    - Rejected targets are "pushed away from the known classes", and may be of many classes
-      themselves. So a rejected target is similar to itself only: it enters :math:`D`, which
-      spreads samples, and not :math:`L`, which gathers them.
-    - Rejections follow the same schedule t/T as selections, and the order of the confidence. The
-      paper's :math:`n_r` is one constant per dataset; here it follows from the openness.
-    - The known score is :math:`\log(C \max_c p(c | x))`. It has the order of the confidence, and
-      does not grow with fewer classes, so that it can be compared with the score of a sample
-      whose nearest class is hidden. The projection is not learned again without that class:
-      hidden classes score lower than real unknowns if the domains are alike, and the estimated
-      share is then too small.
+    - A rejected target is similar to itself only, as it may be of any class: it enters :math:`D`,
+      which spreads samples, and not :math:`L`, which gathers them.
+    - Rejections follow the same schedule t/T as selections. The paper's :math:`n_r` is one
+      constant per dataset; here it follows from the openness.
+    - The known score is :math:`\log(C \max_c p(c | x))`, which does not grow with fewer classes:
+      it can be compared with the score of a sample whose nearest class is hidden. The projection
+      is not learned again without that class: if the domains are alike, hidden classes score lower
+      than real unknowns, and the estimated share is too small.
 
     The other parameters are those of `Rival`; "auto" estimates the openness at every step.
 
@@ -152,10 +149,7 @@ class OSLPP(Rival):
 
 
 def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Matrix]:
-    """Mean of the unit rows of all domains, and at most `keep` principal directions of them.
-
-    Shapes: (n, D) -> (D,) and (D, d). Domains with more rows than features are read in chunks.
-    """
+    """Mean (D,) of the unit rows of all domains, and at most `keep` principal directions (D, d)."""
     n_rows, width = sum(len(rows) for rows in domains), domains[0].width
     total = np.zeros(width)
     for rows in domains:
@@ -183,8 +177,7 @@ def locality_matrices(known: Matrix, labels: IntArray, rejected: Matrix) -> tupl
     r"""Return :math:`X D X^\top` and :math:`X L X^\top`, each (d, d).
 
     Samples are rows here. For known ones :math:`D_{ii}` is the number of samples of i's class, and
-    :math:`X M X^\top` the sum over classes of the outer products of their sums: no matrix of
-    pairs is needed. A rejected sample has :math:`D_{ii} = M_{ii} = 1`.
+    :math:`X M X^\top` the sum of outer products of class sums; for rejected ones both are 1.
     """
     n_classes = int(labels.max()) + 1
     counts = np.bincount(labels, minlength=n_classes)
@@ -200,10 +193,8 @@ def locality_projection(
 ) -> Matrix:
     r"""Solve :math:`X D X^\top p = \lambda (X L X^\top + I) p` for the largest eigenvalues.
 
-    The solutions are orthonormal with respect to :math:`X L X^\top + I`. Those of eigenvalue 0,
-    outside the span of the samples, are left out: k may be less than `dimensions`.
-
-    Shapes: known (n, d), the source and selected targets, labels (n,), rejected (m, d) -> (d, k).
+    The solutions (d, k) are orthonormal with respect to :math:`X L X^\top + I`. Those of eigenvalue
+    0, outside the span of the samples, are left out: k may be less than `dimensions`.
     """
     spread, scatter = locality_matrices(known, labels, rejected)
     _, vectors = _largest_eigenvectors(spread, scatter + np.eye(len(spread)), dimensions)
@@ -216,10 +207,7 @@ def select_and_reject(
     """Label the most confident of every class, and the least confident of all as unknown.
 
     Of the `share` times n least confident targets the share `progress` is rejected. Of each class's
-    others the share `progress`, rounded up, is selected.
-
-    Shapes: scores and nearest classes (n,) -> labels (n,): class index, `n_classes` for rejected,
-    `UNLABELLED` for the rest.
+    others the share `progress`, rounded up, is selected. The rest is `UNLABELLED`.
     """
     ascending = np.argsort(known_score, kind="stable")
     n_unknown = round(share * len(known_score))

@@ -15,10 +15,7 @@ from opensetda.nn.parts import zero_linear
 
 
 class OVANetNetwork(RivalNetwork):
-    """A closed-set classifier F and C one-vs-all classifiers O on the same features.
-
-    Shapes: x (N, d) -> class logits (N, C) and one-vs-all logits (N, C).
-    """
+    """A closed-set classifier and C one-vs-all classifiers: x (N, d) -> two logits (N, C)."""
 
     def __init__(self, width: int, n_classes: int, adapts: bool, entropy_weight: float) -> None:
         super().__init__(width, n_classes, adapts, bottleneck=width)
@@ -57,9 +54,7 @@ def one_vs_all_loss(logits: Tensor, labels: Tensor) -> Tensor:
         L_{ova} = -\log p(\hat y^{y} | x) - \min_{j \ne y} \log (1 - p(\hat y^{j} | x))
 
     Of the classifiers of other classes only the most confident one is trained: its boundary ends
-    up between the class and its nearest other class.
-
-    Shapes: logits (N, C), labels (N,) -> a number, the mean.
+    up between the class and its nearest other class. Logits (N, C), labels (N,) -> the mean.
     """
     own = F.one_hot(labels, logits.shape[1]).bool()
     positive = -F.logsigmoid(logits[own])
@@ -73,10 +68,7 @@ def open_set_entropy(logits: Tensor) -> Tensor:
 
     .. math:: L_{ent} = \frac1C \sum_j H(p(\hat y^{j} | x))
 
-    It moves a target inside or outside of every boundary: known ones are aligned to a class,
-    unknown ones to none.
-
-    Shapes: logits (N, C) -> a number, the mean.
+    It moves a target inside or outside of every boundary. Logits (N, C) -> the mean.
     """
     p = torch.sigmoid(logits)
     return -(p * F.logsigmoid(logits) + (1 - p) * F.logsigmoid(-logits)).mean()

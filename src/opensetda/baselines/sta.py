@@ -86,10 +86,9 @@ class STA(ExtraClassRival):
     (`weighted_domain_loss`). The label is the largest output of :math:`G_y`.
 
     Our choices: one training has both steps, :math:`L_y^s + L_s` from the start, :math:`L_b` after
-    40 %, step 2 after 60 % of the iterations. The paper keeps the separator of step 1; here it is
-    trained on, as the features keep changing. Batch size and the weights of domain loss and
-    entropy are those of the authors' code. Iterations, stages, `extremes` (the authors take two
-    of 32 at either end) and the weight 1 / C of :math:`L_y^t` (0.3 in their code) were chosen
+    40 %, step 2 after 60 % of the iterations, and the separator is trained on in step 2. Batch
+    size, `adversary` and `entropy` are those of the authors' code. Iterations, stages, `extremes`
+    (2 of 32 in their code) and the weight 1 / C of :math:`L_y^t` (0.3 in their code) were chosen
     with target labels (Office-31, two backbones), in favour of this rival.
 
     The other parameters are those of `NetworkRival`; the default of `batch_size` is 32.
@@ -140,8 +139,6 @@ def weighted_domain_loss(source: Tensor, target: Tensor, weights: Tensor) -> Ten
     .. math::
         L_d = -\frac1{n_s} \sum_i \log (1 - G_d(x_i^s))
               - \frac1{\sum_j w_j} \sum_j w_j \log G_d(x_j^t)
-
-    Shapes: source (n_s,), target (n_t,), logits that are positive for target; weights (n_t,).
     """
     return F.softplus(source).mean() + _weighted_mean(F.softplus(-target), weights)
 
@@ -163,8 +160,6 @@ def weighted_entropy(logits: Tensor, weights: Tensor) -> Tensor:
 
     .. math::
         L_e = \frac1{\sum_j w_j} \sum_j w_j H\big(\operatorname{softmax}(G_y^{1:C}(x_j))\big)
-
-    Shapes: logits (n, C + 1), weights (n,).
     """
     log_probabilities = F.log_softmax(logits[:, :-1], dim=1)
     return _weighted_mean(-(log_probabilities.exp() * log_probabilities).sum(dim=1), weights)

@@ -97,9 +97,8 @@ class UniOTNetwork(RivalNetwork):
         r"""Private class discovery, :math:`L_{PCD}`: a target and its neighbour, one group.
 
         Balanced transport of the batch, of each target's nearest neighbour in batch and memory,
-        and of some of the memory to the K prototypes gives soft groups q. Each target is trained
-        on its own group (globally) and on its neighbour's (locally), and the neighbour on the
-        target's.
+        and of some of the memory to the K prototypes gives soft groups. Each target is trained on
+        its own group (globally) and its neighbour's (locally), the neighbour on the target's.
         """
         fixed = z.detach()
         itself = torch.eye(len(z), device=z.device, dtype=torch.bool)
@@ -129,10 +128,7 @@ class UniOTNetwork(RivalNetwork):
 
     @torch.no_grad()
     def transport(self, z: Tensor, tolerance: float = 1e-3) -> tuple[Matrix, int]:
-        """Transport targets to the classes; returns the plan and the number of filling rows.
-
-        The next transport begins with the potential of this one.
-        """
+        """Transport targets to the classes; returns the plan and the number of filling rows."""
         similarity = self.similarity(z).double().cpu().numpy()
         filled = self.fill(z.double().cpu().numpy(), similarity)
         rows = np.concatenate([filled, similarity])
@@ -145,9 +141,8 @@ class UniOTNetwork(RivalNetwork):
         r"""Adaptive filling: rows that make near and far ones equally many.
 
         If far rows (largest cosine up to gamma) are more, near ones by the plan are repeated; if
-        near rows are more, targets are moved half way to the class they are farthest from.
-
-        Shapes: (n, h), (n, C) -> (number, C), cosines of the rows to be added.
+        near rows are more, targets are moved half way to the class they are farthest from. Returns
+        the cosines of the rows to be added.
         """
         near = similarity.max(axis=1) > self.filling
         missing = int((~near).sum() - near.sum())
@@ -192,18 +187,15 @@ class UniOT(NetworkRival):
     .. math:: L = L_{cls} + \lambda (L_{CCD} + L_{PCD}).
 
     *Adaptive filling* (`UniOTNetwork.fill`) keeps near and far rows equally many, so that "more
-    than its share" means the same for any openness.
-
-    A target is known if :math:`n \max_c Q_{ic} > 1`, and its class is the largest. Given the
-    potential of the classes, a row of Q depends on the sample alone: later samples are scored
+    than its share" means the same for any openness. A target is known if it is near a class. Given
+    the potential of the classes, a row of Q depends on the sample alone: later samples are scored
     by the plan of the targets of `fit`, each on its own.
 
-    Our choices: there is no bottleneck, and prototypes begin at the class means. The paper allows
-    for targets that lack classes of the source: it drops classes of little mass, and adapts
-    :math:`\beta` to the mass. With all classes in the target, both reinforce themselves and cost
-    5 points or more; they are left out. The memory is smaller than the paper's 2,000, as there
-    are fewer targets. The memory, lambda (0.1 in the paper), gamma (0.7), rate and iterations were
-    chosen with target labels (three tasks of Office-31, one seed), in favour of this rival.
+    Our choices: there is no bottleneck, and prototypes begin at the class means. For targets that
+    lack classes of the source, the paper drops classes of little mass, and adapts :math:`\beta` to
+    the mass; with all classes in the target that costs 5 points or more, and is left out. The
+    memory (2,000 in the paper), lambda (0.1), gamma (0.7), rate and iterations were chosen with
+    target labels (three tasks of Office-31, one seed), in favour of this rival.
 
     The other parameters are those of `NetworkRival`; the defaults of `iterations` and `rate` are
     300 and 0.05.
@@ -319,10 +311,8 @@ def unbalanced_transport(
 
     solved by :math:`u = (n^{-1} / K v)^\rho`, :math:`v = (\beta / K^\top u)^\rho` with
     :math:`K = e^{S/\epsilon}` and :math:`\rho = \kappa / (\kappa + \epsilon)`, from the potential
-    `start` until no log v changes by more than `tolerance`. Given v, a row of the plan depends on
-    its own similarities only (`plan_rows`): so later samples have rows too.
-
-    Shapes: similarity S (n, C), columns beta (C,), entropy epsilon, marginals kappa.
+    `start` until no log v changes by more than `tolerance`. Given v, later samples have rows, too
+    (`plan_rows`). Similarity S (n, C), columns beta (C,), entropy epsilon, marginals kappa.
     """
     n, n_columns = similarity.shape
     rho = marginals / (marginals + entropy)

@@ -19,15 +19,10 @@ Saved = Mapping[str, Any]
 
 
 class Rejector(ABC):
-    """Scores how likely samples are of a known class, and may have a boundary of its own.
-
-    Attributes
-    ----------
-    needs_logits : bool
-        Whether `scores` uses the logits of a classifier. If not, none needs to be trained.
-    """
+    """Scores how likely samples are of a known class, and may have a boundary of its own."""
 
     needs_logits: ClassVar[bool] = True
+    """Whether `scores` uses the logits of a classifier. If not, none needs to be trained."""
 
     @abstractmethod
     def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opensetda.base import Scores
-from opensetda.rejection import shared
+from opensetda.rejection import source_rows
 from opensetda.rejection.base import Matrix, Rejector, Saved, State, Vector
 from opensetda.rows import FloatArray, IntArray
 
@@ -52,9 +52,9 @@ class DistanceRatioRejector(Rejector):
     def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
         """Keep the rows (n, d), and choose the threshold."""
         order = np.argsort(y, kind="stable")
-        self.rows = shared.as_stored(features)[order]
+        self.rows = source_rows.as_stored(features)[order]
         self.starts = np.searchsorted(y[order], np.arange(n_classes))
-        own = shared.first_of_every_class(y, n_classes, VALIDATION_ROWS)
+        own = source_rows.first_of_every_class(y, n_classes, VALIDATION_ROWS)
         places = np.empty(len(y), dtype=np.intp)
         places[order] = np.arange(len(y))
         distances = self._distances(self.rows[places[own]], without=places[own])
@@ -63,8 +63,8 @@ class DistanceRatioRejector(Rejector):
         # A class of one sample has no neighbour of its own class: it cannot be recognised.
         alone = np.isinf(distances[np.arange(len(own)), y[own]])
         distances, y = distances[~alone], y[own][~alone]
-        rounds = [_simulate(distances, y, hidden) for hidden in shared.hidings(n_classes)]
-        self.threshold = -shared.best_threshold(rounds, -DEFAULT_THRESHOLD)
+        rounds = [_simulate(distances, y, hidden) for hidden in source_rows.hidings(n_classes)]
+        self.threshold = -source_rows.best_threshold(rounds, -DEFAULT_THRESHOLD)
 
     def scores(self, features: FloatArray, logits: Matrix) -> Scores:
         """Score rows (m, d) by their neighbours; the logits are not used."""
@@ -95,7 +95,7 @@ class DistanceRatioRejector(Rejector):
         nearest = np.empty((len(features), len(self.starts)))
         for start in range(0, len(features), BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
-            squared = shared.squared_distances(features[block], self.rows)
+            squared = source_rows.squared_distances(features[block], self.rows)
             if without is not None:
                 squared[np.arange(len(squared)), without[block]] = np.inf
             nearest[block] = np.minimum.reduceat(squared, self.starts, axis=1)
@@ -109,7 +109,7 @@ def distance_ratio(distances: Matrix) -> Vector:
     return np.asarray(np.divide(nearest[:, 0], nearest[:, 1], out=np.ones(len(same)), where=~same))
 
 
-def _simulate(distances: Matrix, y: IntArray, hidden: shared.Mask) -> shared.Round:
+def _simulate(distances: Matrix, y: IntArray, hidden: source_rows.Mask) -> source_rows.Round:
     """Hide classes from rows whose distances to all classes are known: (n, C)."""
     seen = np.where(hidden, np.inf, distances)
-    return shared.Round(-distance_ratio(seen), hidden[y], seen.argmin(axis=1) == y)
+    return source_rows.Round(-distance_ratio(seen), hidden[y], seen.argmin(axis=1) == y)

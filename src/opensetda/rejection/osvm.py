@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.svm import SVC
 
 from opensetda.base import Scores
-from opensetda.rejection import shared
+from opensetda.rejection import source_rows
 from opensetda.rejection.base import Matrix, Rejector, Saved, State, Vector
 from opensetda.rows import FloatArray, IntArray
 
@@ -51,11 +51,10 @@ class InclusionRejector(Rejector):
 
     Our choices: :math:`\gamma` is one over the mean squared distance of the source; the tail is the
     lower half of a class's scores; :math:`\tau` lies one margin below the smallest score of any
-    tail. Unlike in the paper, tau and kappa are the same for all classes (`SharedShapeWeibull`).
-    With a tau and kappa per class, the HOS of the source alone on Office-31 (true openness;
-    EfficientNet-Lite0, ResNet-50) is 70.4 and 69.3 instead of 84.6 and 84.0: a class that is
-    compact in the source rejects nearly all of its targets. These choices were made with target
-    labels, in favour of the rivals.
+    tail. Tau and kappa are the same for all classes (`SharedShapeWeibull`): with those of the
+    paper, per class, a compact class rejects nearly all of its targets, and the HOS of the source
+    alone on Office-31 (true openness; EfficientNet-Lite0, ResNet-50) is 70.4 and 69.3 instead of
+    84.6 and 84.0. These choices were made with target labels, in favour of the rivals.
 
     The known score is the largest :math:`(f_c - \tau) / \lambda_c`, in which P_I is increasing;
     scaled, they are the class scores. The held-out score is the largest of the other classes.
@@ -73,9 +72,9 @@ class InclusionRejector(Rejector):
 
     def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
         """Train the machines on rows (n, d), fit the tails, and choose delta."""
-        own = shared.first_of_every_class(y, n_classes, TRAINING_ROWS)
-        rows, y = shared.as_stored(features[own]), y[own]
-        squared = shared.squared_distances(rows, rows)
+        own = source_rows.first_of_every_class(y, n_classes, TRAINING_ROWS)
+        rows, y = source_rows.as_stored(features[own]), y[own]
+        squared = source_rows.squared_distances(rows, rows)
         self.gamma = 1 / max(float(squared.mean()), 1e-12)
         kernel = np.exp(-self.gamma * squared)
         machines = _Machines.train(kernel, y, np.arange(n_classes))
@@ -89,7 +88,7 @@ class InclusionRejector(Rejector):
 
     def scores(self, features: FloatArray, logits: Matrix) -> Scores:
         """Score rows (m, d) by the machines; the logits are not used."""
-        squared = shared.squared_distances(np.asarray(features, dtype=np.float64), self.rows)
+        squared = source_rows.squared_distances(np.asarray(features, dtype=np.float64), self.rows)
         kernel = np.exp(-self.gamma * squared)
         standardised = self.weibull.standardise(self.machines.decide(kernel))
         held_out = np.full(len(standardised), np.nan)
@@ -118,13 +117,13 @@ class InclusionRejector(Rejector):
 
     def _choose_threshold(self, kernel: Matrix, y: IntArray, n_classes: int) -> float:
         """Hide classes in turn; train on two thirds of the others, test on the rest."""
-        own = shared.first_of_every_class(y, n_classes, VALIDATION_ROWS)
+        own = source_rows.first_of_every_class(y, n_classes, VALIDATION_ROWS)
         kernel, y = kernel[np.ix_(own, own)], y[own]
         fold = np.empty(len(y), dtype=np.intp)
         for label in range(n_classes):
             fold[y == label] = np.arange(np.count_nonzero(y == label)) % FOLDS
         rounds = []
-        for number, hidden in enumerate(shared.hidings(n_classes)):
+        for number, hidden in enumerate(source_rows.hidings(n_classes)):
             learn = ~hidden[y] & (fold != number % FOLDS)
             seen = np.unique(y[learn])
             # A class without training rows is neither seen nor hidden.
@@ -138,10 +137,10 @@ class InclusionRejector(Rejector):
             # Comparable across rounds, as P_I is, but without rounding.
             inclusion = weibull.log_hazard(standardised.max(axis=1))
             correct = seen[standardised.argmax(axis=1)] == y[judge]
-            rounds.append(shared.Round(inclusion, hidden[y[judge]], correct))
+            rounds.append(source_rows.Round(inclusion, hidden[y[judge]], correct))
         default = float(np.log(-np.log1p(-DEFAULT_THRESHOLD)))
         # Probabilities that differ from 0 and 1 in double precision.
-        hazard = np.exp(np.clip(shared.best_threshold(rounds, default), -600.0, 3.0))
+        hazard = np.exp(np.clip(source_rows.best_threshold(rounds, default), -600.0, 3.0))
         return float(-np.expm1(-hazard))
 
 
@@ -163,7 +162,7 @@ class _Machines(NamedTuple):
 
     def decide(self, kernel: Matrix) -> Matrix:
         """Return the decision values of rows by their kernel with the trained ones: (m, C)."""
-        return shared.products(kernel, self.weights) + self.offsets
+        return source_rows.products(kernel, self.weights) + self.offsets
 
 
 def _fit_tails(decisions: Matrix, y: IntArray) -> SharedShapeWeibull:
@@ -182,11 +181,9 @@ class SharedShapeWeibull:
 
     .. math:: F_c(f) = 1 - \exp\big(-((f - \tau) / \lambda_c)^\kappa\big), \qquad f > \tau
 
-    A dozen samples of a class have a tail of six scores: too few for a shape, and with too large
-    a shape a class rejects everything. With one shape :math:`F_c` rises with
-    :math:`(f - \tau) / \lambda_c`, which ranks samples of all classes without saturating.
-
-    The location is tau, the scales (C,) are lambda, the shape is kappa.
+    A class of a dozen samples has a tail of six scores: too few for a shape. With one shape
+    :math:`(f - \tau) / \lambda_c` ranks samples of all classes without saturating. The location is
+    tau, the scales (C,) are lambda, the shape is kappa.
     """
 
     location: float
@@ -195,11 +192,7 @@ class SharedShapeWeibull:
 
     @classmethod
     def fit(cls, tails: list[Matrix], location: float) -> SharedShapeWeibull:
-        r"""Maximise the likelihood of each class's scores, all above the location.
-
-        Only the shape is searched: for a given one the best scale is
-        :math:`\lambda_c^\kappa = \operatorname{mean} (f - \tau)^\kappa`.
-        """
+        """Maximise the likelihood of each class's scores; only the shape is searched."""
         logs = [np.log(np.maximum(tail - location, SMALLEST)) for tail in tails]
 
         def negative_log_likelihood(log_shape: float) -> float:

@@ -1,8 +1,4 @@
-"""What the rivals with a network share: PGL's inputs, adapter and optimiser, and one loop.
-
-A method's file has its network, a subclass of `RivalNetwork` with the losses of its paper, and
-its classifier, a subclass of `NetworkRival` that turns outputs into scores.
-"""
+"""What the rivals with a network share: PGL's inputs, adapter and optimiser, and one loop."""
 
 from __future__ import annotations
 
@@ -37,10 +33,9 @@ ROW_SCALE = 8.0
 
 @dataclass(frozen=True)
 class Batch:
-    """Aligned samples of one iteration, with images through the backbone that is trained.
+    """Aligned samples of one iteration: source (b, d), target (b', d) with its row numbers.
 
-    Shapes: source (b, d), labels (b,), target (b', d) and its row numbers target_index (b',), both
-    empty without targets; progress is the share of the training that is done.
+    `progress` is the share of the training that is done.
     """
 
     source: Tensor
@@ -51,13 +46,11 @@ class Batch:
 
 
 class RivalNetwork(nn.Module, ABC):
-    r"""Adapter and bottleneck; a subclass adds the heads of its method.
+    r"""Adapter and bottleneck; a subclass adds the heads and losses of its method.
 
     .. math:: g(x) = \operatorname{LeakyReLU}(\operatorname{LN}(W_b\, s\, G_B(x)))
 
     The adapter :math:`G_B` is trained if `adapts`; it is not if an image backbone is.
-
-    Shapes: x (N, d), d = `width` -> g(x) (N, h), h = `bottleneck`.
     """
 
     def __init__(self, width: int, n_classes: int, adapts: bool, bottleneck: int = 256) -> None:
@@ -104,8 +97,8 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
     """
 
     is_random = trains_backbone = transforms_domains = True
+    # By SGD (`momentum_optimiser`) instead of Adam.
     momentum: ClassVar[bool] = False
-    """Train by SGD with momentum (`momentum_optimiser`) instead of Adam."""
 
     iterations: int = checked(600, COUNT)
     batch_size: int = checked(64, COUNT)
@@ -170,9 +163,10 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
         rng = np.random.default_rng(seed)
         source_batches = _batches(len(inputs.source), self.batch_size, rng)
         target_batches = _batches(len(inputs.target), self.batch_size, rng)
+        # A batch of the source is always full.
+        n = self.batch_size
         network.start(inputs, labels)
-        sums: dict[str, float] = {}
-        counted = 0
+        late: list[dict[str, Tensor]] = []
         for iteration in range(self.iterations):
             network.train()
             progress = iteration / self.iterations
@@ -180,7 +174,11 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
             for group in optimiser.param_groups:
                 rate = rates.backbone_rate if group["name"] == "backbone" else rates.graph_rate
                 group["lr"] = rate * (1 + 10 * progress) ** -0.75
-            batch = _draw(inputs, labels, next(source_batches), next(target_batches), progress, rng)
+            drawn = np.concatenate([next(source_batches), next(target_batches)])
+            index = torch.from_numpy(drawn).to(labels.device)
+            is_target = torch.arange(len(index), device=labels.device) >= n
+            rows = inputs.of_graph(index, is_target, rng)
+            batch = Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
             losses = network.source_losses(batch)
             if len(batch.target):
                 losses |= network.target_losses(batch)
@@ -189,14 +187,13 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             if progress >= 0.9 or iteration + 1 == self.iterations:
-                counted += 1
-                for name, value in losses.items():
-                    sums[name] = sums.get(name, 0.0) + float(value.detach())
+                late.append({name: value.detach() for name, value in losses.items()})
             if listener is not None:
                 done, loss = iteration + 1, float(total.detach())
                 listener(ProgressEvent(1, 1, done, self.iterations, loss, updates=done))
         inputs.refresh()
-        return {name: value / counted for name, value in sums.items()}
+        names = dict.fromkeys(name for losses in late for name in losses)
+        return {n: sum(float(losses.get(n, 0.0)) for losses in late) / len(late) for n in names}
 
     def _score_rows(self, X: FloatArray) -> Scores:
         with torch.no_grad():
@@ -242,10 +239,9 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
 
 
 class ExtraClassRival(NetworkRival):
-    """Base of the rivals whose classifier has C + 1 outputs, the last one for unknown.
+    """Base of the rivals whose classifier has C + 1 outputs, the last for unknown.
 
-    The label is the largest output. So the known score is the largest of the first C minus the
-    last, and the method's own boundary is zero.
+    The known score is the largest of the others minus the last, the own boundary zero.
     """
 
     def _network_scores(self, network: Any, x: Tensor) -> Scores:
@@ -334,21 +330,6 @@ def _batches(n_rows: int, size: int, rng: np.random.Generator) -> Iterator[IntAr
             waiting = np.concatenate([waiting, rng.permutation(n_rows)])
         yield waiting[:size]
         waiting = waiting[size:]
-
-
-def _draw(
-    inputs: TrainingInputs,
-    labels: Tensor,
-    source: IntArray,
-    target: IntArray,
-    progress: float,
-    rng: np.random.Generator,
-) -> Batch:
-    index = torch.from_numpy(np.concatenate([source, target])).to(labels.device)
-    n = len(source)
-    is_target = torch.arange(len(index), device=labels.device) >= n
-    rows = inputs.of_graph(index, is_target, rng)
-    return Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
 
 
 def _raw_targets(inputs: TrainingInputs, target: Rows) -> Iterator[FloatArray]:

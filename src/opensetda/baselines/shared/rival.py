@@ -115,10 +115,9 @@ class Rival(OpenSetClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RejectingRival(Rival):
-    """Base of the rivals that adapt features and leave unknowns to a rejector.
+    """Base of the rivals that adapt features and leave unknowns to a rejector (`_fit_rejector`).
 
-    A subclass calls `_fit_rejector` with the adapted source, and `rejector_.scores` with adapted
-    rows. With a given openness the rejector only ranks; with "auto" its own boundary is used.
+    With a given openness the rejector only ranks; with "auto" its own boundary is used.
 
     Parameters
     ----------
