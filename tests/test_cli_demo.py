@@ -25,7 +25,7 @@ class StandIn(ProgressiveClassMeans):
         random_state=0,
         unknown_label="unknown",
     ):
-        super().__init__(openness, 3, unknown_label)
+        super().__init__(openness, steps=3, unknown_label=unknown_label)
         self.preset = preset
         self.settings = settings
         self.random_state = random_state

@@ -15,8 +15,14 @@ from opensetda.base import Scores
 from opensetda.baselines.ati import ATI
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
 from opensetda.rejection import REJECTORS, make_rejector
-from opensetda.rejection.distances import first_of_every_class, products, squared_distances
-from opensetda.rejection.hiding import Round, best_threshold, hidings
+from opensetda.rejection.source_rows import (
+    Round,
+    best_threshold,
+    first_of_every_class,
+    hidings,
+    products,
+    squared_distances,
+)
 
 # ATI with osvm, its default, is among all methods of tests/test_estimator*.py.
 COMBINATIONS = [*((SourceOnly, name) for name in REJECTORS), (ATI, "quantile")]

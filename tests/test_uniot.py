@@ -9,8 +9,15 @@ from scipy.optimize import linprog
 
 from network_helpers import shifted_task
 from opensetda import UniOT
-from opensetda.baselines.shared.transport import balanced_transport, plan_rows, unbalanced_transport
-from opensetda.baselines.uniot import ENTROPY, MARGINALS, UniOTNetwork, plan_statistics
+from opensetda.baselines.uniot import (
+    ENTROPY,
+    MARGINALS,
+    UniOTNetwork,
+    balanced_transport,
+    plan_rows,
+    plan_statistics,
+    unbalanced_transport,
+)
 
 SMALL = {"iterations": 40, "batch_size": 32, "random_state": 0}
 

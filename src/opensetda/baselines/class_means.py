@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import Scores
-from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Constraints, Domains, Rival
+from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Domains, Rival, checked
 from opensetda.context import FitContext
 from opensetda.openness.share_estimators import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.episodes import rank_pseudo_labels
+from opensetda.rejection.base import Vector
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
 Matrix = npt.NDArray[np.float32]
@@ -45,9 +46,7 @@ class ProgressiveClassMeans(Rival):
         The label of every target at every step, as an index into `classes_`; C is unknown.
     """
 
-    steps: int = 10
-
-    _parameter_constraints: ClassVar[Constraints] = {"steps": COUNT}
+    steps: int = checked(10, COUNT)
 
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains
@@ -65,22 +64,14 @@ class ProgressiveClassMeans(Rival):
         step_labels = []
         for step in range(self.steps):
             similarity = target_unit @ self.means_.T
-            held_out = cosine_without_nearest(
-                target_unit,
-                similarity.argmax(axis=1),
-                source_sums,
-                source_counts,
-                target_means,
-                np.full(n_classes, moved),
-            )
+            hidden = (target_unit, similarity.argmax(axis=1), source_sums, source_counts)
+            held_out = cosine_without_nearest(*hidden, target_means, np.full(n_classes, moved))
             scores = self._scores(similarity, held_out)
             share = openness.update(scores.known, scores.held_out, scores.nearest)
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
-            estimate = openness.estimates[-1]
-            self._finish_step(
-                scores.known, context, self.steps, openness=share, openness_estimate=estimate
-            )
+            entry = {"openness": share, "openness_estimate": openness.estimates[-1]}
+            self._finish_step(scores.known, context, self.steps, **entry)
             if step + 1 < self.steps:
                 moved = (step + 1) / self.steps
                 labels = rank_pseudo_labels(*ranked, moved, n_classes)
@@ -94,15 +85,12 @@ class ProgressiveClassMeans(Rival):
 
     def _score_rows(self, X: FloatArray) -> Scores:
         unit = unit_rows(unit_rows(X.astype(np.float64)) - self.centre_)
-        similarity = unit @ self.means_.T.astype(np.float64)
-        return self._scores(similarity)
+        return self._scores(unit @ self.means_.T.astype(np.float64))
 
     def _saved(self) -> tuple[str, ...]:
         return "centre_", "means_"
 
-    def _scores(
-        self, similarity: npt.NDArray[Any], held_out: npt.NDArray[np.float64] | None = None
-    ) -> Scores:
+    def _scores(self, similarity: npt.NDArray[Any], held_out: Vector | None = None) -> Scores:
         similarity = similarity.astype(np.float64)
         if held_out is None:
             held_out = np.full(len(similarity), np.nan)

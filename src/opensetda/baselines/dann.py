@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opensetda.baselines.shared.closed_set import ClosedSetNetwork, ClosedSetRival
-from opensetda.baselines.shared.network import Batch
+from opensetda.baselines.shared.network import Batch, ClosedSetNetwork, ClosedSetRival
 from opensetda.nn.parts import Discriminator, reversal_strength
 
 

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse
 from sklearn.utils._param_validation import Interval
 
 from opensetda.base import Scores
-from opensetda.baselines.shared.rival import (
-    ALIGNMENT,
-    COUNT,
-    NO_SCORES,
-    NON_NEGATIVE,
-    POSITIVE,
-    AlignedRival,
-    Constraints,
-    Domains,
-    State,
-    join_scores,
-)
+from opensetda.baselines.shared import rival
+from opensetda.baselines.shared.rival import COUNT, NON_NEGATIVE, POSITIVE, Domains, checked
 from opensetda.context import FitContext
 from opensetda.nn.alignment import Alignment
 from opensetda.openness.mixtures import rejection_cut
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.rejection.distances import first_of_every_class
+from opensetda.rejection.base import Matrix, Saved, State, Vector
 from opensetda.rejection.osnn import DistanceRatioRejector
+from opensetda.rejection.source_rows import first_of_every_class
 from opensetda.rows import FloatArray, IntArray, Rows
-
-Matrix = npt.NDArray[np.float64]
-Vector = npt.NDArray[np.float64]
 
 # Values of the regression lie between 0 and 1: as logits they need a scale.
 VALUE_SCALE = 16.0
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DAOD(AlignedRival):
+class DAOD(rival.AlignedRival):
     r"""Distribution Alignment with Open Difference.
 
     Fang, Lu, Liu, Xuan and Zhang, "Open Set Domain Adaptation: Theoretical Bound and Algorithm"
@@ -54,23 +40,21 @@ class DAOD(AlignedRival):
         R_s(f) + \underbrace{\alpha R^u_t(f) - \gamma R^u_s(f)}_{\text{open set difference}}
         + \lambda\, D(f) + \rho\, M(f) + \sigma \|f\|^2
 
-    - :math:`R_s` is the squared error on the labelled source, :math:`R^u_s` and :math:`R^u_t`
-      the errors if all samples of a domain were labelled unknown (`open_set_difference`): targets
-      are drawn to unknown, and what lies near the source is pushed away from it.
-    - :math:`D` is the squared distance of the means of f between the source and the targets
-      that are labelled known: of all together, and class by class (`mean_differences`).
-    - :math:`M` penalises differences between neighbours (`graph_laplacian`).
+    :math:`R_s` is the squared error on the labelled source, :math:`R^u_s` and :math:`R^u_t` the
+    errors if all samples of a domain were labelled unknown (`open_set_difference`): targets are
+    drawn to unknown, and what lies near the source is pushed away from it. :math:`D` is the
+    squared distance of the means of f between the source and the targets that are labelled known,
+    of all together and class by class (`mean_differences`). :math:`M` penalises differences
+    between neighbours (`graph_laplacian`).
 
     The solution has a closed form (`Regression`). D needs labels of the targets: the first are
-    those of OSNN, which chooses its threshold on the source; then regression and labels alternate
-    until no label changes. With a given openness pi the labels keep to it, and
-    :math:`\alpha = \gamma / (1 - \pi)`, as in the bound of the paper.
+    those of OSNN; then regression and labels alternate until no label changes. With a given
+    openness pi the labels keep to it, and :math:`\alpha = \gamma / (1 - \pi)`, as in the paper.
 
-    Our choices: rows are aligned as for the other rivals. The two parts of D have equal weights;
-    the authors estimate the weight, which made no difference here. The authors' code has
-    lambda = 50 or 500 and rho = 1 for features of deep networks; lambda = 150 and rho = 3 were
-    chosen with target labels (Office-31, two backbones), in favour of this rival. Larger domains
-    are sampled.
+    Our choices: rows are aligned as for the other rivals, and larger domains are sampled. The two
+    parts of D have equal weights; estimating the weight, as the authors do, made no difference.
+    Their code has lambda = 50 or 500 and rho = 1; lambda = 150 and rho = 3 were chosen with target
+    labels (Office-31, two backbones), in favour of this rival.
 
     Parameters
     ----------
@@ -96,32 +80,20 @@ class DAOD(AlignedRival):
         targets are scored.
     """
 
-    alpha: float = 0.4
-    gamma: float = 0.2
-    discrepancy: float = 150.0
-    conditional: float = 0.5
-    manifold: float = 3.0
-    ridge: float = 1.0
-    neighbours: int = 10
-    iterations: int = 10
-    most_rows: int = 2000
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        "alpha": NON_NEGATIVE,
-        "gamma": [Interval(Real, 0, 1, closed="left")],
-        "discrepancy": NON_NEGATIVE,
-        "conditional": [Interval(Real, 0, 1, closed="both")],
-        "manifold": NON_NEGATIVE,
-        "ridge": POSITIVE,
-        "neighbours": COUNT,
-        "iterations": COUNT,
-        "most_rows": COUNT,
-    }
+    alpha: float = checked(0.4, NON_NEGATIVE)
+    gamma: float = checked(0.2, Interval(Real, 0, 1, closed="left"))
+    discrepancy: float = checked(150.0, NON_NEGATIVE)
+    conditional: float = checked(0.5, Interval(Real, 0, 1, closed="both"))
+    manifold: float = checked(3.0, NON_NEGATIVE)
+    ridge: float = checked(1.0, POSITIVE)
+    neighbours: int = checked(10, COUNT)
+    iterations: int = checked(10, COUNT)
+    most_rows: int = checked(2000, COUNT)
 
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains
         n_classes = len(self.classes_)
-        self._alignment = Alignment(ALIGNMENT).fit(source, target)
+        self._alignment = Alignment(rival.ALIGNMENT).fit(source, target)
         kept = first_of_every_class(y, n_classes, max(self.most_rows, n_classes))
         y = y[kept]
         # In canonical order the first rows are a random sample.
@@ -132,17 +104,16 @@ class DAOD(AlignedRival):
         regression = Regression(self._rows, y, n_classes, self._weights(openness.told))
         if not len(target):
             self._coefficients = regression.coefficients(np.zeros(0, dtype=np.intp))
-            return NO_SCORES
+            return rival.NO_SCORES
         openness.use_features(source_rows, y, target_rows)
         labels = _nearest_neighbour_labels(self._rows, y, n_classes)
         self._iterate(regression, labels, openness.told, context)
         # As later samples are scored: a later copy of a target gets the same answer.
-        return join_scores(self.open_set_scores(chunk) for _, chunk in target.chunks())
+        return rival.join_scores(self.open_set_scores(chunk) for _, chunk in target.chunks())
 
     def _iterate(
         self, regression: Regression, labels: IntArray, told: float | None, context: FitContext
     ) -> None:
-        """Alternate regression and labels."""
         n_classes, n_sources = len(self.classes_), len(regression.y)
         for _ in range(self.iterations):
             self._coefficients = regression.coefficients(labels)
@@ -150,13 +121,10 @@ class DAOD(AlignedRival):
             scores = _scores(values[n_sources:])
             cut = 0.0 if told is None else rejection_cut(scores.known, told)
             before, labels = labels, np.where(scores.known < cut, n_classes, scores.nearest)
-            share = float((labels == n_classes).mean())
+            share, changed = float((labels == n_classes).mean()), float((labels != before).mean())
             domains = values[:n_sources], values[n_sources:]
-            entry = {
-                "openness": share,
-                "changed": float((labels != before).mean()),
-                "open_set_difference": open_set_difference(*domains, min(share, 0.99)),
-            }
+            entry = {"openness": share, "changed": changed}
+            entry["open_set_difference"] = open_set_difference(*domains, min(share, 0.99))
             self._finish_step(scores.known, context, self.iterations, **entry)
             if (labels == before).all():
                 break
@@ -179,9 +147,7 @@ class DAOD(AlignedRival):
         # Aligned in single precision: nothing is lost.
         return values, {**arrays, "rows": self._rows.astype(np.float32)}
 
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
+    def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
         super()._restore_fitted_state(values, arrays)
         self._rows = self._rows.astype(np.float64)
 
@@ -211,9 +177,7 @@ class Regression:
 
     Only :math:`M = E\, \mathrm{diag}(d)\, E^\top` depends on the targets' labels, and has rank
     C + 1. So the rest is factorised once, and every round solves for C + 1 columns
-    (Sherman-Morrison-Woodbury).
-
-    Shapes: aligned rows (n_s + n_t, d), the source's first; classes y (n_s,).
+    (Sherman-Morrison-Woodbury). The rows (n_s + n_t, d) begin with the source.
     """
 
     def __init__(self, rows: Matrix, y: IntArray, n_classes: int, weights: Weights) -> None:
@@ -240,9 +204,9 @@ class Regression:
         """Return beta for these labels of the targets, C for unknown: (n_s + n_t, C + 1)."""
         if not len(labels):
             return self._unaligned
-        conditional, discrepancy = self.weights.conditional, self.weights.discrepancy
-        columns, factors = mean_differences(self.y, labels, self.n_classes, conditional)
-        factors = discrepancy * factors
+        weights = self.weights
+        columns, factors = mean_differences(self.y, labels, self.n_classes, weights.conditional)
+        factors = weights.discrepancy * factors
         through_kernel = (self.kernel @ columns).T
         solved = self._solve(columns)
         inner = np.eye(len(factors)) + factors[:, None] * (through_kernel @ solved)
@@ -260,13 +224,15 @@ def open_set_difference(source: Matrix, target: Matrix, share: float) -> float:
         \Delta_o = \frac{R^u_t(f)}{1 - \pi} - R^u_s(f), \qquad
         R^u(f) = \frac1n \sum_i \|f(x_i) - e_{C+1}\|^2
 
-    For a correct f the source and the known targets have the same error, unknown targets none, and
-    the difference is zero. It grows with every target that is not labelled unknown, and falls
-    with every source sample that is not.
-
-    Shapes: source (n_s, C + 1), target (n_t, C + 1), values of f; pi the share of unknowns.
+    Zero for a correct f: the source and the known targets have the same error, unknown targets
+    none. Source (n_s, C + 1) and target (n_t, C + 1) are values of f, pi the share of unknowns.
     """
-    return _unknown_risk(target) / (1 - share) - _unknown_risk(source)
+
+    def risk(values: Matrix) -> float:
+        unknown = np.eye(values.shape[1])[-1]
+        return float(((values - unknown) ** 2).sum(axis=1).mean())
+
+    return risk(target) / (1 - share) - risk(source)
 
 
 def mean_differences(
@@ -278,11 +244,9 @@ def mean_differences(
         D(f) = (1 - \mu)\, C\, \|\bar f_s - \bar f_t\|^2
              + \mu \sum_c \|\bar f_{s,c} - \bar f_{t,c}\|^2
 
-    with means over the source and over the targets that are labelled known, as in the empirical
-    maximum mean discrepancy. A class without targets is left out. M is scaled to Frobenius norm 1,
-    so that its weight means the same for all sizes.
-
-    Shapes: y (n_s,), labels (n_t,), C for unknown -> E (n_s + n_t, C + 1), d (C + 1,).
+    with means over the source and over the targets that are labelled known. A class without
+    targets is left out. M is scaled to Frobenius norm 1, so that its weight means the same for all
+    sizes. Labels (n_t,), C for unknown -> E (n_s + n_t, C + 1), d (C + 1,).
     """
     columns = np.zeros((len(y) + len(labels), n_classes + 1))
     factors = np.zeros(n_classes + 1)
@@ -301,9 +265,7 @@ def mean_differences(
 def graph_laplacian(rows: Matrix, neighbours: int) -> scipy.sparse.csr_array:
     r"""Return :math:`L = I - S^{-1/2} A S^{-1/2}`, A the cosines of nearest neighbours.
 
-    Two rows are neighbours if one of them is among the nearest of the other.
-
-    Shapes: rows (n, d) -> (n, n), sparse.
+    Two rows are neighbours if one is among the nearest of the other: (n, d) -> (n, n), sparse.
     """
     neighbours = min(neighbours, len(rows) - 1)
     lengths = np.sqrt((rows**2).sum(axis=1))
@@ -323,31 +285,21 @@ def graph_laplacian(rows: Matrix, neighbours: int) -> scipy.sparse.csr_array:
 
 
 def gaussian_kernel(rows: Matrix, others: Matrix) -> Matrix:
-    r"""Return :math:`k(x, x') = e^{-\|x - x'\|^2 / 2}`: (n, d), (m, d) -> (n, m).
-
-    The bandwidth is the rows' length, 1.
-    """
+    r"""Return :math:`k(x, x') = e^{-\|x - x'\|^2 / 2}`: (n, d), (m, d) -> (n, m)."""
+    # The bandwidth is the rows' length, 1.
     squares = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)
     return np.asarray(np.exp(rows @ others.T - squares / 2))
-
-
-def _unknown_risk(values: Matrix) -> float:
-    unknown = np.zeros(values.shape[1])
-    unknown[-1] = 1
-    return float(((values - unknown) ** 2).sum(axis=1).mean())
 
 
 def _nearest_neighbour_labels(rows: Matrix, y: IntArray, n_classes: int) -> IntArray:
     """Label the targets by OSNN, with the threshold that it finds on the source."""
     rejector = DistanceRatioRejector()
     rejector.fit(rows[: len(y)], y, n_classes)
-    targets = rows[len(y) :]
-    scores = rejector.scores(targets, np.zeros((len(targets), n_classes)))
+    scores = rejector.scores(rows[len(y) :], np.zeros((len(rows) - len(y), n_classes)))
     return np.where(scores.known < -rejector.threshold, n_classes, scores.nearest)
 
 
 def _scores(values: Matrix) -> Scores:
-    """Turn values of f (n, C + 1) into scores; known is the largest class minus unknown."""
     classes = values[:, :-1]
     known = classes.max(axis=1) - values[:, -1]
     return Scores(VALUE_SCALE * classes, known, np.full(len(values), np.nan))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from opensetda.baselines.shared.closed_set import ClosedSetNetwork, ClosedSetRival
-from opensetda.baselines.shared.network import Batch
+from opensetda.baselines.shared.network import Batch, ClosedSetNetwork, ClosedSetRival
 from opensetda.nn.parts import reversal_strength
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -53,10 +52,8 @@ def mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:
         \frac{1}{n^2} \sum_{i, j} k(a_i, a_j) + \frac{1}{m^2} \sum_{i, j} k(b_i, b_j)
             - \frac{2}{n m} \sum_{i, j} k(a_i, b_j)
 
-    Never negative, and zero for equal samples. Bandwidths follow the features, without a
-    gradient: otherwise spreading all rows would lower the loss.
-
-    Shapes: (n, h), (m, h) -> ().
+    Bandwidths follow the features, without a gradient: otherwise spreading all rows would lower
+    the loss.
     """
     rows = torch.cat([source, target])
     lengths = rows.square().sum(dim=1)

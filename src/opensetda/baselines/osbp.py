@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from opensetda.baselines.shared.network import Batch, ExtraClassRival, NetworkRival, RivalNetwork
-from opensetda.baselines.shared.rival import NON_NEGATIVE, Constraints
+from opensetda.baselines.shared.network import Batch, ExtraClassRival, RivalNetwork
+from opensetda.baselines.shared.rival import NON_NEGATIVE, checked
 from opensetda.nn.parts import reversal_strength, reverse_gradient
 
 
@@ -73,24 +72,15 @@ class OSBP(ExtraClassRival):
         lambda at the end of the training.
     """
 
-    boundary: float = 0.5
-    reversal: float = 0.5
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        **NetworkRival._parameter_constraints,
-        "boundary": [Interval(Real, 0, 1, closed="neither")],
-        "reversal": NON_NEGATIVE,
-    }
+    boundary: float = checked(0.5, Interval(Real, 0, 1, closed="neither"))
+    reversal: float = checked(0.5, NON_NEGATIVE)
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OSBPNetwork:
         return OSBPNetwork(width, n_classes, adapts, self.boundary, self.reversal)
 
 
 def boundary_loss(logits: Tensor, boundary: float) -> Tensor:
-    r"""Return :math:`L_{adv}`, the mean over targets; smallest where p(unknown) = t.
-
-    Shapes: logits (n, C + 1), unknown last -> ().
-    """
+    r"""Return :math:`L_{adv}`, the mean over targets, from logits (n, C + 1), unknown last."""
     log_probabilities = F.log_softmax(logits, dim=1)
     unknown = log_probabilities[:, -1]
     known = torch.logsumexp(log_probabilities[:, :-1], dim=1)

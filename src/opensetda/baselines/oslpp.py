@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from scipy.special import logsumexp
 
 from opensetda.base import Scores
-from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Constraints, Domains, Rival
+from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Domains, Rival, checked
 from opensetda.context import FitContext
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.episodes import UNLABELLED, rank_pseudo_labels
+from opensetda.rejection.base import Matrix, Vector
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
-
-Matrix = npt.NDArray[np.float64]
-Vector = npt.NDArray[np.float64]
 
 # Eigenvalues below this share of the largest are noise of the arithmetic.
 SMALLEST_EIGENVALUE = 1e-9
@@ -54,19 +50,16 @@ class OSLPP(Rival):
        that are not among the :math:`n_r` least confident, each class selects its t/T most
        confident (`select_and_reject`). All targets are ranked again at every step.
 
-    Our reading, where the description that this was written from (the abstract of the paper, and
-    the projection of 2020) leaves room:
+    Our reading, where the abstract of the paper and the projection of 2020 leave room:
 
-    - Rejected targets are "pushed away from the known classes", and may be of many classes
-      themselves. So a rejected target is similar to itself only: it enters :math:`D`, which
-      spreads samples, and not :math:`L`, which gathers them.
-    - Rejections follow the same schedule t/T as selections, and the order of the confidence. The
-      paper's :math:`n_r` is one constant per dataset; here it follows from the openness.
-    - The known score is :math:`\log(C \max_c p(c | x))`. It has the order of the confidence, and
-      does not grow with fewer classes, so that it can be compared with the score of a sample
-      whose nearest class is hidden. The projection is not learned again without that class:
-      hidden classes score lower than real unknowns if the domains are alike, and the estimated
-      share is then too small.
+    - A rejected target is similar to itself only, as it may be of any class: it enters :math:`D`,
+      which spreads samples, and not :math:`L`, which gathers them.
+    - Rejections follow the same schedule t/T as selections. The paper's :math:`n_r` is one
+      constant per dataset; here it follows from the openness.
+    - The known score is :math:`\log(C \max_c p(c | x))`, which does not grow with fewer classes:
+      it can be compared with the score of a sample whose nearest class is hidden. The projection
+      is not learned again without that class: if the domains are alike, hidden classes score lower
+      than real unknowns, and the estimated share is too small.
 
     The other parameters are those of `Rival`; "auto" estimates the openness at every step.
 
@@ -85,21 +78,15 @@ class OSLPP(Rival):
         The label of every target at every step, as an index into `classes_`; C is unknown.
     """
 
-    steps: int = 10
-    principal_components: int = 512
-    dimensions: int = 128
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        "steps": COUNT,
-        "principal_components": COUNT,
-        "dimensions": COUNT,
-    }
+    steps: int = checked(10, COUNT)
+    principal_components: int = checked(512, COUNT)
+    dimensions: int = checked(128, COUNT)
 
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains
         n_classes = len(self.classes_)
-        keep = self.principal_components
-        self.mean_, self.components_ = principal_components((source, target), keep)
+        both = (source, target)
+        self.mean_, self.components_ = principal_components(both, self.principal_components)
         source_rows, target_rows = self._reduced(source), self._reduced(target)
         labels = np.full(len(target), UNLABELLED, dtype=np.intp)
         if not len(target):
@@ -114,27 +101,20 @@ class OSLPP(Rival):
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             labels = select_and_reject(*ranked, (step + 1) / self.steps, n_classes)
-            self._finish_step(
-                scores.known,
-                context,
-                self.steps,
-                openness=share,
-                openness_estimate=openness.estimates[-1],
-                selected=int(((labels >= 0) & (labels < n_classes)).sum()),
-                rejected=int((labels == n_classes).sum()),
-            )
+            entry = {"openness": share, "openness_estimate": openness.estimates[-1]}
+            entry["selected"] = int(((labels >= 0) & (labels < n_classes)).sum())
+            entry["rejected"] = int((labels == n_classes).sum())
+            self._finish_step(scores.known, context, self.steps, **entry)
         self.step_labels_ = np.stack(step_labels)[:, np.argsort(target.index)]
         return scores
 
     def _learn(self, source: Matrix, y: IntArray, target: Matrix, labels: IntArray) -> None:
-        """Learn projection, centre and class means from the source and the labelled targets."""
         n_classes = len(self.classes_)
         selected = (labels >= 0) & (labels < n_classes)
         known = np.concatenate([source, target[selected]])
         known_labels = np.concatenate([y, labels[selected]])
-        self.projection_ = locality_projection(
-            known, known_labels, target[labels == n_classes], self.dimensions
-        )
+        samples = (known, known_labels, target[labels == n_classes])
+        self.projection_ = locality_projection(*samples, self.dimensions)
         total = source.sum(axis=0) + target.sum(axis=0)
         self.centre_ = total / (len(source) + len(target)) @ self.projection_
         embedded = self._embed(known)
@@ -144,7 +124,6 @@ class OSLPP(Rival):
         self.means_ = unit_rows(sums)
 
     def _reduce(self, unit: Matrix) -> Matrix:
-        """Express unit rows in the principal components: (n, n_features) -> (n, d1)."""
         return np.asarray(unit_rows((unit - self.mean_) @ self.components_), dtype=np.float64)
 
     def _reduced(self, rows: Rows) -> Matrix:
@@ -154,7 +133,6 @@ class OSLPP(Rival):
         return reduced
 
     def _embed(self, reduced: Matrix) -> Matrix:
-        """Rows in the learned subspace, centred and of length one: (n, d1) -> (n, d2)."""
         return np.asarray(unit_rows(reduced @ self.projection_ - self.centre_), dtype=np.float64)
 
     def _scores(self, embedded: Matrix) -> Scores:
@@ -171,10 +149,7 @@ class OSLPP(Rival):
 
 
 def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Matrix]:
-    """Mean of the unit rows of all domains, and at most `keep` principal directions of them.
-
-    Shapes: (n, D) -> (D,) and (D, d). Domains with more rows than features are read in chunks.
-    """
+    """Mean (D,) of the unit rows of all domains, and at most `keep` principal directions (D, d)."""
     n_rows, width = sum(len(rows) for rows in domains), domains[0].width
     total = np.zeros(width)
     for rows in domains:
@@ -202,8 +177,7 @@ def locality_matrices(known: Matrix, labels: IntArray, rejected: Matrix) -> tupl
     r"""Return :math:`X D X^\top` and :math:`X L X^\top`, each (d, d).
 
     Samples are rows here. For known ones :math:`D_{ii}` is the number of samples of i's class, and
-    :math:`X M X^\top` the sum over classes of the outer products of their sums: no matrix of
-    pairs is needed. A rejected sample has :math:`D_{ii} = M_{ii} = 1`.
+    :math:`X M X^\top` the sum of outer products of class sums; for rejected ones both are 1.
     """
     n_classes = int(labels.max()) + 1
     counts = np.bincount(labels, minlength=n_classes)
@@ -219,10 +193,8 @@ def locality_projection(
 ) -> Matrix:
     r"""Solve :math:`X D X^\top p = \lambda (X L X^\top + I) p` for the largest eigenvalues.
 
-    The solutions are orthonormal with respect to :math:`X L X^\top + I`. Those of eigenvalue 0,
-    outside the span of the samples, are left out: k may be less than `dimensions`.
-
-    Shapes: known (n, d), the source and selected targets, labels (n,), rejected (m, d) -> (d, k).
+    The solutions (d, k) are orthonormal with respect to :math:`X L X^\top + I`. Those of eigenvalue
+    0, outside the span of the samples, are left out: k may be less than `dimensions`.
     """
     spread, scatter = locality_matrices(known, labels, rejected)
     _, vectors = _largest_eigenvectors(spread, scatter + np.eye(len(spread)), dimensions)
@@ -235,10 +207,7 @@ def select_and_reject(
     """Label the most confident of every class, and the least confident of all as unknown.
 
     Of the `share` times n least confident targets the share `progress` is rejected. Of each class's
-    others the share `progress`, rounded up, is selected.
-
-    Shapes: scores and nearest classes (n,) -> labels (n,): class index, `n_classes` for rejected,
-    `UNLABELLED` for the rest.
+    others the share `progress`, rounded up, is selected. The rest is `UNLABELLED`.
     """
     ascending = np.argsort(known_score, kind="stable")
     n_unknown = round(share * len(known_score))
@@ -270,9 +239,8 @@ def _largest_eigenvectors(
 ) -> tuple[Vector, Matrix]:
     """At most `keep` eigenpairs, largest first; except for the first, none of eigenvalue zero."""
     width = len(matrix)
-    values, vectors = scipy.linalg.eigh(
-        matrix, metric, subset_by_index=[width - min(keep, width), width - 1]
-    )
+    wanted = [width - min(keep, width), width - 1]
+    values, vectors = scipy.linalg.eigh(matrix, metric, subset_by_index=wanted)
     values, vectors = values[::-1], vectors[:, ::-1]
     real = values > SMALLEST_EIGENVALUE * values[0]
     real[0] = True

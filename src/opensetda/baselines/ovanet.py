@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,15 +10,12 @@ from torch import Tensor, nn
 
 from opensetda.base import Scores
 from opensetda.baselines.shared.network import Batch, NetworkRival, RivalNetwork, numpy_scores
-from opensetda.baselines.shared.rival import NON_NEGATIVE, Constraints
+from opensetda.baselines.shared.rival import NON_NEGATIVE, checked
 from opensetda.nn.parts import zero_linear
 
 
 class OVANetNetwork(RivalNetwork):
-    """A closed-set classifier F and C one-vs-all classifiers O on the same features.
-
-    Shapes: x (N, d) -> class logits (N, C) and one-vs-all logits (N, C).
-    """
+    """A closed-set classifier and C one-vs-all classifiers: x (N, d) -> two logits (N, C)."""
 
     def __init__(self, width: int, n_classes: int, adapts: bool, entropy_weight: float) -> None:
         super().__init__(width, n_classes, adapts, bottleneck=width)
@@ -58,9 +54,7 @@ def one_vs_all_loss(logits: Tensor, labels: Tensor) -> Tensor:
         L_{ova} = -\log p(\hat y^{y} | x) - \min_{j \ne y} \log (1 - p(\hat y^{j} | x))
 
     Of the classifiers of other classes only the most confident one is trained: its boundary ends
-    up between the class and its nearest other class.
-
-    Shapes: logits (N, C), labels (N,) -> a number, the mean.
+    up between the class and its nearest other class. Logits (N, C), labels (N,) -> the mean.
     """
     own = F.one_hot(labels, logits.shape[1]).bool()
     positive = -F.logsigmoid(logits[own])
@@ -74,10 +68,7 @@ def open_set_entropy(logits: Tensor) -> Tensor:
 
     .. math:: L_{ent} = \frac1C \sum_j H(p(\hat y^{j} | x))
 
-    It moves a target inside or outside of every boundary: known ones are aligned to a class,
-    unknown ones to none.
-
-    Shapes: logits (N, C) -> a number, the mean.
+    It moves a target inside or outside of every boundary. Logits (N, C) -> the mean.
     """
     p = torch.sigmoid(logits)
     return -(p * F.logsigmoid(logits) + (1 - p) * F.logsigmoid(-logits)).mean()
@@ -108,13 +99,8 @@ class OVANet(NetworkRival):
 
     momentum = True
 
-    entropy_weight: float = 0.1
+    entropy_weight: float = checked(0.1, NON_NEGATIVE)
     rate: float = 0.1
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        **NetworkRival._parameter_constraints,
-        "entropy_weight": NON_NEGATIVE,
-    }
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OVANetNetwork:
         return OVANetNetwork(width, n_classes, adapts, self.entropy_weight)

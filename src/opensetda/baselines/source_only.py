@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import Normalizer
 
 from opensetda.base import Scores
-from opensetda.baselines.shared.rival import (
-    POSITIVE,
-    Constraints,
-    Domains,
-    RejectingRival,
-    join_scores,
-)
+from opensetda.baselines.shared import rival
 from opensetda.context import FitContext
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.rows import FloatArray
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SourceOnly(RejectingRival):
+class SourceOnly(rival.RejectingRival):
     """Logistic regression on L2-normalised source rows; the least confident targets are unknown.
 
     The rejectors "osnn" and "osvm" are classifiers themselves and replace the regression.
@@ -36,22 +29,19 @@ class SourceOnly(RejectingRival):
         Inverse strength of the regression's regularisation.
     """
 
-    C: float = 10.0
+    C: float = rival.checked(10.0, rival.POSITIVE)
     rejector: str = "quantile"
 
-    _parameter_constraints: ClassVar[Constraints] = {
-        **RejectingRival._parameter_constraints,
-        "C": POSITIVE,
-    }
-
-    def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
+    def _adapt(
+        self, domains: rival.Domains, openness: OpennessTracker, context: FitContext
+    ) -> Scores:
         rows = np.concatenate([chunk for _, chunk in domains.source.chunks()])
         unit = Normalizer().transform(rows)
         self._fit_rejector(unit, domains.y)
         if self.rejector_.needs_logits:
             regression = LogisticRegression(C=self.C, max_iter=1000).fit(unit, domains.y)
             self.coef_, self.intercept_ = regression.coef_, regression.intercept_
-        scores = join_scores(self._score_rows(chunk) for _, chunk in domains.target.chunks())
+        scores = rival.join_scores(self._score_rows(chunk) for _, chunk in domains.target.chunks())
         if len(domains.target):
             self.history_.append({"step": 1, "mean_score": float(scores.known.mean())})
         return scores

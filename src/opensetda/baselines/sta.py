@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from opensetda.baselines.shared.network import Batch, ExtraClassRival, NetworkRival, RivalNetwork
-from opensetda.baselines.shared.rival import NON_NEGATIVE, Constraints
+from opensetda.baselines.shared.network import Batch, ExtraClassRival, RivalNetwork
+from opensetda.baselines.shared.rival import NON_NEGATIVE, checked
 from opensetda.nn.parts import Discriminator, reversal_strength
 
 # Shares of the training after which targets are ranked, and after which they are aligned.
@@ -23,39 +22,24 @@ SEPARATOR_WIDTH = 256
 
 
 class STANetwork(RivalNetwork):
-    """Features, and the paper's four heads, under these names.
+    """Features, and the paper's heads G_c, G_b, G_y and G_d, in this order; weights of `STA`."""
 
-    G_c `one_against_rest`, G_b `separator`, G_y `classifier` and G_d `discriminator`.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        n_classes: int,
-        adapts: bool,
-        extremes: float,
-        adversary: float,
-        entropy: float,
-    ) -> None:
+    def __init__(self, width: int, n_classes: int, adapts: bool, **weights: float) -> None:
         super().__init__(width, n_classes, adapts)
-        self.extremes, self.adversary, self.entropy = extremes, adversary, entropy
+        self.weights = weights
         self.one_against_rest = nn.Linear(self.width_out, n_classes)
-        self.separator = nn.Sequential(
-            nn.Linear(self.width_out, SEPARATOR_WIDTH),
-            nn.LeakyReLU(),
-            nn.Linear(SEPARATOR_WIDTH, 1),
-        )
+        hidden = nn.Linear(self.width_out, SEPARATOR_WIDTH)
+        self.separator = nn.Sequential(hidden, nn.LeakyReLU(), nn.Linear(SEPARATOR_WIDTH, 1))
         self.classifier = nn.Linear(self.width_out, n_classes + 1)
         self.discriminator = Discriminator(self.width_out)
 
     def source_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses of G_y and of G_c on the source."""
         features = self.features(batch.source)
+        own, of_class = self.classifier(features), self.one_against_rest(features)
         return {
-            "class": F.cross_entropy(self.classifier(features), batch.labels),
-            "one_against_rest": one_against_rest_loss(
-                self.one_against_rest(features), batch.labels
-            ),
+            "class": F.cross_entropy(own, batch.labels),
+            "one_against_rest": one_against_rest_loss(of_class, batch.labels),
         }
 
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -65,18 +49,17 @@ class STANetwork(RivalNetwork):
         features = self.features(batch.target)
         similarity = self.one_against_rest(features).detach().max(dim=1).values
         separation = self.separator(features).squeeze(1)
-        losses = {"separation": separation_loss(separation, similarity, self.extremes)}
+        losses = {"separation": separation_loss(separation, similarity, self.weights["extremes"])}
         if batch.progress >= ALIGNED_FROM:
             weights = torch.sigmoid(separation).detach()
             logits = self.classifier(features)
             strength = reversal_strength((batch.progress - ALIGNED_FROM) / (1 - ALIGNED_FROM))
-            losses["domain"] = self.adversary * weighted_domain_loss(
-                self.discriminator(self.features(batch.source), strength),
-                self.discriminator(features, strength),
-                weights,
-            )
+            of_source = self.discriminator(self.features(batch.source), strength)
+            of_target = self.discriminator(features, strength)
+            domain = weighted_domain_loss(of_source, of_target, weights)
+            losses["domain"] = self.weights["adversary"] * domain
             losses["unknown"] = unknown_loss(logits, weights)
-            losses["entropy"] = self.entropy * weighted_entropy(logits, weights)
+            losses["entropy"] = self.weights["entropy"] * weighted_entropy(logits, weights)
         return losses
 
 
@@ -103,10 +86,9 @@ class STA(ExtraClassRival):
     (`weighted_domain_loss`). The label is the largest output of :math:`G_y`.
 
     Our choices: one training has both steps, :math:`L_y^s + L_s` from the start, :math:`L_b` after
-    40 %, step 2 after 60 % of the iterations. The paper keeps the separator of step 1; here it is
-    trained on, as the features keep changing. Batch size and the weights of domain loss and
-    entropy are those of the authors' code. Iterations, stages, `extremes` (the authors take two
-    of 32 at either end) and the weight 1 / C of :math:`L_y^t` (0.3 in their code) were chosen
+    40 %, step 2 after 60 % of the iterations, and the separator is trained on in step 2. Batch
+    size, `adversary` and `entropy` are those of the authors' code. Iterations, stages, `extremes`
+    (2 of 32 in their code) and the weight 1 / C of :math:`L_y^t` (0.3 in their code) were chosen
     with target labels (Office-31, two backbones), in favour of this rival.
 
     The other parameters are those of `NetworkRival`; the default of `batch_size` is 32.
@@ -122,27 +104,18 @@ class STA(ExtraClassRival):
         Weight of the entropy (eta).
     """
 
-    extremes: float = 0.3
-    adversary: float = 0.3
-    entropy: float = 0.1
+    extremes: float = checked(0.3, Interval(Real, 0, 0.5, closed="right"))
+    adversary: float = checked(0.3, NON_NEGATIVE)
+    entropy: float = checked(0.1, NON_NEGATIVE)
     batch_size: int = 32
 
-    _parameter_constraints: ClassVar[Constraints] = {
-        **NetworkRival._parameter_constraints,
-        "extremes": [Interval(Real, 0, 0.5, closed="right")],
-        "adversary": NON_NEGATIVE,
-        "entropy": NON_NEGATIVE,
-    }
-
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> STANetwork:
-        return STANetwork(width, n_classes, adapts, self.extremes, self.adversary, self.entropy)
+        weights = {"extremes": self.extremes, "adversary": self.adversary, "entropy": self.entropy}
+        return STANetwork(width, n_classes, adapts, **weights)
 
 
 def one_against_rest_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Return :math:`L_s = \frac1n \sum_i \sum_c \operatorname{BCE}(G_c(x_i), [y_i = c])`.
-
-    Shapes: logits (n, C), labels (n,).
-    """
+    r"""Return :math:`L_s = \frac1n \sum_i \sum_c \operatorname{BCE}(G_c(x_i), [y_i = c])`."""
     truth = F.one_hot(labels, logits.shape[1]).to(logits)
     return F.binary_cross_entropy_with_logits(logits, truth, reduction="sum") / len(logits)
 
@@ -151,9 +124,7 @@ def separation_loss(separation: Tensor, similarity: Tensor, extremes: float) -> 
     r"""Return :math:`L_b`, the loss of known against unknown on the ends of the ranking.
 
     The targets of largest :math:`s_j` are to be known (1), those of smallest unknown (0), as
-    many of each; the others have no part.
-
-    Shapes: separation, the logits of G_b (n,); similarity s (n,).
+    many of each; the others have no part. `separation` are logits of G_b.
     """
     count = max(round(extremes * len(similarity)), 1)
     ranked = similarity.argsort()
@@ -168,8 +139,6 @@ def weighted_domain_loss(source: Tensor, target: Tensor, weights: Tensor) -> Ten
     .. math::
         L_d = -\frac1{n_s} \sum_i \log (1 - G_d(x_i^s))
               - \frac1{\sum_j w_j} \sum_j w_j \log G_d(x_j^t)
-
-    Shapes: source (n_s,), target (n_t,), logits that are positive for target; weights (n_t,).
     """
     return F.softplus(source).mean() + _weighted_mean(F.softplus(-target), weights)
 
@@ -180,9 +149,7 @@ def unknown_loss(logits: Tensor, weights: Tensor) -> Tensor:
     .. math::
         L_y^t = -\frac1C \frac1{\sum_j (1 - w_j)} \sum_j (1 - w_j) \log G_y^{C+1}(x_j)
 
-    Divided by C: unknown is one class among the others.
-
-    Shapes: logits (n, C + 1), weights (n,).
+    Divided by C: unknown is one class among the others. Logits (n, C + 1), weights (n,).
     """
     n_classes = logits.shape[1] - 1
     return _weighted_mean(-F.log_softmax(logits, dim=1)[:, -1], 1 - weights) / n_classes
@@ -193,8 +160,6 @@ def weighted_entropy(logits: Tensor, weights: Tensor) -> Tensor:
 
     .. math::
         L_e = \frac1{\sum_j w_j} \sum_j w_j H\big(\operatorname{softmax}(G_y^{1:C}(x_j))\big)
-
-    Shapes: logits (n, C + 1), weights (n,).
     """
     log_probabilities = F.log_softmax(logits[:, :-1], dim=1)
     return _weighted_mean(-(log_probabilities.exp() * log_probabilities).sum(dim=1), weights)

@@ -21,15 +21,12 @@ if TYPE_CHECKING:
 
     from opensetda.base import OpenSetClassifier
     from opensetda.metrics.open_set import OpenSetMetrics
-    from opensetda.openness.tracker import OpennessReport
 
 DASH = "-"
 
 
 @dataclass
 class _Mode:
-    """The output options of the current command line, and its warnings so far."""
-
     quiet: bool = False
     json: bool = False
     silent: bool = False
@@ -110,19 +107,20 @@ def note(line: str) -> None:
 
 def warn(message: str) -> None:
     """Print the one line of a warning."""
-    label = typer.style("warning:", fg=typer.colors.YELLOW, bold=True)
-    line = " ".join(message.split())
-    _mode.warnings.append(line)
-    if not _mode.silent:
-        typer.echo(f"{label} {line}", err=True)
+    _mode.warnings.append(" ".join(message.split()))
+    _complain("warning:", typer.colors.YELLOW, message)
 
 
 def fail(message: str, exit_code: int) -> int:
     """Print the one line of an error and return the exit code."""
-    label = typer.style("error:", fg=typer.colors.RED, bold=True)
-    if not _mode.silent:
-        typer.echo(f"{label} {' '.join(message.split())}", err=True)
+    _complain("error:", typer.colors.RED, message)
     return exit_code
+
+
+def _complain(label: str, colour: str, message: str) -> None:
+    if not _mode.silent:
+        line = " ".join(message.split())
+        typer.echo(f"{typer.style(label, fg=colour, bold=True)} {line}", err=True)
 
 
 def show(table: Table, at_least: int = 0) -> None:
@@ -142,14 +140,9 @@ def new_table(title: str, columns: Mapping[str, str]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        header_style="bold",
-        padding=(0, 1, 0, 0),
-    )
+    style: dict[str, Any] = {"title_style": "bold", "header_style": "bold"}
+    style |= {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+    table = Table(title=title, **style)
     for name, justify in columns.items():
         table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
     return table
@@ -174,22 +167,17 @@ def kept_step(classifier: OpenSetClassifier) -> int | None:
 def show_estimates(classifier: OpenSetClassifier) -> None:
     """Print what was estimated without labels."""
     report = classifier.openness_report_
-    say(f"share of unknowns: {_openness(report)}")
+    interval = "" if report.told else f" ({report.low:.2f} to {report.high:.2f})"
+    say(f"share of unknowns: {report.share:.2f}{interval}, {report.origin}")
     kept = classifier.kept_step_
     if kept is not None:
         say(f"step kept: {kept.step} of {kept.steps} ({kept.reason})")
 
 
-def _openness(report: OpennessReport) -> str:
-    interval = "" if report.told else f" ({report.low:.2f} to {report.high:.2f})"
-    return f"{report.share:.2f}{interval}, {report.origin}"
-
-
 def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:
     """Show how many targets got each label: the most frequent classes, and unknown."""
     counts = Counter(labels)
-    total = counts.total()
-    n_unknown = counts.pop(unknown_label, 0)
+    total, n_unknown = counts.total(), counts.pop(unknown_label, 0)
     ordered = sorted(counts, key=lambda name: (-counts[name], name))
     table = new_table("Labels given", {"label": "left", "targets": "right", "%": "right"})
     rows = [(name, counts[name]) for name in ordered[:most]]
@@ -253,8 +241,7 @@ def _step_cell(name: str, value: Any) -> str:
     if name in ("changed", "openness", "openness_estimate"):
         return percent(value)
     if name == "loss":
-        total = value.get("total", sum(value.values()))
-        return f"{total:.3f}"
+        return f"{value.get('total', sum(value.values())):.3f}"
     if name in ("n_known", "n_unknown"):
         return str(value)
     return f"{value:.3f}" if name == "mean_score" else f"{value:.1f}"
@@ -285,10 +272,8 @@ def metrics_table(metrics: OpenSetMetrics) -> Table:
 
 def class_table(metrics: OpenSetMetrics) -> Table:
     """Show one row per true class."""
-    table = new_table(
-        "Classes",
-        {"class": "left", "kind": "left", "n": "right", "right %": "right", "taken for": "left"},
-    )
+    headings = {"class": "left", "kind": "left", "n": "right", "right %": "right"}
+    table = new_table("Classes", {**headings, "taken for": "left"})
     kind = "known"
     for row in metrics.per_class:
         if row.kind != kind:

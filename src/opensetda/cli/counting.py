@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from opensetda.cli import console
 from opensetda.progress import ProgressEvent, ProgressListener
@@ -26,19 +26,13 @@ _LINES_GROW = 1.5
 _SAME_FOR_MANY = ("it", "MB")
 
 
-class CountingProgress(Protocol):
-    """Called with how many items are done, how many there are, and a remark."""
-
-    def __call__(self, done: int, total: int, more: str = "") -> None:
-        """Report progress."""
+CountingProgress = Callable[..., None]
+"""Called with how many items are done, how many there are, and perhaps a remark."""
 
 
 @contextmanager
 def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgress]:
-    """Yield a function that shows the progress of work on countable items.
-
-    `title` is what is being done, `noun` what is counted: "image", "run".
-    """
+    """Yield a function that shows the progress of work on items, each a `noun` ("image")."""
     with _meter(title) as show:
         pace = Pace()
         latest: int | None = None
@@ -49,8 +43,7 @@ def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgr
                 # The next batch of the same kind has a count of its own.
                 pace, latest = Pace(), None
             pace.at(done)
-            parts = [f"{done:,}/{total:,} {plural(noun)}", more]
-            state = ", ".join(part for part in parts if part)
+            state = _joined([f"{done:,}/{total:,} {plural(noun)}", more])
             share = done / total if total else 1.0
             show(_Sign(share, state, rate_text(pace.rate, noun), lambda: pace.left(total)))
             if latest is None:
@@ -137,8 +130,7 @@ def rate_text(rate: float | None, noun: str) -> str:
         return ""
     if rate >= 1:
         return f"{rate:,.{0 if rate >= 100 else 1}f} {plural(noun)}/s"
-    seconds = 1 / rate
-    return f"{seconds:.1f} s/{noun}" if seconds < 100 else f"{seconds / 60:.1f} min/{noun}"
+    return f"{1 / rate:.1f} s/{noun}" if 1 / rate < 100 else f"{1 / rate / 60:.1f} min/{noun}"
 
 
 def duration(seconds: float) -> str:
@@ -163,15 +155,13 @@ def on_terminal() -> bool:
 
 @dataclass(frozen=True)
 class _Sign:
-    """One report of progress."""
-
     share: float
     state: str
     rate: str
+    # Seconds left; a bar asks repeatedly.
     left: Callable[[], float | None]
-    """Seconds left; a bar asks repeatedly."""
+    # Whether a line is due now, regardless of the time since the last.
     due: bool = False
-    """Whether a line is due now, regardless of the time since the last."""
 
 
 _Show = Callable[[_Sign], None]
@@ -216,21 +206,11 @@ _under_way: Progress | None = None
 
 @contextmanager
 def _bars(screen: Console) -> Iterator[Progress]:
-    """Yield the group of bars; nested work adds its bar below."""
+    """Yield the group of bars, which disappear at the end; nested work adds its bar below."""
     global _under_way
     if _under_way is not None:
         yield _under_way
         return
-    bars = _under_way = _new_bars(screen)
-    try:
-        yield bars
-    finally:
-        _under_way = None
-        bars.stop()
-
-
-def _new_bars(screen: Console) -> Progress:
-    """Return a group of bars that disappear at the end."""
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
     from rich.text import Text
@@ -242,17 +222,15 @@ def _new_bars(screen: Console) -> Progress:
             left = task.fields["left"]()
             return Text("" if left is None else f"{duration(left)} left", style="cyan")
 
-    return Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=None),
-        TextColumn("[cyan]{task.fields[state]}"),
-        TextColumn("{task.fields[rate]}"),
-        Elapsed(),
-        TimeLeft(),
-        console=screen,
-        transient=True,
-        expand=True,
-    )
+    title, state = TextColumn("[bold]{task.description}"), TextColumn("[cyan]{task.fields[state]}")
+    rate, bar = TextColumn("{task.fields[rate]}"), BarColumn(bar_width=None)
+    columns = (title, bar, state, rate, Elapsed(), TimeLeft())
+    bars = _under_way = Progress(*columns, console=screen, transient=True, expand=True)
+    try:
+        yield bars
+    finally:
+        _under_way = None
+        bars.stop()
 
 
 def _lines(title: str) -> _Show:
@@ -268,7 +246,7 @@ def _lines(title: str) -> _Show:
         left = sign.left()
         parts = [sign.state, sign.rate, duration(seconds)]
         parts += [] if left is None else [f"about {duration(left)} left"]
-        console.note(f"{title}: {', '.join(part for part in parts if part)}")
+        console.note(f"{title}: {_joined(parts)}")
 
     return show
 
@@ -281,4 +259,8 @@ def _state(event: ProgressEvent, is_over: bool) -> str:
         parts.append(f"loss {event.loss:.3f}")
     if not is_over:
         parts.append("finishing" if event.fraction >= 1 else event.message)
+    return _joined(parts)
+
+
+def _joined(parts: list[str]) -> str:
     return ", ".join(part for part in parts if part)

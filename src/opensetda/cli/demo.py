@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opensetda.cli import console, options
-from opensetda.cli.options import TRAINING_PANEL, option
 
 if TYPE_CHECKING:
     from opensetda.runs.demo import Demo
@@ -26,7 +25,7 @@ def demo(
     out: options.RunOut = Path("osda-demo"),
     seed: options.Seed = 0,
     quick: Annotated[
-        bool, option(TRAINING_PANEL, "--quick", None, "Train a few steps only, to try it out.")
+        bool, options.training("--quick", "Train a few steps only, to try it out.")
     ] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -54,30 +53,22 @@ def demo(
     )
     folder, classifier = found.path, found.classifier
     report = report_at_end(folder)
-    kept = console.kept_step(classifier)
-    console.show(console.step_table(classifier.history_, found.steps, kept))
+    steps = (classifier.history_, found.steps, console.kept_step(classifier))
+    console.show(console.step_table(*steps))
     _show_comparison(found)
     console.show_estimates(classifier)
     console.say(f"  labels   {folder / 'predictions.csv'}")
     console.say(f"  metrics  {folder / METRICS}")
     console.say(f"  report   {report or f'osda report {in_shell(folder)}'}")
-    console.result(
-        {
-            "run": folder,
-            "true_openness": found.true_openness,
-            "methods": found.rows,
-            "files": console.files_in(folder),
-        }
-    )
+    summary = {"run": folder, "true_openness": found.true_openness, "methods": found.rows}
+    console.result({**summary, "files": console.files_in(folder)})
 
 
 def _show_comparison(found: Demo) -> None:
     headings = {"method": "left", **dict.fromkeys(_COLUMNS.values(), "right")}
     headings |= {"share of unknowns": "right", "seconds": "right"}
-    title = (
-        "Comparison (%, share of unknowns estimated by each method, "
-        f"true {console.percent(found.true_openness)})"
-    )
+    true = console.percent(found.true_openness)
+    title = f"Comparison (%, share of unknowns estimated by each method, true {true})"
     table = console.new_table(title, headings)
     best = max(found.rows, key=lambda method: found.rows[method]["hos"])
     for method, row in found.rows.items():

@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 from opensetda.cli import console, options
-from opensetda.cli.options import option
 
 
 def evaluate(
     run: options.RunArgument,
     labels: Annotated[
         Path,
-        option(
-            None,
-            "--labels",
-            "TRUTH",
+        options.other(
+            "--labels TRUTH",
             "True labels of the target: a table (.npz, .csv, .parquet, a folder of .parquet "
             "parts), or images (one folder per class, list, manifest, tar shards).",
         ),
@@ -50,21 +47,14 @@ def evaluate(
         step = None if kept is None else int(kept["step"])
         console.show(console.step_table(history, evaluation.steps, step))
     console.show(console.metrics_table(evaluation.final))
-    console.say(
-        f"share of unknowns: true {evaluation.true_openness:.2f}, used {openness['share']:.2f}"
-    )
+    true, used = evaluation.true_openness, openness["share"]
+    console.say(f"share of unknowns: true {true:.2f}, used {used:.2f}")
     if evaluation.n_ignored:
         console.say(f"{evaluation.n_ignored:,} labels of samples that are not in the run: ignored.")
     console.say(f"  metrics  {run / METRICS}")
     console.say(f"  curves   {run / CURVES}")
     if report is not None:
         console.say(f"  report   {report}")
-    console.result(
-        {
-            **evaluation.to_dict(),
-            "openness": openness,
-            "kept_step": kept,
-            "ignored": evaluation.n_ignored,
-            "files": {"metrics": run / METRICS, "curves": run / CURVES, "report": report},
-        }
-    )
+    files = {"metrics": run / METRICS, "curves": run / CURVES, "report": report}
+    estimated = {"openness": openness, "kept_step": kept, "ignored": evaluation.n_ignored}
+    console.result({**evaluation.to_dict(), **estimated, "files": files})

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from opensetda.cli import console, options
-from opensetda.cli.options import OUTPUT_PANEL, option
 
 
 def features(
@@ -19,9 +18,7 @@ def features(
             help="Images: a folder, a list (.txt), a manifest (.csv, .parquet) or tar shards.",
         ),
     ],
-    out: Annotated[
-        Path, option(OUTPUT_PANEL, "--out", "FILE", "The .npz or .parquet file to make.")
-    ],
+    out: Annotated[Path, options.output("--out FILE", "The .npz or .parquet file to make.")],
     backbone: options.Backbone = None,
     weights: options.Weights = None,
     image_size: options.ImageSize = None,
@@ -45,22 +42,22 @@ def features(
     .parquet file the columns f0, f1, ..., path and label. Images that cannot be
     read are left out and listed beside the file.
     """
-    from opensetda.cli.fit_display import ConsoleListener
-    from opensetda.cli.processes import join_team
+    from opensetda.cli.fit_display import ConsoleListener, join_team
     from opensetda.runs.feature_files import extract_features
     from opensetda.runs.request import ImageOptions
 
     join_team()
+    images = ImageOptions(
+        backbone=backbone,
+        weights=None if weights is None else str(weights),
+        size=image_size,
+        cache=options.cache_folder(cache, no_cache),
+        strict=strict,
+    )
     written = extract_features(
         data,
         out,
-        ImageOptions(
-            backbone=backbone,
-            weights=None if weights is None else str(weights),
-            size=image_size,
-            cache=options.cache_folder(cache, no_cache),
-            strict=strict,
-        ),
+        images,
         label_column=label_column,
         path_column=path_column,
         images_root=images_root,

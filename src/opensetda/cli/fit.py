@@ -1,4 +1,4 @@
-"""`osda fit`: learn from a source and a target, label the target, write a run folder."""
+"""`osda fit`: learn, label the target, write a run folder; `osda resume` goes on with it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opensetda.cli import options
-from opensetda.cli.options import OUTPUT_PANEL, TRAINING_PANEL, option
+from opensetda.cli import console, options
 
 # As in opensetda.runs.request; a test compares them.
 SAMPLE = 65_536
@@ -33,67 +32,54 @@ def fit(
     out: options.RunOut,
     openness: Annotated[
         str,
-        option(
-            TRAINING_PANEL,
-            "--openness",
-            "SHARE",
+        options.training(
+            "--openness SHARE",
             "Share of unknowns in the target, in [0, 1), or 'auto' to estimate it.",
         ),
     ] = "auto",
     method: Annotated[
         str,
-        option(
-            TRAINING_PANEL,
-            "--method",
-            "NAME",
+        options.training(
+            "--method NAME",
             "Train pgl, or a rival: class-means, source-only, dann+osvm ...; "
             "'osda benchmark --help' lists all.",
         ),
     ] = "pgl",
     preset: Annotated[
         str,
-        option(
-            TRAINING_PANEL,
-            "--preset",
-            "NAME",
+        options.training(
+            "--preset NAME",
             "Start from these settings of pgl: default, finetune, paper-office-home, "
             "paper-visda, paper-syn2real.",
         ),
     ] = "default",
     changes: Annotated[
-        list[str] | None,
-        option(TRAINING_PANEL, "--set", "NAME=VALUE", "Change a setting; may be repeated."),
+        list[str] | None, options.training("--set NAME=VALUE", "Change a setting; may be repeated.")
     ] = None,
     seed: options.Seed = 0,
     sample: Annotated[
         int,
-        option(
-            TRAINING_PANEL,
-            "--sample",
-            "NUMBER",
+        options.training(
+            "--sample NUMBER",
             "Learn from at most this many targets, drawn at random; all are labelled.",
             min=1024,
         ),
     ] = SAMPLE,
     finetune: Annotated[
-        bool, option(TRAINING_PANEL, "--finetune", None, "Train the backbone, too; images only.")
+        bool, options.training("--finetune", "Train the backbone, too; images only.")
     ] = False,
     checkpoint_every: Annotated[
         float,
-        option(
-            TRAINING_PANEL,
-            "--checkpoint-every",
-            "SECONDS",
+        options.training(
+            "--checkpoint-every SECONDS",
             "Checkpoint interval in seconds; the end of each step is a checkpoint, too.",
             min=0,
         ),
     ] = 60.0,
     tensorboard: Annotated[
         Path | None,
-        option(
-            TRAINING_PANEL,
-            "--tensorboard",
-            "DIR",
+        options.training(
+            "--tensorboard DIR",
             "Write the loss and the numbers of every step to this folder, for TensorBoard.",
         ),
     ] = None,
@@ -110,21 +96,18 @@ def fit(
     path_column: options.PathColumn = None,
     images_root: options.ImagesRoot = None,
     unknown_label: Annotated[
-        str, option(OUTPUT_PANEL, "--unknown-label", "TEXT", "Label unknowns with this word.")
+        str, options.output("--unknown-label TEXT", "Label unknowns with this word.")
     ] = "unknown",
     corrections: Annotated[
         Path | None,
-        option(
-            TRAINING_PANEL,
-            "--corrections",
-            "FILE",
+        options.training(
+            "--corrections FILE",
             "Learn from manually corrected labels of targets, new classes included: the CSV file "
             "of 'osda review'.",
         ),
     ] = None,
     no_report: Annotated[
-        bool,
-        option(OUTPUT_PANEL, "--no-report", None, "Write no report; 'osda report' does it later."),
+        bool, options.output("--no-report", "Write no report; 'osda report' does it later.")
     ] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -148,8 +131,7 @@ def fit(
     """
     share = options.parse_openness(openness)
     settings = options.parse_changes(changes)
-    from opensetda.cli.fit_display import ConsoleListener, finish_fit
-    from opensetda.cli.processes import join_team
+    from opensetda.cli.fit_display import ConsoleListener, finish_fit, join_team
     from opensetda.runs.fit_and_resume import fit as fit_run
     from opensetda.runs.request import ImageOptions, TableOptions
 
@@ -190,3 +172,26 @@ def fit(
         listener=ConsoleListener(),
     )
     finish_fit(run, "is complete.")
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The --out of 'osda fit'.")],
+) -> None:
+    """Go on with a run that was interrupted; the result is the same.
+
+    [bold]Example[/bold]
+
+      osda resume run
+
+    RUN.unfinished holds what 'osda fit' was asked for and the checkpoints. On
+    the CPU the result is the same to the bit. Source and target must be as they
+    were.
+    """
+    from opensetda.cli.fit_display import ConsoleListener, finish_fit, join_team
+    from opensetda.runs.fit_and_resume import resume as resume_run
+
+    join_team()
+    fitted = resume_run(run, listener=ConsoleListener())
+    finish_fit(fitted, "is complete: nothing to resume.")
+    if fitted.training is None:
+        console.result({"run": fitted.path, "resumed": False})

@@ -1,4 +1,4 @@
-"""What `osda fit` and `osda resume` print, and the report at the end."""
+"""What `osda fit` and `osda resume` print while they work, and at the end."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from opensetda.runs.folder import BROKEN
 from opensetda.runs.listening import CountingProgress, RunListener
 from opensetda.runs.request import FitRequest
 from opensetda.system.files import in_shell
+from opensetda.system.launch import is_first
+from opensetda.system.team import this_team
 
 # A report of more targets needs more memory than most machines have.
 MOST_REPORTED, MOST_CELLS = 1_000_000, 2**27
@@ -42,6 +44,12 @@ class ConsoleListener(RunListener):
         return training_progress(method)
 
 
+def join_team() -> None:
+    """Join the other processes of this command, if any; only the first one prints."""
+    console.be_silent(not is_first())
+    this_team()
+
+
 def finish_fit(run: FittedRun, nothing_to_do: str) -> None:
     """Write the report of a run, and print the result."""
     if run.training is None or run.request is None:
@@ -64,7 +72,6 @@ def _report(run: Path, training: Training) -> Path | None:
 
 
 def _summary(run: FittedRun, training: Training, request: FitRequest) -> dict[str, Any]:
-    """Return the result for programs."""
     classifier, labels = training.classifier, training.labels
     kept = classifier.kept_step_
     return {

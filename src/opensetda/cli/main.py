@@ -24,14 +24,18 @@ from opensetda.cli.data import data_app
 from opensetda.cli.demo import demo
 from opensetda.cli.evaluate import evaluate
 from opensetda.cli.features import features
-from opensetda.cli.fit import fit
+from opensetda.cli.fit import fit, resume
 from opensetda.cli.options import with_output_options
 from opensetda.cli.predict import predict
-from opensetda.cli.processes import check_command, end_together, is_connected
 from opensetda.cli.report import report
-from opensetda.cli.resume import resume
 from opensetda.cli.review import review
-from opensetda.errors import InputError, LostProcessError, LostRunError, RunPausedError
+from opensetda.errors import (
+    InputError,
+    LostProcessError,
+    LostRunError,
+    OtherProcessError,
+    RunPausedError,
+)
 from opensetda.system.launch import is_first, is_shared, lost_process
 
 app = typer.Typer(
@@ -48,9 +52,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    *(demo, fit, resume, predict, evaluate, report, review, features, benchmark, analyse),
-)
+_COMMANDS: list[Callable[..., None]] = [demo, fit, resume, predict, evaluate, report, review]
+_COMMANDS += [features, benchmark, analyse]
 for _command in _COMMANDS:
     # A review is interactive and has no result.
     app.command()(with_output_options(_command, json=_command is not review))
@@ -60,6 +63,8 @@ app.add_typer(data_app)
 _UsageError = typer.BadParameter.__mro__[1]
 
 _WRONG_USE, _INTERRUPTED = 2, 130
+# The others are for one process only.
+_SHARED_COMMANDS = ("fit", "resume", "features", "predict")
 _NOTHING_WRITTEN = "interrupted; nothing was written"
 
 
@@ -89,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _answer(arguments: Sequence[str]) -> int:
     try:
-        check_command(arguments)
+        _check_command(arguments)
         code = app(args=list(arguments), prog_name="osda", standalone_mode=False, obj=arguments)
     except BaseException as error:
         ended = isinstance(error, SystemExit)
@@ -98,18 +103,48 @@ def _answer(arguments: Sequence[str]) -> int:
         if "--debug" in arguments and not ended:
             traceback.print_exc()
         message, exit_code = _explain(error)
-        if is_connected():
-            end_together(error, message, exit_code)
+        if _is_connected():
+            _end_together(error, message, exit_code)
         if exit_code == _WRONG_USE and not is_first():
             # The first process says it: all were started with the same arguments.
             return exit_code
         # Without a command, typer has shown the help.
         return console.fail(message, exit_code) if message else exit_code
-    if code == _INTERRUPTED and is_connected():
-        end_together(KeyboardInterrupt(), _NOTHING_WRITTEN, _INTERRUPTED)
     if code == _INTERRUPTED:
+        if _is_connected():
+            _end_together(KeyboardInterrupt(), _NOTHING_WRITTEN, _INTERRUPTED)
         return console.fail(_NOTHING_WRITTEN, _INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _check_command(arguments: Sequence[str]) -> None:
+    name = arguments[0] if arguments else "--help"
+    if is_shared() and name not in _SHARED_COMMANDS:
+        console.be_silent(not is_first())
+        raise InputError(
+            f"osda {name}: one process does this; start it without torchrun "
+            f"(several share {', '.join(_SHARED_COMMANDS)})"
+        )
+
+
+def _is_connected() -> bool:
+    team = sys.modules.get("opensetda.system.team")
+    return is_shared() and team is not None and team.this_team.cache_info().currsize > 0
+
+
+def _end_together(error: BaseException, message: str, code: int) -> None:
+    """End this process of a team after an error; one of all processes prints why."""
+    from opensetda.system.team import this_team
+
+    if isinstance(error, OtherProcessError):
+        code = error.code
+    elif this_team().may_speak():
+        console.be_silent(False)
+        console.fail(message, code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Connections to a lost process may hang at a usual exit.
+    os._exit(code)
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

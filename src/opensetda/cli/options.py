@@ -25,42 +25,43 @@ def option(panel: str | None, flag: str, metavar: str | None, text: str, **more:
     return typer.Option(flag, metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
-_output, _table, _training, _image, _other = (
-    functools.partial(option, panel)
+def _option_of(panel: str | None, declared: str, text: str, **more: Any) -> Any:
+    """Return an option of a panel; `declared` is its flag, and after a space its metavar."""
+    flag, _, metavar = declared.partition(" ")
+    return option(panel, flag, metavar or None, text, **more)
+
+
+output, table, training, image, other = (
+    functools.partial(_option_of, panel)
     for panel in (OUTPUT_PANEL, TABLE_PANEL, TRAINING_PANEL, IMAGE_PANEL, None)
 )
 
 # arguments and output ------------------------------------------------------------------------
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
-RunOut = Annotated[Path, _output("--out", "RUN", "Run folder to make.")]
-Overwrite = Annotated[
-    bool, _output("--overwrite", None, "Replace what exists, once the new is complete.")
-]
-Debug = Annotated[bool, _output("--debug", None, "Show the traceback of an error.")]
+RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
+Overwrite = Annotated[bool, output("--overwrite", "Replace what exists, once the new is complete.")]
+Debug = Annotated[bool, output("--debug", "Show the traceback of an error.")]
 Quiet = Annotated[
     bool,
-    _output(
+    output(
         "--quiet",
-        None,
         "Show no progress and no notes: only warnings and errors on stderr.",
         callback=console.be_quiet,
     ),
 ]
 Json = Annotated[
     bool,
-    _output(
+    output(
         "--json",
-        None,
         "Print the result as one JSON object on stdout, instead of tables and lines.",
         callback=console.speak_json,
     ),
 ]
 SampleImages = Annotated[
     Path | None,
-    _other(
-        "--images",
-        "FOLDER",
+    other(
+        "--images FOLDER",
         "Find the images of a feature table here: its ids are paths that start in this folder.",
     ),
 ]
@@ -69,79 +70,64 @@ SampleImages = Annotated[
 
 LabelColumn = Annotated[
     str,
-    _table(
-        "--label-column", "NAME", "Column of the labels (.npz: array, with names in 'classes')."
-    ),
+    table("--label-column NAME", "Column of the labels (.npz: array, with names in 'classes')."),
 ]
 ManifestLabel = Annotated[
     str | None,
-    _table(
-        "--label-column",
-        "NAME",
+    table(
+        "--label-column NAME",
         "Column of the labels; by default 'y' in tables (.npz: array, with names in 'classes'), "
         "'label' in manifests.",
     ),
 ]
 LabelAsInFit = Annotated[
-    str | None, _table("--label-column", "NAME", "Column of the labels; by default as in fit.")
+    str | None, table("--label-column NAME", "Column of the labels; by default as in fit.")
 ]
 IdColumn = Annotated[
-    str | None,
-    _table("--id-column", "NAME", "Column that names the samples; by default row numbers."),
+    str | None, table("--id-column NAME", "Column that names the samples; by default row numbers.")
 ]
 IdAsInFit = Annotated[
-    str | None, _table("--id-column", "NAME", "Column of the ids; by default as in fit.")
+    str | None, table("--id-column NAME", "Column of the ids; by default as in fit.")
 ]
-Drop = Annotated[
-    list[str] | None, _table("--drop", "NAME", "Leave out this column; may be repeated.")
-]
-FeaturesKey = Annotated[
-    str, _table("--features-key", "NAME", "Array of the features in .npz files.")
-]
+Drop = Annotated[list[str] | None, table("--drop NAME", "Leave out this column; may be repeated.")]
+FeaturesKey = Annotated[str, table("--features-key NAME", "Array of the features in .npz files.")]
 FeaturesAsInFit = Annotated[
     str | None,
-    _table("--features-key", "NAME", "Array of the features in .npz files; by default as in fit."),
+    table("--features-key NAME", "Array of the features in .npz files; by default as in fit."),
 ]
 PathColumn = Annotated[
     str | None,
-    _table("--path-column", "NAME", "Column of the image files in manifests; by default 'path'."),
+    table("--path-column NAME", "Column of the image files in manifests; by default 'path'."),
 ]
 ImagesRoot = Annotated[
     Path | None,
-    _table(
-        "--images-root",
-        "FOLDER",
+    table(
+        "--images-root FOLDER",
         "Folder that relative paths in lists and manifests start from; by default the file's own.",
     ),
 ]
 
 # training ------------------------------------------------------------------------------------
 
-Seed = Annotated[
-    int, _training("--seed", "NUMBER", "Seed of all random draws.", min=0, max=2**32 - 1)
-]
+Seed = Annotated[int, training("--seed NUMBER", "Seed of all random draws.", min=0, max=2**32 - 1)]
 PGLPreset = Annotated[
-    str, _training("--preset", "NAME", "Start from these settings of pgl, as in fit.")
+    str, training("--preset NAME", "Start from these settings of pgl, as in fit.")
 ]
 PGLChanges = Annotated[
-    list[str] | None, _training("--set", "NAME=VALUE", "Change a setting of pgl; may be repeated.")
+    list[str] | None, training("--set NAME=VALUE", "Change a setting of pgl; may be repeated.")
 ]
 BenchmarkData = Annotated[
     Path | None,
-    _other(
-        "--data",
-        "PATH",
+    other(
+        "--data PATH",
         "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders.",
     ),
 ]
-Jobs = Annotated[
-    int, _training("--jobs", "NUMBER", "Train this many at once, one thread each.", min=1)
-]
+Jobs = Annotated[int, training("--jobs NUMBER", "Train this many at once, one thread each.", min=1)]
 GridJobs = Annotated[
     int | None,
-    _training(
-        "--jobs",
-        "NUMBER",
+    training(
+        "--jobs NUMBER",
         "Train this many at once, one thread each; by default 2, or one per --scheduler worker.",
         min=1,
     ),
@@ -158,14 +144,12 @@ class BackendName(StrEnum):
 
 GridBackend = Annotated[
     BackendName,
-    _training("--backend", None, "Run on this machine (loky), or on a cluster of dask or ray."),
+    training("--backend", "Run on this machine (loky), or on a cluster of dask or ray."),
 ]
 Scheduler = Annotated[
     str | None,
-    _training(
-        "--scheduler",
-        "ADDRESS",
-        "Cluster of dask or ray; by default one is started here for --jobs.",
+    training(
+        "--scheduler ADDRESS", "Cluster of dask or ray; by default one is started here for --jobs."
     ),
 ]
 
@@ -173,9 +157,8 @@ Scheduler = Annotated[
 
 Backbone = Annotated[
     str | None,
-    _image(
-        "--backbone",
-        "NAME",
+    image(
+        "--backbone NAME",
         "Network that turns images into features: efficientnet-lite0 (default; its weights are "
         "bundled), resnet50, vgg19, dinov2-small, dinov2-base, clip-vit-base, clip-vit-large, "
         "convnext-tiny, convnext-base, or timm:NAME.",
@@ -183,28 +166,24 @@ Backbone = Annotated[
 ]
 Weights = Annotated[
     Path | None,
-    _image(
-        "--weights",
-        "FILE",
+    image(
+        "--weights FILE",
         "Weights of the backbone (.safetensors, .pth); by default downloaded from the hub.",
     ),
 ]
 ImageSize = Annotated[
     int | None,
-    _image("--image-size", "PIXELS", "Resize images to this side; by default the backbone's own."),
+    image("--image-size PIXELS", "Resize images to this side; by default the backbone's own."),
 ]
 Cache = Annotated[
     Path | None,
-    _image(
-        "--cache",
-        "FOLDER",
+    image(
+        "--cache FOLDER",
         "Keep features here for the next run; by default in $OSDA_CACHE or ~/.cache/opensetda.",
     ),
 ]
-NoCache = Annotated[bool, _image("--no-cache", None, "Keep no features.")]
-Strict = Annotated[
-    bool, _image("--strict", None, "Stop at broken images instead of leaving them out.")
-]
+NoCache = Annotated[bool, image("--no-cache", "Keep no features.")]
+Strict = Annotated[bool, image("--strict", "Stop at broken images instead of leaving them out.")]
 
 _COMMON = {"quiet": Quiet, "as_json": Json, "debug": Debug}
 
@@ -233,17 +212,17 @@ def with_output_options(command: Callable[..., None], json: bool = True) -> Call
 
 def cache_folder(cache: Path | None, no_cache: bool) -> str | None:
     """Return the folder of the feature cache; None for no cache."""
+    if no_cache and cache is not None:
+        raise InputError(f"--cache {cache}: contradicts --no-cache; leave one of them out")
     if no_cache:
-        if cache is not None:
-            raise InputError(f"--cache {cache}: contradicts --no-cache; leave one of them out")
         return None
-    if cache is not None:
-        if cache.exists() and not cache.is_dir():
-            raise InputError(f"--cache {cache}: this is a file; give a folder")
-        return str(cache.absolute())
-    from opensetda.backbones.cache import default_cache_folder
+    if cache is None:
+        from opensetda.backbones.cache import default_cache_folder
 
-    return str(default_cache_folder().absolute())
+        cache = default_cache_folder()
+    elif cache.exists() and not cache.is_dir():
+        raise InputError(f"--cache {cache}: this is a file; give a folder")
+    return str(cache.absolute())
 
 
 def parse_changes(changes: list[str] | None) -> dict[str, str]:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from opensetda.cli import console, options
-from opensetda.cli.options import OUTPUT_PANEL, option
 
 
 def predict(
@@ -22,15 +21,12 @@ def predict(
         ),
     ],
     out: Annotated[
-        Path,
-        option(OUTPUT_PANEL, "--out", "LABELS", "The .csv, .json or .parquet file to make."),
+        Path, options.output("--out LABELS", "The .csv, .json or .parquet file to make.")
     ],
     top_k: Annotated[
         int | None,
-        option(
-            OUTPUT_PANEL,
-            "--top-k",
-            "NUMBER",
+        options.output(
+            "--top-k NUMBER",
             "Write this many of the likeliest classes; by default 5 for images, all for tables.",
             min=1,
         ),
@@ -56,8 +52,7 @@ def predict(
     .parquet parts. Features that had names in 'osda fit' are found by name;
     other columns are ignored.
     """
-    from opensetda.cli.fit_display import ConsoleListener
-    from opensetda.cli.processes import join_team
+    from opensetda.cli.fit_display import ConsoleListener, join_team
     from opensetda.runs.predicting import WrittenLabels
     from opensetda.runs.predicting import predict as predict_samples
 
@@ -84,11 +79,7 @@ def predict(
         many = console.counted(counts.total(), "image")
     console.say(f"Labelled {many}.")
     console.say(f"  labels   {out}")
-    console.result(
-        {
-            "samples": counts.total(),
-            **console.label_summary(counts, unknown_label),
-            "broken": len(written.broken),
-            "files": {"labels": out, "broken": written.broken_list},
-        }
-    )
+    files = {"labels": out, "broken": written.broken_list}
+    summary = console.label_summary(counts, unknown_label)
+    n_broken = len(written.broken)
+    console.result({"samples": counts.total(), **summary, "broken": n_broken, "files": files})

@@ -13,19 +13,16 @@ from opensetda.base import Scores
 from opensetda.rows import FloatArray, IntArray
 
 Matrix = npt.NDArray[np.float64]
-Arrays = dict[str, npt.NDArray[Any]]
+Vector = npt.NDArray[np.float64]
+State = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
+Saved = Mapping[str, Any]
 
 
 class Rejector(ABC):
-    """Scores how likely samples are of a known class, and may have a boundary of its own.
-
-    Attributes
-    ----------
-    needs_logits : bool
-        Whether `scores` uses the logits of a classifier. If not, none needs to be trained.
-    """
+    """Scores how likely samples are of a known class, and may have a boundary of its own."""
 
     needs_logits: ClassVar[bool] = True
+    """Whether `scores` uses the logits of a classifier. If not, none needs to be trained."""
 
     @abstractmethod
     def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
@@ -45,10 +42,10 @@ class Rejector(ABC):
         """
         return None
 
-    def state(self) -> tuple[dict[str, Any], Arrays]:
+    def state(self) -> State:
         """Return what `scores` needs: JSON-safe values, and arrays (none of objects)."""
         return {}, {}
 
-    def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, values: Saved, arrays: Saved) -> None:
         """Set what `scores` needs from what `state` returned; a missing key is a `KeyError`."""
         return

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from opensetda.base import Scores
-from opensetda.rejection.base import Arrays, Matrix, Rejector
-from opensetda.rejection.distances import as_stored, first_of_every_class, squared_distances
-from opensetda.rejection.hiding import Round, best_threshold, hidings
+from opensetda.rejection import source_rows
+from opensetda.rejection.base import Matrix, Rejector, Saved, State, Vector
 from opensetda.rows import FloatArray, IntArray
 
 DEFAULT_THRESHOLD = 0.8
@@ -47,20 +42,19 @@ class DistanceRatioRejector(Rejector):
     needs_logits = False
 
     def __init__(self) -> None:
+        # Rows of the source class by class, where each class starts among them, and the mean
+        # distance of a row to another class.
         self.rows: Matrix = np.zeros((0, 0))
-        """Rows of the source, class by class."""
         self.starts: IntArray = np.zeros(0, dtype=np.intp)
-        """Where each class starts among them."""
         self.typical = 1.0
-        """The mean distance of a row of the source to another class."""
         self.threshold = DEFAULT_THRESHOLD
 
     def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
         """Keep the rows (n, d), and choose the threshold."""
         order = np.argsort(y, kind="stable")
-        self.rows = as_stored(features)[order]
+        self.rows = source_rows.as_stored(features)[order]
         self.starts = np.searchsorted(y[order], np.arange(n_classes))
-        own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
+        own = source_rows.first_of_every_class(y, n_classes, VALIDATION_ROWS)
         places = np.empty(len(y), dtype=np.intp)
         places[order] = np.arange(len(y))
         distances = self._distances(self.rows[places[own]], without=places[own])
@@ -68,10 +62,9 @@ class DistanceRatioRejector(Rejector):
         self.typical = max(float(others.mean()), 1e-12)
         # A class of one sample has no neighbour of its own class: it cannot be recognised.
         alone = np.isinf(distances[np.arange(len(own)), y[own]])
-        rounds = [
-            _simulate(distances[~alone], y[own][~alone], hidden) for hidden in hidings(n_classes)
-        ]
-        self.threshold = -best_threshold(rounds, -DEFAULT_THRESHOLD)
+        distances, y = distances[~alone], y[own][~alone]
+        rounds = [_simulate(distances, y, hidden) for hidden in source_rows.hidings(n_classes)]
+        self.threshold = -source_rows.best_threshold(rounds, -DEFAULT_THRESHOLD)
 
     def scores(self, features: FloatArray, logits: Matrix) -> Scores:
         """Score rows (m, d) by their neighbours; the logits are not used."""
@@ -86,12 +79,12 @@ class DistanceRatioRejector(Rejector):
         """Return -T: a ratio above T is unknown."""
         return -self.threshold
 
-    def state(self) -> tuple[dict[str, Any], Arrays]:
+    def state(self) -> State:
         """Return the rows, in single precision, class by class, and the threshold."""
         values = {"threshold": self.threshold, "typical": self.typical}
         return values, {"rows": self.rows.astype(np.float32), "starts": self.starts}
 
-    def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, values: Saved, arrays: Saved) -> None:
         """Restore rows and threshold."""
         self.threshold, self.typical = float(values["threshold"]), float(values["typical"])
         self.rows = arrays["rows"].astype(np.float64)
@@ -102,24 +95,21 @@ class DistanceRatioRejector(Rejector):
         nearest = np.empty((len(features), len(self.starts)))
         for start in range(0, len(features), BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
-            squared = squared_distances(features[block], self.rows)
+            squared = source_rows.squared_distances(features[block], self.rows)
             if without is not None:
                 squared[np.arange(len(squared)), without[block]] = np.inf
             nearest[block] = np.minimum.reduceat(squared, self.starts, axis=1)
         return np.sqrt(nearest)
 
 
-def distance_ratio(distances: Matrix) -> npt.NDArray[np.float64]:
-    """R, from distances to the nearest row of each class: (n, C) -> (n,).
-
-    R = 1 for a sample that is equal to rows of two classes.
-    """
+def distance_ratio(distances: Matrix) -> Vector:
+    """R, from distances (n, C) to each class -> (n,); 1 for rows equal to rows of two classes."""
     nearest = np.partition(distances, 1, axis=1)
     same = nearest[:, 1] <= nearest[:, 0]
     return np.asarray(np.divide(nearest[:, 0], nearest[:, 1], out=np.ones(len(same)), where=~same))
 
 
-def _simulate(distances: Matrix, y: IntArray, hidden: npt.NDArray[np.bool_]) -> Round:
+def _simulate(distances: Matrix, y: IntArray, hidden: source_rows.Mask) -> source_rows.Round:
     """Hide classes from rows whose distances to all classes are known: (n, C)."""
     seen = np.where(hidden, np.inf, distances)
-    return Round(-distance_ratio(seen), hidden[y], seen.argmin(axis=1) == y)
+    return source_rows.Round(-distance_ratio(seen), hidden[y], seen.argmin(axis=1) == y)

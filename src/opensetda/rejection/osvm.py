@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 from sklearn.svm import SVC
 
 from opensetda.base import Scores
-from opensetda.rejection.base import Arrays, Matrix, Rejector
-from opensetda.rejection.distances import (
-    as_stored,
-    first_of_every_class,
-    products,
-    squared_distances,
-)
-from opensetda.rejection.hiding import Round, best_threshold, hidings
+from opensetda.rejection import source_rows
+from opensetda.rejection.base import Matrix, Rejector, Saved, State, Vector
 from opensetda.rows import FloatArray, IntArray
 
 DEFAULT_THRESHOLD = 0.001
@@ -59,11 +51,10 @@ class InclusionRejector(Rejector):
 
     Our choices: :math:`\gamma` is one over the mean squared distance of the source; the tail is the
     lower half of a class's scores; :math:`\tau` lies one margin below the smallest score of any
-    tail. Unlike in the paper, tau and kappa are the same for all classes (`SharedShapeWeibull`).
-    With a tau and kappa per class, the HOS of the source alone on Office-31 (true openness;
-    EfficientNet-Lite0, ResNet-50) is 70.4 and 69.3 instead of 84.6 and 84.0: a class that is
-    compact in the source rejects nearly all of its targets. These choices were made with target
-    labels, in favour of the rivals.
+    tail. Tau and kappa are the same for all classes (`SharedShapeWeibull`): with those of the
+    paper, per class, a compact class rejects nearly all of its targets, and the HOS of the source
+    alone on Office-31 (true openness; EfficientNet-Lite0, ResNet-50) is 70.4 and 69.3 instead of
+    84.6 and 84.0. These choices were made with target labels, in favour of the rivals.
 
     The known score is the largest :math:`(f_c - \tau) / \lambda_c`, in which P_I is increasing;
     scaled, they are the class scores. The held-out score is the largest of the other classes.
@@ -72,8 +63,8 @@ class InclusionRejector(Rejector):
     needs_logits = False
 
     def __init__(self) -> None:
+        # The support vectors of all machines.
         self.rows: Matrix = np.zeros((0, 0))
-        """The support vectors of all machines."""
         self.machines = _Machines(np.zeros((0, 0)), np.zeros(0))
         self.gamma = 1.0
         self.weibull = SharedShapeWeibull(0.0, np.zeros(0), 1.0)
@@ -81,9 +72,9 @@ class InclusionRejector(Rejector):
 
     def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
         """Train the machines on rows (n, d), fit the tails, and choose delta."""
-        own = first_of_every_class(y, n_classes, TRAINING_ROWS)
-        rows, y = as_stored(features[own]), y[own]
-        squared = squared_distances(rows, rows)
+        own = source_rows.first_of_every_class(y, n_classes, TRAINING_ROWS)
+        rows, y = source_rows.as_stored(features[own]), y[own]
+        squared = source_rows.squared_distances(rows, rows)
         self.gamma = 1 / max(float(squared.mean()), 1e-12)
         kernel = np.exp(-self.gamma * squared)
         machines = _Machines.train(kernel, y, np.arange(n_classes))
@@ -97,9 +88,9 @@ class InclusionRejector(Rejector):
 
     def scores(self, features: FloatArray, logits: Matrix) -> Scores:
         """Score rows (m, d) by the machines; the logits are not used."""
-        squared = squared_distances(np.asarray(features, dtype=np.float64), self.rows)
-        decisions = self.machines.decide(np.exp(-self.gamma * squared))
-        standardised = self.weibull.standardise(decisions)
+        squared = source_rows.squared_distances(np.asarray(features, dtype=np.float64), self.rows)
+        kernel = np.exp(-self.gamma * squared)
+        standardised = self.weibull.standardise(self.machines.decide(kernel))
         held_out = np.full(len(standardised), np.nan)
         if standardised.shape[1] > 2:
             held_out = np.sort(standardised, axis=1)[:, -2]
@@ -109,31 +100,30 @@ class InclusionRejector(Rejector):
         """Return the known score whose probability of inclusion is delta."""
         return self.weibull.quantile(self.threshold)
 
-    def state(self) -> tuple[dict[str, Any], Arrays]:
+    def state(self) -> State:
         """Return the support vectors with their weights, and the tails."""
-        values = {"gamma": self.gamma, "location": self.weibull.location}
-        values |= {"shape": self.weibull.shape, "threshold": self.threshold}
-        arrays: Arrays = {"rows": self.rows.astype(np.float32), "scales": self.weibull.scales}
-        return values, {**arrays, **self.machines._asdict()}
+        weibull = self.weibull
+        values = {"gamma": self.gamma, "location": weibull.location, "shape": weibull.shape}
+        arrays = {"rows": self.rows.astype(np.float32), "scales": weibull.scales}
+        return {**values, "threshold": self.threshold}, {**arrays, **self.machines._asdict()}
 
-    def restore(self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def restore(self, values: Saved, arrays: Saved) -> None:
         """Restore the machines and the tails."""
         self.gamma, self.threshold = float(values["gamma"]), float(values["threshold"])
         self.rows = arrays["rows"].astype(np.float64)
         self.machines = _Machines(arrays["weights"], arrays["offsets"])
-        self.weibull = SharedShapeWeibull(
-            float(values["location"]), arrays["scales"], float(values["shape"])
-        )
+        location, shape = float(values["location"]), float(values["shape"])
+        self.weibull = SharedShapeWeibull(location, arrays["scales"], shape)
 
     def _choose_threshold(self, kernel: Matrix, y: IntArray, n_classes: int) -> float:
         """Hide classes in turn; train on two thirds of the others, test on the rest."""
-        own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
+        own = source_rows.first_of_every_class(y, n_classes, VALIDATION_ROWS)
         kernel, y = kernel[np.ix_(own, own)], y[own]
         fold = np.empty(len(y), dtype=np.intp)
         for label in range(n_classes):
             fold[y == label] = np.arange(np.count_nonzero(y == label)) % FOLDS
         rounds = []
-        for number, hidden in enumerate(hidings(n_classes)):
+        for number, hidden in enumerate(source_rows.hidings(n_classes)):
             learn = ~hidden[y] & (fold != number % FOLDS)
             seen = np.unique(y[learn])
             # A class without training rows is neither seen nor hidden.
@@ -143,15 +133,14 @@ class InclusionRejector(Rejector):
             machines = _Machines.train(kernel[np.ix_(learn, learn)], y[learn], seen)
             places = np.searchsorted(seen, y[learn])
             weibull = _fit_tails(machines.decide(kernel[np.ix_(learn, learn)]), places)
-            decisions = machines.decide(kernel[np.ix_(judge, learn)])
-            standardised = weibull.standardise(decisions)
+            standardised = weibull.standardise(machines.decide(kernel[np.ix_(judge, learn)]))
             # Comparable across rounds, as P_I is, but without rounding.
             inclusion = weibull.log_hazard(standardised.max(axis=1))
             correct = seen[standardised.argmax(axis=1)] == y[judge]
-            rounds.append(Round(inclusion, hidden[y[judge]], correct))
+            rounds.append(source_rows.Round(inclusion, hidden[y[judge]], correct))
         default = float(np.log(-np.log1p(-DEFAULT_THRESHOLD)))
         # Probabilities that differ from 0 and 1 in double precision.
-        hazard = np.exp(np.clip(best_threshold(rounds, default), -600.0, 3.0))
+        hazard = np.exp(np.clip(source_rows.best_threshold(rounds, default), -600.0, 3.0))
         return float(-np.expm1(-hazard))
 
 
@@ -159,7 +148,7 @@ class _Machines(NamedTuple):
     """One-versus-rest machines as numbers: weights (C, n) of the rows, offsets (C,)."""
 
     weights: Matrix
-    offsets: npt.NDArray[np.float64]
+    offsets: Vector
 
     @classmethod
     def train(cls, kernel: Matrix, y: IntArray, seen: IntArray) -> _Machines:
@@ -173,7 +162,7 @@ class _Machines(NamedTuple):
 
     def decide(self, kernel: Matrix) -> Matrix:
         """Return the decision values of rows by their kernel with the trained ones: (m, C)."""
-        return products(kernel, self.weights) + self.offsets
+        return source_rows.products(kernel, self.weights) + self.offsets
 
 
 def _fit_tails(decisions: Matrix, y: IntArray) -> SharedShapeWeibull:
@@ -192,11 +181,9 @@ class SharedShapeWeibull:
 
     .. math:: F_c(f) = 1 - \exp\big(-((f - \tau) / \lambda_c)^\kappa\big), \qquad f > \tau
 
-    A dozen samples of a class have a tail of six scores: too few for a shape, and with too large
-    a shape a class rejects everything. With one shape :math:`F_c` rises with
-    :math:`(f - \tau) / \lambda_c`, which ranks samples of all classes without saturating.
-
-    The location is tau, the scales (C,) are lambda, the shape is kappa.
+    A class of a dozen samples has a tail of six scores: too few for a shape. With one shape
+    :math:`(f - \tau) / \lambda_c` ranks samples of all classes without saturating. The location is
+    tau, the scales (C,) are lambda, the shape is kappa.
     """
 
     location: float
@@ -205,11 +192,7 @@ class SharedShapeWeibull:
 
     @classmethod
     def fit(cls, tails: list[Matrix], location: float) -> SharedShapeWeibull:
-        r"""Maximise the likelihood of each class's scores, all above the location.
-
-        Only the shape is searched: for a given one the best scale is
-        :math:`\lambda_c^\kappa = \operatorname{mean} (f - \tau)^\kappa`.
-        """
+        """Maximise the likelihood of each class's scores; only the shape is searched."""
         logs = [np.log(np.maximum(tail - location, SMALLEST)) for tail in tails]
 
         def negative_log_likelihood(log_shape: float) -> float:

@@ -1,42 +1,30 @@
-"""What the rivals with a network share: PGL's inputs, adapter and optimiser, and one loop.
-
-A method's file has its network, a subclass of `RivalNetwork` with the losses of its paper, and
-its classifier, a subclass of `NetworkRival` that turns outputs into scores.
-"""
+"""What the rivals with a network share: PGL's inputs, adapter and optimiser, and one loop."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from sklearn.base import TransformerMixin
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from opensetda.base import Scores
-from opensetda.baselines.shared.rival import (
-    ALIGNMENT,
-    COUNT,
-    NO_SCORES,
-    POSITIVE,
-    AlignedRival,
-    Constraints,
-    Domains,
-    State,
-    join_scores,
-)
+from opensetda.baselines.shared import rival
+from opensetda.baselines.shared.rival import COUNT, NON_NEGATIVE, POSITIVE, Domains, checked
 from opensetda.context import FitContext
 from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
 from opensetda.nn.parts import Adapter, make_accelerator, make_optimiser
 from opensetda.nn.settings import FineTuneSettings, OptimiserSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
+from opensetda.rejection.base import Matrix, Saved, State
 from opensetda.rows import CHUNK_ROWS, FloatArray, IntArray, Rows, split_domains
 
 # Rows of unit length are short for a layer that starts with weights of 1 / sqrt(d).
@@ -45,10 +33,9 @@ ROW_SCALE = 8.0
 
 @dataclass(frozen=True)
 class Batch:
-    """Aligned samples of one iteration, with images through the backbone that is trained.
+    """Aligned samples of one iteration: source (b, d), target (b', d) with its row numbers.
 
-    Shapes: source (b, d), labels (b,), target (b', d) and its row numbers target_index (b',), both
-    empty without targets; progress is the share of the training that is done.
+    `progress` is the share of the training that is done.
     """
 
     source: Tensor
@@ -59,13 +46,11 @@ class Batch:
 
 
 class RivalNetwork(nn.Module, ABC):
-    r"""Adapter and bottleneck; a subclass adds the heads of its method.
+    r"""Adapter and bottleneck; a subclass adds the heads and losses of its method.
 
     .. math:: g(x) = \operatorname{LeakyReLU}(\operatorname{LN}(W_b\, s\, G_B(x)))
 
     The adapter :math:`G_B` is trained if `adapts`; it is not if an image backbone is.
-
-    Shapes: x (N, d), d = `width` -> g(x) (N, h), h = `bottleneck`.
     """
 
     def __init__(self, width: int, n_classes: int, adapts: bool, bottleneck: int = 256) -> None:
@@ -96,7 +81,7 @@ class RivalNetwork(nn.Module, ABC):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
+class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
     """Base of the rivals with a network; a subclass has `_make_network` and `_network_scores`.
 
     Parameters
@@ -112,20 +97,13 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
     """
 
     is_random = trains_backbone = transforms_domains = True
+    # By SGD (`momentum_optimiser`) instead of Adam.
     momentum: ClassVar[bool] = False
-    """Train by SGD with momentum (`momentum_optimiser`) instead of Adam."""
 
-    iterations: int = 600
-    batch_size: int = 64
-    rate: float = 1e-3
-    random_state: Any = None
-
-    _parameter_constraints: ClassVar[Constraints] = {
-        "iterations": COUNT,
-        "batch_size": COUNT,
-        "rate": POSITIVE,
-        "random_state": ["random_state"],
-    }
+    iterations: int = checked(600, COUNT)
+    batch_size: int = checked(64, COUNT)
+    rate: float = checked(1e-3, POSITIVE)
+    random_state: Any = field(default=None, metadata={"allowed": ["random_state"]})
 
     @abstractmethod
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> RivalNetwork:
@@ -141,7 +119,12 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        inputs = self._inputs(source, target, context)
+        rows = (source, target, rival.ALIGNMENT)
+        inputs: TrainingInputs
+        if context.images is None:
+            inputs = FixedRows(*rows)
+        else:
+            inputs = TunedImages(context.images, *rows, FineTuneSettings(), keep_start=False)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             width = int(inputs.source.shape[1])
@@ -151,20 +134,14 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
         self._network = _frozen(network)
         self._after_training(inputs, y)
         if not len(target):
-            return NO_SCORES
+            return rival.NO_SCORES
         # As later samples are scored: a later copy of a target gets the same answer.
-        scores = join_scores(self.open_set_scores(chunk) for chunk in _raw_targets(inputs, target))
+        chunks = _raw_targets(inputs, target)
+        scores = rival.join_scores(self.open_set_scores(chunk) for chunk in chunks)
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         entry = {"step": 1, "mean_score": float(scores.known.mean()), "loss": losses}
         finish_step(self.history_, context.progress, entry, iterations=self.iterations)
         return scores
-
-    def _inputs(self, source: Rows, target: Rows, context: FitContext) -> TrainingInputs:
-        if context.images is None:
-            return FixedRows(source, target, ALIGNMENT)
-        return TunedImages(
-            context.images, source, target, ALIGNMENT, FineTuneSettings(), keep_start=False
-        )
 
     def _train(
         self,
@@ -186,9 +163,10 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
         rng = np.random.default_rng(seed)
         source_batches = _batches(len(inputs.source), self.batch_size, rng)
         target_batches = _batches(len(inputs.target), self.batch_size, rng)
+        # A batch of the source is always full.
+        n = self.batch_size
         network.start(inputs, labels)
-        sums: dict[str, float] = {}
-        counted = 0
+        late: list[dict[str, Tensor]] = []
         for iteration in range(self.iterations):
             network.train()
             progress = iteration / self.iterations
@@ -196,7 +174,11 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
             for group in optimiser.param_groups:
                 rate = rates.backbone_rate if group["name"] == "backbone" else rates.graph_rate
                 group["lr"] = rate * (1 + 10 * progress) ** -0.75
-            batch = _draw(inputs, labels, next(source_batches), next(target_batches), progress, rng)
+            drawn = np.concatenate([next(source_batches), next(target_batches)])
+            index = torch.from_numpy(drawn).to(labels.device)
+            is_target = torch.arange(len(index), device=labels.device) >= n
+            rows = inputs.of_graph(index, is_target, rng)
+            batch = Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
             losses = network.source_losses(batch)
             if len(batch.target):
                 losses |= network.target_losses(batch)
@@ -205,20 +187,19 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             if progress >= 0.9 or iteration + 1 == self.iterations:
-                counted += 1
-                for name, value in losses.items():
-                    sums[name] = sums.get(name, 0.0) + float(value.detach())
+                late.append({name: value.detach() for name, value in losses.items()})
             if listener is not None:
                 done, loss = iteration + 1, float(total.detach())
                 listener(ProgressEvent(1, 1, done, self.iterations, loss, updates=done))
         inputs.refresh()
-        return {name: value / counted for name, value in sums.items()}
+        names = dict.fromkeys(name for losses in late for name in losses)
+        return {n: sum(float(losses.get(n, 0.0)) for losses in late) / len(late) for n in names}
 
     def _score_rows(self, X: FloatArray) -> Scores:
         with torch.no_grad():
             return self._network_scores(self._network, self._aligned(X))
 
-    def transform(self, X: Any, sample_domain: Any = None) -> npt.NDArray[np.float64]:
+    def transform(self, X: Any, sample_domain: Any = None) -> Matrix:
         """Return the learned features of later samples: (n, n_features) -> (n, h).
 
         Parameters
@@ -248,22 +229,19 @@ class NetworkRival(TransformerMixin, AlignedRival):  # type: ignore[misc]
             arrays[f"network.{name}"] = exact.numpy()
         return {**values, "adapts": self._network.backbone.change is not None}, arrays
 
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
+    def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
         super()._restore_fitted_state(values, arrays)
         width = arrays["alignment.projection"].shape[1]
         network = self._make_network(width, len(self.classes_), values["adapts"])
         saved = {name: np.array(arrays[f"network.{name}"]) for name in network.state_dict()}
-        network.load_state_dict({name: torch.from_numpy(saved[name]) for name in saved})
+        network.load_state_dict({name: torch.from_numpy(array) for name, array in saved.items()})
         self._network = _frozen(network)
 
 
 class ExtraClassRival(NetworkRival):
-    """Base of the rivals whose classifier has C + 1 outputs, the last one for unknown.
+    """Base of the rivals whose classifier has C + 1 outputs, the last for unknown.
 
-    The label is the largest output. So the known score is the largest of the first C minus the
-    last, and the method's own boundary is zero.
+    The known score is the largest of the others minus the last, the own boundary zero.
     """
 
     def _network_scores(self, network: Any, x: Tensor) -> Scores:
@@ -275,6 +253,52 @@ class ExtraClassRival(NetworkRival):
         return 0.0
 
 
+class ClosedSetNetwork(RivalNetwork):
+    r"""A linear classifier on the bottleneck, trained by the cross-entropy of the source.
+
+    .. math:: L_y = -\frac{1}{b} \sum_i \log \operatorname{softmax}(W g(x_i^s))_{y_i}
+
+    A subclass adds the loss that aligns the domains, times `weight`.
+    """
+
+    def __init__(self, width: int, n_classes: int, adapts: bool, weight: float) -> None:
+        super().__init__(width, n_classes, adapts)
+        self.classifier = nn.Linear(self.width_out, n_classes)
+        self.weight = weight
+
+    def source_losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the cross-entropy."""
+        logits = self.classifier(self.features(batch.source))
+        return {"class": F.cross_entropy(logits, batch.labels)}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ClosedSetRival(rival.RejectingRival, NetworkRival):
+    """Base of MMD and DANN, the closed-set adapters, whose rejector learns from the source alone.
+
+    All targets take part in the alignment, unknowns too, as in the tables of the open-set papers.
+    The rejector sees the learned features, scaled to unit length.
+
+    Parameters
+    ----------
+    weight : float, default=1.0
+        Weight of the loss that aligns the domains.
+    """
+
+    iterations: int = 200
+    weight: float = checked(1.0, NON_NEGATIVE)
+
+    def _after_training(self, inputs: TrainingInputs, y: IntArray) -> None:
+        with torch.no_grad():
+            features = self._network.features(inputs.source.cpu().double())
+        self._fit_rejector(F.normalize(features, dim=1).numpy(), y)
+
+    def _network_scores(self, network: Any, x: Tensor) -> Scores:
+        features = network.features(x)
+        logits = network.classifier(features)
+        return self.rejector_.scores(F.normalize(features, dim=1).numpy(), logits.numpy())
+
+
 def momentum_optimiser(
     network: RivalNetwork, rates: OptimiserSettings, backbone: list[nn.Parameter]
 ) -> torch.optim.SGD:
@@ -284,12 +308,8 @@ def momentum_optimiser(
     costs heads that see the rows themselves about two points of HOS (OVANet, Office-31).
     """
     groups = make_optimiser(network, rates, backbone).param_groups
-    return torch.optim.SGD(
-        [{key: group[key] for key in ("params", "lr", "name")} for group in groups],
-        momentum=0.9,
-        nesterov=True,
-        weight_decay=rates.weight_decay,
-    )
+    kept = [{key: group[key] for key in ("params", "lr", "name")} for group in groups]
+    return torch.optim.SGD(kept, momentum=0.9, nesterov=True, weight_decay=rates.weight_decay)
 
 
 def numpy_scores(classes: Tensor, known: Tensor) -> Scores:
@@ -312,25 +332,9 @@ def _batches(n_rows: int, size: int, rng: np.random.Generator) -> Iterator[IntAr
         waiting = waiting[size:]
 
 
-def _draw(
-    inputs: TrainingInputs,
-    labels: Tensor,
-    source: IntArray,
-    target: IntArray,
-    progress: float,
-    rng: np.random.Generator,
-) -> Batch:
-    index = torch.from_numpy(np.concatenate([source, target])).to(labels.device)
-    is_target = torch.arange(len(index), device=labels.device) >= len(source)
-    rows = inputs.of_graph(index, is_target, rng)
-    n = len(source)
-    return Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
-
-
 def _raw_targets(inputs: TrainingInputs, target: Rows) -> Iterator[FloatArray]:
     if inputs.learned is None:
-        for _, chunk in target.chunks():
-            yield chunk
+        yield from (chunk for _, chunk in target.chunks())
     else:
         features = inputs.raw_targets(len(target))
         for start in range(0, len(features), CHUNK_ROWS):

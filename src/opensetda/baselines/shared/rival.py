@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
 from opensetda.base import OpenSetClassifier, Scores
@@ -20,24 +19,27 @@ from opensetda.nn.settings import AlignmentSettings
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.progress import finish_step
 from opensetda.rejection import REJECTORS, make_rejector
+from opensetda.rejection.base import Saved, State
 from opensetda.rows import FloatArray, IntArray, Rows
 
-Arrays = dict[str, npt.NDArray[Any]]
-State = tuple[dict[str, Any], Arrays]
-Constraints = dict[str, list[Any]]
-
-# For `_parameter_constraints`.
-COUNT = [Interval(Integral, 1, None, closed="left")]
-POSITIVE = [Interval(Real, 0, None, closed="neither")]
-NON_NEGATIVE = [Interval(Real, 0, None, closed="left")]
+# For `checked`.
+COUNT = Interval(Integral, 1, None, closed="left")
+POSITIVE = Interval(Real, 0, None, closed="neither")
+NON_NEGATIVE = Interval(Real, 0, None, closed="left")
 
 ALIGNMENT = AlignmentSettings(normalise=True, centring="own", components=256, whitening=0.0)
 """Rows of unit length, each domain centred on its own mean, turned onto 256 components."""
 
+ALIGNMENT_PARTS = ("source_mean", "target_mean", "projection")
 REJECTOR_PREFIX = "rejector."
 
 NO_SCORES = Scores(np.zeros((0, 0)), np.zeros(0), np.zeros(0))
 """The scores of no targets."""
+
+
+def checked(default: Any, allowed: Any) -> Any:
+    """Declare a parameter whose values are checked in `fit`, by a constraint of scikit-learn."""
+    return field(default=default, metadata={"allowed": [allowed]})
 
 
 class Domains(NamedTuple):
@@ -52,9 +54,8 @@ class Domains(NamedTuple):
 class Rival(OpenSetClassifier):
     """Base of all rivals: a dataclass whose fields are its parameters.
 
-    A subclass declares its own parameters and changed defaults as fields, lists what values are
-    allowed in `_parameter_constraints`, as scikit-learn's estimators do, and implements `_adapt`,
-    `_score_rows` and `_saved`.
+    A subclass declares its own parameters (`checked`) and changed defaults as fields, and
+    implements `_adapt`, `_score_rows` and `_saved`.
 
     Parameters
     ----------
@@ -68,7 +69,12 @@ class Rival(OpenSetClassifier):
     openness: float | str = field(default="auto", kw_only=False)
     unknown_label: Any = "unknown"
 
-    _parameter_constraints: ClassVar[Constraints] = {}
+    @property
+    def _parameter_constraints(self) -> dict[str, list[Any]]:
+        # From the bases on: a subclass may change a default only.
+        own = [vars(cls).get("__dataclass_fields__", {}) for cls in reversed(type(self).__mro__)]
+        declared = [parameter for fields in own for parameter in fields.values()]
+        return {p.name: p.metadata["allowed"] for p in declared if "allowed" in p.metadata}
 
     @abstractmethod
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
@@ -93,7 +99,7 @@ class Rival(OpenSetClassifier):
         return self._adapt(Domains(source, y, target), openness, context)
 
     def _finish_step(
-        self, known: FloatArray, context: FitContext, steps: int = 1, **entry: Any
+        self, known: FloatArray, context: FitContext, steps: int, **entry: Any
     ) -> None:
         """Add a step to `history_` and report it; `known` are the scores of the targets."""
         step = {"step": len(self.history_) + 1, "mean_score": float(known.mean()), **entry}
@@ -102,19 +108,16 @@ class Rival(OpenSetClassifier):
     def _fitted_state(self) -> State:
         return {}, {name.strip("_"): getattr(self, name) for name in self._saved()}
 
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
+    def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
         for name in self._saved():
             setattr(self, name, arrays[name.strip("_")])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RejectingRival(Rival):
-    """Base of the rivals that adapt features and leave unknowns to a rejector.
+    """Base of the rivals that adapt features and leave unknowns to a rejector (`_fit_rejector`).
 
-    A subclass calls `_fit_rejector` with the adapted source, and `rejector_.scores` with adapted
-    rows. With a given openness the rejector only ranks; with "auto" its own boundary is used.
+    With a given openness the rejector only ranks; with "auto" its own boundary is used.
 
     Parameters
     ----------
@@ -127,10 +130,8 @@ class RejectingRival(Rival):
         The fitted rejector.
     """
 
-    rejector: str = "osvm"
-
     # The keys, not a set: the message lists them in this order.
-    _parameter_constraints: ClassVar[Constraints] = {"rejector": [StrOptions(REJECTORS.keys())]}
+    rejector: str = checked("osvm", StrOptions(REJECTORS.keys()))
 
     def _fit_rejector(self, features: FloatArray, y: IntArray) -> None:
         """Fit on adapted source rows (n, d) in canonical order, and their class indices."""
@@ -141,15 +142,14 @@ class RejectingRival(Rival):
         return self.rejector_.own_cut(scores)
 
     def _fitted_state(self) -> State:
-        own_values, own_arrays = super()._fitted_state()
-        values, arrays = self.rejector_.state()
-        return {**own_values, **_prefixed(values)}, {**own_arrays, **_prefixed(arrays)}
+        values, arrays = super()._fitted_state()
+        for own, of_rejector in zip((values, arrays), self.rejector_.state(), strict=True):
+            own |= {REJECTOR_PREFIX + name: value for name, value in of_rejector.items()}
+        return values, arrays
 
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
+    def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
         self.rejector_ = make_rejector(self.rejector)
-        self.rejector_.restore(_without_prefix(values), _without_prefix(arrays))
+        self.rejector_.restore(_of_rejector(values), _of_rejector(arrays))
         super()._restore_fitted_state(values, arrays)
 
 
@@ -158,20 +158,14 @@ class AlignedRival(Rival):
 
     def _fitted_state(self) -> State:
         values, arrays = super()._fitted_state()
-        assert self._alignment.projection is not None, "known after fit"
-        arrays["alignment.source_mean"] = self._alignment.source_mean
-        arrays["alignment.target_mean"] = self._alignment.target_mean
-        arrays["alignment.projection"] = self._alignment.projection
-        return values, arrays
+        parts = {f"alignment.{name}": getattr(self._alignment, name) for name in ALIGNMENT_PARTS}
+        return values, arrays | parts
 
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
+    def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
         super()._restore_fitted_state(values, arrays)
         self._alignment = Alignment(ALIGNMENT)
-        self._alignment.source_mean = arrays["alignment.source_mean"]
-        self._alignment.target_mean = arrays["alignment.target_mean"]
-        self._alignment.projection = arrays["alignment.projection"]
+        for name in ALIGNMENT_PARTS:
+            setattr(self._alignment, name, arrays[f"alignment.{name}"])
 
 
 def join_scores(parts: Iterable[Scores]) -> Scores:
@@ -180,10 +174,6 @@ def join_scores(parts: Iterable[Scores]) -> Scores:
     return Scores(*joined) if joined else NO_SCORES
 
 
-def _prefixed(saved: Mapping[str, Any]) -> dict[str, Any]:
-    return {REJECTOR_PREFIX + name: value for name, value in saved.items()}
-
-
-def _without_prefix(saved: Mapping[str, Any]) -> dict[str, Any]:
-    own = {name: value for name, value in saved.items() if name.startswith(REJECTOR_PREFIX)}
-    return {name.removeprefix(REJECTOR_PREFIX): value for name, value in own.items()}
+def _of_rejector(saved: Saved) -> dict[str, Any]:
+    names = [name for name in saved if name.startswith(REJECTOR_PREFIX)]
+    return {name.removeprefix(REJECTOR_PREFIX): saved[name] for name in names}

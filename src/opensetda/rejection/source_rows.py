@@ -1,4 +1,7 @@
-"""A threshold from the source alone, for OSNN and OSVM: hide classes, and use them as unknowns."""
+"""What OSNN and OSVM share: distances of rows, and a threshold from the source alone.
+
+For the threshold, classes of the source are hidden and used as unknowns.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,54 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Vector = npt.NDArray[np.float64]
+from opensetda.base import SCORED_ROWS
+from opensetda.rejection.base import Matrix, Vector
+from opensetda.rows import FloatArray, IntArray
+
 Mask = npt.NDArray[np.bool_]
 
+# Rounding error of squared distances, as a share of the squared lengths: below it rows are equal.
+SAME = 1e-13
 # More rounds hardly move the threshold, but cost time where every round trains classifiers.
 MOST_ROUNDS = 10
+
+
+def products(rows: FloatArray, others: FloatArray) -> Matrix:
+    """Products of rows with rows, (n, d), (m, d) -> (n, m).
+
+    How BLAS rounds the products of a row depends on its place among the others and on the threads.
+    So up to `SCORED_ROWS` rows, as later samples come, are multiplied one by one.
+    """
+    if len(rows) > SCORED_ROWS:
+        return np.asarray(rows @ others.T)
+    return np.array([others @ row for row in rows]).reshape(len(rows), len(others))
+
+
+def squared_distances(rows: Matrix, others: Matrix) -> Matrix:
+    """Squared Euclidean distances, exactly zero between equal rows: (n, d), (m, d) -> (n, m)."""
+    both = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)
+    squared = np.asarray(both - 2 * products(rows, others))
+    squared[squared < SAME * both] = 0.0
+    return squared
+
+
+def first_of_every_class(y: IntArray, n_classes: int, most: int) -> IntArray:
+    """Places of at most `most` rows, the first ones, equally many per class but at least one."""
+    if len(y) <= most:
+        return np.arange(len(y))
+    per_class = max(most // n_classes, 1)
+    return np.sort(np.concatenate([np.flatnonzero(y == c)[:per_class] for c in range(n_classes)]))
+
+
+def as_stored(features: FloatArray) -> Matrix:
+    """Return rows as they are saved, in single precision, for use in double precision."""
+    return np.asarray(features, dtype=np.float32).astype(np.float64)
 
 
 class Round(NamedTuple):
     """One simulation of an open set, on samples that the classifier was not trained on: all (n,).
 
-    The known scores, whether the sample's class was hidden, and whether it gets its class unless
-    it is rejected.
+    `correct` says whether a sample gets its class unless it is rejected.
     """
 
     known: Vector
@@ -27,11 +66,7 @@ class Round(NamedTuple):
 
 
 def hidings(n_classes: int) -> list[Mask]:
-    """Which classes are hidden in each round: half of them, but at least two stay.
-
-    The half rotates, so that each class is hidden about as often as it is seen. With two classes
-    there is no round.
-    """
+    """Which classes are hidden in each round: a rotating half, but at least two are seen."""
     n_hidden = min(n_classes // 2, n_classes - 2)
     if n_hidden < 1:
         return []
