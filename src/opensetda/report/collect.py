@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +24,13 @@ from opensetda.report.content import (
     SampleMap,
     UnknownGroup,
 )
-from opensetda.report.plane import Plane, planes_of
+from opensetda.report.plane import CountingProgress, Plane, planes_of
 from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
 from opensetda.runs.folder import ENVIRONMENT, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import read_json
-
-CountingProgress = Callable[[int, int], None]
 
 _BORDER = 24
 _TYPICAL = 8
