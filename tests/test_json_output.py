@@ -152,7 +152,7 @@ def test_fit_to_images(pictures, tmp_path, told):
 
 def test_demo(workplace, monkeypatch, told):
     monkeypatch.setitem(METHODS, "pgl", "test_cli_demo")  # its stand-in, which takes no time
-    monkeypatch.setattr("opensetda.cli.reporting.make_report", lambda run: run.path / "report.html")
+    monkeypatch.setattr("opensetda.cli.report.make_report", lambda run: run.path / "report.html")
     result, _ = told("demo", "--out", "d")
     assert list(result["methods"]) == ["source-only", "class-means", "pgl"]
     written = json.loads((workplace / "d" / "comparison.json").read_text())

@@ -64,7 +64,7 @@ def demo(
 
     Nothing is downloaded. Compares three methods and leaves the run folder of PGL.
     """
-    from opensetda.cli.reporting import report_at_end
+    from opensetda.cli.report import report_at_end
     from opensetda.data.benchmarks.digits import load_digits_task
     from opensetda.runs.evaluation import evaluate_targets
     from opensetda.runs.folder import COMPARISON, METRICS

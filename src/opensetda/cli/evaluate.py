@@ -59,7 +59,7 @@ def evaluate(
     is no class of the source counts as unknown. Writes metrics.json and
     curves.png into the run folder, and its report anew, if there is one.
     """
-    from opensetda.cli.reporting import report_at_end
+    from opensetda.cli.report import report_at_end
     from opensetda.runs.curves import draw_curves
     from opensetda.runs.evaluation import evaluate_run
     from opensetda.runs.folder import CURVES, METRICS, REPORT, RunFolder

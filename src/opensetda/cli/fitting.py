@@ -74,7 +74,7 @@ def carry_out(run: UnfinishedRun, team: Team = ALONE) -> None:
 
 
 def _report(run: Path, outcome: _Outcome) -> Path | None:
-    from opensetda.cli.reporting import report_at_end
+    from opensetda.cli.report import report_at_end
 
     n_targets, n_classes = outcome.labels.total(), len(outcome.classifier.classes_)
     if n_targets <= MOST_REPORTED and n_targets * n_classes <= MOST_CELLS:
