@@ -84,7 +84,7 @@ def test_the_demo_refuses_a_folder_that_exists_before_it_trains(workplace, capsy
 
 
 def test_the_quick_demo_as_json(workplace, capsys, monkeypatch):
-    monkeypatch.setattr("opensetda.cli.reporting.make_report", lambda run: run.path / "report.html")
+    monkeypatch.setattr("opensetda.cli.report.make_report", lambda run: run.path / "report.html")
     assert main(["demo", "--quick", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     folder = workplace / "osda-demo"

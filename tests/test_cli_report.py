@@ -19,7 +19,7 @@ from cli_helpers import (
     run_fit,
 )
 from opensetda.cli.main import main
-from opensetda.cli.reporting import report_at_end
+from opensetda.cli.report import report_at_end
 from opensetda.report import figures
 from opensetda.report.figures import FIGURES
 from opensetda.runs.folder import IMAGES, MAP, PREDICTIONS, REPORT, THUMBNAILS, VIEW
@@ -201,7 +201,7 @@ def test_a_report_that_fails_at_the_end_costs_nothing(workplace, capsys, monkeyp
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr("opensetda.cli.reporting.make_report", fail)
+    monkeypatch.setattr("opensetda.cli.report.make_report", fail)
     command = [part for part in FIT if part != "--no-report"]
     command[command.index("run")] = "my run"
     assert main([*command, *OPENNESS]) == 0

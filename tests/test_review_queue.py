@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from opensetda.errors import InputError
-from opensetda.review.queue import Queue, border_rows
-from opensetda.review.session import LONGEST_PAGE, ReviewSession
+from opensetda.review.session import LONGEST_PAGE, ReviewSession, border_rows, rows_to_review
 from opensetda.runs.folder import VIEW, RunFolder, check_destination
 from opensetda.runs.groups import unknown_groups
 from review_helpers import CLASSES, corrections, make_run
@@ -154,8 +153,8 @@ def test_what_a_person_has_told_is_not_asked_again(folder):
     labels, scores = table.labels.copy(), table.known_scores.copy()
     labels[0], scores[0] = "unknown", 9
     corrected = replace(table, labels=labels, known_scores=scores, corrected=told)
-    rows = Queue(corrected, "unknown").lists["border"]
-    before = [row for row in Queue(table, "unknown").lists["border"] if row not in (0, 2)]
+    rows = rows_to_review(corrected, "unknown")
+    before = [row for row in rows_to_review(table, "unknown") if row not in (0, 2)]
     # Known and unknown in turn; those of a side in their order as ever.
     for side in (0, 1):
         assert [row for row in rows if row % 2 == side] == [r for r in before if r % 2 == side]

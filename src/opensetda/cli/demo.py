@@ -38,7 +38,7 @@ def demo(
     Downloads nothing. Compares three methods and writes the run folder of PGL.
     """
     from opensetda.cli.fit_display import ConsoleListener
-    from opensetda.cli.reporting import report_at_end
+    from opensetda.cli.report import report_at_end
     from opensetda.runs.demo import run_demo
     from opensetda.runs.folder import METRICS
     from opensetda.system.files import in_shell

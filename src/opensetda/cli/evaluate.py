@@ -31,7 +31,7 @@ def evaluate(
     is not a class of the source counts as unknown. Writes metrics.json and
     curves.png into the run folder, and updates its report, if there is one.
     """
-    from opensetda.cli.reporting import report_at_end
+    from opensetda.cli.report import report_at_end
     from opensetda.runs.evaluation import evaluate as evaluate_run
     from opensetda.runs.folder import CURVES, METRICS, REPORT, RunFolder
 

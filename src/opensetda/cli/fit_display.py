@@ -8,7 +8,7 @@ from typing import Any
 
 from opensetda.cli import console
 from opensetda.cli.counting import counting_progress, training_progress
-from opensetda.cli.reporting import report_at_end
+from opensetda.cli.report import report_at_end
 from opensetda.data.images.lists import printable
 from opensetda.progress import ProgressListener
 from opensetda.runs.fit_and_resume import FittedRun

@@ -1,9 +1,12 @@
-"""`osda report`: one HTML file to look at a run, and figures for a paper."""
+"""`osda report`: one HTML file to look at a run, and figures for a paper.
+
+Other commands call `report_at_end`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +20,10 @@ from opensetda.cli.options import (
     RunArgument,
     SampleImages,
 )
+from opensetda.errors import InputError, RunPausedError
+
+if TYPE_CHECKING:
+    from opensetda.runs.folder import RunFolder
 
 
 def report(
@@ -57,7 +64,7 @@ def report(
     step, the most and least confident labels, groups of unknowns, and all settings;
     after 'osda evaluate' also the metrics.
     """
-    from opensetda.cli.reporting import make_figures, make_report
+    from opensetda.cli.counting import counting_progress
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.outputs import check_new_file
 
@@ -67,10 +74,48 @@ def report(
     drawn: list[Path] = []
     page: Path | None = None
     if figures is not None:
-        drawn = make_figures(folder, figures, overwrite)
+        from opensetda.report.figures import write_figures
+
+        with counting_progress("map", "iteration") as of_map:
+            drawn = write_figures(folder, figures, overwrite, of_map)
         for path in drawn:
             console.say(f"  figure   {path}")
     if figures is None or out is not None:
         page = make_report(folder, out, images).resolve()
         console.say(f"  report   {page}")
     console.result({"run": folder.path, "report": page, "figures": drawn})
+
+
+def make_report(run: RunFolder, out: Path | None = None, images: Path | None = None) -> Path:
+    """Write the report of a run and return its path."""
+    from opensetda.cli.counting import counting_progress
+    from opensetda.report import write_report
+    from opensetda.report.collect import Progress
+
+    with (
+        counting_progress("map", "iteration") as of_map,
+        counting_progress("thumbnails") as of_pictures,
+    ):
+        return write_report(run, out, images, Progress(of_map, of_pictures))
+
+
+def report_at_end(path: Path) -> Path | None:
+    """Write the report of a run that has just been completed.
+
+    A full disk or the like is only a warning: the run itself is complete.
+    """
+    from opensetda.runs.folder import RunFolder
+    from opensetda.system.files import in_shell
+
+    advice = f"the run is complete; make its report with 'osda report {in_shell(path)}'"
+    try:
+        return make_report(RunFolder.open(path))
+    except KeyboardInterrupt as error:
+        raise RunPausedError(advice) from error
+    except (InputError, OSError, MemoryError) as error:
+        reason = "out of memory" if isinstance(error, MemoryError) else error
+        console.warn(f"no report ({reason}); {advice}")
+    except Exception:
+        console.note(f"{advice[0].upper()}{advice[1:]}")
+        raise
+    return None

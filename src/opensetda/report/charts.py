@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from opensetda.report.content import Openness, ScoreHistogram
 from opensetda.runs import figure_style as style
@@ -32,8 +33,7 @@ _THEMED = {
 }
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """A place on an axis and its label."""
 
     place: float
@@ -62,8 +62,7 @@ class Reading:
     x: float
     left: float
     width: float
-    rows: tuple[tuple[str, str, str], ...]
-    """Colour, name and value of each line."""
+    rows: tuple[tuple[str, str, str], ...]  # colour, name and value of each line
 
 
 @dataclass(frozen=True)
@@ -86,21 +85,10 @@ class PanelChart:
 
 
 def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
-    """Lay out a panel of curves over steps.
-
-    Parameters
-    ----------
-    panel : Panel
-        What to draw.
-    n_steps : int
-        Last step of the axis.
-    kept : int or None
-        The step that gets a mark.
-    """
+    """Lay out a panel of curves up to step `n_steps`, with a mark at the kept one."""
     steps = sorted({step for line in panel.lines for step in line.values})
     first, last = min([1, *steps]), max([n_steps, *steps])
-    values = [value for line in panel.lines for value in line.values.values()]
-    ticks = nice_ticks(*_limits(panel, values))
+    ticks = nice_ticks(*_limits(panel))
     low, high = ticks[0], ticks[-1]
     left, right, top, bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
 
@@ -116,25 +104,22 @@ def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
     if panel.level is not None:
         level = {first: panel.level, last: panel.level}
         lines.insert(0, Line("true", level, style.GREY, "", 1.4))
-    named = len(lines) > 1
     ends = _spread([y(_last(line)) for line in lines], top, bottom)
     curves = []
     for line, end in zip(lines, ends, strict=True):
         dashed = line.name == "true" and line.marker == ""
         points = tuple((x(step), y(value)) for step, value in sorted(line.values.items()))
         number = style.short_number(_last(line))
-        text = (
-            f"{style.shorten(line.name, _LONGEST_END - len(number))} {number}" if named else number
-        )
+        name = f"{style.shorten(line.name, _LONGEST_END - len(number))} " if len(lines) > 1 else ""
         path = "M" + "L".join(f"{at:g} {height:g}" for at, height in points)
-        curves.append(
-            Curve(line.name, themed(line.color), line.width, path, points, end, text, dashed)
-        )
+        look = (themed(line.color), line.width, path)
+        curves.append(Curve(line.name, *look, points, end, name + number, dashed))
+    texts = ", ".join(f"{line.name} {style.short_number(_last(line))}" for line in lines)
     half = (right - left - 16) / max(last - first, 1) / 2
     return PanelChart(
         title=panel.title,
         unit=panel.unit,
-        summary=_summary(panel, lines),
+        summary=f"{panel.title}, {panel.unit}. At the last step: {texts}.",
         x_ticks=tuple(Tick(x(step), str(step)) for step in _step_ticks(first, last)),
         y_ticks=tuple(Tick(y(value), _number(value, ticks)) for value in ticks),
         curves=tuple(curves),
@@ -160,7 +145,8 @@ def nice_ticks(low: float, high: float) -> list[float]:
     return [round(number * unit, 12) for number in range(start, stop + 1)]
 
 
-def _limits(panel: Panel, values: list[float]) -> tuple[float, float]:
+def _limits(panel: Panel) -> tuple[float, float]:
+    values = [value for line in panel.lines for value in line.values.values()]
     seen = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     if panel.level is not None:
         seen.append(panel.level)
@@ -176,11 +162,9 @@ def _limits(panel: Panel, values: list[float]) -> tuple[float, float]:
 def _spread(places: list[float], top: float, bottom: float) -> list[float]:
     """Move overlapping labels apart, within the height of the panel."""
     order = sorted(range(len(places)), key=lambda index: places[index])
-    spread = list(places)
-    place = -math.inf
+    spread, place = list(places), -math.inf
     for left, index in zip(range(len(order) - 1, -1, -1), order, strict=True):
-        lowest = bottom - left * _LABEL_GAP
-        place = max(min(places[index], lowest), place + _LABEL_GAP, top)
+        place = max(min(places[index], bottom - left * _LABEL_GAP), place + _LABEL_GAP, top)
         spread[index] = round(place, 1)
     return spread
 
@@ -210,11 +194,6 @@ def _last(line: Line) -> float:
     return line.values[max(line.values)]
 
 
-def _summary(panel: Panel, lines: list[Line]) -> str:
-    ends = ", ".join(f"{line.name} {style.short_number(_last(line))}" for line in lines)
-    return f"{panel.title}, {panel.unit}. At the last step: {ends}."
-
-
 def _number(value: float, ticks: list[float]) -> str:
     unit = ticks[1] - ticks[0]
     decimals = max(0, -math.floor(math.log10(unit) + 1e-9))
@@ -225,8 +204,7 @@ def _number(value: float, ticks: list[float]) -> str:
     return f"{value:,.{decimals}f}"
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """A bin: heights in percent of the tallest, and a description."""
 
     known: float
@@ -248,43 +226,28 @@ class HistogramChart:
 
 def histogram_chart(histogram: ScoreHistogram) -> HistogramChart:
     """Lay out the histogram of known scores."""
-    edges = [float(edge) for edge in histogram.edges]
-    low, high = edges[0], edges[-1]
-    totals = [
-        int(known) + int(unknown)
-        for known, unknown in zip(histogram.known, histogram.unknown, strict=True)
-    ]
-    y_values = [tick for tick in nice_ticks(0, max([*totals, 4])) if tick >= 0]
-    top = y_values[-1]
-    x_values = nice_ticks(low, high)
-    bars = tuple(
-        Bar(
-            round(100 * int(known) / top, 3),
-            round(100 * int(unknown) / top, 3),
-            f"{start:.3g} to {stop:.3g}: {int(known):,} known, {int(unknown):,} unknown",
-        )
-        for start, stop, known, unknown in zip(
-            edges[:-1], edges[1:], histogram.known, histogram.unknown, strict=True
-        )
-    )
+    edges, threshold = histogram.edges.tolist(), histogram.threshold
+    low, high = float(edges[0]), float(edges[-1])
+    counts = list(zip(histogram.known.tolist(), histogram.unknown.tolist(), strict=True))
+    y_values = [tick for tick in nice_ticks(0, max([*map(sum, counts), 4])) if tick >= 0]
+    x_values, top = nice_ticks(low, high), y_values[-1]
+    bars = []
+    for start, stop, (known, unknown) in zip(edges[:-1], edges[1:], counts, strict=True):
+        words = f"{start:.3g} to {stop:.3g}: {known:,} known, {unknown:,} unknown"
+        bars.append(Bar(round(100 * known / top, 3), round(100 * unknown / top, 3), words))
 
     def place(value: float) -> float:
         return round(100 * (value - low) / ((high - low) or 1.0), 3)
 
-    threshold = histogram.threshold
+    mark = None
+    if threshold is not None and math.isfinite(threshold):
+        mark = Tick(min(max(place(threshold), 0.0), 100.0), f"{threshold:.3g}")
+    inside = [value for value in x_values if low - 1e-9 <= value <= high + 1e-9]
     return HistogramChart(
-        bars=bars,
-        x_ticks=tuple(
-            Tick(place(value), _number(value, x_values))
-            for value in x_values
-            if low - 1e-9 <= value <= high + 1e-9
-        ),
+        bars=tuple(bars),
+        x_ticks=tuple(Tick(place(value), _number(value, x_values)) for value in inside),
         y_ticks=tuple(Tick(round(100 * value / top, 3), f"{value:,.0f}") for value in y_values),
-        threshold=(
-            None
-            if threshold is None or not math.isfinite(threshold)
-            else Tick(min(max(place(threshold), 0.0), 100.0), f"{threshold:.3g}")
-        ),
+        threshold=mark,
         n_known=int(histogram.known.sum()),
         n_unknown=int(histogram.unknown.sum()),
     )
@@ -312,10 +275,5 @@ def interval_of(openness: Openness) -> Interval:
         words += f", interval {openness.low:.1%} to {openness.high:.1%}"
     if openness.true is not None:
         words += f", true share {openness.true:.1%}"
-    return Interval(
-        place(openness.share),
-        place(openness.low),
-        place(openness.high),
-        None if openness.true is None else place(openness.true),
-        words,
-    )
+    true = None if openness.true is None else place(openness.true)
+    return Interval(place(openness.share), place(openness.low), place(openness.high), true, words)

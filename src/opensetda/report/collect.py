@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +24,13 @@ from opensetda.report.content import (
     SampleMap,
     UnknownGroup,
 )
-from opensetda.report.plane import planes_of
+from opensetda.report.plane import CountingProgress, Plane, planes_of
 from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
 from opensetda.runs.folder import ENVIRONMENT, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import read_json
-
-CountingProgress = Callable[[int, int], None]
 
 _BORDER = 24
 _TYPICAL = 8
@@ -41,6 +39,7 @@ _NEAR = 3
 # Few pictures may be larger; 7,000 of the small ones take about 6 MB.
 _FEW_PICTURES, _LARGE, _SMALL = 1500, 96, 48
 _WORKERS = 4
+_METRICS = ("HOS", "OS*", "UNK", "OS", "ALL", "AUROC")
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,8 @@ class Progress:
 def collect(run: RunFolder, images: Path | None = None, progress: Progress | None = None) -> Report:
     """Collect everything that a report shows; map and thumbnails are kept in the run folder.
 
-    Parameters
-    ----------
-    run : RunFolder
-        A complete run; one of an earlier release has no map and no groups.
-    images : Path, optional
-        The folder of the images of a feature table.
-    progress : Progress, optional
-        Called while the map and the thumbnails are made.
+    A run of an earlier release has no map and no groups. `images` is the folder of the images of
+    a feature table.
     """
     return _Collector(run, images, progress or Progress()).report()
 
@@ -71,8 +64,7 @@ class _Collector:
         self.run, self.progress = run, progress
         self.parts = RunParts(run)
         self.table, self.truth = self.parts.predictions, self.parts.truth
-        self.view = self.parts.view
-        self.confidence = self.table.confidence
+        self.view, self.confidence = self.parts.view, self.table.confidence
         self.pictures = Pictures(run, images)
 
     def report(self) -> Report:
@@ -80,11 +72,17 @@ class _Collector:
         planes = {} if self.view is None else planes_of(run, self.progress.map)
         grouped = UnknownGroups((), "") if self.view is None else unknown_groups(run)
         chosen = _ChosenRows.of(table, run.unknown_label, grouped)
-        self.pictures.keep(self._shown(chosen), self.progress.pictures)
-        kept = parts.estimates["kept_step"]
-        inputs = settings["inputs"]
-        noun = "image" if self.pictures.any else "row"
-        name = _input_name(inputs["target"])
+        shown = [Shown(TARGET, row) for row in chosen.all()]
+        if self.view is not None:
+            shown += [Shown(TARGET, row) for row in self.view.target.tolist()]
+            shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
+        self.pictures.keep(list(dict.fromkeys(shown)), self.progress.pictures)
+        kept, inputs = parts.estimates["kept_step"], settings["inputs"]
+        noun, name = "image" if self.pictures.any else "row", _input_name(inputs["target"])
+        galleries = (
+            ClassGallery(label, count, self._cards(surest), self._cards(least))
+            for label, count, surest, least in chosen.galleries
+        )
         return Report(
             title=f"{name}: {_counted(len(table), noun)} labelled by {settings['method']}",
             noun=noun,
@@ -102,25 +100,13 @@ class _Collector:
             histogram=parts.histogram(),
             confusion=parts.confusion(),
             edges=parts.edges(),
-            galleries=tuple(
-                ClassGallery(label, count, self._cards(surest), self._cards(least))
-                for label, count, surest, least in chosen.galleries
-            ),
-            groups=tuple(
-                self._group(number, rows) for number, rows in enumerate(grouped.groups, start=1)
-            ),
+            galleries=tuple(galleries),
+            groups=tuple(self._group(*group) for group in enumerate(grouped.groups, start=1)),
             groups_note=grouped.note,
             border=self._cards(chosen.border),
             facts=facts_of(settings, read_json(run.path / ENVIRONMENT), parts.estimates),
             run=str(run.path),
         )
-
-    def _shown(self, chosen: _ChosenRows) -> list[Shown]:
-        shown = [Shown(TARGET, row) for row in chosen.all()]
-        if self.view is not None:
-            shown += [Shown(TARGET, row) for row in self.view.target.tolist()]
-            shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
-        return list(dict.fromkeys(shown))
 
     def _lost_images(self) -> list[str]:
         lost = self.pictures.lost
@@ -135,22 +121,26 @@ class _Collector:
         if self.parts.evaluation is None:
             return None
         final = self.parts.evaluation.final
-        values = {
-            "HOS": final.hos,
-            "OS*": final.os_star,
-            "UNK": final.unk,
-            "OS": final.os,
-            "ALL": final.all,
-            "AUROC": final.auroc,
-        }
+        values = {name: getattr(final, name.lower().replace("*", "_star")) for name in _METRICS}
         return {name: float(v) for name, v in values.items() if v is not None and v == v}
 
-    def _map(self, planes: Mapping[int, Any]) -> SampleMap | None:
+    def _map(self, planes: Mapping[int, Plane]) -> SampleMap | None:
+        """Return the map; its pictures are smaller if there are many."""
         view = self.view
         if view is None:
             return None
-        pictures = self._small_pictures(view.source.tolist(), view.target.tolist())
-        return self.parts.sample_map(view, planes, pictures)
+        shown = [(row, SOURCE) for row in view.source.tolist()]
+        shown += [(row, TARGET) for row in view.target.tolist()]
+        if not self.pictures.any:
+            return self.parts.sample_map(view, planes)
+        side = _LARGE if len(shown) <= _FEW_PICTURES else _SMALL
+
+        def small(sample: tuple[int, str]) -> str | None:
+            image = self.pictures.thumbnail(*sample)
+            return _address(None if image is None else smaller(image, side))
+
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            return self.parts.sample_map(view, planes, tuple(pool.map(small, shown)))
 
     def _group(self, number: int, rows: npt.NDArray[np.intp]) -> UnknownGroup:
         near = Counter(self.table.nearest[rows].tolist()).most_common(_NEAR)
@@ -179,22 +169,6 @@ class _Collector:
             for row in rows
         )
 
-    def _small_pictures(
-        self, source: Sequence[int], target: Sequence[int]
-    ) -> tuple[str | None, ...]:
-        """Return pictures for the map, sources first; smaller ones if there are many."""
-        shown = [(row, SOURCE) for row in source] + [(row, TARGET) for row in target]
-        if not self.pictures.any:
-            return (None,) * len(shown)
-        side = _LARGE if len(shown) <= _FEW_PICTURES else _SMALL
-
-        def small(sample: tuple[int, str]) -> str | None:
-            image = self.pictures.thumbnail(*sample)
-            return _address(None if image is None else smaller(image, side))
-
-        with ThreadPoolExecutor(_WORKERS) as pool:
-            return tuple(pool.map(small, shown))
-
 
 def _address(webp: bytes | None) -> str | None:
     if webp is None:
@@ -218,8 +192,7 @@ class _ChosenRows:
             theirs = table.labels == name
             if not theirs.any():
                 continue
-            # Manual corrections say nothing about the method's confidence: only if there is
-            # nothing else.
+            # Manual corrections say nothing about the method's confidence.
             rows = np.flatnonzero(theirs & own if (theirs & own).any() else theirs)
             # Ties go by the score; a confident unknown has a low one.
             scores = table.known_scores[rows] * (-1 if name == unknown else 1)
@@ -236,8 +209,7 @@ class _ChosenRows:
 
 
 def _counts(table: PredictionTable, unknown: str) -> tuple[LabelCount, ...]:
-    counts = Counter(table.labels.tolist())
-    confidence = table.confidence
+    counts, confidence = Counter(table.labels.tolist()), table.confidence
 
     def row(name: str) -> LabelCount:
         theirs = table.labels == name
@@ -271,21 +243,18 @@ def _input_name(record: dict[str, Any]) -> str:
     return str(record["embedded"]) if "embedded" in record else printable(Path(record["path"]).name)
 
 
-# Facts --------------------------------------------------------------------------------------
-
-
 def facts_of(
     settings: Mapping[str, Any], environment: Mapping[str, Any], estimates: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
     """Return how a run was made, as heading -> name -> value, without what is not recorded."""
-    backbone = settings.get("backbone") or {}
-    share = estimates["openness"]
+    backbone, share = settings.get("backbone") or {}, estimates["openness"]
+    megabytes = environment.get("peak_megabytes")
     sections = {
         "Command": {"command": shlex.join(settings["command"])} if settings["command"] else {},
         "Time and memory": {
             "reading and features": _seconds(environment.get("data_seconds")),
             "training and labelling": _seconds(environment.get("fit_seconds")),
-            "peak memory": _megabytes(environment.get("peak_megabytes")),
+            "peak memory": None if megabytes is None else f"{megabytes:,.0f} MB",
         },
         "Data": {
             f"{domain} {name}": value
@@ -295,9 +264,7 @@ def facts_of(
         }
         | {f"backbone {name}": value for name, value in _flat(backbone)},
         "Estimates": {
-            "share of unknowns": (
-                f"{share['share']:.4f} ({share['low']:.4f} to {share['high']:.4f})"
-            ),
+            "share of unknowns": "{share:.4f} ({low:.4f} to {high:.4f})".format(**share),
             "threshold for later samples": estimates["rejection"]["threshold"],
         },
         "Settings": {
@@ -342,7 +309,3 @@ def _seconds(value: float | None) -> str | None:
         return None
     minutes, seconds = divmod(value, 60)
     return f"{int(minutes)} min {seconds:.0f} s" if minutes else f"{seconds:.1f} s"
-
-
-def _megabytes(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.0f} MB"

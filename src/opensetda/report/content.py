@@ -21,32 +21,16 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Sample:
-    """The card of one target.
+    """The card of one target."""
 
-    Attributes
-    ----------
-    row : int
-        Its row among the targets, from 0.
-    name : str
-        Its id: a file name, or a row number.
-    nearest : str
-        The class it would get if nothing were rejected.
-    confidence, p_unknown : float
-        The probability of the label, and of unknown.
-    truth : str or None
-        The true label, if it is known.
-    picture : str or None
-        A ``data:`` address of a thumbnail.
-    """
-
-    row: int
-    name: str
+    row: int  # among the targets, from 0
+    name: str  # its id: a file name, or a row number
     label: str
-    nearest: str
-    confidence: float
+    nearest: str  # the class it would get if nothing were rejected
+    confidence: float  # the probability of the label
     p_unknown: float
     truth: str | None = None
-    picture: str | None = None
+    picture: str | None = None  # a data: address of a thumbnail
 
 
 @dataclass(frozen=True)
@@ -83,51 +67,22 @@ class KeptStep:
 
 @dataclass(frozen=True)
 class SampleMap:
-    """Samples of both domains in a plane, at every step; sources first.
-
-    Attributes
-    ----------
-    classes : tuple of str
-        The known classes.
-    true_classes : tuple of str
-        All true classes, the known ones first in the same order; empty without truth.
-    steps : tuple of int
-        Numbers of the steps, ascending.
-    kept : int
-        Place of the kept step in `steps`.
-    places : array of shape (steps, n, 2)
-        Positions within [0, 1].
-    is_target : bool array of shape (n,)
-    labels : array of shape (steps, n)
-        Index into `classes`, its length for unknown; of a source, its class at all steps.
-    confidence : array of shape (n,)
-        Of the final label; 1 for a source.
-    truth : array of shape (n,) or None
-        Index into `true_classes`; of a source, its class.
-    names : tuple of str
-        Ids of the samples, or "".
-    pictures : tuple of (str or None)
-        ``data:`` addresses of thumbnails.
-    n_source, n_target : int
-        Sizes of the domains, of which these samples are a part.
-    moves : bool
-        Whether positions differ from step to step, or only the labels.
-    """
+    """Samples of both domains in a plane, at every step; sources first."""
 
     classes: tuple[str, ...]
-    true_classes: tuple[str, ...]
+    true_classes: tuple[str, ...]  # the known ones first in the same order; empty without truth
     steps: tuple[int, ...]
-    kept: int
-    places: Numbers
+    kept: int  # index into `steps`
+    places: Numbers  # shape (steps, n, 2), within [0, 1]
     is_target: npt.NDArray[np.bool_]
-    labels: Indices
-    confidence: Numbers
-    truth: Indices | None
-    names: tuple[str, ...]
-    pictures: tuple[str | None, ...]
-    n_source: int
+    labels: Indices  # shape (steps, n), into `classes` or its length for unknown
+    confidence: Numbers  # of the final label; 1 for a source
+    truth: Indices | None  # index into `true_classes`
+    names: tuple[str, ...]  # ids of the samples, or ""
+    pictures: tuple[str | None, ...]  # data: addresses of thumbnails
+    n_source: int  # in the run, of which the map may have fewer
     n_target: int
-    moves: bool
+    moves: bool  # whether positions differ from step to step, or only the labels
 
     @property
     def is_sampled(self) -> bool:
@@ -161,23 +116,12 @@ class Confusion:
 
 @dataclass(frozen=True)
 class EdgeMap:
-    """Learned affinities of pairs of nodes, and the labels of the nodes.
+    """Learned affinities of pairs of nodes; ordered by class, unknown last, source first."""
 
-    Attributes
-    ----------
-    affinity : array of shape (N, N)
-        In [0, 1]; ordered by class, unknown last, source before target.
-    labels : array of shape (N,)
-        Index into `names`.
-    is_target : bool array of shape (N,)
-    names : tuple of str
-        The known classes, then the unknown label.
-    """
-
-    affinity: Numbers
-    labels: Indices
+    affinity: Numbers  # shape (N, N), in [0, 1]
+    labels: Indices  # index into `names`
     is_target: npt.NDArray[np.bool_]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the known classes, then the unknown label
 
 
 @dataclass(frozen=True)
@@ -192,64 +136,30 @@ class ClassGallery:
 
 @dataclass(frozen=True)
 class UnknownGroup:
-    """Unknowns that look alike.
+    """Unknowns that look alike."""
 
-    Attributes
-    ----------
-    number : int
-        From 1, the largest group first.
-    near : tuple of str
-        The most frequent nearest known classes of its members.
-    truth : tuple of (str, int)
-        Their most frequent true classes, if the truth is known.
-    typical : tuple of Sample
-        The most typical members.
-    """
-
-    number: int
+    number: int  # from 1, the largest group first
     size: int
-    near: tuple[str, ...]
-    truth: tuple[tuple[str, int], ...]
+    near: tuple[str, ...]  # the most frequent nearest known classes of its members
+    truth: tuple[tuple[str, int], ...]  # their most frequent true classes
     typical: tuple[Sample, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report; what a run does not have is None or empty.
-
-    Attributes
-    ----------
-    noun : str
-        What a target is called: "image", "row".
-    headline : str
-        The result in one sentence.
-    counts : tuple of LabelCount
-        Known classes by size, unknown last.
-    metrics : mapping of str to float, or None
-        With truth: "HOS", "OS*", "UNK", "OS", "ALL", "AUROC" as fractions, in this order.
-    panels : tuple of Panel
-        Curves over steps.
-    groups_note : str
-        How the groups were made, and of how many unknowns.
-    border : tuple of Sample
-        Those nearest to the threshold, the nearest first.
-    facts : mapping of str to mapping of str to str
-        Heading -> name -> value: settings, environment, versions, command, time, memory.
-    run : str
-        The path of the run folder, for the commands that the page shows.
-    """
+    """A whole report; what a run does not have is None or empty."""
 
     title: str
-    noun: str
-    headline: str
+    noun: str  # what a target is called: "image", "row"
+    headline: str  # the result in one sentence
     n_source: int
     n_target: int
-    counts: tuple[LabelCount, ...]
+    counts: tuple[LabelCount, ...]  # known classes by size, unknown last
     openness: Openness
     kept: KeptStep | None
     warnings: tuple[str, ...]
-    metrics: Mapping[str, float] | None
-    panels: tuple[Panel, ...]
+    metrics: Mapping[str, float] | None  # "HOS", "OS*", ... as fractions
+    panels: tuple[Panel, ...]  # curves over steps
     n_steps: int
     map: SampleMap | None
     histogram: ScoreHistogram
@@ -257,7 +167,7 @@ class Report:
     edges: EdgeMap | None
     galleries: tuple[ClassGallery, ...]
     groups: tuple[UnknownGroup, ...]
-    groups_note: str
-    border: tuple[Sample, ...]
-    facts: Mapping[str, Mapping[str, str]]
-    run: str
+    groups_note: str  # how the groups were made, and of how many unknowns
+    border: tuple[Sample, ...]  # those nearest to the threshold, the nearest first
+    facts: Mapping[str, Mapping[str, str]]  # heading -> name -> value: settings, versions, ...
+    run: str  # the path of the run folder, for the commands that the page shows

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from opensetda.errors import InputError
 from opensetda.openness.share_estimators import CONFIDENCE
 from opensetda.report.content import EdgeMap, SampleMap
 from opensetda.report.matrices import PairMap, draw_confusion, draw_maps
-from opensetda.report.plane import planes_of
+from opensetda.report.plane import CountingProgress, planes_of
 from opensetda.report.plots import HistogramPanel, IntervalRow, draw_histograms, draw_intervals
 from opensetda.report.run_parts import RunParts
 from opensetda.report.scatter import ScatterPanel, draw_scatter
@@ -24,9 +23,6 @@ from opensetda.runs.figure_style import figure_bytes
 from opensetda.runs.folder import RunFolder
 from opensetda.system.files import check_writable, make_parents, new_file
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 FIGURES = ("curves", "map", "map-steps", "scores", "confusion", "edges", "openness")
 FORMS = ("pdf", "png")
 DPI = 300
@@ -35,25 +31,13 @@ _SIDE = 2.7
 
 
 def write_figures(
-    run: RunFolder,
-    folder: Path,
-    overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    run: RunFolder, folder: Path, overwrite: bool = False, progress: CountingProgress | None = None
 ) -> list[Path]:
     """Write the figures that a run has data for, and return their paths.
 
-    All are drawn before the first is written. Other files in the folder stay.
-
-    Parameters
-    ----------
-    run : RunFolder
-        A complete run.
-    folder : Path
-        Created if missing.
-    overwrite : bool
-        Whether to replace earlier figures, and to remove those that this run has no data for.
-    progress : callable, optional
-        Called with done and total while the map is made.
+    All are drawn before the first is written. `overwrite` replaces earlier figures, and removes
+    those that this run has no data for; other files in the folder stay. `progress` is called with
+    done and total while the map is made.
     """
     if folder.resolve() == run.path.resolve():
         raise InputError(f"--figures {folder}: the run folder itself; choose another folder")
@@ -75,9 +59,7 @@ def write_figures(
     return list(contents)
 
 
-def draw_figures(
-    run: RunFolder, progress: Callable[[int, int], None] | None = None
-) -> dict[str, Figure]:
+def draw_figures(run: RunFolder, progress: CountingProgress | None = None) -> dict[str, Figure]:
     """Draw the figures that a run has data for, by name."""
     parts = RunParts(run)
     samples, confusion, edges = None, parts.confusion(), parts.edges()
@@ -92,8 +74,7 @@ def draw_figures(
         None if edges is None else edge_figure(edges),
         _openness(parts),
     )
-    both = zip(FIGURES, drawn, strict=True)
-    return {name: figure for name, figure in both if figure is not None}
+    return {name: figure for name, figure in zip(FIGURES, drawn, strict=True) if figure is not None}
 
 
 def _curves(parts: RunParts) -> Figure | None:
@@ -127,10 +108,8 @@ def steps_figure(samples: SampleMap, evaluation: Evaluation | None = None) -> Fi
     for place in dict.fromkeys([0, samples.kept // 2, samples.kept]):
         number = samples.steps[place]
         title = f"Step {number}" + (" (kept)" if place == samples.kept else "")
-        hos = math.nan
-        if evaluation is not None and number in evaluation.steps:
-            hos = evaluation.steps[number].hos
-        remark = f"HOS {100 * hos:.1f} %" if math.isfinite(hos) else ""
+        found = None if evaluation is None else evaluation.steps.get(number)
+        remark = f"HOS {100 * found.hos:.1f} %" if found and math.isfinite(found.hos) else ""
         panels.append(ScatterPanel(title, samples.places[place], remark, samples.labels[place]))
     labels = samples.labels[samples.kept]
     return draw_scatter(panels, labels, samples.is_target, samples.classes, "", _SIDE)
@@ -148,9 +127,8 @@ def edge_figure(edges: EdgeMap) -> Figure:
     """Draw learned affinities beside the labels."""
     same = np.equal.outer(edges.labels, edges.labels)
     unknown = edges.labels == len(edges.names) - 1
-    by_label = same.astype(np.float64)
     # Two unknowns may be of one class or of two.
-    by_label[np.ix_(unknown, unknown)] = np.nan
+    by_label = np.where(np.logical_and.outer(unknown, unknown), np.nan, same)
     sizes = np.bincount(edges.labels, minlength=len(edges.names))
     there = np.flatnonzero(sizes).tolist()
     order = "of each class the source first"
@@ -161,22 +139,16 @@ def edge_figure(edges: EdgeMap) -> Figure:
         for name, chosen in (("same", pairs & same), ("other", pairs & ~same))
         if chosen.any()
     ]
-    return draw_maps(
-        PairMap("Same label", by_label, 1.0, remark),
-        [[PairMap("Learned affinity", edges.affinity, 1.0, ", ".join(means))]],
-        sizes[there].tolist(),
-        [edges.names[label] for label in there],
-        "",
-        side=3.3,
-    )
+    labels = PairMap("Same label", by_label, 1.0, remark)
+    learned = PairMap("Learned affinity", edges.affinity, 1.0, ", ".join(means))
+    names = [edges.names[label] for label in there]
+    return draw_maps(labels, [[learned]], sizes[there].tolist(), names, "", side=3.3)
 
 
 def _openness(parts: RunParts) -> Figure:
     found, openness = parts.estimates["openness"], parts.openness()
-    if openness.is_given:
-        rows = [IntervalRow("given", openness.share, strong=True)]
-    else:
-        rows = [IntervalRow("used", openness.share, openness.low, openness.high, strong=True)]
+    used = IntervalRow("used", openness.share, openness.low, openness.high, strong=True)
+    rows = [IntervalRow("given", openness.share, strong=True) if openness.is_given else used]
     for name, estimate in found.get("estimates", {}).items():
         share, low, high = (float(estimate[key]) for key in ("share", "low", "high"))
         rows.append(IntervalRow(name, share, low, high))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 
 from opensetda.report.content import Confusion
 from opensetda.runs.figure_style import BLACK, BLUE, GREY, figure_name, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LONGEST_NAME = 14
 # Share of the side that is the map itself, without title and scale.
@@ -41,29 +42,16 @@ def draw_maps(
     title: str,
     side: float = 4.1,
 ) -> Figure:
-    """Draw rows of maps, all N x N, and at their left the one to compare them with.
+    """Draw rows of maps, all N x N, and at their left the first, to compare them with.
 
-    Parameters
-    ----------
-    first : PairMap
-        The map at the left.
-    rows : sequence of sequences of PairMap
-        The others.
-    sizes : sequence of int
-        Nodes of each group, in their order; they add up to N.
-    names : sequence of str
-        Names of the groups.
-    title : str
-        Title of the figure.
-    side : float
-        Side of a map in inches.
+    `sizes` are the nodes of each group, in the order of `names`; they add up to N. The side of a
+    map is in inches.
     """
     columns = max(len(row) for row in rows) + 1
     figure = new_figure(side * columns + 1.2, (side + 0.15) * len(rows) + 0.6, title)
     # Half rows: the first map stands in the middle of all.
     grid = figure.add_gridspec(2 * len(rows), columns)
-    middle = slice(len(rows) - 1, len(rows) + 1)
-    axes = figure.add_subplot(grid[middle, 0])
+    axes = figure.add_subplot(grid[len(rows) - 1 : len(rows) + 1, 0])
     _draw_map(figure, axes, first, sizes)
     _name_groups(axes, sizes, names, 72 * side * _DRAWN)
     for number, row in enumerate(rows):
@@ -74,12 +62,9 @@ def draw_maps(
 
 
 def _draw_map(figure: Figure, axes: Axes, drawn: PairMap, sizes: Sequence[int]) -> None:
-    from matplotlib import colormaps
-
     colors = colormaps["viridis"].with_extremes(bad="#E8E8E8")
-    image = axes.imshow(
-        drawn.values, cmap=colors, vmin=0, vmax=drawn.highest, interpolation="nearest"
-    )
+    look: dict[str, Any] = {"cmap": colors, "interpolation": "nearest"}
+    image = axes.imshow(drawn.values, vmin=0, vmax=drawn.highest, **look)
     # Many groups are narrow: their borders must not hide them.
     width = 0.35 * min(1.0, _FEW_GROUPS / len(sizes))
     for border in np.cumsum(sizes)[:-1]:
@@ -89,7 +74,10 @@ def _draw_map(figure: Figure, axes: Axes, drawn: PairMap, sizes: Sequence[int]) 
     axes.set_yticks([])
     axes.set_title(drawn.title, fontsize=10.5, loc="left")
     axes.set_xlabel(drawn.remark, fontsize=9)
-    bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
+    _dress_scale(figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02))
+
+
+def _dress_scale(bar: Colorbar) -> None:
     bar.ax.tick_params(labelsize=8, color=GREY)
     bar.outline.set_visible(False)
 
@@ -101,14 +89,12 @@ def _name_groups(axes: Axes, sizes: Sequence[int], names: Sequence[str], height:
     points = height / ends[-1]
     gap = points * float(np.diff(middles).min(initial=ends[-1]))
     size = min(_SIZE, max(gap, _SMALLEST))
-    places: list[float] = []
-    shown = []
+    shown: dict[float, str] = {}
     for middle, name in zip(middles.tolist(), names, strict=True):
         # A group of few nodes has no room for its name beside a neighbour's.
-        if not places or points * (middle - places[-1]) >= size:
-            places.append(middle)
-            shown.append(figure_name(str(name), _LONGEST_NAME))
-    axes.set_yticks(places, shown, fontsize=size)
+        if not shown or points * (middle - max(shown)) >= size:
+            shown[middle] = figure_name(str(name), _LONGEST_NAME)
+    axes.set_yticks(list(shown), list(shown.values()), fontsize=size)
     axes.tick_params(axis="y", length=0)
 
 
@@ -124,8 +110,6 @@ _SCALE = 1.8
 
 def draw_confusion(confusion: Confusion) -> Figure:
     """Draw the matrix: colour is the share of the row, numbers are targets."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     confusion = _limited(confusion)
     n_rows, n_columns = confusion.counts.shape
     most = max(n_rows, n_columns)
@@ -142,12 +126,10 @@ def draw_confusion(confusion: Confusion) -> Figure:
     if numbers:
         _write_numbers(axes, confusion.counts, shares, size)
     # What lies on this side of both lines are known classes, labelled as such.
-    for line, place, length in (
-        (axes.axhline, confusion.n_known, n_rows),
-        (axes.axvline, n_columns - 1, n_columns),
-    ):
-        if 0 < place < length:
-            line(place - 0.5, color=GREY, linewidth=0.8)
+    if 0 < confusion.n_known < n_rows:
+        axes.axhline(confusion.n_known - 0.5, color=GREY, linewidth=0.8)
+    if n_columns > 1:
+        axes.axvline(n_columns - 1.5, color=GREY, linewidth=0.8)
     axes.set_ylabel("true class")
     axes.set_xlabel("label")
     axes.xaxis.set_label_position("top")
@@ -172,8 +154,7 @@ def draw_confusion(confusion: Confusion) -> Figure:
     )
     bar.ax.set_yticklabels(["0", "50", "100"])
     bar.set_label("% of the true class", fontsize=8)
-    bar.ax.tick_params(labelsize=8, color=GREY)
-    bar.outline.set_visible(False)
+    _dress_scale(bar)
     return figure
 
 
@@ -191,17 +172,12 @@ def _limited(confusion: Confusion) -> Confusion:
 
 
 def _write_numbers(
-    axes: Axes,
-    counts: npt.NDArray[np.intp],
-    shares: npt.NDArray[np.float64],
-    size: float,
+    axes: Axes, counts: npt.NDArray[np.intp], shares: npt.NDArray[np.float64], size: float
 ) -> None:
     for (row, column), count in np.ndenumerate(counts):
         # Zeros say nothing; without them the mistakes are seen.
         if count:
-            color = "white" if shares[row, column] > 0.55 else BLACK
+            look: dict[str, Any] = {"color": "white" if shares[row, column] > 0.55 else BLACK}
             # Numbers of five digits still fit.
-            smaller = size if count < 1000 else size - 2
-            axes.text(
-                column, row, str(count), ha="center", va="center", color=color, fontsize=smaller
-            )
+            look["fontsize"] = size if count < 1000 else size - 2
+            axes.text(column, row, str(count), ha="center", va="center", **look)

@@ -12,7 +12,6 @@ import hashlib
 import math
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,13 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from opensetda import __version__
-from opensetda.report.charts import (
-    HEIGHT,
-    WIDTH,
-    histogram_chart,
-    interval_of,
-    panel_chart,
-)
+from opensetda.report.charts import HEIGHT, WIDTH, histogram_chart, interval_of, panel_chart
 from opensetda.report.collect import Progress, collect
 from opensetda.report.content import Confusion, LabelCount, Report, Sample
 from opensetda.report.page_data import edge_images, map_values, picture_address, script_json
@@ -43,6 +36,7 @@ _COLORS = 10
 _MOST_NUMBERS = 25
 _MOST_SQUARES = 120
 _LONGEST_WHOLE, _END = 11, 8
+_DASH = "\N{EN DASH}"
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 _METRIC_WORDS = {
@@ -56,51 +50,40 @@ _METRIC_WORDS = {
 
 
 def render_page(report: Report) -> str:
-    """Return the report as an HTML file, to be written as UTF-8.
-
-    Parameters
-    ----------
-    report : Report
-        What to show; what it does not have is left out.
-    """
+    """Return the report as an HTML file, to be written as UTF-8; missing parts are left out."""
     code = Markup("\n").join(_asset(name) for name in _SCRIPTS)
     script = Markup('(function () {\n"use strict";\n') + code + Markup("\n})();")
     unknown = _unknown_label(report)
     color = _color_classes(report, unknown)
-    page = (
-        _environment()
-        .get_template("report.html")
-        .render(
-            report=report,
-            sections=_sections(report),
-            styles=Markup("\n").join(_asset(name) for name in _STYLES),
-            light=_asset("light.css"),
-            dark=_asset("dark.css"),
-            script=script,
-            policy=_policy(script),
-            version=__version__,
-            n_unknown=sum(count.count for count in report.counts if count.is_unknown),
-            n_known=sum(count.count for count in report.counts if not count.is_unknown),
-            unknown=unknown,
-            color=color,
-            is_wrong=lambda sample: _is_wrong(sample, color, unknown),
-            interval=interval_of(report.openness),
-            bars=_count_bars(report.counts),
-            metric_words=_METRIC_WORDS,
-            panels=[
-                panel_chart(panel, report.n_steps, report.kept.step if report.kept else None)
-                for panel in report.panels
-            ],
-            panel_size=(WIDTH, HEIGHT),
-            values=_value_table(report.panels),
-            histogram=histogram_chart(report.histogram) if _has_scores(report) else None,
-            map_json=(
-                None if report.map is None else Markup(script_json(map_values(report.map, unknown)))
-            ),
-            confusion=None if report.confusion is None else _confusion_table(report.confusion),
-            edges=None if report.edges is None else edge_images(report.edges),
-            galleries=sorted(report.galleries, key=lambda gallery: gallery.name == unknown),
-        )
+    n_unknown = sum(count.count for count in report.counts if count.is_unknown)
+    kept = report.kept.step if report.kept else None
+    samples = None if report.map is None else Markup(script_json(map_values(report.map, unknown)))
+    template = _environment().get_template("report.html")
+    page = template.render(
+        report=report,
+        sections=_sections(report),
+        styles=Markup("\n").join(_asset(name) for name in _STYLES),
+        light=_asset("light.css"),
+        dark=_asset("dark.css"),
+        script=script,
+        policy=_policy(script),
+        version=__version__,
+        n_unknown=n_unknown,
+        n_known=sum(count.count for count in report.counts) - n_unknown,
+        unknown=unknown,
+        color=color,
+        is_wrong=lambda sample: _is_wrong(sample, color, unknown),
+        interval=interval_of(report.openness),
+        bars=_count_bars(report.counts),
+        metric_words=_METRIC_WORDS,
+        panels=[panel_chart(panel, report.n_steps, kept) for panel in report.panels],
+        panel_size=(WIDTH, HEIGHT),
+        values=_value_table(report.panels),
+        histogram=histogram_chart(report.histogram) if _has_scores(report) else None,
+        map_json=samples,
+        confusion=None if report.confusion is None else _confusion_table(report.confusion),
+        edges=None if report.edges is None else edge_images(report.edges),
+        galleries=sorted(report.galleries, key=lambda gallery: gallery.name == unknown),
     )
     # A file name that is no valid text has surrogates, which UTF-8 cannot hold.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -120,17 +103,8 @@ def write_report(
     return path
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: its key, its heading, and its name in the navigation."""
-
-    key: str
-    heading: str
-    short: str
-
-
-def _sections(report: Report) -> list[Section]:
-    """Return the parts that have something to show, in their order."""
+def _sections(report: Report) -> list[dict[str, str]]:
+    """Return the parts that have something to show: key, heading, name in the navigation."""
     parts = {
         ("map", "Map of the samples", "Map"): report.map is not None,
         ("curves", "Step by step", "Steps"): bool(report.panels),
@@ -142,7 +116,8 @@ def _sections(report: Report) -> list[Section]:
         ("border", "Worth checking first", "To check"): bool(report.border),
         ("facts", "Settings and environment", "Settings"): bool(report.facts),
     }
-    return [Section(*names) for names, shown in parts.items() if shown]
+    fields = ("key", "heading", "short")
+    return [dict(zip(fields, names, strict=True)) for names, shown in parts.items() if shown]
 
 
 @cache
@@ -156,7 +131,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         percent=_percent,
-        thousands=_thousands,
+        thousands="{:,}".format,
         shorten=shorten,
         picture=picture_address,
         plural=_plural,
@@ -231,9 +206,7 @@ def _value_table(panels: Sequence[Panel]) -> dict[str, Any] | None:
     rows = []
     for step in steps:
         values = [line.values.get(step) for _, line in lines]
-        rows.append(
-            (step, ["\N{EN DASH}" if value is None else f"{value:.4g}" for value in values])
-        )
+        rows.append((step, [_DASH if value is None else f"{value:.4g}" for value in values]))
     return {"names": [(line.name, panel.title) for panel, line in lines], "rows": rows}
 
 
@@ -272,15 +245,11 @@ def _confusion_table(confusion: Confusion) -> dict[str, Any]:
 def _percent(value: float | None, decimals: int = 0) -> str:
     """Return a share as it is read; "100 %" only if it is one."""
     if value is None or not math.isfinite(value):
-        return "\N{EN DASH}"
+        return _DASH
     shown = f"{100 * value:.{decimals}f}"
     if value < 1 and float(shown) >= 100:
         shown = f"{100 - 10.0**-decimals:.{decimals}f}"
     return f"{shown}\u202f%"
-
-
-def _thousands(value: float) -> str:
-    return f"{value:,}"
 
 
 def _file_parts(path: str) -> tuple[str, str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,33 +20,29 @@ _SURE = 65535
 
 def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
     """Return the map as plain values for the script of the page."""
-    n_steps = len(samples.steps)
     # Places that never change are written once.
     places = samples.places if samples.moves else samples.places[:1]
     finite = np.nan_to_num(np.clip(places, 0.0, 1.0), nan=0.5)
     n_labels = max(len(samples.classes) + 1, len(samples.true_classes))
-    index = np.uint8 if n_labels <= np.iinfo(np.uint8).max else np.uint16
+    index = "<u1" if n_labels <= 255 else "<u2"
     confidence = np.nan_to_num(np.clip(samples.confidence, 0.0, 1.0))
+    truth = samples.truth if samples.true_classes else None
     pictures = [picture_address(picture) for picture in samples.pictures]
     return {
         "n": len(samples.names),
         "nSource": int((~samples.is_target).sum()),
         "steps": [int(step) for step in samples.steps],
         "kept": int(samples.kept),
-        "moves": bool(samples.moves) and n_steps > 1,
+        "moves": bool(samples.moves) and len(samples.steps) > 1,
         "classes": list(samples.classes),
         "trueClasses": list(samples.true_classes),
         "unknown": unknown_label,
         "finest": FINEST,
-        "wide": index is np.uint16,
+        "wide": index == "<u2",
         "places": _base64(_packed(np.rint(finite * FINEST).astype(np.uint32))),
-        "labels": _base64(samples.labels.astype(np.dtype(index).newbyteorder("<"))),
+        "labels": _base64(samples.labels.astype(index)),
         "confidence": _base64(np.rint(confidence * _SURE).astype("<u2")),
-        "truth": (
-            None
-            if samples.truth is None or not samples.true_classes
-            else _base64(samples.truth.astype(np.dtype(index).newbyteorder("<")))
-        ),
+        "truth": None if truth is None else _base64(truth.astype(index)),
         "names": list(samples.names),
         "pictures": pictures if any(pictures) else None,
     }
@@ -80,8 +75,7 @@ _BLUE = (43, 140, 205)
 _GREY = (138, 143, 152)
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """The nodes of one class on the diagonal."""
 
     name: str
@@ -89,18 +83,15 @@ class Block:
     size: int
 
 
-@dataclass(frozen=True)
-class EdgeImages:
+class EdgeImages(NamedTuple):
     """Two pictures as ``data:`` addresses, and the blocks of the classes."""
 
     learned: str
     labels: str
     n_nodes: int
     blocks: tuple[Block, ...]
-    same: float | None
-    """Mean affinity of two different nodes of one known class."""
-    different: float | None
-    """Mean affinity of two nodes of different labels."""
+    same: float | None  # mean affinity of two different nodes of one known class
+    different: float | None  # mean affinity of two nodes of different labels
 
 
 def edge_images(edges: EdgeMap) -> EdgeImages:
@@ -115,29 +106,19 @@ def edge_images(edges: EdgeMap) -> EdgeImages:
     levels[np.ix_(unknown, unknown)] = _LEVELS
     affinity = np.nan_to_num(np.clip(edges.affinity, 0.0, 1.0))
     known = same & ~unknown[:, None] & ~np.eye(len(labels), dtype=bool)
+    starts = np.flatnonzero(np.diff(labels, prepend=-1))
+    sizes = np.diff(starts, append=len(labels)).tolist()
     return EdgeImages(
         learned=_png(np.rint(affinity * (_LEVELS - 1))),
         labels=_png(levels),
         n_nodes=len(labels),
-        blocks=tuple(_blocks(labels, edges.names)),
-        same=_mean(affinity[known]),
-        different=_mean(affinity[~same]),
+        blocks=tuple(
+            Block(edges.names[label], start, size)
+            for label, start, size in zip(labels[starts], starts.tolist(), sizes, strict=True)
+        ),
+        same=float(affinity[known].mean()) if known.any() else None,
+        different=float(affinity[~same].mean()) if not same.all() else None,
     )
-
-
-def _blocks(labels: npt.NDArray[np.intp], names: tuple[str, ...]) -> list[Block]:
-    if not len(labels):
-        return []
-    starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
-    stops = [*starts[1:].tolist(), len(labels)]
-    return [
-        Block(names[labels[start]], start, stop - start)
-        for start, stop in zip(starts.tolist(), stops, strict=True)
-    ]
-
-
-def _mean(values: npt.NDArray[np.float64]) -> float | None:
-    return float(values.mean()) if values.size else None
 
 
 def _png(levels: npt.NDArray[Any]) -> str:

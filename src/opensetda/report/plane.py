@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow
+import pyarrow.parquet
 
 from opensetda.errors import InputError
 from opensetda.runs.folder import MAP, RunFolder, kept_place
+from opensetda.runs.predictions import read_parquet
 from opensetda.system.files import new_file
 
 Plane = npt.NDArray[np.float32]
+CountingProgress = Callable[[int, int], None]
 Embedding = npt.NDArray[np.floating[Any]]
 
 _PERPLEXITY = 30.0
@@ -25,9 +29,7 @@ _X, _Y = "x", "y"
 MOST_STEPS = 12
 
 
-def planes_of(
-    run: RunFolder, progress: Callable[[int, int], None] | None = None
-) -> dict[int, Plane]:
+def planes_of(run: RunFolder, progress: CountingProgress | None = None) -> dict[int, Plane]:
     """Return the positions of the samples of a run's view by step; cached in the run folder.
 
     Every plane has shape (n, 2) and lies within [0, 1]. Of many steps some are left out; a method
@@ -45,8 +47,9 @@ def planes_of(
     chosen = [steps[number - 1] for number in numbers]
     found = lay_out(chosen, numbers.index(kept + 1), progress)
     planes = dict(zip(numbers, found, strict=True))
+    columns = {f"{x}{n}": planes[n][:, place] for n in numbers for place, x in enumerate((_X, _Y))}
     with new_file(path) as aside:
-        _write(aside, planes)
+        pyarrow.parquet.write_table(pyarrow.table(columns), aside)
     return planes
 
 
@@ -59,7 +62,7 @@ def _chosen(n_steps: int, kept: int) -> list[int]:
 
 
 def lay_out(
-    steps: Sequence[Embedding], start: int, progress: Callable[[int, int], None] | None = None
+    steps: Sequence[Embedding], start: int, progress: CountingProgress | None = None
 ) -> list[Plane]:
     """Lay out the embeddings of each step, beginning with step `start` (from 0).
 
@@ -87,7 +90,7 @@ def lay_out(
 
 
 def _first(rows: Embedding, tell: Callable[[int], None]) -> npt.NDArray[np.float64]:
-    from openTSNE import TSNEEmbedding, initialization
+    from openTSNE import initialization
 
     # Rows are principal components; starting from two of them is deterministic.
     begin = np.zeros((len(rows), 2))
@@ -95,7 +98,7 @@ def _first(rows: Embedding, tell: Callable[[int], None]) -> npt.NDArray[np.float
     if len(rows) < 5 or not np.ptp(begin[:, 0]):
         # Too few for neighbours, or all at one place.
         return begin
-    plane = TSNEEmbedding(initialization.rescale(begin), _affinities(rows), **_options(len(rows)))
+    plane = _embedding(initialization.rescale(begin), rows)
     plane = _improved(plane, _EARLY, tell, exaggeration=_EXAGGERATION)
     return np.asarray(_improved(plane, _LATE, tell))
 
@@ -103,12 +106,9 @@ def _first(rows: Embedding, tell: Callable[[int], None]) -> npt.NDArray[np.float
 def _next(
     rows: Embedding, before: npt.NDArray[np.float64], tell: Callable[[int], None]
 ) -> npt.NDArray[np.float64]:
-    from openTSNE import TSNEEmbedding
-
     if len(rows) < 5:
         return before
-    plane = TSNEEmbedding(before.copy(), _affinities(rows), **_options(len(rows)))
-    return np.asarray(_improved(plane, _NEXT, tell))
+    return np.asarray(_improved(_embedding(before.copy(), rows), _NEXT, tell))
 
 
 def _improved(
@@ -122,22 +122,20 @@ def _improved(
     return plane
 
 
-def _affinities(rows: Embedding) -> Any:
+def _embedding(begin: npt.NDArray[np.float64], rows: Embedding) -> Any:
+    from openTSNE import TSNEEmbedding
     from openTSNE.affinity import PerplexityBasedNN
 
     perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)
     data = np.ascontiguousarray(rows, dtype=np.float64)
-    return PerplexityBasedNN(data, perplexity=perplexity, method="exact", random_state=0)
-
-
-def _options(n_rows: int) -> dict[str, Any]:
+    near = PerplexityBasedNN(data, perplexity=perplexity, method="exact", random_state=0)
+    options: dict[str, Any] = {"negative_gradient_method": "bh"}
+    if len(rows) >= 1000:
+        # Twice as coarse as openTSNE's default, in a third of the time.
+        grid = {"ints_in_interval": 2, "min_num_intervals": 20}
+        options = {"negative_gradient_method": "fft", **grid}
     # One thread, for the same result every time.
-    common = {"n_jobs": 1, "random_state": 0}
-    if n_rows < 1000:
-        return {"negative_gradient_method": "bh", **common}
-    # Twice as coarse as openTSNE's default, in a third of the time.
-    grid = {"ints_in_interval": 2, "min_num_intervals": 20}
-    return {"negative_gradient_method": "fft", **grid, **common}
+    return TSNEEmbedding(begin, near, n_jobs=1, random_state=0, **options)
 
 
 def _scaled(planes: list[npt.NDArray[np.float64]]) -> list[Plane]:
@@ -151,22 +149,7 @@ def _scaled(planes: list[npt.NDArray[np.float64]]) -> list[Plane]:
     return [np.asarray((plane - middle) / side + 0.5, dtype=np.float32) for plane in alike]
 
 
-def _write(path: Path, planes: Mapping[int, Plane]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    columns = {}
-    for number, plane in planes.items():
-        columns[f"{_X}{number}"], columns[f"{_Y}{number}"] = plane.T
-    pyarrow.parquet.write_table(pa.table(columns), path)
-
-
 def _read(path: Path) -> dict[int, Plane]:
-    from opensetda.runs.predictions import read_parquet
-
     table = read_parquet(path)
     numbers = [int(name[1:]) for name in table.column_names if name.startswith(_X)]
-    return {
-        number: np.column_stack([table[f"{axis}{number}"].to_numpy() for axis in (_X, _Y)])
-        for number in numbers
-    }
+    return {n: np.column_stack([table[f"{axis}{n}"] for axis in (_X, _Y)]) for n in numbers}

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from opensetda.report.content import ScoreHistogram
 from opensetda.runs.figure_style import (
@@ -15,17 +19,14 @@ from opensetda.runs.figure_style import (
     LIGHT,
     METRIC_STYLE,
     ORANGE,
-    EndLabel,
     dress,
     frame_percent,
     label_ends,
     new_figure,
+    plot_line,
     short_number,
+    write_beside,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _DASHES = (0, (5, 3))
 
@@ -52,15 +53,11 @@ def draw_histograms(panels: Sequence[HistogramPanel]) -> Figure:
 
 
 def _draw_histogram(axes: Axes, panel: HistogramPanel) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     histogram = panel.histogram
     left, widths = histogram.edges[:-1], histogram.edges[1:] - histogram.edges[:-1]
     below = 0 * histogram.known
-    for name, counts, color in (
-        ("known", histogram.known, BLUE),
-        ("unknown", histogram.unknown, ORANGE),
-    ):
+    kinds = (("known", histogram.known, BLUE), ("unknown", histogram.unknown, ORANGE))
+    for name, counts, color in kinds:
         label = f"{name} ({int(counts.sum()):,})"
         # A thin gap between bars keeps them apart in print.
         axes.bar(left, counts, 0.9 * widths, below, align="edge", color=color, label=label)
@@ -73,14 +70,8 @@ def _draw_histogram(axes: Axes, panel: HistogramPanel) -> None:
     if cut is not None:
         dashes, label = (0, (4, 2)), f"threshold {cut:.3g}"
         axes.axvline(cut, color=BLACK, linewidth=1.2, linestyle=dashes, label=label)
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        frameon=False,
-        fontsize=9,
-        handlelength=1.2,
-        borderpad=0,
-    )
+    spaces = {"handlelength": 1.2, "borderpad": 0}
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9, **spaces)
 
 
 @dataclass(frozen=True)
@@ -95,17 +86,7 @@ class IntervalRow:
 
 
 def draw_intervals(rows: Sequence[IntervalRow], what: str, level: float | None = None) -> Figure:
-    """Draw shares from top to bottom on one scale.
-
-    Parameters
-    ----------
-    rows : sequence of IntervalRow
-        At least one.
-    what : str
-        Label of the axis.
-    level : float, optional
-        The true share: a dashed line.
-    """
+    """Draw shares from top to bottom on one axis, `what`, and a dashed line at the true `level`."""
     figure = new_figure(5.0, 0.34 * len(rows) + 1.0)
     axes = figure.add_subplot()
     for place, row in enumerate(reversed(rows)):
@@ -114,30 +95,13 @@ def draw_intervals(rows: Sequence[IntervalRow], what: str, level: float | None =
             width = 2.6 if row.strong else 1.6
             axes.plot([100 * row.low, 100 * row.high], [place, place], color=color, linewidth=width)
         axes.plot(100 * row.share, place, color=color, marker="o", markersize=6.5)
-        axes.annotate(
-            f"{100 * row.share:.1f}",
-            (1, place),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=color,
-            fontsize=9.5,
-            fontweight="bold" if row.strong else "normal",
-            va="center",
-        )
+        write_beside(axes, f"{100 * row.share:.1f}", place, color, row.strong)
     dress(axes, grid="x")
     if level is not None:
         axes.axvline(100 * level, color=GREY, linewidth=1.4, linestyle=_DASHES, zorder=1)
-        axes.annotate(
-            f"true {100 * level:.1f}",
-            (100 * level, 1),
-            xycoords=axes.get_xaxis_transform(),
-            xytext=(0, 3),
-            textcoords="offset points",
-            color=GREY,
-            fontsize=9.5,
-            ha="center",
-        )
+        text, at_top = f"true {100 * level:.1f}", axes.get_xaxis_transform()
+        where: dict[str, Any] = {"xycoords": at_top, "textcoords": "offset points", "ha": "center"}
+        axes.annotate(text, (100 * level, 1), (0, 3), color=GREY, fontsize=9.5, **where)
     axes.set_xlabel(what)
     axes.set_xlim(0, 100)
     _name_rows(axes, [row.name for row in rows])
@@ -171,32 +135,19 @@ def draw_dots(rows: Sequence[DotRow], title: str, metrics: Sequence[str] = ("hos
     for metric in metrics:
         heading, color, marker, width = METRIC_STYLE[metric]
         drawn = [(p, r) for p, r in zip(places, rows, strict=True) if metric in r.values]
-        axes.errorbar(
-            [row.values[metric] for _, row in drawn],
-            [place for place, _ in drawn],
-            xerr=[row.deviations.get(metric, 0.0) for _, row in drawn],
-            color=color,
-            marker=marker,
-            markersize=7 if width > 2 else 5,
-            linestyle="none",
-            elinewidth=1.4,
-            label=heading,
-            zorder=4 if width > 2 else 3,
-        )
+        size, height = (7, 4) if width > 2 else (5, 3)
+        look: dict[str, Any] = {"marker": marker, "markersize": size, "zorder": height}
+        look |= {"color": color, "linestyle": "none", "elinewidth": 1.4, "label": heading}
+        values = [row.values[metric] for _, row in drawn]
+        deviations = [row.deviations.get(metric, 0.0) for _, row in drawn]
+        axes.errorbar(values, [place for place, _ in drawn], xerr=deviations, **look)
     dress(axes, grid="x")
     axes.set_xlabel("%")
     _name_rows(axes, [row.name for row in rows])
     for place, row in zip(places, rows, strict=True):
         if not row.values:
-            axes.annotate(
-                row.remark,
-                (0.02, place),
-                xycoords=axes.get_yaxis_transform(),
-                va="center",
-                color=GREY,
-                fontsize=9,
-                style="italic",
-            )
+            where: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
+            axes.text(0.02, place, row.remark, color=GREY, fontsize=9, style="italic", **where)
     figure.legend(loc="outside lower center", ncols=len(metrics), frameon=False)
     return figure
 
@@ -215,24 +166,14 @@ class Series:
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines over a quantity that was varied.
-
-    Attributes
-    ----------
-    ticks : sequence of float
-        Labelled places; by default whole numbers, as many as fit.
-    marked : sequence of float
-        Places that get a pale bar behind the lines.
-    percent, logarithmic : bool
-        Whether values are percentages, and whether places are on a logarithmic axis.
-    """
+    """Lines over a quantity that was varied, on a logarithmic axis or not."""
 
     title: str
     place_name: str
     unit: str
     series: Sequence[Series]
-    ticks: Sequence[float] = ()
-    marked: Sequence[float] = ()
+    ticks: Sequence[float] = ()  # labelled places; by default whole numbers, as many as fit
+    marked: Sequence[float] = ()  # places that get a pale bar behind the lines
     percent: bool = False
     logarithmic: bool = False
 
@@ -248,8 +189,6 @@ def draw_lines(panels: Sequence[LinePanel], title: str, columns: int = 3) -> Fig
 
 
 def _draw_lines(axes: Axes, panel: LinePanel) -> None:
-    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-
     if panel.logarithmic:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
@@ -272,23 +211,15 @@ def _draw_lines(axes: Axes, panel: LinePanel) -> None:
         if series.points:
             value = list(series.points.values())[-1]
             text = f"{series.name} {short_number(value)}"
-            ends.append(EndLabel(text, value, series.color, bold=series.width > 2))
+            ends.append((text, value, series.color, series.width > 2))
     label_ends(axes, ends)
 
 
 def _draw_series(axes: Axes, series: Series) -> None:
-    places, values = list(series.points), list(series.points.values())
-    axes.plot(
-        places,
-        values,
-        color=series.color,
-        marker=series.marker,
-        markersize=4,
-        linewidth=series.width,
-        zorder=3 if series.width > 2 else 2,
-    )
-    apart = [series.deviations.get(place, 0.0) for place in places]
-    if any(apart):
-        low = [value - deviation for value, deviation in zip(values, apart, strict=True)]
-        high = [value + deviation for value, deviation in zip(values, apart, strict=True)]
-        axes.fill_between(places, low, high, color=series.color, alpha=0.12, linewidth=0)
+    plot_line(axes, series.points, series.color, series.marker, series.width)
+    band = [(at, y, series.deviations.get(at, 0.0)) for at, y in series.points.items()]
+    if any(deviation for _, _, deviation in band):
+        low, high = ([y + sign * deviation for _, y, deviation in band] for sign in (-1, 1))
+        axes.fill_between(
+            list(series.points), low, high, color=series.color, alpha=0.12, linewidth=0
+        )

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from opensetda.report.content import (
     Confusion,
     EdgeMap,
+    Indices,
     Numbers,
     Openness,
     SampleMap,
@@ -25,13 +26,7 @@ BINS = 60
 
 
 class RunParts:
-    """A run, read once.
-
-    Parameters
-    ----------
-    run : RunFolder
-        A complete run; one of an earlier release has no view, hence no map and no edges.
-    """
+    """A complete run, read once; one of an earlier release has no view, hence no map, no edges."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
@@ -40,13 +35,11 @@ class RunParts:
         self.estimates = run.estimates()
         self.history = run.history()
         self.truth = run.truth()
-        self.evaluation = self._evaluation()
+        self.evaluation: Evaluation | None = None
+        if self.truth is not None:
+            given = (self.predictions, self.steps, self.truth, run.unknown_label)
+            self.evaluation = evaluate_labels(*given)
         self.view: RunView | None = run.view() if (run.path / VIEW).exists() else None
-
-    def _evaluation(self) -> Evaluation | None:
-        if self.truth is None:
-            return None
-        return evaluate_labels(self.predictions, self.steps, self.truth, self.run.unknown_label)
 
     def panels(self) -> list[Panel]:
         """Return the curves over steps."""
@@ -73,69 +66,54 @@ class RunParts:
         planes: Mapping[int, Plane],
         pictures: tuple[str | None, ...] | None = None,
     ) -> SampleMap:
-        """Return the map of the samples.
+        """Return the map of the samples of the run's view.
 
-        Parameters
-        ----------
-        view : RunView
-            The run's.
-        planes : mapping of int to Plane
-            Positions of the samples by step; one plane if the method has no steps.
-        pictures : tuple of (str or None), optional
-            ``data:`` addresses of thumbnails, sources first.
+        `planes` are their positions by step, one plane if the method has no steps; `pictures` are
+        ``data:`` addresses of thumbnails, sources first.
         """
-        table = self.predictions
+        table, source = self.predictions, self.run.settings["inputs"]["source"]
         n_source, n_target = len(view.source), len(view.target)
         kept = kept_place(self.run, view) + 1
         moves = len(planes) > 1
         # Without positions for each step, the labels of the steps are shown.
         numbers = sorted(planes) if moves else sorted(self.steps)
         places = np.stack([planes[n] if moves else planes[kept] for n in numbers])
-        shown_kept = self._kept_number(numbers, kept, moves)
-        code = {name: index for index, name in enumerate(table.classes)}
-        labels = np.empty((len(numbers), n_source + n_target), dtype=np.intp)
-        labels[:, :n_source] = view.source_labels
-        for place, number in enumerate(numbers):
-            given = table.labels if number == shown_kept else self.steps.get(number, table.labels)
-            labels[place, n_source:] = [
-                code.get(label, len(code)) for label in given[view.target].tolist()
-            ]
-        truth, true_classes = self._true_indices(view)
+        stated = self.estimates["kept_step"]
+        if not moves:
+            kept = numbers[-1] if stated is None else int(stated["step"])
+        given = {number: self.steps.get(number, table.labels) for number in numbers}
+        given[kept] = table.labels
+        labels = [self._indices(view, given[number]) for number in numbers]
+        true_classes = () if self.truth is None else self._true_classes(self.truth)
         return SampleMap(
             classes=table.classes,
             true_classes=true_classes,
             steps=tuple(numbers),
-            kept=numbers.index(shown_kept),
+            kept=numbers.index(kept),
             places=places.astype(np.float64),
             is_target=np.arange(n_source + n_target) >= n_source,
-            labels=labels,
+            labels=np.stack(labels),
             confidence=np.concatenate([np.ones(n_source), table.confidence[view.target]]),
-            truth=truth,
-            names=(
-                *(view.source_names or ("",) * n_source),
-                *table.ids[view.target].tolist(),
-            ),
+            truth=None if self.truth is None else self._indices(view, self.truth, true_classes),
+            names=(*(view.source_names or ("",) * n_source), *table.ids[view.target].tolist()),
             pictures=pictures or (None,) * (n_source + n_target),
-            n_source=int(self.run.settings["inputs"]["source"].get("rows", 0))
-            or int(self.run.settings["inputs"]["source"].get("images", n_source)),
+            n_source=int(source.get("rows", 0)) or int(source.get("images", n_source)),
             n_target=len(table),
             moves=moves,
         )
 
-    def _kept_number(self, numbers: list[int], kept: int, moves: bool) -> int:
-        if moves:
-            return kept
-        stated = self.estimates["kept_step"]
-        return numbers[-1] if stated is None else int(stated["step"])
-
-    def _true_indices(self, view: RunView) -> tuple[npt.NDArray[np.intp] | None, tuple[str, ...]]:
-        if self.truth is None:
-            return None, ()
-        known = self.predictions.classes
-        names = (*known, *sorted(set(self.truth.tolist()) - set(known)))
+    def _indices(
+        self, view: RunView, given: npt.NDArray[np.str_], names: tuple[str, ...] | None = None
+    ) -> Indices:
+        """Return the samples' places in `names`, by default the known classes; sources first."""
+        names = self.predictions.classes if names is None else names
         code = {name: index for index, name in enumerate(names)}
-        theirs = [code[label] for label in self.truth[view.target].tolist()]
-        return np.array([*view.source_labels.tolist(), *theirs], dtype=np.intp), names
+        of_targets = [code.get(label, len(code)) for label in given[view.target].tolist()]
+        return np.array([*view.source_labels.tolist(), *of_targets], dtype=np.intp)
+
+    def _true_classes(self, truth: npt.NDArray[np.str_]) -> tuple[str, ...]:
+        known = self.predictions.classes
+        return (*known, *sorted(set(truth.tolist()) - set(known)))
 
     def histogram(self, is_unknown: npt.NDArray[np.bool_] | None = None) -> ScoreHistogram:
         """Return the histogram of known scores; `is_unknown` by default as labelled."""
@@ -154,8 +132,7 @@ class RunParts:
         if self.truth is None:
             return None
         table = self.predictions
-        rows = (*table.classes, *sorted(set(self.truth.tolist()) - set(table.classes)))
-        columns = (*table.classes, self.run.unknown_label)
+        rows, columns = self._true_classes(self.truth), (*table.classes, self.run.unknown_label)
         row_of, column_of = ({n: i for i, n in enumerate(names)} for names in (rows, columns))
         counts = np.zeros((len(rows), len(columns)), dtype=np.intp)
         places = [row_of[label] for label in self.truth.tolist()]
@@ -168,11 +145,9 @@ class RunParts:
         view = self.view
         if view is None or not len(view.nodes):
             return None
-        table, n_source = self.predictions, len(view.source)
-        code = {name: index for index, name in enumerate(table.classes)}
-        of_targets = [code.get(label, len(code)) for label in table.labels[view.target].tolist()]
-        labels = np.array([*view.source_labels.tolist(), *of_targets], dtype=np.intp)[view.nodes]
-        is_target = view.nodes >= n_source
+        table = self.predictions
+        labels = self._indices(view, table.labels)[view.nodes]
+        is_target = view.nodes >= len(view.source)
         order = np.lexsort((is_target, labels))
         return EdgeMap(
             affinity=view.affinity[np.ix_(order, order)] / 255.0,

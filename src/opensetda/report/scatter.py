@@ -5,30 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from opensetda.runs.figure_style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    YELLOW,
-    figure_name,
-    new_figure,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from opensetda.runs import figure_style as style
 
 _UNKNOWN = "#A8A8A8"
 # With more than ten classes colours repeat.
-_CLASSES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
+_OKABE_ITO = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.SKY)
+_CLASSES = (*_OKABE_ITO, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
 _NAMED = 12
 _LONGEST_NAME = 18
 # Up to so many samples are drawn at full size.
@@ -57,28 +47,14 @@ def draw_scatter(
     title: str,
     side: float = 4.0,
 ) -> Figure:
-    """Draw the same samples in every panel.
+    """Draw the same samples in every panel, whose side is in inches.
 
-    Parameters
-    ----------
-    panels : sequence of ScatterPanel
-        At least one.
-    classes : array of shape (n,)
-        Index into `names`, or its length for unknown.
-    is_target : array of shape (n,)
-        Domain of the samples.
-    names : sequence of str
-        The known classes.
-    title : str
-        Title of the figure.
-    side : float
-        Side of a panel in inches.
+    `classes` has shape (n,): index into `names`, the known classes, or their number for unknown.
     """
-    columns = len(panels) if len(panels) <= 3 else math.ceil(len(panels) / 2)
-    columns = min(columns, 4)
+    columns = len(panels) if len(panels) <= 3 else min(math.ceil(len(panels) / 2), 4)
     rows = math.ceil(len(panels) / columns)
     around = 1.15 if title else 0.6
-    figure = new_figure(max(side * columns, 6.4), (side + 0.15) * rows + around, title)
+    figure = style.new_figure(max(side * columns, 6.4), (side + 0.15) * rows + around, title)
     # Markers are smaller in small panels and for many samples.
     size = (side / 4.0) ** 2 * 16 * min(1.0, (_FEW / max(len(classes), 1)) ** 0.5)
     for number, panel in enumerate(panels, start=1):
@@ -119,32 +95,15 @@ def _draw_domains(
     axes: Axes, panel: ScatterPanel, is_target: npt.NDArray[np.bool_], size: float
 ) -> None:
     for name, which, marker, face, edge in (
-        ("target", is_target, "^", YELLOW, "none"),
-        ("source", ~is_target, "o", "none", BLACK),
+        ("target", is_target, "^", style.YELLOW, "none"),
+        ("source", ~is_target, "o", "none", style.BLACK),
     ):
         x, y = panel.places[which].T
-        axes.scatter(
-            x,
-            y,
-            s=size,
-            marker=marker,
-            facecolors=face,
-            edgecolors=edge,
-            linewidths=0.7,
-            alpha=0.7,
-            label=name,
-        )
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(0.0, -0.01),
-        ncols=2,
-        frameon=False,
-        fontsize=9,
-        handletextpad=0.1,
-        columnspacing=1.0,
-        borderpad=0,
-        markerscale=max(1.0, (36 / size) ** 0.5),
-    )
+        look: dict[str, Any] = {"marker": marker, "linewidths": 0.7, "alpha": 0.7, "label": name}
+        axes.scatter(x, y, s=size, facecolors=face, edgecolors=edge, **look)
+    look = {"ncols": 2, "frameon": False, "fontsize": 9, "handletextpad": 0.1, "borderpad": 0}
+    look |= {"columnspacing": 1.0, "markerscale": max(1.0, (36 / size) ** 0.5)}
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.01), **look)
 
 
 def _dress(axes: Axes, panel: ScatterPanel) -> None:
@@ -152,21 +111,16 @@ def _dress(axes: Axes, panel: ScatterPanel) -> None:
     axes.set_xlabel(panel.remark, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])
-    _frame_square(axes, panel.places)
     for spine in axes.spines.values():
         spine.set_color("#CCCCCC")
-
-
-def _frame_square(axes: Axes, places: npt.NDArray[np.floating[Any]]) -> None:
-    """Show all places in a square; matplotlib's own limits would grow with each layout pass."""
-    if not len(places):
-        return
-    low, high = places.min(axis=0), places.max(axis=0)
-    half = 0.53 * float((high - low).max()) or 1.0
-    middle = (low + high) / 2
-    axes.set_xlim(middle[0] - half, middle[0] + half)
-    axes.set_ylim(middle[1] - half, middle[1] + half)
-    axes.set_aspect("equal", adjustable="box")
+    if len(panel.places):
+        # All places in a square; matplotlib's own limits would grow with each layout pass.
+        low, high = panel.places.min(axis=0), panel.places.max(axis=0)
+        half = 0.53 * float((high - low).max()) or 1.0
+        x, y = (low + high) / 2
+        axes.set_xlim(x - half, x + half)
+        axes.set_ylim(y - half, y + half)
+        axes.set_aspect("equal", adjustable="box")
 
 
 def color_of(label: int) -> str:
@@ -175,28 +129,19 @@ def color_of(label: int) -> str:
 
 
 def _legend(figure: Figure, names: Sequence[str]) -> None:
-    from matplotlib.lines import Line2D
-
     def entry(name: str, marker: str, color: str, filled: bool = True) -> Line2D:
-        return Line2D(
-            [],
-            [],
-            linestyle="none",
-            marker=marker,
-            color=color,
-            markerfacecolor=color if filled else "none",
-            markersize=6,
-            label=name,
-        )
+        face = color if filled else "none"
+        look: dict[str, Any] = {"color": color, "markerfacecolor": face, "markersize": 6}
+        return Line2D([], [], linestyle="none", marker=marker, label=name, **look)
 
     entries = [
-        entry("source", "o", BLACK, filled=False),
-        entry("target", "^", BLACK),
+        entry("source", "o", style.BLACK, filled=False),
+        entry("target", "^", style.BLACK),
         entry("target, unknown", "^", _UNKNOWN),
     ]
     if len(names) <= _NAMED:
         entries += [
-            entry(figure_name(str(name), _LONGEST_NAME), "s", color_of(label))
+            entry(style.figure_name(str(name), _LONGEST_NAME), "s", color_of(label))
             for label, name in enumerate(names)
         ]
     columns = _columns([str(line.get_label()) for line in entries], figure.get_figwidth())

@@ -1,4 +1,4 @@
-"""A review in progress: the run, the lists to review, and the decisions; independent of HTTP."""
+"""A review in progress, independent of HTTP: the run, the lists to review, and the decisions."""
 
 from __future__ import annotations
 
@@ -9,63 +9,57 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from opensetda.errors import InputError
+from opensetda.report.content import Indices, Numbers
+from opensetda.report.run_parts import own_labels
 from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
-from opensetda.review.page import Picture, placeholder, showable
-from opensetda.review.queue import BORDER, Queue
+from opensetda.review.page import Content, placeholder, showable
 from opensetda.runs.corrections import check_name
 from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import Pictures
+from opensetda.runs.predictions import PredictionTable
 
-LONGEST_PAGE = 60
-
+# Key of the list of samples near the threshold; groups have their number, from 1.
+BORDER = "border"
+MOST_NEAR, LIKELY_CLASSES, LONGEST_PAGE = 200, 5, 60
 # Up to about 10 MB of each.
 _KEPT_PICTURES, _KEPT_THUMBNAILS = 48, 2000
 # The largest image takes 400 MB while it is made smaller, and a browser asks for six.
 _UNPACKED_AT_ONCE = 2
-# A mark a sample in the strip below the picture; of longer lists only the share is drawn.
+# One mark per sample in the strip below the picture; of longer lists only the share is drawn.
 _LONGEST_STRIP = 400
 _MARKS = {None: ".", "kept": "k", "corrected": "c", "new class": "n"}
 
 
 class ReviewSession:
-    """The review of one run by one process; thread-safe.
+    """The review of one run by one process; thread-safe. `images`: their folder, if moved.
 
-    Parameters
-    ----------
-    path : Path
-        The run folder.
-    images : Path, optional
-        Folder of the images, if they have moved.
-
-    Raises
-    ------
-    InputError
-        If there is no such run, another process reviews it, or its log is of another run.
+    Raises an `InputError` without such a run, if another process reviews it, or if its log is of
+    another run.
     """
 
     def __init__(self, path: Path, images: Path | None = None) -> None:
         self.run = RunFolder.open(path)
-        self._lock = threading.RLock()
-        self._is_closed = False
+        self.corrections = self.run.path / CORRECTIONS
+        self._lock, self._is_closed = threading.RLock(), False
         self._holds = _hold(path)
         try:
-            table = self.run.predictions()
+            self.table = table = self.run.predictions()
             self._identity = run_identity(self.run)
             log = DecisionLog(path / REVIEW, self._identity, len(table))
-            self._given: list[str] = table.labels.tolist()
+            self.unknown_label = unknown = self.run.unknown_label
+            self.decisions = Decisions(log, table.labels.tolist(), table.classes, unknown)
             self._ids: list[str] = table.ids.tolist()
-            self.unknown_label = self.run.unknown_label
-            self.decisions = Decisions(log, self._given, table.classes, self.unknown_label)
-            self.table = table
             self._pictures = Pictures(self.run, images)
-            self._queue = Queue(table, self.unknown_label, self.run.has_ids)
+            self._lists, self._note = {BORDER: rows_to_review(table, unknown)}, ""
             if self.decisions.can_undo:
                 # After a crash between writing log and table, the table is out of date.
                 self._export()
@@ -79,16 +73,10 @@ class ReviewSession:
         self._grouping = threading.Thread(target=self._find_groups, daemon=True)
         self._grouping.start()
 
-    @property
-    def corrections(self) -> Path:
-        """The table of the decisions."""
-        return self.run.path / CORRECTIONS
-
     def close(self) -> None:
         """Release the run, once nothing is being written; later decisions are refused."""
         with self._lock:
-            self._is_closed = True
-            holds, self._holds = self._holds, None
+            holds, self._holds, self._is_closed = self._holds, None, True
             if holds is not None:
                 os.close(holds)
 
@@ -110,8 +98,8 @@ class ReviewSession:
                 "canUndo": self.decisions.can_undo,
                 "newClasses": self.decisions.new_names,
                 "isGrouping": self._grouping.is_alive(),
-                "note": self._queue.note,
-                "lists": [self._list_summary(key) for key in self._queue.lists],
+                "note": self._note,
+                "lists": [self._list_summary(key) for key in self._lists],
             }
 
     def page(self, key: str, start: int, count: int) -> dict[str, Any]:
@@ -120,10 +108,9 @@ class ReviewSession:
         with self._lock:
             rows = self._rows(key)
             shown = [self._sample(row) for row in rows[start:][:count]]
-            marks = ""
-            if len(rows) <= _LONGEST_STRIP:
-                marks = "".join(_MARKS[self.decisions.kind(row)] for row in rows)
-        likely = [] if key == BORDER else self._queue.likely(key)
+            marked = rows if len(rows) <= _LONGEST_STRIP else []
+            marks = "".join(_MARKS[self.decisions.kind(row)] for row in marked)
+        likely = [] if key == BORDER else self._likely(self.table.proba[rows, :-1].mean(axis=0))
         return {"start": start, "samples": shown, "marks": marks, "likely": likely}
 
     def first_open(self, key: str) -> int:
@@ -139,10 +126,7 @@ class ReviewSession:
         return self._decide([row], key, label)
 
     def decide_group(self, key: str, label: str | None, toggled: Sequence[int]) -> dict[str, Any]:
-        """Set the label of the selected members of a group.
-
-        Selected are the undecided members, or all if none is left; `toggled` inverts that.
-        """
+        """Set the label of the undecided members, else of all; `toggled` are inverted."""
         if key == BORDER:
             raise InputError("the samples near the threshold are no group; decide one by one")
         with self._lock:
@@ -163,34 +147,28 @@ class ReviewSession:
                 return {"undone": None, **self.summary()}
             self._export()
             key = BORDER if decision.group is None else str(decision.group)
-            rows = self._queue.lists.get(key, [])
+            rows = self._lists.get(key, [])
             place = rows.index(decision.rows[0]) if decision.rows[0] in rows else 0
             undone = {"list": key, "place": place, "count": len(decision.rows)}
             return {"undone": undone, **self.summary()}
 
-    def picture(self, row: int, small: bool) -> Picture:
+    def picture(self, row: int, small: bool) -> Content:
         """Return a picture of a target, or a placeholder."""
         if not 0 <= row < len(self.table):
             raise InputError(f"row {row}: the run has {len(self.table)} targets")
         return self._shown_small(row) if small else self._shown_big(row)
 
-    def _big(self, row: int) -> Picture:
+    def _big(self, row: int) -> Content:
         file = self._pictures.file(row)
         with self._unpacking:
-            shown = None if file is None else showable(file)
-        if shown is not None and not shown.is_placeholder:
-            return shown
+            shown = placeholder("this sample has no image file") if file is None else showable(file)
         # The run may have kept a thumbnail of a file that is gone.
-        thumbnail = self._pictures.thumbnail(row)
-        if thumbnail is not None:
-            return Picture("image/webp", thumbnail)
-        return placeholder("this sample has no image file") if shown is None else shown
+        thumbnail = self._pictures.thumbnail(row) if shown.is_placeholder else None
+        return shown if thumbnail is None else Content("image/webp", thumbnail)
 
-    def _small(self, row: int) -> Picture:
+    def _small(self, row: int) -> Content:
         thumbnail = self._pictures.thumbnail(row)
-        if thumbnail is not None:
-            return Picture("image/webp", thumbnail)
-        return self._big(row)
+        return self._big(row) if thumbnail is None else Content("image/webp", thumbnail)
 
     def _decide(self, rows: Sequence[int], key: str, label: str | None) -> dict[str, Any]:
         with self._lock:
@@ -203,14 +181,31 @@ class ReviewSession:
             return {"count": len(rows), "label": label, **self.summary()}
 
     def _rows(self, key: str) -> list[int]:
-        if key not in self._queue.lists:
+        if key not in self._lists:
             raise InputError("there is no such list")
-        return self._queue.lists[key]
+        return self._lists[key]
 
     def _sample(self, row: int) -> dict[str, Any]:
-        label, kind = self.decisions.label(row), self.decisions.kind(row)
-        picture = self._has_picture(row)
-        return {**self._queue.sample(row), "label": label, "kind": kind, "picture": picture}
+        table, name, nearest = self.table, str(self.table.ids[row]), str(self.table.nearest[row])
+        return {
+            "row": row,
+            "name": name if self.run.has_ids else f"Row {name}",
+            "given": str(table.labels[row]),
+            "nearest": nearest,
+            "unknown": round(float(table.proba[row, -1]), 4),
+            "likely": self._likely(table.proba[row, :-1], nearest),
+            "label": self.decisions.label(row),
+            "kind": self.decisions.kind(row),
+            "picture": self._has_picture(row),
+        }
+
+    def _likely(self, proba: Numbers, nearest: str | None = None) -> list[tuple[str, float]]:
+        """Return the most likely classes and their probabilities, the nearest one among them."""
+        classes = self.table.classes
+        best = np.argsort(-proba, kind="stable")[:LIKELY_CLASSES].tolist()
+        if nearest in classes and classes.index(nearest) not in best:
+            best[-1] = classes.index(nearest)
+        return [(classes[place], round(float(proba[place]), 4)) for place in best]
 
     def _has_picture(self, row: int) -> bool:
         return self._pictures.file(row) is not None or self._pictures.thumbnail(row) is not None
@@ -237,7 +232,9 @@ class ReviewSession:
             rows = np.flatnonzero(self.table.labels == self.unknown_label)
             groups = UnknownGroups((rows,) if len(rows) else (), f"All in one group: {error}")
         with self._lock:
-            self._queue.add_groups(groups.groups, groups.note)
+            self._note = groups.note
+            for number, members in enumerate(groups.groups, start=1):
+                self._lists[str(number)] = members.tolist()
 
     def _export(self) -> None:
         try:
@@ -259,20 +256,42 @@ class ReviewSession:
             )
 
 
+def rows_to_review(table: PredictionTable, unknown: str) -> list[int]:
+    """Return the rows near the threshold; manually corrected ones need no review."""
+    own = np.flatnonzero(own_labels(table))
+    near = border_rows(table.known_scores[own], table.labels[own] == unknown)
+    return [int(row) for row in own[near]]
+
+
+def border_rows(
+    scores: Numbers, is_unknown: npt.NDArray[np.bool_], most: int = MOST_NEAR
+) -> Indices:
+    """Return up to `most` rows nearest to the rejection threshold, known and unknown in turn.
+
+    If one side has too few, the other fills up.
+    """
+    if not len(scores):
+        return np.zeros(0, dtype=np.intp)
+    unknown, known = scores[is_unknown], scores[~is_unknown]
+    # The threshold is in the middle between both sides, or at the end of the only one.
+    low = np.nanmax(unknown) if len(unknown) else np.nanmin(known)
+    high = np.nanmin(known) if len(known) else np.nanmax(unknown)
+    order = np.argsort(np.abs(scores - float((low + high) / 2)), kind="stable")
+    sides = zip_longest(order[~is_unknown[order]][:most], order[is_unknown[order]][:most])
+    mixed = [row for both in sides for row in both if row is not None]
+    return np.array(mixed[:most], dtype=np.intp)
+
+
 def run_identity(run: RunFolder) -> str:
     """Return the identity of a run, or a hash of its predictions."""
-    identity = run.settings.get("identity")
-    if identity is not None:
-        return str(identity)
+    if run.settings.get("identity") is not None:
+        return str(run.settings["identity"])
     with (run.path / PREDICTIONS).open("rb") as stream:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
 def _hold(path: Path) -> int | None:
-    """Lock the run for this process; the system releases it when the process ends.
-
-    The folder itself is locked, so that no lock file stays behind.
-    """
+    """Lock the run's folder for this process; the system releases it when the process ends."""
     folder = None
     with suppress(OSError, ImportError):
         # Without locks (Windows, some file systems) two reviews are not prevented.
@@ -283,7 +302,6 @@ def _hold(path: Path) -> int | None:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(folder)
-            raise InputError(
-                f"{path}: another 'osda review' is running on it; end that one first"
-            ) from None
+            message = f"{path}: another 'osda review' is running on it; end that one first"
+            raise InputError(message) from None
     return folder

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.runs.figure_style import (
-    BLUE,
-    CYCLE,
-    GREEN,
-    GREY,
-    LIGHT,
-    MARKERS,
-    METRIC_STYLE,
-    ORANGE,
-    EndLabel,
-    dress,
-    figure_bytes,
-    frame_percent,
-    label_ends,
-    new_figure,
-    short_number,
-)
+from opensetda.runs import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,8 +37,7 @@ class Panel:
     unit: str
     lines: tuple[Line, ...]
     percent: bool = False
-    level: float | None = None
-    """A true value, the same at all steps: a dashed line."""
+    level: float | None = None  # a true value, the same at all steps: a dashed line
 
 
 def draw_curves(
@@ -64,31 +48,27 @@ def draw_curves(
     kept_step: int | None = None,
     true_share: float | None = None,
 ) -> bytes:
-    """Draw the curves of a run.
+    """Draw the curves of a run as a PNG file; the same curves give the same bytes.
 
     Parameters
     ----------
     history : sequence of mappings
         One entry per step, the `history_` of a classifier; missing quantities are left out.
     step_metrics : mapping of OpenSetMetrics, optional
-        The metrics after each step, by step number, if the truth is known.
+        The metrics by step number, if the truth is known.
     title : str
         Title of the figure.
     kept_step : int, optional
         The kept step, which is marked.
     true_share : float, optional
         The true share of unknowns, if the truth is known.
-
-    Returns
-    -------
-    bytes
-        A PNG file. The same curves give the same bytes.
     """
     panels = curve_panels(history, step_metrics, true_share)
     n_steps = max([len(history), *(step_metrics or {})], default=1)
     columns = 2 if len(panels) == 4 else min(max(len(panels), 1), 3)
     width = 5.2 if columns < 3 else 4.4
-    return figure_bytes(curve_figure(panels, n_steps, title, kept_step, columns, (width, 3.4)))
+    figure = curve_figure(panels, n_steps, title, kept_step, columns, (width, 3.4))
+    return style.figure_bytes(figure)
 
 
 def curve_figure(
@@ -99,26 +79,9 @@ def curve_figure(
     columns: int = 2,
     size: tuple[float, float] = (4.2, 2.6),
 ) -> Figure:
-    """Draw panels of curves beside and below each other.
-
-    Parameters
-    ----------
-    panels : sequence of Panel
-        What to draw.
-    n_steps : int
-        The axes go from the first step to this one.
-    title : str
-        Title of the figure.
-    kept_step : int, optional
-        The kept step, which is marked.
-    columns : int
-        Panels per row.
-    size : tuple of float
-        Width and height of a panel in inches.
-    """
+    """Draw panels of `size` inches, `columns` per row, for the steps 1 to `n_steps`."""
     rows = math.ceil(max(len(panels), 1) / columns)
-    width, height = size
-    figure = new_figure(width * columns, height * rows + 0.5, title)
+    figure = style.new_figure(size[0] * columns, size[1] * rows + 0.5, title)
     grid = figure.add_gridspec(rows, columns)
     # The first panel fills the places that are left free.
     free = rows * columns - len(panels)
@@ -143,72 +106,45 @@ def curve_panels(
 
 
 def _truth_panels(metrics: Mapping[int, OpenSetMetrics]) -> list[Panel]:
-    def percent(name: str) -> dict[int, float]:
-        return _curve({step: getattr(values, name) for step, values in metrics.items()}, 100)
-
     lines = []
-    for metric in METRIC_STYLE:
-        heading, color, marker, width = METRIC_STYLE[metric]
-        lines.append(Line(heading, percent(metric), color, marker, width))
-    return _panel("How good: against the true labels", "%", tuple(lines), percent=True)
+    for metric, (heading, color, marker, width) in style.METRIC_STYLE.items():
+        values = _curve({step: getattr(found, metric) for step, found in metrics.items()}, 100)
+        lines.append(Line(heading, values, color, marker, width))
+    return _panel("How good: against the true labels", "%", lines, percent=True)
 
 
 def _openness_panels(history: Sequence[Mapping[str, Any]], true_share: float | None) -> list[Panel]:
-    used, own = (
-        _curve({step: entry.get(name) for step, entry in enumerate(history, start=1)}, 100)
-        for name in ("openness", "openness_estimate")
-    )
-    lines = (
-        # The thin line last, so that it is not hidden where both agree.
-        Line("used", used, BLUE, "o", 2.0),
-        Line("estimate", own, ORANGE, "s", 1.0),
-    )
+    used, own = (_quantity(history, name, 100) for name in ("openness", "openness_estimate"))
+    # The thin line last, so that it is not hidden where both agree.
+    lines = [Line("used", used, style.BLUE, "o", 2.0)]
+    lines.append(Line("estimate", own, style.ORANGE, "s", 1.0))
     level = None if true_share is None else 100 * true_share
     return _panel("How open: share of unknowns", "% of targets", lines, percent=True, level=level)
 
 
 def _label_free_panels(history: Sequence[Mapping[str, Any]]) -> list[Panel]:
-    by_step = dict(enumerate(history, start=1))
-    changed = _curve({step: entry.get("changed") for step, entry in by_step.items()}, 100)
-    scores, threshold, n_known, n_unknown = (
-        _curve({step: entry.get(name) for step, entry in by_step.items()})
-        for name in ("mean_score", "threshold", "n_known", "n_unknown")
-    )
+    changed = _quantity(history, "changed", 100)
+    names = ("mean_score", "threshold", "n_known", "n_unknown")
+    scores, threshold, n_known, n_unknown = (_quantity(history, name) for name in names)
     losses: dict[str, dict[int, Any]] = {}
-    for step, entry in by_step.items():
+    for step, entry in enumerate(history, start=1):
         for name, value in (entry.get("loss") or {}).items():
             losses.setdefault(name, {})[step] = value
-    lines = tuple(
-        Line(name, _curve(values), CYCLE[place % len(CYCLE)], MARKERS[place % len(MARKERS)])
-        for place, (name, values) in enumerate(losses.items())
-    )
+    settled = (Line("changed", changed, style.BLUE, "o"),)
+    far = (Line("known", n_known, style.BLUE, "o"), Line("unknown", n_unknown, style.ORANGE, "s"))
+    sure = (Line("mean", scores, style.GREEN, "o"), Line("threshold", threshold, style.ORANGE, "s"))
+    looks = zip(cycle(style.CYCLE), cycle(style.MARKERS), strict=True)
+    learned = [Line(name, _curve(losses[name]), *next(looks)) for name in losses]
     return [
-        *_panel(
-            "How settled: labels that changed",
-            "% of targets",
-            (Line("changed", changed, BLUE, "o"),),
-            percent=True,
-        ),
-        *_panel(
-            "How far: pseudo-labels",
-            "targets",
-            (Line("known", n_known, BLUE, "o"), Line("unknown", n_unknown, ORANGE, "s")),
-        ),
-        *_panel(
-            "How sure: known score",
-            "score",
-            (Line("mean", scores, GREEN, "o"), Line("threshold", threshold, ORANGE, "s")),
-        ),
-        *_panel("What it learns: training losses", "mean over the step", lines),
+        *_panel("How settled: labels that changed", "% of targets", settled, percent=True),
+        *_panel("How far: pseudo-labels", "targets", far),
+        *_panel("How sure: known score", "score", sure),
+        *_panel("What it learns: training losses", "mean over the step", learned),
     ]
 
 
 def _panel(
-    title: str,
-    unit: str,
-    lines: tuple[Line, ...],
-    percent: bool = False,
-    level: float | None = None,
+    title: str, unit: str, lines: Iterable[Line], percent: bool = False, level: float | None = None
 ) -> list[Panel]:
     """Return the panel, or nothing without data."""
     drawn = tuple(line for line in lines if line.values)
@@ -219,22 +155,14 @@ def _draw_panel(axes: Axes, panel: Panel, n_steps: int, kept_step: int | None) -
     from matplotlib.ticker import MaxNLocator
 
     if panel.level is not None:
-        axes.axhline(panel.level, color=GREY, linewidth=1.4, linestyle=(0, (5, 3)), zorder=1)
+        axes.axhline(panel.level, color=style.GREY, linewidth=1.4, linestyle=(0, (5, 3)), zorder=1)
     for line in panel.lines:
-        axes.plot(
-            list(line.values),
-            list(line.values.values()),
-            color=line.color,
-            marker=line.marker,
-            markersize=4,
-            linewidth=line.width,
-            zorder=3 if line.width > 2 else 2,
-        )
-    dress(axes, panel.title)
+        style.plot_line(axes, line.values, line.color, line.marker, line.width)
+    style.dress(axes, panel.title)
     axes.set_xlabel("step")
     if kept_step is not None:
         # Below the axis, where no curve crosses the text.
-        axes.axvline(kept_step, color=LIGHT, linewidth=7, zorder=0.5)
+        axes.axvline(kept_step, color=style.LIGHT, linewidth=7, zorder=0.5)
         axes.set_xlabel(f"step (kept: {kept_step})")
     axes.set_ylabel(panel.unit)
     axes.set_xlim(0.6, n_steps + 0.4)
@@ -242,19 +170,22 @@ def _draw_panel(axes: Axes, panel: Panel, n_steps: int, kept_step: int | None) -
     if n_steps == 1:
         axes.set_xticks([1])
     if panel.percent:
-        frame_percent(axes)
+        style.frame_percent(axes)
     lines = list(panel.lines)
     if panel.level is not None:
-        lines.append(Line("true", {n_steps: panel.level}, GREY, ""))
-    label_ends(axes, [_end_label(line, named=len(lines) > 1) for line in lines])
+        lines.append(Line("true", {n_steps: panel.level}, style.GREY, ""))
+    ends = []
+    for line in lines:
+        value = list(line.values.values())[-1]
+        name = f"{line.name} " if len(lines) > 1 else ""
+        ends.append((name + style.short_number(value), value, line.color, line.width > 2))
+    style.label_ends(axes, ends)
 
 
-def _end_label(line: Line, named: bool) -> EndLabel:
-    """Return the last value of a line, and its name if there are several."""
-    value = list(line.values.values())[-1]
-    number = short_number(value)
-    text = f"{line.name} {number}" if named else number
-    return EndLabel(text, value, line.color, bold=line.width > 2)
+def _quantity(
+    history: Sequence[Mapping[str, Any]], name: str, factor: float = 1.0
+) -> dict[int, float]:
+    return _curve({step: entry.get(name) for step, entry in enumerate(history, start=1)}, factor)
 
 
 def _curve(values: Mapping[int, Any], factor: float = 1.0) -> dict[int, float]:

@@ -6,8 +6,9 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal
 
 from opensetda.data.images.lists import printable
 
@@ -24,8 +25,7 @@ CYCLE = (BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 # Of a title, to break it into lines.
-CHARACTERS_PER_INCH = 9.5
-
+_CHARACTERS_PER_INCH = 9.5
 # Metrics look the same in every figure: heading, colour, marker, width of the line.
 METRIC_STYLE = {
     "hos": ("HOS", BLACK, "o", 2.4),
@@ -34,15 +34,6 @@ METRIC_STYLE = {
     "os": ("OS", GREEN, "D", 1.6),
     "all": ("ALL", PURPLE, "v", 1.6),
 }
-
-
-class EndLabel(NamedTuple):
-    """The text beside the end of a line."""
-
-    text: str
-    value: float
-    color: str
-    bold: bool = False
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:
@@ -54,7 +45,7 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
     FigureCanvasAgg(figure)
     if title:
         # It may hold a file name: undecodable bytes, or dollar signs.
-        lines = textwrap.wrap(printable(title), int(width * CHARACTERS_PER_INCH))
+        lines = textwrap.wrap(printable(title), int(width * _CHARACTERS_PER_INCH))
         look: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "parse_math": False}
         figure.suptitle("\n".join(lines), x=0.01, ha="left", **look)
     return figure
@@ -72,25 +63,18 @@ def figure_bytes(
     with rc_context({"pdf.fonttype": 42}), warnings.catch_warnings():
         # A missing glyph is a box in the figure.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        box = "tight" if crop else None
         figure.savefig(
-            buffer,
-            format=form,
-            metadata=metadata,
-            dpi=dpi,
-            bbox_inches="tight" if crop else None,
-            pad_inches=0.03,
+            buffer, format=form, metadata=metadata, dpi=dpi, bbox_inches=box, pad_inches=0.03
         )
     return buffer.getvalue()
 
 
-def dress(axes: Axes, title: str = "", grid: str = "y") -> None:
+def dress(axes: Axes, title: str = "", grid: Literal["x", "y"] = "y") -> None:
     """Set the title, a pale grid behind the data, and no frame."""
     if title:
         axes.set_title(title, fontsize=10.5, loc="left")
-    if grid == "x":
-        axes.grid(axis="x", color=PALE, linewidth=0.8)
-    else:
-        axes.grid(axis="y", color=PALE, linewidth=0.8)
+    axes.grid(axis=grid, color=PALE, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -101,25 +85,31 @@ def frame_percent(axes: Axes) -> None:
     axes.set_ylim(0 if low < 20 else min(low, high - 10), min(max(high, low + 10), 101))
 
 
-def label_ends(axes: Axes, labels: Sequence[EndLabel]) -> None:
-    """Write labels beside the panel, each at its value; overlapping ones are moved apart."""
+def plot_line(
+    axes: Axes, values: Mapping[Any, float], color: str, marker: str, width: float
+) -> None:
+    """Plot values by place; wide lines are above others."""
+    look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": width}
+    axes.plot(list(values), list(values.values()), zorder=3 if width > 2 else 2, **look)
+
+
+def write_beside(axes: Axes, text: str, place: float, color: str, bold: bool) -> None:
+    """Write a text at the right of the panel, at the height `place` of its axis."""
+    where, weight = axes.get_yaxis_transform(), "bold" if bold else "normal"
+    look: dict[str, Any] = {"color": color, "fontsize": 9.5, "fontweight": weight, "va": "center"}
+    axes.annotate(text, (1, place), (8, 0), xycoords=where, textcoords="offset points", **look)
+
+
+def label_ends(axes: Axes, labels: Sequence[tuple[str, float, str, bool]]) -> None:
+    """Write labels (text, value, colour, whether bold) beside the panel, each at its value.
+
+    Overlapping ones are moved apart.
+    """
     low, high = axes.get_ylim()
-    gap = (high - low) * 0.085
-    ordered = sorted(labels, key=lambda label: label.value)
-    place = -math.inf
-    for left, label in zip(range(len(ordered) - 1, -1, -1), ordered, strict=True):
-        place = max(min(label.value, high - left * gap), place + gap)
-        axes.annotate(
-            label.text,
-            (1, place),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=label.color,
-            fontsize=9.5,
-            fontweight="bold" if label.bold else "normal",
-            va="center",
-        )
+    gap, place = (high - low) * 0.085, -math.inf
+    for index, (text, value, color, bold) in enumerate(sorted(labels, key=itemgetter(1)), start=1):
+        place = max(min(value, high - (len(labels) - index) * gap), place + gap)
+        write_beside(axes, text, place, color, bold)
 
 
 def short_number(value: float) -> str:
