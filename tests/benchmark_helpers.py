@@ -9,7 +9,7 @@ import signal
 import numpy as np
 import pyarrow.parquet
 
-from opensetda.benchmark.running import MEASURED, OK, failed_row
+from opensetda.benchmark.grid import MEASURED, OK, failed_row
 from opensetda.benchmark.task_sets import FeatureFileTasks
 
 DIGITS = np.array([str(digit) for digit in range(10)])

@@ -10,7 +10,7 @@ import pytest
 from analyses_helpers import QUICK, SmallTasks, a_request
 from opensetda.analyses import ablation, steps, sweeps
 from opensetda.analyses.table import by_seed, difference, failures, summary
-from opensetda.benchmark.running import fit_task
+from opensetda.benchmark.grid import fit_task
 from opensetda.data.benchmarks.protocols import with_openness
 from opensetda.errors import InputError
 from opensetda.metrics.open_set import evaluate

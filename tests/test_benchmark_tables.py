@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from opensetda.benchmark.grid import FAILED, MEASURED, OK
 from opensetda.benchmark.output import failures, notes, write_report
-from opensetda.benchmark.running import FAILED, MEASURED, OK
 from opensetda.benchmark.summary import paired_p_value, smallest_p_value, summarise
 from opensetda.benchmark.text_tables import (
     average_table,

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opensetda.analyses.table import ResultTable
-from opensetda.benchmark.grid import GridProgress, Results, grid_cells, run_grid
+from opensetda.benchmark.grid import AUTO, TRUE, GridProgress, Results, grid_cells, run_grid
 from opensetda.benchmark.output import write_parquet
-from opensetda.benchmark.running import AUTO, TRUE
 from opensetda.benchmark.task_sets import TaskSet
 from opensetda.benchmark.variants import Variant
 from opensetda.benchmark.workers import LostWorkerError, run_all

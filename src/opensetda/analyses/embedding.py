@@ -19,7 +19,7 @@ from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.edges import share_above
 from opensetda.analyses.observed import ObservedTraining, true_classes
 from opensetda.analyses.table import Column, ResultTable, written
-from opensetda.benchmark.running import fit_task
+from opensetda.benchmark.grid import fit_task
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
 from opensetda.nn.alignment import Alignment

@@ -15,7 +15,7 @@ import numpy as np
 
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
 from opensetda.analyses.table import Column, ResultTable, Spread
-from opensetda.benchmark.running import fit_task
+from opensetda.benchmark.grid import fit_task
 from opensetda.metrics.open_set import evaluate
 from opensetda.report.plots import LinePanel, Series, draw_lines
 from opensetda.runs.figure_style import METRIC_STYLE

@@ -27,7 +27,7 @@ from opensetda.analyses.table import (
     series,
     summary,
 )
-from opensetda.benchmark.running import AUTO
+from opensetda.benchmark.grid import AUTO
 from opensetda.benchmark.variants import Variant
 from opensetda.errors import InputError
 from opensetda.pgl.settings import PGLSettings

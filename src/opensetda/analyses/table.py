@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from opensetda.benchmark.running import OK
+from opensetda.benchmark.grid import OK
 from opensetda.report.plots import Series
 from opensetda.runs.figure_style import METRIC_STYLE
 

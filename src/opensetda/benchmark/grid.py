@@ -3,39 +3,82 @@
 ``out/benchmark.json`` says which data the cells belong to, ``out/cells/KEY.json`` holds one
 finished or failed cell. KEY is a hash of all that decides the result: data, method and its
 settings, openness, seed, and the release of this package. Finished cells are read from their
-files, failed ones are run again.
+files, failed ones are run again. A cell runs in a worker, on one thread, so that its result does
+not depend on the number of workers: it fits a method without the truth, then scores with it.
 """
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from opensetda import __version__
-from opensetda.benchmark.running import AUTO, OK, TRUE, Cell, failed_row, run_cell
-from opensetda.benchmark.task_sets import TaskSet
+from opensetda.base import OpenSetClassifier
+from opensetda.benchmark.task_sets import TaskSet, digest
 from opensetda.benchmark.variants import Variant
-from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, run_all
+from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, one_thread, run_all
+from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
+from opensetda.runs.evaluation import evaluate_targets
+from opensetda.runs.fitting import fit_domains
+from opensetda.runs.methods import build_method
 from opensetda.system.files import check_writable, new_file, plain, read_json, write_json
+from opensetda.system.memory import peak_megabytes, reset_peak
 
 CELLS = "cells"
 IDENTITY = "benchmark.json"
+OK, FAILED = "ok", "failed"
+TRUE, AUTO = "true", "auto"
+METRICS = (
+    *("all", "os", "os_star", "unk", "unk_per_class", "hos"),
+    *("auroc", "oscr", "ece", "unknown_ece"),
+)
+MEASURED = (*METRICS, "share", "true_share", "kept_step", "seconds", "cpu_seconds", "memory_mb")
 
 GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
 """Called with the number of finished cells, of all cells, and the row of the last one."""
 
+_loaded: tuple[str, OpenSetTask] | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid.
+
+    Attributes
+    ----------
+    openness : {"true", "auto"}
+        Whether the method gets the true share of unknowns, or has to estimate it.
+    seed : int
+        Of the method, and of the rows that `target_openness` drops.
+    target_openness : float, optional
+        Drop target rows until the share of unknowns is this one.
+    """
+
+    variant: Variant
+    task: str
+    openness: str
+    seed: int
+    target_openness: float | None = None
+
+    def key(self, tasks: TaskSet) -> str:
+        """Return the name of the cell's file: a hash of everything that decides the result."""
+        own = asdict(self)
+        # The same run under another label is the same run.
+        del own["variant"]["label"]
+        return digest([tasks.task_fingerprint(self.task), own, __version__])[:32]
+
 
 @dataclass
 class Results:
-    """One row per cell, in the order of the cells.
-
-    A row says what was run, the metrics, the share of unknowns used and true, the step kept,
-    seconds, memory, status and error.
-    """
+    """One row per cell, in the order of the cells; `MEASURED` says what is in it."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -135,17 +178,7 @@ def run_grid(
     )
 
 
-def _run(work: tuple[TaskSet, Cell, str | None]) -> dict[str, Any]:
-    """Run a cell; if its key is given, only if the worker computes the same key."""
-    tasks, cell, key = work
-    try:
-        found = key and cell.key(tasks)
-    except Exception as error:
-        return failed_row(tasks.name, cell, f"on its worker: {' '.join(str(error).split())}")
-    if found != key:
-        reason = "its worker sees other files, or has another release of this package"
-        return failed_row(tasks.name, cell, reason)
-    return run_cell((tasks, cell))
+# The folder ---------------------------------------------------------------------------------
 
 
 def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
@@ -156,10 +189,7 @@ def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
 def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, str]:
     """Return the fingerprint of each task that the folder has results of, without creating it.
 
-    Raises
-    ------
-    InputError
-        If it belongs to something else.
+    Raises an `InputError` if it belongs to something else.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: a file is in the way; choose another --out")
@@ -202,8 +232,110 @@ def _cell_file(out: Path, key: str) -> Path:
 def _finished(out: Path, key: str) -> dict[str, Any] | None:
     """Return the row of a successful cell; None if it is missing, failed or damaged."""
     try:
-        record = read_json(_cell_file(out, key))
-        row = dict(record["row"])
+        row = dict(read_json(_cell_file(out, key))["row"])
     except (InputError, KeyError, TypeError, ValueError):
         return None
     return row if row.get("status") == OK else None
+
+
+# In a worker --------------------------------------------------------------------------------
+
+
+def _run(work: tuple[TaskSet, Cell, str | None]) -> dict[str, Any]:
+    """Run a cell; if its key is given, only if the worker computes the same key."""
+    tasks, cell, key = work
+    try:
+        found = key and cell.key(tasks)
+    except Exception as error:
+        return failed_row(tasks.name, cell, f"on its worker: {' '.join(str(error).split())}")
+    if found != key:
+        reason = "its worker sees other files, or has another release of this package"
+        return failed_row(tasks.name, cell, reason)
+    return run_cell((tasks, cell))
+
+
+def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
+    """Run a cell and return its row; an error becomes a row, too."""
+    tasks, cell = work
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            measured = _measure(tasks, cell)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        return failed_row(tasks.name, cell, " ".join(reason.split()))
+    said = dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
+    return _row(tasks.name, cell, measured, OK, None, "; ".join(said) or None)
+
+
+def failed_row(benchmark: str, cell: Cell, reason: str) -> dict[str, Any]:
+    """Return the row of a cell that has no result."""
+    return _row(benchmark, cell, dict.fromkeys(MEASURED), FAILED, reason, None)
+
+
+def _row(
+    benchmark: str,
+    cell: Cell,
+    measured: dict[str, Any],
+    status: str,
+    error: str | None,
+    warned: str | None,
+) -> dict[str, Any]:
+    return {
+        "benchmark": benchmark,
+        "task": cell.task,
+        "method": cell.variant.label,
+        "openness": cell.openness,
+        "target_openness": cell.target_openness,
+        "seed": cell.seed,
+        **measured,
+        "status": status,
+        "error": error,
+        "warnings": warned,
+    }
+
+
+def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
+    task = _load(tasks, cell.task)
+    if cell.target_openness is not None:
+        task = with_openness(task, cell.target_openness, cell.seed)
+    classifier = build_method(
+        cell.variant.method,
+        openness=task.openness if cell.openness == TRUE else AUTO,
+        preset=cell.variant.preset,
+        changes=dict(cell.variant.changes),
+        seed=cell.seed,
+    )
+    # Again, for torch: `build_method` may have imported it.
+    with one_thread():
+        reset_peak()
+        worked = time.process_time()
+        seconds = fit_task(classifier, task)
+        worked = time.process_time() - worked
+        memory = peak_megabytes()
+    metrics = evaluate_targets(classifier, task.target_truth)
+    kept = classifier.kept_step_
+    return {
+        **{name: getattr(metrics, name) for name in METRICS},
+        "share": float(np.mean(classifier.transduction_ == classifier.unknown_label)),
+        "true_share": task.openness,
+        "kept_step": None if kept is None else int(kept.step),
+        "seconds": seconds,
+        "cpu_seconds": worked,
+        "memory_mb": memory,
+    }
+
+
+def fit_task(classifier: OpenSetClassifier, task: OpenSetTask) -> float:
+    """Fit on a task without its truth, and return the seconds it took."""
+    return fit_domains(classifier, task.source_features, task.source_labels, task.target_features)
+
+
+def _load(tasks: TaskSet, task: str) -> OpenSetTask:
+    """Read a task; the last one stays in the worker for the next cell."""
+    global _loaded
+    name = tasks.task_fingerprint(task)
+    if _loaded is None or _loaded[0] != name:
+        _loaded = None  # Frees its memory before the next one is read.
+        _loaded = name, tasks.load(task)
+    return _loaded[1]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensetda.benchmark.running import MEASURED, OK
+from opensetda.benchmark.grid import MEASURED, OK
 from opensetda.benchmark.summary import AVERAGED, Section, smallest_p_value, summarise
 from opensetda.benchmark.text_tables import (
     INCOMPLETE,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from opensetda.benchmark.running import OK
+from opensetda.benchmark.grid import OK
 
 Row = Mapping[str, Any]
 

@@ -43,8 +43,7 @@ from opensetda.errors import InputError, RunPausedError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opensetda.benchmark.grid import GridProgress, Results
-    from opensetda.benchmark.running import Cell
+    from opensetda.benchmark.grid import Cell, GridProgress, Results
     from opensetda.benchmark.summary import Section
     from opensetda.benchmark.task_sets import TaskSet
     from opensetda.benchmark.text_tables import TextTable
