@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opensetda.benchmark.grid import Cell, GridProgress, Results
+    from opensetda.benchmark.output import TextTable
     from opensetda.benchmark.summary import Section
     from opensetda.benchmark.task_sets import TaskSet
-    from opensetda.benchmark.text_tables import TextTable
     from opensetda.benchmark.workers import Backend
     from opensetda.data.tables.loading import TableColumns
     from opensetda.runs.request import ImageOptions
@@ -285,8 +285,16 @@ def grid_progress() -> Iterator[GridProgress]:
 
 def show_results(results: Results, sections: Sequence[Section], out: Path) -> None:
     """Print the tables, the failures and the paths of the files."""
-    from opensetda.benchmark.output import CSV, LATEX, MARKDOWN, RESULTS, failures, notes
-    from opensetda.benchmark.text_tables import average_table, task_table
+    from opensetda.benchmark.output import (
+        CSV,
+        LATEX,
+        MARKDOWN,
+        RESULTS,
+        average_table,
+        failures,
+        notes,
+        task_table,
+    )
 
     failed = failures(results.rows)
     for section in sections:
@@ -316,7 +324,7 @@ def _rich(table: TextTable) -> Table:
     from rich.console import Console
     from rich.markup import escape
 
-    from opensetda.benchmark.text_tables import PLUS_MINUS
+    from opensetda.benchmark.output import PLUS_MINUS
 
     columns = list(zip(table.headings, *[[e.text for e in row] for row in table.rows], strict=True))
     screen = Console()
