@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from opensetda.analyses.table import ResultTable
 from opensetda.benchmark.grid import AUTO, TRUE, GridProgress, Results, grid_cells, run_grid
 from opensetda.benchmark.output import write_parquet
-from opensetda.benchmark.task_sets import TaskSet
+from opensetda.benchmark.tasks import TaskSet
 from opensetda.benchmark.variants import Variant
 from opensetda.benchmark.workers import LostWorkerError, run_all
 from opensetda.data.benchmarks.protocols import OpenSetTask

@@ -21,7 +21,7 @@ import numpy as np
 
 from opensetda import __version__
 from opensetda.base import OpenSetClassifier
-from opensetda.benchmark.task_sets import TaskSet, digest
+from opensetda.benchmark.tasks import TaskSet, digest
 from opensetda.benchmark.variants import Variant
 from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, one_thread, run_all
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
@@ -123,6 +123,8 @@ def run_grid(
 ) -> Results:
     """Run the cells that are not finished yet, and return the rows of all.
 
+    Raises an `InputError` if `out` belongs to another benchmark or to other data.
+
     Parameters
     ----------
     tasks : TaskSet
@@ -139,14 +141,9 @@ def run_grid(
     backend : Backend, optional
         By default processes of this machine. Workers of a cluster read the data themselves: the
         paths in `tasks` have to be absolute, and valid there, too.
-
-    Raises
-    ------
-    InputError
-        If `out` belongs to another benchmark or to other data.
     """
     out = Path(out)
-    check_folder(tasks, cells, out)
+    known = check_folder(tasks, cells, out)
     keys = [cell.key(tasks) for cell in cells]
     found = {key: _finished(out, key) for key in dict.fromkeys(keys)}
     rows = {key: row for key, row in found.items() if row is not None}
@@ -157,15 +154,18 @@ def run_grid(
     for name in dict.fromkeys(cell.task for cell in left.values()):
         # Errors in the data are found before the first cell.
         tasks.load(name)
-    _claim_folder(tasks, cells, out)
+    needed = {cell.task: tasks.task_fingerprint(cell.task) for cell in cells}
+    (out / CELLS).mkdir(parents=True, exist_ok=True)
+    if not known or known | needed != known:
+        with new_file(out / IDENTITY) as aside:
+            write_json(aside, {"benchmark": tasks.name, "tasks": known | needed})
     order = list(left)
     on_cluster = backend is not None and backend.name != LOKY
     work = [(tasks, left[key], key if on_cluster else None) for key in order]
     # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
     with closing(run_all(_run, work, jobs, backend)) as outcomes:
         for done, (place, outcome) in enumerate(outcomes, start=1):
-            key = order[place]
-            row = outcome
+            key, row = order[place], outcome
             if isinstance(outcome, LostWorkerError):
                 row = failed_row(tasks.name, left[key], str(outcome))
             row = plain(row)
@@ -215,16 +215,6 @@ def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, 
     return known
 
 
-def _claim_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> None:
-    """Create the folder, and record its data."""
-    known = check_folder(tasks, cells, out)
-    needed = {cell.task: tasks.task_fingerprint(cell.task) for cell in cells}
-    (out / CELLS).mkdir(parents=True, exist_ok=True)
-    if not known or known | needed != known:
-        with new_file(out / IDENTITY) as aside:
-            write_json(aside, {"benchmark": tasks.name, "tasks": known | needed})
-
-
 def _cell_file(out: Path, key: str) -> Path:
     return out / CELLS / f"{key}.json"
 
@@ -265,34 +255,19 @@ def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
         reason = f"{type(error).__name__}: {error}"
         return failed_row(tasks.name, cell, " ".join(reason.split()))
     said = dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
-    return _row(tasks.name, cell, measured, OK, None, "; ".join(said) or None)
+    return _row(tasks.name, cell, **measured, warnings="; ".join(said) or None)
 
 
 def failed_row(benchmark: str, cell: Cell, reason: str) -> dict[str, Any]:
     """Return the row of a cell that has no result."""
-    return _row(benchmark, cell, dict.fromkeys(MEASURED), FAILED, reason, None)
+    return _row(benchmark, cell, status=FAILED, error=reason)
 
 
-def _row(
-    benchmark: str,
-    cell: Cell,
-    measured: dict[str, Any],
-    status: str,
-    error: str | None,
-    warned: str | None,
-) -> dict[str, Any]:
-    return {
-        "benchmark": benchmark,
-        "task": cell.task,
-        "method": cell.variant.label,
-        "openness": cell.openness,
-        "target_openness": cell.target_openness,
-        "seed": cell.seed,
-        **measured,
-        "status": status,
-        "error": error,
-        "warnings": warned,
-    }
+def _row(benchmark: str, cell: Cell, **values: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"benchmark": benchmark, "task": cell.task, "method": cell.variant.label}
+    row |= {"openness": cell.openness, "target_openness": cell.target_openness, "seed": cell.seed}
+    row |= {**dict.fromkeys(MEASURED), "status": OK, "error": None, "warnings": None}
+    return row | values
 
 
 def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:

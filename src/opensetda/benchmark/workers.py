@@ -46,8 +46,8 @@ _busy = threading.Lock()
 class LostWorkerError(Exception):
     """The process that worked on this died."""
 
-    def __init__(self) -> None:
-        super().__init__("its process was killed, perhaps for lack of memory")
+    def __str__(self) -> str:
+        return "its process was killed, perhaps for lack of memory"
 
 
 @dataclass(frozen=True)
@@ -107,26 +107,10 @@ def run_all(
     jobs: int | None,
     backend: Backend | None = None,
 ) -> Generator[tuple[int, Any]]:
-    """Yield the index of each piece of work and its result, in the order of completion.
+    """Yield each index in `work` and its result or `LostWorkerError`, in order of completion.
 
-    Parameters
-    ----------
-    function : callable
-        Can be pickled, and turns errors into results.
-    work : sequence
-        Its arguments, begun in this order.
-    jobs : int, optional
-        Pieces at once; with "loky", 1 works in this process. By default the number of workers
-        of a given cluster, or two.
-    backend : Backend, optional
-        By default processes of this machine.
-
-    Yields
-    ------
-    place : int
-        Index in `work`.
-    result : object
-        What `function` returned, or a `LostWorkerError`.
+    `function` can be pickled, and turns errors into results. `jobs` pieces run at once; with
+    "loky", 1 works in this process. None means one per worker of a given cluster, or two.
     """
     backend = backend or Backend()
     left = list(range(len(work)))

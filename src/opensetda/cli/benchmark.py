@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from opensetda.benchmark.grid import Cell, GridProgress, Results
     from opensetda.benchmark.output import TextTable
     from opensetda.benchmark.summary import Section
-    from opensetda.benchmark.task_sets import TaskSet
+    from opensetda.benchmark.tasks import TaskSet
     from opensetda.benchmark.workers import Backend
     from opensetda.data.tables.loading import TableColumns
     from opensetda.runs.request import ImageOptions
