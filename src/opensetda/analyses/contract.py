@@ -21,8 +21,8 @@ from opensetda.system.files import new_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Folder of finished runs, in the folder of the analysis.
 RUNS = "runs"
-"""Folder of finished runs, in the folder of the analysis."""
 
 Work = TypeVar("Work")
 
@@ -45,30 +45,20 @@ class PGLRun:
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """The data and the options of an analysis.
+    """The data and the options of an analysis; each task is run with each seed.
 
     Attributes
     ----------
-    tasks : TaskSet
-        The data.
     out : Path
         Folder of the analysis; finished runs are kept in it.
-    seeds : tuple of int
-        Each task is run with each of them.
     openness : {"true", "auto"}
         Whether methods get the true share of unknowns, or have to estimate it.
-    preset : str
-        Settings of PGL to start from.
-    changes : tuple of (str, value)
-        Changes to the preset.
+    preset, changes : str, tuple of (str, value)
+        Settings of PGL to start from, and changes to them.
     methods : tuple of str
         For analyses that compare methods; by default their own choice.
     values : tuple of float
         For analyses that vary a number; by default the paper's values.
-    jobs : int
-        Runs at once.
-    progress : callable, optional
-        Called with the number of finished runs, of all runs, and the row of the last one.
     """
 
     tasks: TaskSet
@@ -137,19 +127,7 @@ class AnalysisResult:
 
 
 def write_analysis(folder: Path, name: str, result: AnalysisResult, command: str) -> list[Path]:
-    """Write or replace table, figure and, of a grid, the single runs; return the paths.
-
-    Parameters
-    ----------
-    folder : Path
-        Created if missing.
-    name : str
-        Name of the analysis, and of the files.
-    result : AnalysisResult
-        What to write.
-    command : str
-        The command line, for the Markdown file.
-    """
+    """Write or replace table, figure and, of a grid, the single runs; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     table = result.table
     page = f"{table.to_markdown()}\n![{table.title}]({name}.png)\n\nMade by `{command}`.\n"

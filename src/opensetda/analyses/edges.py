@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
-from opensetda.analyses.observed import ObservedTraining, StepView
+from opensetda.analyses.observed import ObservedTraining, StepView, observe
 from opensetda.analyses.table import Column, ResultTable
 from opensetda.errors import InputError
 from opensetda.report.matrices import PairMap, draw_maps
@@ -32,16 +32,9 @@ _QUANTITIES = {"A": "Affinity A", "E": "Edge E"}
 
 @dataclass(frozen=True)
 class GraphNodes:
-    """Nodes of both domains, ordered by class, unknowns last.
+    """Nodes of both domains, ordered by true class, unknowns (C) last: arrays of shape (N,).
 
-    Attributes
-    ----------
-    index : array of shape (N,)
-        Row number within the node's own domain.
-    is_target : bool array of shape (N,)
-        The node's domain.
-    classes : array of shape (N,)
-        The true class, C for unknown.
+    `index` is the row number within the node's own domain.
     """
 
     index: IntArray
@@ -55,31 +48,16 @@ class GraphNodes:
 
 @dataclass(frozen=True)
 class PairMeans:
-    """Mean over pairs of different nodes, by what is true of the pair; NaN of none.
+    """Means over pairs of different nodes of one known class, of two, and of unknown and known.
 
-    Attributes
-    ----------
-    same, different : float
-        Pairs of one known class, and of two.
-    unknown_known : float
-        Pairs of an unknown and a known node.
-    auroc : float
-        Share of the (pair of one class, any other of these pairs) whose first is higher.
+    `auroc` is the share of the (pair of one class, any other of these pairs) whose first is
+    higher. NaN of none.
     """
 
     same: float
     different: float
     unknown_known: float
     auroc: float
-
-
-@dataclass(frozen=True)
-class StepEdges:
-    """The edges of one step: affinities A and normalised edges E."""
-
-    number: int
-    affinity: Matrix
-    edges: Matrix
 
 
 def analyse(request: AnalysisRequest) -> AnalysisResult:
@@ -92,8 +70,7 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
     table = ResultTable(
         f"Edges by what is true of the pair: PGL, {request.preset}, on {request.what()}",
         [
-            Column("step", "step"),
-            Column("quantity", "quantity"),
+            *(Column("step", "step"), Column("quantity", "quantity")),
             Column("same", "same class", "number"),
             Column("different", "other class", "number"),
             Column("unknown_known", "unknown and known", "number"),
@@ -105,54 +82,39 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
         ],
     )
     rows: list[list[PairMap]] = [[], []]
-    highest = _highest([step.edges for step in steps])
-    for step in steps:
-        kinds = (("A", step.affinity, 1.0), ("E", step.edges, highest))
+    highest = _highest([edges for _, edges in steps.values()])
+    for number, (affinity, edges) in steps.items():
+        kinds = (("A", affinity, 1.0), ("E", edges, highest))
         for row, (quantity, values, top) in zip(rows, kinds, strict=True):
             means = pair_means(values, nodes, n_classes)
-            table.add(marked=step is steps[-1], step=step.number, quantity=quantity, **vars(means))
-            row.append(_map(f"{_QUANTITIES[quantity]}, step {step.number}", values, top, means))
-    truth = PairMap(
-        "True: same class",
-        true_edges(nodes, n_classes),
-        1.0,
-        "of each class the source first; grey: two unknowns",
-    )
+            kept = number == max(steps)
+            table.add(marked=kept, step=number, quantity=quantity, **vars(means))
+            remark = f"same {means.same:.3f}, other {means.different:.3f}"
+            remark += f", unknown {means.unknown_known:.3f}"
+            row.append(PairMap(f"{_QUANTITIES[quantity]}, step {number}", values, top, remark))
+    remark = "of each class the source first; grey: two unknowns"
+    truth = PairMap("True: same class", true_edges(nodes, n_classes), 1.0, remark)
     sizes = nodes.sizes(n_classes)
     title = f"Edges of PGL: {request.what()}"
     shown = [*names, "unknown"] if sizes[-1] else list(names)
     return AnalysisResult(table, draw_maps(truth, rows, sizes[: len(shown)], shown, title))
 
 
-def edges_of_run(run: PGLRun) -> tuple[GraphNodes, list[str], list[StepEdges]]:
-    """Train, and return the nodes of one graph, the classes, and the edges of two steps."""
-    task = run.tasks.load(run.task)
-    training = ObservedTraining(
-        task, run.openness_of(task), run.preset, dict(run.changes), run.seed
-    )
+def edges_of_run(
+    run: PGLRun,
+) -> tuple[GraphNodes, list[str], dict[int, tuple[Matrix, Matrix]]]:
+    """Train, and return the nodes of one graph, the classes, and A and E of two steps."""
+    training = observe(run, run.tasks.load(run.task))
     per_class = max(1, min(PER_CLASS, MOST_NODES // (4 * training.n_classes)))
     nodes = draw_nodes(training, per_class, run.seed)
-    steps = [
-        StepEdges(number, *edge_maps(training, training.step(number), nodes))
-        for number in dict.fromkeys([1, training.kept_step])
-    ]
+    steps = {n: edge_maps(training.step(n), nodes) for n in (1, training.kept_step)}
     return nodes, [str(name) for name in training.classifier.classes_], steps
-
-
-def _map(title: str, values: Matrix, highest: float, means: PairMeans) -> PairMap:
-    remark = (
-        f"same {means.same:.3f}, other {means.different:.3f}, unknown {means.unknown_known:.3f}"
-    )
-    return PairMap(title, values, highest, remark)
 
 
 def _highest(maps: list[Matrix]) -> float:
     """Return the value from which on all edges look alike; loops do not count."""
-    strong = []
-    for values in maps:
-        off = values[~np.eye(len(values), dtype=bool)]
-        strong.append(off[off > 0])
-    every = np.concatenate(strong)
+    apart = [values[~np.eye(len(values), dtype=bool)] for values in maps]
+    every = np.concatenate([values[values > 0] for values in apart])
     return float(np.quantile(every, _HIGHEST_QUANTILE)) if len(every) else 1.0
 
 
@@ -186,9 +148,7 @@ def draw_nodes(training: ObservedTraining, per_class: int, seed: int) -> GraphNo
 
 
 @torch.no_grad()
-def edge_maps(
-    training: ObservedTraining, step: StepView, nodes: GraphNodes
-) -> tuple[Matrix, Matrix]:
+def edge_maps(step: StepView, nodes: GraphNodes) -> tuple[Matrix, Matrix]:
     r"""Return affinities :math:`A` and normalised edges :math:`\mathcal{E}` of the last layer.
 
     .. math:: A_{ij} = \sigma(G_E(v_i, v_j)), \quad
@@ -202,22 +162,16 @@ def edge_maps(
     x = torch.empty(len(nodes.index), samples.source.shape[1])
     labels = torch.empty(len(nodes.index), dtype=torch.long)
     is_target, index = torch.from_numpy(nodes.is_target), torch.from_numpy(nodes.index)
-    x[~is_target], x[is_target] = (
-        samples.source[index[~is_target]],
-        samples.target[index[is_target]],
-    )
-    labels[~is_target] = samples.source_labels[index[~is_target]]
-    labels[is_target] = samples.pseudo_labels[index[is_target]]
+    own, others = index[~is_target], index[is_target]
+    x[~is_target], labels[~is_target] = samples.source[own], samples.source_labels[own]
+    x[is_target], labels[is_target] = samples.target[others], samples.pseudo_labels[others]
     output = step.network(x, labels)
     affinity = torch.sigmoid(output.edge_logits[-1])
     return affinity.double().numpy(), output.edges[-1].double().numpy()
 
 
 def true_edges(nodes: GraphNodes, n_classes: int) -> Matrix:
-    """Return the label map: 1 for one class, 0 for two, NaN for two unknowns.
-
-    Two unknowns may be of one class or of two.
-    """
+    """Return the label map: 1 for one class, 0 for two, NaN for two unknowns, of any class."""
     same = (nodes.classes[:, None] == nodes.classes[None, :]).astype(np.float64)
     unknown = nodes.classes == n_classes
     same[np.ix_(unknown, unknown)] = np.nan

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from opensetda.benchmark.grid import OK
+from opensetda.benchmark.grid import OK, Results
 from opensetda.report.plots import Series
 from opensetda.runs.figure_style import METRIC_STYLE
 
@@ -39,19 +39,12 @@ class Spread:
 
 
 Form = Literal["text", "percent", "points", "number"]
+"""Of a share, of a difference of shares, or with three digits."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name in CSV files, its heading, and the form of its values.
-
-    Attributes
-    ----------
-    form : {"text", "percent", "points", "number"}
-        "percent" is of a share, "points" of a difference of shares; a number has three digits.
-    detail : bool
-        Whether a narrow screen leaves it out.
-    """
+    """A column by its name in CSV files; a narrow screen leaves out a `detail`."""
 
     name: str
     heading: str
@@ -86,14 +79,10 @@ class ResultTable:
 
     def to_csv(self) -> str:
         """Return unrounded values, shares as fractions; a `Spread` has three columns."""
-        spreads = {
-            column.name
-            for column in self.columns
-            if any(isinstance(row.get(column.name), Spread) for row in self.rows)
-        }
         names = []
         for column in self.columns:
-            more = ("_deviation", "_runs") if column.name in spreads else ()
+            is_spread = any(isinstance(row.get(column.name), Spread) for row in self.rows)
+            more = ("_deviation", "_runs") if is_spread else ()
             names += [column.name, *(column.name + ending for ending in more)]
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -103,7 +92,15 @@ class ResultTable:
 
     def plain_rows(self) -> list[dict[str, Any]]:
         """Return the rows as in CSV: a `Spread` is mean, `_deviation` and `_runs`."""
-        return [_flat(row) for row in self.rows]
+        rows = []
+        for row in self.rows:
+            cells = dict(row)
+            for name, value in row.items():
+                if isinstance(value, Spread):
+                    cells |= {name: value.mean, f"{name}_deviation": value.deviation}
+                    cells[f"{name}_runs"] = value.n
+            rows.append({name: _finite(value) for name, value in cells.items()})
+        return rows
 
     def to_markdown(self) -> str:
         """Return title, table and notes in GitHub's Markdown."""
@@ -134,17 +131,6 @@ def written(value: Any, form: Form) -> str:
     return f"{value:.3f}" if form == "number" else str(value)
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    cells: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Spread):
-            cells[name], cells[f"{name}_deviation"] = _finite(value.mean), value.deviation
-            cells[f"{name}_runs"] = value.n
-        else:
-            cells[name] = _finite(value)
-    return cells
-
-
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -162,6 +148,11 @@ def by_seed(rows: Iterable[Row], name: str) -> dict[int, float]:
         values.setdefault(row["seed"], []).append(math.nan if value is None else float(value))
     means = {seed: fmean(found) for seed, found in values.items()}
     return {seed: mean for seed, mean in means.items() if math.isfinite(mean)}
+
+
+def rows_of(results: Results, label: str) -> list[Row]:
+    """Return the rows of one variant."""
+    return [row for row in results.rows if row["method"] == label]
 
 
 def summary(rows: Sequence[Row], metrics: Sequence[str] = METRICS) -> dict[str, Spread]:
@@ -184,23 +175,25 @@ def failures(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def series(
-    name: str,
-    spreads: Mapping[float, Spread],
-    look: tuple[str, str, float],
-    scale: Callable[[float], float] = lambda share: 100 * share,
-) -> Series:
-    """Return a line of spreads by place; `look` is colour, marker and width."""
+def spreads_by_step(
+    runs: Sequence[Sequence[Mapping[str, float]]], names: Collection[str]
+) -> dict[float, dict[str, Spread]]:
+    """Return mean and deviation over runs, by step from 1 and by name; runs may end early."""
+    return {
+        step: {
+            name: Spread.of(run[step - 1][name] for run in runs if len(run) >= step)
+            for name in names
+        }
+        for step in range(1, max(map(len, runs)) + 1)
+    }
+
+
+def series(name: str, spreads: Mapping[float, Spread], look: tuple[str, str, float]) -> Series:
+    """Return a line of spreads by place, in %; `look` is colour, marker and width."""
     drawn = {place: spread for place, spread in spreads.items() if spread.n}
-    color, marker, width = look
-    return Series(
-        name,
-        {place: scale(spread.mean) for place, spread in drawn.items()},
-        color,
-        marker,
-        width,
-        {place: scale(spread.deviation or 0.0) for place, spread in drawn.items()},
-    )
+    means = {place: 100 * spread.mean for place, spread in drawn.items()}
+    deviations = {place: 100 * (spread.deviation or 0.0) for place, spread in drawn.items()}
+    return Series(name, means, *look, deviations)
 
 
 def metric_series(summaries: Mapping[float, Mapping[str, Spread]]) -> list[Series]:

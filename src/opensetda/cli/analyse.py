@@ -146,11 +146,11 @@ def analyse(
         cache=cache_folder(cache, no_cache=False),
         strict=strict,
     )
-    found = find_benchmark(protocol, data, tasks, columns, images, chosen.one_task)
+    found = find_benchmark(protocol, data, tasks, columns, images, chosen.one_run)
     request = AnalysisRequest(
         tasks=found,
         out=out,
-        seeds=tuple(range(seeds or (1 if chosen.one_seed else _DEFAULT_SEEDS))),
+        seeds=tuple(range(seeds or (1 if chosen.one_run else _DEFAULT_SEEDS))),
         openness=openness.value,
         preset=preset,
         changes=tuple(settings.items()),
@@ -246,9 +246,9 @@ def _check(
     seeds: int | None,
 ) -> None:
     """Raise an `InputError` for options that the analysis does not have."""
-    if analysis.one_task and tasks and len(tasks) > 1:
+    if analysis.one_run and tasks and len(tasks) > 1:
         raise InputError(f"--task {tasks[1]}: {name} has one task only; name one")
-    if analysis.one_seed and seeds is not None and seeds > 1:
+    if analysis.one_run and seeds is not None and seeds > 1:
         raise InputError(f"--seeds {seeds}: {name} has one run only; leave --seeds out")
     if methods and not analysis.methods:
         raise InputError(f"--method {methods[0]}: {name} is about pgl; leave --method out")
