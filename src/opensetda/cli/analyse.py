@@ -11,8 +11,8 @@ import typer
 
 from opensetda.analyses.listing import ANALYSES, Analysis, find_analysis, run_analysis
 from opensetda.cli import console
-from opensetda.cli.benchmark import Openness, Protocol, find_benchmark
-from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
+from opensetda.cli.benchmark import Openness, Protocol, find_benchmark, option
+from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights
 from opensetda.cli.options import (
     OUTPUT_PANEL,
     BenchmarkData,
@@ -30,11 +30,16 @@ from opensetda.cli.options import (
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
-    from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
     from opensetda.analyses.table import ResultTable
 
-_CHOICE_PANEL = "What is analysed"
+_PANEL = "What is analysed"
 _DEFAULT_SEEDS = 3
+_OUT_HELP = "Folder of the table and the figure; finished runs are kept in it."
+_TASKS_HELP = "Task to run; repeatable. Default: all (edges, embedding: the first)."
+_METHODS_HELP = "openness, embedding: method to compare; repeatable."
+_VALUES_HELP = "alpha, openness, losses: value to try; repeatable."
+_OPENNESS_HELP = "Use the true share of unknowns, or estimate it."
+_SEEDS_HELP = f"Number of seeds, from 0. Default: {_DEFAULT_SEEDS} (edges, embedding: 1)."
 
 
 def analyse(
@@ -43,61 +48,17 @@ def analyse(
         str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; see below.")
     ],
     protocol: Protocol,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Folder of the table and the figure; finished runs are kept in it.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ],
+    out: Annotated[Path, option("--out", _OUT_HELP, "DIR", OUTPUT_PANEL)],
     data: BenchmarkData = None,
     tasks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task",
-            metavar="SOURCE-TARGET",
-            help="Task to run; repeatable. Default: all (edges, embedding: the first).",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
+        list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET", _PANEL)
     ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            help="openness, embedding: method to compare; repeatable.",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
-    ] = None,
-    values: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--value",
-            metavar="NUMBER",
-            help="alpha, openness, losses: value to try; repeatable.",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
-    ] = None,
+    methods: Annotated[list[str] | None, option("--method", _METHODS_HELP, "NAME", _PANEL)] = None,
+    values: Annotated[list[float] | None, option("--value", _VALUES_HELP, "NUMBER", _PANEL)] = None,
     openness: Annotated[
-        Openness,
-        typer.Option(
-            "--openness",
-            help="Use the true share of unknowns, or estimate it.",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
+        Openness, option("--openness", _OPENNESS_HELP, panel=_PANEL)
     ] = Openness.true,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            "--seeds",
-            metavar="NUMBER",
-            min=1,
-            help=f"Number of seeds, from 0. Default: {_DEFAULT_SEEDS} (edges, embedding: 1).",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
-    ] = None,
+    seeds: Annotated[int | None, option("--seeds", _SEEDS_HELP, "NUMBER", _PANEL, min=1)] = None,
     preset: PGLPreset = "default",
     changes: PGLChanges = None,
     jobs: Jobs = 2,
@@ -128,9 +89,8 @@ def analyse(
     chosen = find_analysis(analysis)
     _check(analysis, chosen, tasks, methods, values, seeds)
     from opensetda.analyses.contract import AnalysisRequest, write_analysis
-    from opensetda.data.tables.loading import TableColumns
+    from opensetda.cli.counting import counting_progress
     from opensetda.pgl.settings import PGLSettings
-    from opensetda.runs.request import ImageOptions
     from opensetda.system.files import check_writable
 
     settings = parse_changes(changes)
@@ -138,15 +98,8 @@ def analyse(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: a file is in the way; choose another folder")
     check_writable(out)
-    columns = TableColumns(label_column, None, features_key, tuple(drop or ()))
-    images = ImageOptions(
-        backbone=backbone,
-        weights=None if weights is None else str(weights.absolute()),
-        size=image_size,
-        cache=cache_folder(cache, no_cache=False),
-        strict=strict,
-    )
-    found = find_benchmark(protocol, data, tasks, columns, images, chosen.one_run)
+    tables, images = (label_column, features_key, drop), (backbone, weights, image_size, strict)
+    found = find_benchmark(protocol, data, tasks, tables, images, cache, chosen.one_run)
     request = AnalysisRequest(
         tasks=found,
         out=out,
@@ -158,9 +111,17 @@ def analyse(
         values=tuple(values or ()),
         jobs=jobs,
     )
-    result = _run(analysis, chosen, request)
-    command = shlex.join(["osda", *(context.obj or ())])
-    files = write_analysis(out, analysis, result, command)
+    try:
+        with counting_progress(analysis, "run") as tell:
+            counted = replace(request, progress=lambda done, total, row: tell(done, total))
+            result = run_analysis(analysis, counted)
+    except KeyboardInterrupt:
+        if not chosen.keeps_runs:
+            raise
+        raise RunPausedError(
+            f"finished runs are kept in {out}; continue with the same command"
+        ) from None
+    files = write_analysis(out, analysis, result, shlex.join(["osda", *(context.obj or ())]))
     show_table(result.table)
     console.say(f"  table    {', '.join(str(file) for file in files[:2])}")
     console.say(f"  figure   {', '.join(str(file) for file in files[2:4])}")
@@ -172,20 +133,9 @@ def analyse(
             f"{console.counted(len(failed), 'run')} failed, the first: {failed[0]['error']}; "
             "the same command tries again"
         )
-    console.result(
-        {
-            "analysis": analysis,
-            "title": result.table.title,
-            "rows": result.table.plain_rows(),
-            "notes": result.table.notes,
-            "failed": len(failed),
-            "files": {
-                "table": files[:2],
-                "figure": files[2:4],
-                "runs": files[4] if files[4:] else None,
-            },
-        }
-    )
+    made = {"table": files[:2], "figure": files[2:4], "runs": next(iter(files[4:]), None)}
+    shown = {"analysis": analysis, "title": result.table.title, "rows": result.table.plain_rows()}
+    console.result({**shown, "notes": result.table.notes, "failed": len(failed), "files": made})
     if result.runs is not None and failed and len(failed) == len(result.runs.rows):
         raise typer.Exit(1)
 
@@ -193,21 +143,6 @@ def analyse(
 analyse.__doc__ = (analyse.__doc__ or "").format(
     analyses="\n\n    ".join(f"  {name}: {kind.summary}" for name, kind in ANALYSES.items())
 )
-
-
-def _run(name: str, analysis: Analysis, request: AnalysisRequest) -> AnalysisResult:
-    from opensetda.cli.counting import counting_progress
-
-    try:
-        with counting_progress(name, "run") as tell:
-            counted = replace(request, progress=lambda done, total, row: tell(done, total))
-            return run_analysis(name, counted)
-    except KeyboardInterrupt:
-        if not analysis.keeps_runs:
-            raise
-        raise RunPausedError(
-            f"finished runs are kept in {request.out}; continue with the same command"
-        ) from None
 
 
 def show_table(table: ResultTable) -> None:
@@ -224,9 +159,8 @@ def show_table(table: ResultTable) -> None:
     screen = Console()
     narrow = screen.is_terminal and sum(widths) > screen.width
     kept = [p for p, column in enumerate(table.columns) if not (narrow and column.detail)]
-    headings = {
-        columns[place][0]: "right" if table.columns[place].is_number else "left" for place in kept
-    }
+    sides = ["right" if column.is_number else "left" for column in table.columns]
+    headings = {columns[place][0]: sides[place] for place in kept}
     shown = console.new_table(escape(table.title), headings)
     for number in range(len(table.rows)):
         cells = [escape(columns[place][number + 1]) for place in kept]

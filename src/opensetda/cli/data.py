@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from opensetda.cli import console
+from opensetda.cli.benchmark import option
 from opensetda.cli.options import OUTPUT_PANEL, Debug, Json, Overwrite, Quiet, check_new_file
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opensetda.data.benchmarks.catalogue import Benchmark
     from opensetda.data.benchmarks.completeness import BenchmarkCheck, DomainCheck
 
 _SHOWN = 10
+_CLASSES_HELP = "Show every class, not only those that differ."
+_LIST_HELP = "The .csv file to make: images that cannot be read, with the reason."
 
 data_app = typer.Typer(
     name="data",
@@ -39,29 +42,21 @@ def list_benchmarks(quiet: Quiet = False, as_json: Json = False, debug: Debug = 
     """
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
-    table = console.new_table(
-        "Benchmarks",
-        {
-            "name": "left",
-            "domains": "left",
-            "images": "right",
-            "known": "right",
-            "unknown": "right",
-            "published at": "left",
-        },
-    )
+    columns = {"name": "left", "domains": "left", "images": "right", "known": "right"}
+    table = console.new_table("Benchmarks", columns | {"unknown": "right", "published at": "left"})
+    published = []
     for spec in BENCHMARKS.values():
-        totals = [domain.images for domain in spec.domains if domain.images is not None]
-        table.add_row(
-            spec.name,
-            ", ".join(domain.name for domain in spec.domains),
-            f"{sum(totals):,}" if totals else console.DASH,
-            str(len(spec.known)),
-            "any other" if spec.others_unknown else str(len(spec.unknown)),
-            "\n".join(spec.urls),
-        )
+        domains = {domain.name: domain.images for domain in spec.domains}
+        totals = [images for images in domains.values() if images is not None]
+        unknown = "any other" if spec.others_unknown else str(len(spec.unknown))
+        counts = _count(sum(totals) if totals else None), str(len(spec.known)), unknown
+        table.add_row(spec.name, ", ".join(domains), *counts, "\n".join(spec.urls))
+        more = {
+            name: getattr(spec, name) for name in ("known", "unknown", "others_unknown", "urls")
+        }
+        published.append({"name": spec.name, "title": spec.title, "domains": domains, **more})
     console.show(table)
-    console.result({"benchmarks": [_published(spec) for spec in BENCHMARKS.values()]})
+    console.result({"benchmarks": published})
 
 
 @data_app.command("check")
@@ -75,23 +70,8 @@ def check(
     no_decode: Annotated[
         bool, typer.Option("--no-decode", help="Count the images without reading them.")
     ] = False,
-    classes: Annotated[
-        bool,
-        typer.Option(
-            "--classes",
-            help="Show every class, not only those that differ.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = False,
-    unreadable: Annotated[
-        Path | None,
-        typer.Option(
-            "--list",
-            metavar="FILE",
-            help="The .csv file to make: images that cannot be read, with the reason.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
+    classes: Annotated[bool, option("--classes", _CLASSES_HELP, panel=OUTPUT_PANEL)] = False,
+    unreadable: Annotated[Path | None, option("--list", _LIST_HELP, "FILE", OUTPUT_PANEL)] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -106,25 +86,49 @@ def check(
     Exit code 0 if all is well, 1 if something is missing, misspelt or broken.
     """
     from opensetda.data.benchmarks.completeness import check_benchmark
-    from opensetda.system.files import check_writable
+    from opensetda.data.images.lists import printable
+    from opensetda.system.files import check_writable, new_file
 
     if unreadable is not None:
         check_new_file("--list", unreadable, (".csv",), overwrite)
         check_writable(unreadable)
     with _reading() as progress:
         found = check_benchmark(name, path, decode=not no_decode, progress=progress)
+    # As people read them: a path may have bytes that are no text.
+    broken = {
+        row.domain.name: [[printable(image), reason] for image, reason in row.unreadable]
+        for row in found.domains
+    }
+    every = [pair for pairs in broken.values() for pair in pairs]
     if unreadable is not None:
-        _write_unreadable(found, unreadable)
+        with new_file(unreadable) as aside, aside.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows([["path", "reason"], *every])
     console.show(_domain_table(found, decoded=not no_decode))
     for domain in found.domains:
         if classes or any(row.remark for row in domain.classes):
             _show_classes(domain, everything=classes)
-    _show_unreadable(found)
+    for image, reason in every[:_SHOWN]:
+        console.say(f"cannot be read: {image}: {reason}")
+    if len(every) > _SHOWN:
+        console.say(f"... {len(every):,} in all; --list FILE writes them to a file")
     if found.extra:
         console.note(f"other folders, not looked at: {', '.join(found.extra)}")
-    _verdict(found, decoded=not no_decode)
-    console.result(_found(found, decoded=not no_decode, listed=unreadable))
-    if found.problems:
+    spec, problems = found.benchmark, found.problems
+    if problems:
+        first = f"{len(problems)} problems, first " if len(problems) > 1 else ""
+        console.say(f"{spec.title}: not as published: {first}{problems[0]}")
+        console.say(f"originals: {' '.join(spec.urls)}")
+    else:
+        read = "not read (--no-decode)" if no_decode else "all can be read"
+        console.say(f"{spec.title}: as published: {found.images:,} images, {read}")
+    domains = {}
+    for row in found.domains:
+        counts = {"folder": row.folder, "images": row.images, "published": row.domain.images}
+        domains[row.domain.name] = {**counts, "unreadable": broken[row.domain.name]}
+    verdict = {"as_published": not problems, "problems": problems, "read": not no_decode}
+    files = {"unreadable": unreadable}
+    console.result({"benchmark": spec.name, **verdict, "domains": domains, "files": files})
+    if problems:
         raise typer.Exit(code=1)
 
 
@@ -182,41 +186,6 @@ def _reading() -> Iterator[Callable[[str, int, int], None]]:
         yield listen
 
 
-def _published(spec: Benchmark) -> dict[str, Any]:
-    """Return for programs what was published."""
-    return {
-        "name": spec.name,
-        "title": spec.title,
-        "domains": {domain.name: domain.images for domain in spec.domains},
-        "known": spec.known,
-        "unknown": spec.unknown,
-        "others_unknown": spec.others_unknown,
-        "urls": spec.urls,
-    }
-
-
-def _found(found: BenchmarkCheck, decoded: bool, listed: Path | None) -> dict[str, Any]:
-    """Return for programs what was found; an image that cannot be read is as people read it."""
-    from opensetda.data.images.lists import printable
-
-    return {
-        "benchmark": found.benchmark.name,
-        "as_published": not found.problems,
-        "problems": found.problems,
-        "read": decoded,
-        "domains": {
-            row.domain.name: {
-                "folder": row.folder,
-                "images": row.images,
-                "published": row.domain.images,
-                "unreadable": [[printable(path), reason] for path, reason in row.unreadable],
-            }
-            for row in found.domains
-        },
-        "files": {"unreadable": listed},
-    }
-
-
 def _domain_table(found: BenchmarkCheck, decoded: bool) -> Table:
     columns = {"domain": "left", "images": "right", "published": "right"}
     columns |= {"class folders": "right", "unreadable": "right", "": "left"}
@@ -226,10 +195,10 @@ def _domain_table(found: BenchmarkCheck, decoded: bool) -> Table:
         missing = row.folder is None
         table.add_row(
             row.domain.name,
-            console.DASH if missing else f"{row.images:,}",
-            console.DASH if row.domain.images is None else f"{row.domain.images:,}",
+            _count(None if missing else row.images),
+            _count(row.domain.images),
             console.DASH if missing else str(there),
-            f"{len(row.unreadable):,}" if decoded and not missing else console.DASH,
+            _count(len(row.unreadable) if decoded and not missing else None),
             "missing" if missing else "differs" if row.problems else "ok",
             style="bold" if row.problems else None,
         )
@@ -241,47 +210,11 @@ def _show_classes(domain: DomainCheck, everything: bool) -> None:
     table = console.new_table(f"{domain.domain.name}: classes", {**columns, "": "left"})
     for row in domain.classes:
         if everything or row.remark:
-            table.add_row(
-                row.name,
-                row.kind,
-                f"{row.images:,}",
-                console.DASH if row.expected is None else f"{row.expected:,}",
-                row.remark,
-                style="bold" if everything and row.remark else None,
-            )
+            style = "bold" if everything and row.remark else None
+            counts = _count(row.images), _count(row.expected)
+            table.add_row(row.name, row.kind, *counts, row.remark, style=style)
     console.show(table)
 
 
-def _show_unreadable(found: BenchmarkCheck) -> None:
-    from opensetda.data.images.lists import printable
-
-    broken = [pair for domain in found.domains for pair in domain.unreadable]
-    for path, reason in broken[:_SHOWN]:
-        console.say(f"cannot be read: {printable(path)}: {reason}")
-    if len(broken) > _SHOWN:
-        console.say(f"... {len(broken):,} in all; --list FILE writes them to a file")
-
-
-def _write_unreadable(found: BenchmarkCheck, path: Path) -> None:
-    import csv
-
-    from opensetda.data.images.lists import printable
-    from opensetda.system.files import new_file
-
-    with new_file(path) as aside, aside.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["path", "reason"])
-        for domain in found.domains:
-            writer.writerows([printable(broken), reason] for broken, reason in domain.unreadable)
-
-
-def _verdict(found: BenchmarkCheck, decoded: bool) -> None:
-    problems = found.problems
-    title = found.benchmark.title
-    if not problems:
-        read = "all can be read" if decoded else "not read (--no-decode)"
-        console.say(f"{title}: as published: {found.images:,} images, {read}")
-        return
-    first = problems[0] if len(problems) == 1 else f"{len(problems)} problems, first {problems[0]}"
-    console.say(f"{title}: not as published: {first}")
-    console.say(f"originals: {' '.join(found.benchmark.urls)}")
+def _count(number: int | None) -> str:
+    return console.DASH if number is None else f"{number:,}"
