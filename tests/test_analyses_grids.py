@@ -9,7 +9,7 @@ import pytest
 
 from analyses_helpers import QUICK, SmallTasks, a_request
 from opensetda.analyses import steps, sweeps
-from opensetda.analyses.table import by_seed, difference, failures, summary
+from opensetda.analyses.contract import by_seed, difference, failures, summary
 from opensetda.benchmark.grid import fit_task
 from opensetda.data.benchmarks.protocols import with_openness
 from opensetda.errors import InputError

@@ -10,8 +10,8 @@ import pytest
 
 from cli_helpers import names_in
 from opensetda.analyses import sweeps
+from opensetda.analyses.contract import Column, ResultTable
 from opensetda.analyses.listing import ANALYSES
-from opensetda.analyses.table import Column, ResultTable
 from opensetda.cli.analyse import show_table
 from opensetda.cli.main import main
 from opensetda.data.benchmarks.catalogue import benchmark

@@ -41,9 +41,16 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
+from opensetda.analyses.contract import (
+    AnalysisRequest,
+    AnalysisResult,
+    Column,
+    PGLRun,
+    ResultTable,
+    Spread,
+    spreads_by_step,
+)
 from opensetda.analyses.observed import ObservedTraining, observe
-from opensetda.analyses.table import Column, ResultTable, Spread, spreads_by_step
 from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.report.plots import LinePanel, Series, draw_lines
 from opensetda.rows import FloatArray, IntArray
@@ -237,9 +244,8 @@ def bound_terms(
     classes, its labels and its pseudo-labels h_b (n_t,). C is unknown, -1 no pseudo-label.
     """
     known, accepted = target_truth < n_classes, labels < n_classes
-    joint_source, joint_target = joint_risks(
-        source, source_labels, target[known], target_truth[known]
-    )
+    known_targets = target[known], target_truth[known]
+    joint_source, joint_target = joint_risks(source, source_labels, *known_targets)
     return BoundTerms(
         share=_mean(~known),
         labelled=_mean(pseudo_labels != UNLABELLED),

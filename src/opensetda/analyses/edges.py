@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, Column, PGLRun, ResultTable
 from opensetda.analyses.observed import ObservedTraining, StepView, observe
-from opensetda.analyses.table import Column, ResultTable
 from opensetda.errors import InputError
 from opensetda.report.matrices import PairMap, draw_maps
 from opensetda.rows import IntArray
@@ -122,29 +121,24 @@ def draw_nodes(training: ObservedTraining, per_class: int, seed: int) -> GraphNo
     """Draw sources and targets of each class alike, and unknowns by their share of the target."""
     rng = np.random.default_rng(seed)
     truth, labels, n_classes = training.target_truth, training.source_labels, training.n_classes
-    index: list[int] = []
-    is_target: list[bool] = []
-    classes: list[int] = []
+    nodes: list[tuple[int, bool, int]] = []
 
     def take(pool: IntArray, count: int, target: bool, label: int) -> None:
         chosen = rng.choice(pool, min(count, len(pool)), replace=False)
-        index.extend(chosen.tolist())
-        is_target.extend([target] * len(chosen))
-        classes.extend([label] * len(chosen))
+        nodes.extend((row, target, label) for row in chosen.tolist())
 
     for label in range(n_classes):
         take(np.flatnonzero(labels == label), per_class, False, label)
         take(np.flatnonzero(truth == label), per_class, True, label)
     unknown = np.flatnonzero(truth == n_classes)
-    known_targets = sum(is_target)
+    known_targets = sum(target for _, target, _ in nodes)
+    n_known = len(nodes)
     wanted = round(known_targets * len(unknown) / max(len(truth) - len(unknown), 1))
     take(unknown, min(wanted, 2 * known_targets), True, n_classes)
     # Unknowns of one class beside each other: what the network sees in them becomes visible.
-    first = len(index) - classes.count(n_classes)
-    index[first:] = sorted(index[first:], key=lambda row: str(training.target_names[row]))
-    return GraphNodes(
-        np.array(index, dtype=np.intp), np.array(is_target), np.array(classes, dtype=np.intp)
-    )
+    nodes[n_known:] = sorted(nodes[n_known:], key=lambda node: str(training.target_names[node[0]]))
+    index, is_target, classes = (np.array(values) for values in zip(*nodes, strict=True))
+    return GraphNodes(index.astype(np.intp), is_target, classes.astype(np.intp))
 
 
 @torch.no_grad()
@@ -185,16 +179,9 @@ def pair_means(values: Matrix, nodes: GraphNodes, n_classes: int) -> PairMeans:
     mixed = unknown[:, None] ^ unknown[None, :]
     apart = ~np.eye(len(unknown), dtype=bool)
     same, different = (truth == 1) & apart, (truth == 0) & ~mixed
-    return PairMeans(
-        same=_mean(values[same]),
-        different=_mean(values[different]),
-        unknown_known=_mean(values[mixed]),
-        auroc=share_above(values[same], values[different | mixed]),
-    )
-
-
-def _mean(values: Matrix) -> float:
-    return float(values.mean()) if len(values) else math.nan
+    groups = [values[pairs] for pairs in (same, different, mixed)]
+    means = [float(group.mean()) if len(group) else math.nan for group in groups]
+    return PairMeans(*means, share_above(values[same], values[different | mixed]))
 
 
 def share_above(higher: Matrix, lower: Matrix) -> float:

@@ -18,10 +18,16 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
 
 from opensetda.analyses.bound import proxy_a_distance
-from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
+from opensetda.analyses.contract import (
+    AnalysisRequest,
+    AnalysisResult,
+    Column,
+    PGLRun,
+    ResultTable,
+    written,
+)
 from opensetda.analyses.edges import share_above
 from opensetda.analyses.observed import observe, true_classes
-from opensetda.analyses.table import Column, ResultTable, written
 from opensetda.benchmark.grid import fit_task
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
@@ -116,7 +122,10 @@ def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray
     if method == RAW:
         return task.source_features, task.target_features
     if method == "class-means":
-        return centred_rows(task)
+        # Rows of unit length, each domain centred on its own mean.
+        rows = [Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features)]
+        alignment = Alignment(AlignmentSettings(components=None)).fit(*rows)
+        return alignment.source(rows[0]), alignment.target(rows[1])
     if method == "pgl":
         training = observe(run, task)
         embedded = training.embed(training.step(training.kept_step))
@@ -132,14 +141,6 @@ def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray
     domains = np.repeat([0, -1], [n_source, len(X) - n_source])
     features = np.asarray(classifier.transform(X, sample_domain=domains))
     return features[:n_source], features[n_source:]
-
-
-def centred_rows(task: OpenSetTask) -> tuple[FloatArray, FloatArray]:
-    """Return rows of unit length, each domain centred on its own mean."""
-    source = Rows(task.source_features, np.arange(len(task.source_features)))
-    target = Rows(task.target_features, np.arange(len(task.target_features)))
-    alignment = Alignment(AlignmentSettings(components=None)).fit(source, target)
-    return alignment.source(source), alignment.target(target)
 
 
 def _true(task: OpenSetTask) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:

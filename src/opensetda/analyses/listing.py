@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 class Analysis:
     """An analysis: what it shows, the module and function `where` it is, and its options.
 
-    Attributes
-    ----------
-    one_run : bool
-        Whether it has one task and one seed only.
-    methods, values : bool
-        Whether methods, or values of the quantity that is varied, may be chosen.
-    keeps_runs : bool
-        Whether finished runs are kept, so that an interrupted analysis can continue.
+    `methods`, or `values` of the quantity that is varied, may be chosen; `one_run` is of one task
+    with one seed; an analysis that `keeps_runs` can be continued.
     """
 
     summary: str

@@ -31,8 +31,7 @@ _NETWORK = "network."
 class StepMemory:
     """A `CheckpointStore` that keeps every step of one training in memory.
 
-    The weights at the end of a step are in the latest record after the step's own record; nothing
-    else of it is kept, so a training cannot be resumed from here.
+    Of the latest record after each step only the weights are kept: it cannot be resumed.
     """
 
     def __init__(self) -> None:
@@ -60,14 +59,8 @@ class StepMemory:
 class StepView:
     """Step m = `number`, from 1, of a training, as it was at its end.
 
-    Attributes
-    ----------
-    samples : LabelledSamples
-        Both domains with the labels that step m was trained on.
-    labels : array of shape (n_t,)
-        The label of every target after step m; C is unknown.
-    pseudo_labels : array of shape (n_t,)
-        h_b^(m), the pseudo-labels after step m; `UNLABELLED` without one.
+    `samples` have the labels that step m was trained on; `labels` (C is unknown) and
+    `pseudo_labels`, h_b^(m), are those of the targets after it.
     """
 
     number: int
@@ -89,18 +82,9 @@ class Embedded:
 class ObservedTraining:
     """A fitted PGL classifier and its steps; rows are in the canonical order of the method.
 
-    The truth of the task is kept for evaluation and never reaches the training.
-
-    Attributes
-    ----------
-    source_labels : array of shape (n_s,)
-        Class indices of the source rows.
-    target_truth : array of shape (n_t,)
-        True class indices of the target rows, C for unknown, for evaluation only.
-    target_names : array of shape (n_t,)
-        Their true class names, also of unknowns.
-    source_order, target_order : arrays of int
-        Rows of the task.
+    The truth of the task is kept for evaluation and never reaches the training: `target_truth` are
+    class indices, C for unknown, `target_names` the names, also of unknowns. `source_order` and
+    `target_order` are the rows of the task.
     """
 
     def __init__(
@@ -123,7 +107,9 @@ class ObservedTraining:
         self.classifier.fit(X, y, domain, FitContext(checkpoints=self.memory))
         source = Rows(X, np.arange(n_source)).in_canonical_order()
         target = Rows(X, np.arange(n_source, len(X))).in_canonical_order()
-        self.settings = self.classifier.settings_
+        self.settings, kept = self.classifier.settings_, self.classifier.kept_step_
+        assert kept is not None, "PGL always keeps a step"
+        self.kept_step, self.n_steps = kept.step, len(self.memory.weights)
         self.inputs = FixedRows(source, target, self.settings.alignment)
         self.source_order, self.target_order = source.index, target.index - n_source
         classes = self.classifier.classes_
@@ -132,22 +118,9 @@ class ObservedTraining:
         self.target_names = task.target_truth[self.target_order]
         self.target_truth = true_classes(self.target_names, classes)
 
-    @property
-    def kept_step(self) -> int:
-        """The number of the step that was kept."""
-        kept = self.classifier.kept_step_
-        assert kept is not None, "PGL always keeps a step"
-        return kept.step
-
-    @property
-    def n_steps(self) -> int:
-        """How many steps there were."""
-        return len(self.memory.weights)
-
     def steps(self) -> Iterator[StepView]:
-        """Yield the steps in their order."""
-        for number in range(1, self.n_steps + 1):
-            yield self.step(number)
+        """Return the steps in their order."""
+        return map(self.step, range(1, self.n_steps + 1))
 
     def step(self, number: int) -> StepView:
         """Return a step by its number, from 1."""

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
-from opensetda.analyses.table import (
+from opensetda.analyses.contract import (
+    AnalysisRequest,
+    AnalysisResult,
     Column,
+    PGLRun,
     ResultTable,
     metric_columns,
     metric_series,

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
-from opensetda.analyses.table import (
+from opensetda.analyses.contract import (
     METRICS,
     SPREAD_NOTE,
+    AnalysisRequest,
+    AnalysisResult,
     Column,
     ResultTable,
     Spread,
@@ -143,16 +144,9 @@ def analyse_alpha(request: AnalysisRequest) -> AnalysisResult:
         found = summary(rows_of(results, labels[value]), (*METRICS, "seconds"))
         summaries[value] = found
         table.add(marked=count == own, alpha=f"{value:g}", steps=count, **found)
-    panel = LinePanel(
-        "",
-        "alpha (slower to the left)",
-        "%",
-        metric_series(summaries),
-        ticks=list(steps),
-        marked=[value for value, count in steps.items() if count == own],
-        percent=True,
-        logarithmic=True,
-    )
+    own_values = [value for value, count in steps.items() if count == own]
+    lines, heading = metric_series(summaries), "alpha (slower to the left)"
+    panel = LinePanel("", heading, "%", lines, list(steps), own_values, True, logarithmic=True)
     title = f"Enlarging factor alpha: {request.what()}"
     return AnalysisResult(table, draw_lines([panel], title), results)
 
@@ -224,7 +218,11 @@ def analyse_openness(request: AnalysisRequest) -> AnalysisResult:
     for value in values:
         if not 0 < value < 1:
             raise InputError(f"--value {value:g}: a share of unknowns lies between 0 and 1")
-    variants = variants_of(request)
+    names = request.methods or tuple(name for name in _RIVALS if name in METHODS)
+    variants = [
+        request.variant(name) if split_rejector(name)[0] == "pgl" else Variant(name, name)
+        for name in dict.fromkeys(names)
+    ]
     results = request.run_variants(variants, values)
     columns = [Column("openness", "openness"), Column("method", "method"), *metric_columns()]
     table = ResultTable(
@@ -244,15 +242,6 @@ def analyse_openness(request: AnalysisRequest) -> AnalysisResult:
             table.add(marked=best, openness=f"{value:g}", method=label, **by_value[value])
     title = f"Shares of unknowns: {request.what()}"
     return AnalysisResult(table, draw_lines(_share_panels(request, found, values), title), results)
-
-
-def variants_of(request: AnalysisRequest) -> list[Variant]:
-    """Return the methods to compare; preset and changes apply to PGL."""
-    names = request.methods or tuple(name for name in _RIVALS if name in METHODS)
-    return [
-        request.variant(name) if split_rejector(name)[0] == "pgl" else Variant(name, name)
-        for name in dict.fromkeys(names)
-    ]
 
 
 def _share_panels(

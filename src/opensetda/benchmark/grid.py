@@ -50,16 +50,9 @@ _loaded: tuple[str, OpenSetTask] | None = None
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid.
+    """One run of a grid, with the true share of unknowns ("true") or an estimate of it ("auto").
 
-    Attributes
-    ----------
-    openness : {"true", "auto"}
-        Whether the method gets the true share of unknowns, or has to estimate it.
-    seed : int
-        Of the method, and of the rows that `target_openness` drops.
-    target_openness : float, optional
-        Drop target rows until the share of unknowns is this one.
+    Target rows are dropped until the share is `target_openness`; the seed also decides which.
     """
 
     variant: Variant
@@ -165,10 +158,8 @@ def run_grid(
     # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
     with closing(run_all(_run, work, jobs, backend)) as outcomes:
         for done, (place, outcome) in enumerate(outcomes, start=1):
-            key, row = order[place], outcome
-            if isinstance(outcome, LostWorkerError):
-                row = failed_row(tasks.name, left[key], str(outcome))
-            row = plain(row)
+            key, lost = order[place], isinstance(outcome, LostWorkerError)
+            row = plain(failed_row(tasks.name, left[key], str(outcome)) if lost else outcome)
             with new_file(_cell_file(out, key)) as aside:
                 write_json(aside, {"key": key, "release": __version__, "row": row})
             rows[key] = row

@@ -73,20 +73,10 @@ _SHARES = ("share", "share_error")
 def write_report(
     rows: Sequence[Row], out: Path, title: str, reference: str | None = None, command: str = ""
 ) -> list[Section]:
-    """Write all files of a benchmark into its folder, and return the summaries.
+    """Write all files of a benchmark into the folder `out`, and return the summaries.
 
-    Parameters
-    ----------
-    rows : sequence of mappings
-        `Results.rows`.
-    out : Path
-        The folder.
-    title : str
-        Title of the tables.
-    reference : str, optional
-        The method that the others are tested against; no test if it has no row.
-    command : str
-        The command line, which is written above the tables.
+    `rows` are `Results.rows`; `reference` is the method that the others are tested against, without
+    a row there is no test; `command` is the command line, which is written above the tables.
     """
     sections = summarise(rows, reference)
     write_parquet(rows, out / RESULTS)

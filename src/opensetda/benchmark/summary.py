@@ -107,12 +107,9 @@ def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
     # Means of seeds with failed tasks cannot be compared.
     by_seed = [fmean(values) for values in of_seed if len(values) == len(tasks)]
     n_runs = sum(map(len, good))
-    return Figure(
-        mean=fmean(means) if means else NAN,
-        deviation=stdev(by_seed) if len(by_seed) > 1 and not math.isnan(sum(by_seed)) else NAN,
-        n_runs=n_runs,
-        n_failed=sum(map(len, tasks)) - n_runs,
-    )
+    defined = len(by_seed) > 1 and not math.isnan(sum(by_seed))
+    mean, deviation = fmean(means) if means else NAN, stdev(by_seed) if defined else NAN
+    return Figure(mean, deviation, n_runs, n_failed=sum(map(len, tasks)) - n_runs)
 
 
 def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
@@ -121,12 +118,9 @@ def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
         for task, figure in method.tasks.items()
         if not math.isnan(figure.mean) and not math.isnan(reference.tasks[task].mean)
     ]
-    return replace(
-        method,
-        p_value=paired_p_value([own for own, _ in pairs], [other for _, other in pairs]),
-        n_better=sum(own > other for own, other in pairs),
-        n_compared=len(pairs),
-    )
+    p_value = paired_p_value([own for own, _ in pairs], [other for _, other in pairs])
+    better = sum(own > other for own, other in pairs)
+    return replace(method, p_value=p_value, n_better=better, n_compared=len(pairs))
 
 
 def _value(row: Row, metric: str) -> float:
@@ -139,9 +133,6 @@ def _value(row: Row, metric: str) -> float:
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(values))
-
-
-# Wilcoxon's signed-rank test ----------------------------------------------------------------
 
 
 def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:

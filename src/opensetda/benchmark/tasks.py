@@ -43,12 +43,8 @@ Pairs = dict[str, tuple[str, str]]
 
 DEMO = "demo"
 # Shifts of the embedded digits of scikit-learn.
-DEMO_SHIFTS = {
-    "mnist-digits": "none",
-    "mnist-rotated": "rotated",
-    "mnist-noise": "noise",
-    "mnist-background": "background",
-}
+DEMO_SHIFTS = {"mnist-digits": "none"}
+DEMO_SHIFTS |= {f"mnist-{shift}": shift for shift in ("rotated", "noise", "background")}
 _SUFFIXES = (".npz", ".parquet", ".csv")
 # The published protocols have these directions only; elsewhere every ordered pair is a task.
 _DIRECTIONS = {
@@ -120,7 +116,7 @@ def find_tasks(
     if data is None:
         raise InputError(
             f"--data: say where {spec.title} is: a folder of feature files "
-            f"({_file_name(spec.domains[0].name)}, ...) or of image folders"
+            f"({_slug(spec.domains[0].name)}.npz, ...) or of image folders"
         )
     pairs = {
         f"{_slug(source.name)}-{_slug(target.name)}": (source.name, target.name)
@@ -141,7 +137,7 @@ def find_tasks(
         for domain in needed:
             if domain not in files:
                 raise InputError(
-                    f"{data / _file_name(domain)}: missing; {spec.title} wants a feature file "
+                    f"{data / _slug(domain)}.npz: missing; {spec.title} wants a feature file "
                     f"(.npz, .parquet or .csv) of {', '.join(needed)}, or name tasks with --task"
                 )
         found = {domain: files[domain] for domain in needed}
@@ -151,7 +147,7 @@ def find_tasks(
         folders = find_domains(spec.name, data)
     except InputError:
         raise InputError(
-            f"{data}: neither a feature file ({_file_name(spec.domains[0].name)}, .parquet or "
+            f"{data}: neither a feature file ({_slug(spec.domains[0].name)}.npz, .parquet or "
             f".csv) nor an image folder of a domain of {spec.title} ({spec.layout})"
         ) from None
     for domain in needed:
@@ -206,13 +202,6 @@ def _slug(domain: str) -> str:
     return domain.lower().replace(" ", "-")
 
 
-def _file_name(domain: str) -> str:
-    return f"{_slug(domain)}.npz"
-
-
-# Embedded digits ----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class DemoTasks(TaskSet):
     """The embedded digits, unchanged and under shifts."""
@@ -232,9 +221,6 @@ class DemoTasks(TaskSet):
 @cache
 def _demo_digest(task: str) -> str:
     return digest([DEMO, task, _task_digest(DemoTasks().load(task))])
-
-
-# Feature files ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -290,9 +276,6 @@ def _lacks(spec: Benchmark, path: Path, what: str, labels: npt.NDArray[np.str_])
     )
 
 
-# Images -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ImageTasks(TaskSet):
     """Domains as folders of class folders; features by a backbone, kept in its cache.
@@ -335,7 +318,8 @@ class ImageTasks(TaskSet):
 
     def load(self, task: str, progress: CountingProgress | None = None) -> OpenSetTask:
         """List the images of a task and get their features; broken images are left out."""
-        source, target, truth = benchmark_task_with_truth(self.name, self.folder, *self.pairs[task])
+        pair = self.pairs[task]
+        source, target, truth = benchmark_task_with_truth(self.name, self.folder, *pair)
         paths = [*source.paths, *target.paths]
         ids = [*source.ids.tolist(), *target.ids.tolist()]
         with FeatureCache(self.cache, self.recipe.key, self.recipe.width) as cache:
@@ -349,21 +333,15 @@ class ImageTasks(TaskSet):
         rows, n_source = extraction.rows, len(source)
         is_source = rows < n_source
         assert source.labels is not None
-        labels = source.labels[rows[is_source]], truth.labels[rows[~is_source] - n_source]
-        spec = benchmark(self.name)
-        unknown = tuple(sorted({*truth.labels.tolist()} - {*spec.known}))
-        return open_set_task(
-            (extraction.X[is_source], labels[0]),
-            (extraction.X[~is_source], labels[1]),
-            ClassSplit(spec.known, unknown),
-        )
+        sources = extraction.X[is_source], source.labels[rows[is_source]]
+        targets = extraction.X[~is_source], truth.labels[rows[~is_source] - n_source]
+        known = benchmark(self.name).known
+        unknown = tuple(sorted({*truth.labels.tolist()} - {*known}))
+        return open_set_task(sources, targets, ClassSplit(known, unknown))
 
     def task_fingerprint(self, task: str) -> str:
         """Return a hash of the data of a task."""
         return self.fingerprints[task]
-
-
-# Hashes -------------------------------------------------------------------------------------
 
 
 def digest(value: Any) -> str:

@@ -162,9 +162,7 @@ def _results(
             return
 
 
-def _run_piece(
-    function: Callable[[Work], Any], place: int, piece: Work, command: int
-) -> tuple[int, Any]:
+def _run_piece(function: Callable[[Any], Any], place: int, piece: Any, command: int) -> Any:
     _end_with(command)
     # One at a time, on one thread, and nothing of it in other workers: a worker of a cluster may
     # have several threads, which share what a cell measures and sets.
@@ -226,9 +224,7 @@ def _open_dask(address: str | None, jobs: int | None) -> Iterator[_Pool]:
 
         def submit(self, func: Any, callback: Any = None) -> Any:
             future = super().submit(func, callback)
-            future.add_done_callback(
-                lambda done: callback(done.exception()) if done.exception() else None
-            )
+            future.add_done_callback(lambda own: own.exception() and callback(own.exception()))
             return future
 
         def effective_n_jobs(self, n_jobs: int) -> int:

@@ -9,28 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opensetda.analyses.listing import ANALYSES, Analysis, find_analysis, run_analysis
-from opensetda.cli import console
+from opensetda.analyses.listing import ANALYSES, find_analysis, run_analysis
+from opensetda.cli import console, options
 from opensetda.cli.benchmark import Openness, Protocol, find_benchmark, option
 from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights
-from opensetda.cli.options import (
-    OUTPUT_PANEL,
-    BenchmarkData,
-    Debug,
-    Drop,
-    FeaturesKey,
-    Jobs,
-    Json,
-    LabelColumn,
-    PGLChanges,
-    PGLPreset,
-    Quiet,
-    parse_changes,
-)
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
-    from opensetda.analyses.table import ResultTable
+    from opensetda.analyses.contract import ResultTable
 
 _PANEL = "What is analysed"
 _DEFAULT_SEEDS = 3
@@ -48,8 +34,8 @@ def analyse(
         str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; see below.")
     ],
     protocol: Protocol,
-    out: Annotated[Path, option("--out", _OUT_HELP, "DIR", OUTPUT_PANEL)],
-    data: BenchmarkData = None,
+    out: Annotated[Path, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)],
+    data: options.BenchmarkData = None,
     tasks: Annotated[
         list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET", _PANEL)
     ] = None,
@@ -59,20 +45,20 @@ def analyse(
         Openness, option("--openness", _OPENNESS_HELP, panel=_PANEL)
     ] = Openness.true,
     seeds: Annotated[int | None, option("--seeds", _SEEDS_HELP, "NUMBER", _PANEL, min=1)] = None,
-    preset: PGLPreset = "default",
-    changes: PGLChanges = None,
-    jobs: Jobs = 2,
+    preset: options.PGLPreset = "default",
+    changes: options.PGLChanges = None,
+    jobs: options.Jobs = 2,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,
     cache: Cache = None,
     strict: Strict = False,
-    label_column: LabelColumn = "y",
-    drop: Drop = None,
-    features_key: FeaturesKey = "X",
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    label_column: options.LabelColumn = "y",
+    drop: options.Drop = None,
+    features_key: options.FeaturesKey = "X",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Run one of the paper's analyses: a table (.csv, .md) and a figure (.png, .pdf).
 
@@ -87,23 +73,29 @@ def analyse(
       osda analyse ablation office31 --data features/ --out analyses
     """
     chosen = find_analysis(analysis)
-    _check(analysis, chosen, tasks, methods, values, seeds)
+    if chosen.one_run and tasks and len(tasks) > 1:
+        raise InputError(f"--task {tasks[1]}: {analysis} has one task only; name one")
+    if chosen.one_run and seeds is not None and seeds > 1:
+        raise InputError(f"--seeds {seeds}: {analysis} has one run only; leave --seeds out")
+    if methods and not chosen.methods:
+        raise InputError(f"--method {methods[0]}: {analysis} is about pgl; leave --method out")
+    if values and not chosen.values:
+        raise InputError(f"--value {values[0]:g}: {analysis} varies no number; leave --value out")
     from opensetda.analyses.contract import AnalysisRequest, write_analysis
     from opensetda.cli.counting import counting_progress
     from opensetda.pgl.settings import PGLSettings
     from opensetda.system.files import check_writable
 
-    settings = parse_changes(changes)
+    settings = options.parse_changes(changes)
     PGLSettings.preset(preset).with_changes(settings)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: a file is in the way; choose another folder")
     check_writable(out)
     tables, images = (label_column, features_key, drop), (backbone, weights, image_size, strict)
     found = find_benchmark(protocol, data, tasks, tables, images, cache, chosen.one_run)
+    n_seeds = seeds or (1 if chosen.one_run else _DEFAULT_SEEDS)
     request = AnalysisRequest(
-        tasks=found,
-        out=out,
-        seeds=tuple(range(seeds or (1 if chosen.one_run else _DEFAULT_SEEDS))),
+        *(found, out, tuple(range(n_seeds))),
         openness=openness.value,
         preset=preset,
         changes=tuple(settings.items()),
@@ -159,7 +151,7 @@ def show_table(table: ResultTable) -> None:
     screen = Console()
     narrow = screen.is_terminal and sum(widths) > screen.width
     kept = [p for p, column in enumerate(table.columns) if not (narrow and column.detail)]
-    sides = ["right" if column.is_number else "left" for column in table.columns]
+    sides = ["left" if column.form == "text" else "right" for column in table.columns]
     headings = {columns[place][0]: sides[place] for place in kept}
     shown = console.new_table(escape(table.title), headings)
     for number in range(len(table.rows)):
@@ -169,22 +161,3 @@ def show_table(table: ResultTable) -> None:
     console.show(shown, at_least=sum(widths[place] for place in kept) + 2)
     for note in table.notes:
         console.say(note)
-
-
-def _check(
-    name: str,
-    analysis: Analysis,
-    tasks: list[str] | None,
-    methods: list[str] | None,
-    values: list[float] | None,
-    seeds: int | None,
-) -> None:
-    """Raise an `InputError` for options that the analysis does not have."""
-    if analysis.one_run and tasks and len(tasks) > 1:
-        raise InputError(f"--task {tasks[1]}: {name} has one task only; name one")
-    if analysis.one_run and seeds is not None and seeds > 1:
-        raise InputError(f"--seeds {seeds}: {name} has one run only; leave --seeds out")
-    if methods and not analysis.methods:
-        raise InputError(f"--method {methods[0]}: {name} is about pgl; leave --method out")
-    if values and not analysis.values:
-        raise InputError(f"--value {values[0]:g}: {name} varies no number; leave --value out")

@@ -12,25 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.benchmark.variants import OWN, benchmark_methods, check_names
-from opensetda.cli import console
+from opensetda.cli import console, options
 from opensetda.cli.image_options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
-from opensetda.cli.options import (
-    OUTPUT_PANEL,
-    BackendName,
-    BenchmarkData,
-    Debug,
-    Drop,
-    FeaturesKey,
-    GridBackend,
-    GridJobs,
-    Json,
-    LabelColumn,
-    PGLChanges,
-    PGLPreset,
-    Quiet,
-    Scheduler,
-    parse_changes,
-)
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
@@ -64,41 +47,36 @@ class Openness(StrEnum):
     auto = "auto"
 
 
-Protocol = Annotated[
-    str,
-    typer.Argument(
-        metavar="PROTOCOL",
-        help="office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data.",
-    ),
-]
+_PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data."
+Protocol = Annotated[str, typer.Argument(metavar="PROTOCOL", help=_PROTOCOLS)]
 
 
 def benchmark(
     context: typer.Context,
     protocol: Protocol,
-    data: BenchmarkData = None,
+    data: options.BenchmarkData = None,
     methods: Annotated[list[str] | None, option("--method", _METHODS_HELP, "NAME")] = None,
     tasks: Annotated[list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET")] = None,
     openness: Annotated[list[Openness] | None, option("--openness", _OPENNESS_HELP)] = None,
     seeds: Annotated[int, option("--seeds", _SEEDS_HELP, "NUMBER", min=1)] = 3,
     reference: Annotated[str | None, option("--reference", _REFERENCE_HELP, "NAME")] = None,
-    preset: PGLPreset = "default",
-    changes: PGLChanges = None,
-    jobs: GridJobs = None,
-    backend: GridBackend = BackendName.loky,
-    scheduler: Scheduler = None,
+    preset: options.PGLPreset = "default",
+    changes: options.PGLChanges = None,
+    jobs: options.GridJobs = None,
+    backend: options.GridBackend = options.BackendName.loky,
+    scheduler: options.Scheduler = None,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,
     cache: Cache = None,
     strict: Strict = False,
-    label_column: LabelColumn = "y",
-    drop: Drop = None,
-    features_key: FeaturesKey = "X",
-    out: Annotated[Path | None, option("--out", _OUT_HELP, "DIR", OUTPUT_PANEL)] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    label_column: options.LabelColumn = "y",
+    drop: options.Drop = None,
+    features_key: options.FeaturesKey = "X",
+    out: Annotated[Path | None, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Compare methods on a benchmark: every task, true and estimated openness, several seeds.
 
@@ -116,7 +94,7 @@ def benchmark(
     """
     names = list(dict.fromkeys(methods or benchmark_methods()))
     check_names(names)
-    settings = parse_changes(changes)
+    settings = options.parse_changes(changes)
     if reference is not None and reference not in names:
         raise InputError(
             f"--reference {reference}: not among the methods, which are {', '.join(names)}"
@@ -130,7 +108,7 @@ def benchmark(
 
     where = Backend(backend.value, scheduler)
     where.check()
-    if data is not None and backend is not BackendName.loky:
+    if data is not None and backend is not options.BackendName.loky:
         # Workers of a cluster have another working directory.
         data = data.absolute()
     tables, images = (label_column, features_key, drop), (backbone, weights, image_size, strict)

@@ -51,9 +51,7 @@ def list_benchmarks(quiet: Quiet = False, as_json: Json = False, debug: Debug = 
         unknown = "any other" if spec.others_unknown else str(len(spec.unknown))
         counts = _count(sum(totals) if totals else None), str(len(spec.known)), unknown
         table.add_row(spec.name, ", ".join(domains), *counts, "\n".join(spec.urls))
-        more = {
-            name: getattr(spec, name) for name in ("known", "unknown", "others_unknown", "urls")
-        }
+        more = {key: getattr(spec, key) for key in ("known", "unknown", "others_unknown", "urls")}
         published.append({"name": spec.name, "title": spec.title, "domains": domains, **more})
     console.show(table)
     console.result({"benchmarks": published})
