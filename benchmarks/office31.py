@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.analyses.ablation import ablations_of, why_not
+from opensetda.analyses.sweeps import ablations_of, why_not
 from opensetda.base import OpenSetClassifier
 from opensetda.data.benchmarks.protocols import OpenSetTask, open_set_split, open_set_task
 from opensetda.metrics.open_set import OpenSetMetrics

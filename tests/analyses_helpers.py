@@ -7,7 +7,7 @@ from pathlib import Path
 
 from feature_shifts import feature_task
 from opensetda.analyses.contract import AnalysisRequest
-from opensetda.benchmark.task_sets import TaskSet
+from opensetda.benchmark.tasks import TaskSet
 
 QUICK = (
     ("steps", 2),

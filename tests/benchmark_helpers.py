@@ -9,8 +9,8 @@ import signal
 import numpy as np
 import pyarrow.parquet
 
-from opensetda.benchmark.running import MEASURED, OK, failed_row
-from opensetda.benchmark.task_sets import FeatureFileTasks
+from opensetda.benchmark.grid import MEASURED, OK, failed_row
+from opensetda.benchmark.tasks import FeatureFileTasks
 
 DIGITS = np.array([str(digit) for digit in range(10)])
 DOMAINS = ("mnist", "usps", "svhn")

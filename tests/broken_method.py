@@ -14,9 +14,9 @@ class Broken(SourceOnly):
     fits: ClassVar[list[int]] = []
     fails_at: ClassVar[range] = range(1000)
 
-    def _fit_domains(self, source, y, target, openness):
+    def _fit_domains(self, source, y, target, openness, context):
         number = len(self.fits)
         self.fits.append(number)
         if number in self.fails_at:
             raise self.error
-        return super()._fit_domains(source, y, target, openness)
+        return super()._fit_domains(source, y, target, openness, context)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from analyses_helpers import QUICK, SmallTasks, a_request
-from opensetda.analyses.bound import analyse, measure_steps
-from opensetda.analyses.bound_terms import (
+from opensetda.analyses.bound import (
     BoundTerms,
+    analyse,
     bound_terms,
     joint_risks,
+    measure_steps,
     proxy_a_distance,
     unknown_risk_of,
 )

@@ -73,7 +73,7 @@ def test_nodes_are_drawn_alike_and_ordered_by_class(training):
 
 def test_maps_are_those_of_the_network(training):
     nodes = draw_nodes(training, 4, seed=0)
-    affinity, edges = edge_maps(training, training.step(1), nodes)
+    affinity, edges = edge_maps(training.step(1), nodes)
     np.testing.assert_allclose(affinity, affinity.T, atol=1e-6)
     assert ((affinity > 0) & (affinity < 1)).all()
     # E = D^-1/2 (A' + I) D^-1/2: the root of the degrees is its eigenvector of value 1.

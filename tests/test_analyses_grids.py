@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from analyses_helpers import QUICK, SmallTasks, a_request
-from opensetda.analyses import ablation, steps, sweeps
-from opensetda.analyses.table import by_seed, difference, failures, summary
-from opensetda.benchmark.running import fit_task
+from opensetda.analyses import steps, sweeps
+from opensetda.analyses.contract import by_seed, difference, failures, summary
+from opensetda.benchmark.grid import fit_task
 from opensetda.data.benchmarks.protocols import with_openness
 from opensetda.errors import InputError
 from opensetda.metrics.open_set import evaluate
@@ -65,23 +65,23 @@ def hos_of(changes, task="0", method="pgl", share=None, seed=0, preset="default"
 def test_what_a_preset_does_not_have_it_cannot_lose():
     default, paper = PGLSettings.preset("default"), PGLSettings.preset("paper-visda")
     parts = PGLSettings.ablations()
-    why = {name: ablation.why_not(default, changes) for name, changes in parts.items()}
+    why = {name: sweeps.why_not(default, changes) for name, changes in parts.items()}
     assert why["no-adversary"] == "has losses.adversary=0 already"
     assert why["nll-instead-of-focal"] == "losses.node=0: there is no focal loss to replace"
     assert why["no-graph"] is why["no-mix-up"] is None
-    assert all(ablation.why_not(paper, changes) is None for changes in parts.values())
+    assert all(sweeps.why_not(paper, changes) is None for changes in parts.values())
 
 
 def test_every_part_of_ours_makes_a_difference_to_the_default():
     default = PGLSettings.preset("default")
-    for changes in ablation.OUR_PARTS.values():
-        assert ablation.why_not(default, changes) is None
-    assert not set(ablation.OUR_PARTS) & set(ablation.ablations_of("paper-visda"))
+    for changes in sweeps.OUR_PARTS.values():
+        assert sweeps.why_not(default, changes) is None
+    assert not set(sweeps.OUR_PARTS) & set(sweeps.ablations_of("paper-visda"))
 
 
 def test_the_ablation_has_a_row_a_part(tmp_path, monkeypatch):
     parts = {name: PGLSettings.ablations()[name] for name in ("no-adversary", "no-graph")}
-    monkeypatch.setattr(ablation, "ablations_of", lambda preset: parts)
+    monkeypatch.setattr(sweeps, "ablations_of", lambda preset: parts)
     told = []
     request = a_request(
         tmp_path,
@@ -89,7 +89,7 @@ def test_the_ablation_has_a_row_a_part(tmp_path, monkeypatch):
         preset="finetune",
         progress=lambda done, total, row: told.append((done, total)),
     )
-    result = ablation.analyse(request)
+    result = sweeps.analyse_ablation(request)
     rows = {row["variant"]: row for row in result.table.rows}
     assert list(rows) == ["PGL, finetune", *parts]
     assert rows["no-adversary"]["remark"] == "has losses.adversary=0 already"
@@ -102,7 +102,7 @@ def test_the_ablation_has_a_row_a_part(tmp_path, monkeypatch):
     assert told[-1] == (len(result.runs.rows),) * 2
     # Asked again, nothing is run any more.
     told.clear()
-    again = ablation.analyse(request)
+    again = sweeps.analyse_ablation(request)
     assert told == [(0, 0)]
     assert again.table.to_csv() == result.table.to_csv()
 

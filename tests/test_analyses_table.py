@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from opensetda.analyses.table import Column, ResultTable, Spread, written
+from opensetda.analyses.contract import Column, ResultTable, Spread, written
 
 
 def test_a_spread_is_mean_and_deviation_of_what_is_a_number():

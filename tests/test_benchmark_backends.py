@@ -12,9 +12,8 @@ import pytest
 
 from benchmark_helpers import read_rows, write_domains
 from cli_helpers import names_in
-from opensetda.benchmark import running, workers
-from opensetda.benchmark.grid import grid_cells, run_grid
-from opensetda.benchmark.running import OK
+from opensetda.benchmark import grid, workers
+from opensetda.benchmark.grid import OK, grid_cells, run_grid
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.variants import Variant
 from opensetda.benchmark.workers import Backend, LostWorkerError, run_all
@@ -132,7 +131,7 @@ def test_the_command_uses_a_given_cluster(place, scheduler, monkeypatch, capsys)
 
 
 def test_workers_that_see_other_files_are_no_use(tasks, tmp_path, scheduler, monkeypatch):
-    monkeypatch.setattr(running, "__version__", "0.0.0")
+    monkeypatch.setattr(grid, "__version__", "0.0.0")
     cells = grid_cells([SOURCE], ["usps-mnist"], ["true"], [0])
     (row,) = run_grid(tasks, cells, tmp_path / "out", None, None, Backend("dask", scheduler)).rows
     assert row["error"] == "its worker sees other files, or has another release of this package"
@@ -169,7 +168,7 @@ def test_who_stops_early_keeps_what_is_there(tasks, tmp_path, scheduler, monkeyp
             raise KeyboardInterrupt
 
     # Rows that fail at once are enough.
-    monkeypatch.setattr(running, "__version__", "0.0.0")
+    monkeypatch.setattr(grid, "__version__", "0.0.0")
     cells = grid_cells([SOURCE, MEANS], ["usps-mnist", "mnist-usps"], ["true"], [0])
     with pytest.raises(KeyboardInterrupt):
         run_grid(tasks, cells, tmp_path / "out", 2, stop, Backend("dask", scheduler))

@@ -11,9 +11,8 @@ import pytest
 import broken_method
 from benchmark_helpers import DIGITS, DeadlyTasks, domain, quick_row, read_rows, write_domains
 from opensetda.benchmark import grid
-from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
+from opensetda.benchmark.grid import FAILED, OK, Cell, grid_cells, n_finished, run_cell, run_grid
 from opensetda.benchmark.output import write_parquet
-from opensetda.benchmark.running import FAILED, OK, Cell, run_cell
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.variants import Variant, benchmark_methods, make_variants
 from opensetda.benchmark.workers import run_all

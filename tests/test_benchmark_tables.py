@@ -11,18 +11,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from opensetda.benchmark.output import failures, notes, write_report
-from opensetda.benchmark.running import FAILED, MEASURED, OK
-from opensetda.benchmark.summary import paired_p_value, smallest_p_value, summarise
-from opensetda.benchmark.text_tables import (
+from opensetda.benchmark.grid import FAILED, MEASURED, OK
+from opensetda.benchmark.output import (
     average_table,
+    failures,
     latex,
     latex_text,
     markdown,
     markdown_text,
+    notes,
     number,
     task_table,
+    write_report,
 )
+from opensetda.benchmark.summary import paired_p_value, smallest_p_value, summarise
 
 
 def a_row(method, task, hos, seed=0, openness="auto", **more):

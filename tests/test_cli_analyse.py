@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cli_helpers import names_in
-from opensetda.analyses import ablation
+from opensetda.analyses import sweeps
+from opensetda.analyses.contract import Column, ResultTable
 from opensetda.analyses.listing import ANALYSES
-from opensetda.analyses.table import Column, ResultTable
 from opensetda.cli.analyse import show_table
 from opensetda.cli.main import main
 from opensetda.data.benchmarks.catalogue import benchmark
@@ -60,7 +60,7 @@ def test_every_analysis_leaves_a_table_and_a_figure(
     name, more, n_rows, features, tmp_path, capsys, monkeypatch
 ):
     assert name in ANALYSES
-    monkeypatch.setattr(ablation, "ablations_of", lambda preset: {"no graph": {"steps": 1}})
+    monkeypatch.setattr(sweeps, "ablations_of", lambda preset: {"no graph": {"steps": 1}})
     assert run(name, features, tmp_path / "out", *more) == 0
     shown = capsys.readouterr().out
     for ending in ("csv", "md", "png", "pdf"):

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
-from opensetda.analyses.observed import ObservedTraining, StepView
-from opensetda.analyses.table import Column, ResultTable
+from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, Column, PGLRun, ResultTable
+from opensetda.analyses.observed import ObservedTraining, StepView, observe
 from opensetda.errors import InputError
 from opensetda.report.matrices import PairMap, draw_maps
 from opensetda.rows import IntArray
@@ -32,16 +31,9 @@ _QUANTITIES = {"A": "Affinity A", "E": "Edge E"}
 
 @dataclass(frozen=True)
 class GraphNodes:
-    """Nodes of both domains, ordered by class, unknowns last.
+    """Nodes of both domains, ordered by true class, unknowns (C) last: arrays of shape (N,).
 
-    Attributes
-    ----------
-    index : array of shape (N,)
-        Row number within the node's own domain.
-    is_target : bool array of shape (N,)
-        The node's domain.
-    classes : array of shape (N,)
-        The true class, C for unknown.
+    `index` is the row number within the node's own domain.
     """
 
     index: IntArray
@@ -55,31 +47,16 @@ class GraphNodes:
 
 @dataclass(frozen=True)
 class PairMeans:
-    """Mean over pairs of different nodes, by what is true of the pair; NaN of none.
+    """Means over pairs of different nodes of one known class, of two, and of unknown and known.
 
-    Attributes
-    ----------
-    same, different : float
-        Pairs of one known class, and of two.
-    unknown_known : float
-        Pairs of an unknown and a known node.
-    auroc : float
-        Share of the (pair of one class, any other of these pairs) whose first is higher.
+    `auroc` is the share of the (pair of one class, any other of these pairs) whose first is
+    higher. NaN of none.
     """
 
     same: float
     different: float
     unknown_known: float
     auroc: float
-
-
-@dataclass(frozen=True)
-class StepEdges:
-    """The edges of one step: affinities A and normalised edges E."""
-
-    number: int
-    affinity: Matrix
-    edges: Matrix
 
 
 def analyse(request: AnalysisRequest) -> AnalysisResult:
@@ -92,8 +69,7 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
     table = ResultTable(
         f"Edges by what is true of the pair: PGL, {request.preset}, on {request.what()}",
         [
-            Column("step", "step"),
-            Column("quantity", "quantity"),
+            *(Column("step", "step"), Column("quantity", "quantity")),
             Column("same", "same class", "number"),
             Column("different", "other class", "number"),
             Column("unknown_known", "unknown and known", "number"),
@@ -105,54 +81,39 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
         ],
     )
     rows: list[list[PairMap]] = [[], []]
-    highest = _highest([step.edges for step in steps])
-    for step in steps:
-        kinds = (("A", step.affinity, 1.0), ("E", step.edges, highest))
+    highest = _highest([edges for _, edges in steps.values()])
+    for number, (affinity, edges) in steps.items():
+        kinds = (("A", affinity, 1.0), ("E", edges, highest))
         for row, (quantity, values, top) in zip(rows, kinds, strict=True):
             means = pair_means(values, nodes, n_classes)
-            table.add(marked=step is steps[-1], step=step.number, quantity=quantity, **vars(means))
-            row.append(_map(f"{_QUANTITIES[quantity]}, step {step.number}", values, top, means))
-    truth = PairMap(
-        "True: same class",
-        true_edges(nodes, n_classes),
-        1.0,
-        "of each class the source first; grey: two unknowns",
-    )
+            kept = number == max(steps)
+            table.add(marked=kept, step=number, quantity=quantity, **vars(means))
+            remark = f"same {means.same:.3f}, other {means.different:.3f}"
+            remark += f", unknown {means.unknown_known:.3f}"
+            row.append(PairMap(f"{_QUANTITIES[quantity]}, step {number}", values, top, remark))
+    remark = "of each class the source first; grey: two unknowns"
+    truth = PairMap("True: same class", true_edges(nodes, n_classes), 1.0, remark)
     sizes = nodes.sizes(n_classes)
     title = f"Edges of PGL: {request.what()}"
     shown = [*names, "unknown"] if sizes[-1] else list(names)
     return AnalysisResult(table, draw_maps(truth, rows, sizes[: len(shown)], shown, title))
 
 
-def edges_of_run(run: PGLRun) -> tuple[GraphNodes, list[str], list[StepEdges]]:
-    """Train, and return the nodes of one graph, the classes, and the edges of two steps."""
-    task = run.tasks.load(run.task)
-    training = ObservedTraining(
-        task, run.openness_of(task), run.preset, dict(run.changes), run.seed
-    )
+def edges_of_run(
+    run: PGLRun,
+) -> tuple[GraphNodes, list[str], dict[int, tuple[Matrix, Matrix]]]:
+    """Train, and return the nodes of one graph, the classes, and A and E of two steps."""
+    training = observe(run, run.tasks.load(run.task))
     per_class = max(1, min(PER_CLASS, MOST_NODES // (4 * training.n_classes)))
     nodes = draw_nodes(training, per_class, run.seed)
-    steps = [
-        StepEdges(number, *edge_maps(training, training.step(number), nodes))
-        for number in dict.fromkeys([1, training.kept_step])
-    ]
+    steps = {n: edge_maps(training.step(n), nodes) for n in (1, training.kept_step)}
     return nodes, [str(name) for name in training.classifier.classes_], steps
-
-
-def _map(title: str, values: Matrix, highest: float, means: PairMeans) -> PairMap:
-    remark = (
-        f"same {means.same:.3f}, other {means.different:.3f}, unknown {means.unknown_known:.3f}"
-    )
-    return PairMap(title, values, highest, remark)
 
 
 def _highest(maps: list[Matrix]) -> float:
     """Return the value from which on all edges look alike; loops do not count."""
-    strong = []
-    for values in maps:
-        off = values[~np.eye(len(values), dtype=bool)]
-        strong.append(off[off > 0])
-    every = np.concatenate(strong)
+    apart = [values[~np.eye(len(values), dtype=bool)] for values in maps]
+    every = np.concatenate([values[values > 0] for values in apart])
     return float(np.quantile(every, _HIGHEST_QUANTILE)) if len(every) else 1.0
 
 
@@ -160,35 +121,28 @@ def draw_nodes(training: ObservedTraining, per_class: int, seed: int) -> GraphNo
     """Draw sources and targets of each class alike, and unknowns by their share of the target."""
     rng = np.random.default_rng(seed)
     truth, labels, n_classes = training.target_truth, training.source_labels, training.n_classes
-    index: list[int] = []
-    is_target: list[bool] = []
-    classes: list[int] = []
+    nodes: list[tuple[int, bool, int]] = []
 
     def take(pool: IntArray, count: int, target: bool, label: int) -> None:
         chosen = rng.choice(pool, min(count, len(pool)), replace=False)
-        index.extend(chosen.tolist())
-        is_target.extend([target] * len(chosen))
-        classes.extend([label] * len(chosen))
+        nodes.extend((row, target, label) for row in chosen.tolist())
 
     for label in range(n_classes):
         take(np.flatnonzero(labels == label), per_class, False, label)
         take(np.flatnonzero(truth == label), per_class, True, label)
     unknown = np.flatnonzero(truth == n_classes)
-    known_targets = sum(is_target)
+    known_targets = sum(target for _, target, _ in nodes)
+    n_known = len(nodes)
     wanted = round(known_targets * len(unknown) / max(len(truth) - len(unknown), 1))
     take(unknown, min(wanted, 2 * known_targets), True, n_classes)
     # Unknowns of one class beside each other: what the network sees in them becomes visible.
-    first = len(index) - classes.count(n_classes)
-    index[first:] = sorted(index[first:], key=lambda row: str(training.target_names[row]))
-    return GraphNodes(
-        np.array(index, dtype=np.intp), np.array(is_target), np.array(classes, dtype=np.intp)
-    )
+    nodes[n_known:] = sorted(nodes[n_known:], key=lambda node: str(training.target_names[node[0]]))
+    index, is_target, classes = (np.array(values) for values in zip(*nodes, strict=True))
+    return GraphNodes(index.astype(np.intp), is_target, classes.astype(np.intp))
 
 
 @torch.no_grad()
-def edge_maps(
-    training: ObservedTraining, step: StepView, nodes: GraphNodes
-) -> tuple[Matrix, Matrix]:
+def edge_maps(step: StepView, nodes: GraphNodes) -> tuple[Matrix, Matrix]:
     r"""Return affinities :math:`A` and normalised edges :math:`\mathcal{E}` of the last layer.
 
     .. math:: A_{ij} = \sigma(G_E(v_i, v_j)), \quad
@@ -202,22 +156,16 @@ def edge_maps(
     x = torch.empty(len(nodes.index), samples.source.shape[1])
     labels = torch.empty(len(nodes.index), dtype=torch.long)
     is_target, index = torch.from_numpy(nodes.is_target), torch.from_numpy(nodes.index)
-    x[~is_target], x[is_target] = (
-        samples.source[index[~is_target]],
-        samples.target[index[is_target]],
-    )
-    labels[~is_target] = samples.source_labels[index[~is_target]]
-    labels[is_target] = samples.pseudo_labels[index[is_target]]
+    own, others = index[~is_target], index[is_target]
+    x[~is_target], labels[~is_target] = samples.source[own], samples.source_labels[own]
+    x[is_target], labels[is_target] = samples.target[others], samples.pseudo_labels[others]
     output = step.network(x, labels)
     affinity = torch.sigmoid(output.edge_logits[-1])
     return affinity.double().numpy(), output.edges[-1].double().numpy()
 
 
 def true_edges(nodes: GraphNodes, n_classes: int) -> Matrix:
-    """Return the label map: 1 for one class, 0 for two, NaN for two unknowns.
-
-    Two unknowns may be of one class or of two.
-    """
+    """Return the label map: 1 for one class, 0 for two, NaN for two unknowns, of any class."""
     same = (nodes.classes[:, None] == nodes.classes[None, :]).astype(np.float64)
     unknown = nodes.classes == n_classes
     same[np.ix_(unknown, unknown)] = np.nan
@@ -231,16 +179,13 @@ def pair_means(values: Matrix, nodes: GraphNodes, n_classes: int) -> PairMeans:
     mixed = unknown[:, None] ^ unknown[None, :]
     apart = ~np.eye(len(unknown), dtype=bool)
     same, different = (truth == 1) & apart, (truth == 0) & ~mixed
-    return PairMeans(
-        same=_mean(values[same]),
-        different=_mean(values[different]),
-        unknown_known=_mean(values[mixed]),
-        auroc=share_above(values[same], values[different | mixed]),
+    groups = [values[pairs] for pairs in (same, different, mixed)]
+    same_mean, different_mean, mixed_mean = (
+        float(group.mean()) if len(group) else math.nan for group in groups
     )
-
-
-def _mean(values: Matrix) -> float:
-    return float(values.mean()) if len(values) else math.nan
+    return PairMeans(
+        same_mean, different_mean, mixed_mean, share_above(values[same], values[different | mixed])
+    )
 
 
 def share_above(higher: Matrix, lower: Matrix) -> float:

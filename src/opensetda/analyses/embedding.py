@@ -13,13 +13,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from sklearn.metrics import silhouette_score
 
-from opensetda.analyses.bound_terms import proxy_a_distance
-from opensetda.analyses.contract import AnalysisRequest, AnalysisResult, PGLRun
+from opensetda.analyses.bound import proxy_a_distance
+from opensetda.analyses.contract import (
+    AnalysisRequest,
+    AnalysisResult,
+    Column,
+    PGLRun,
+    ResultTable,
+    written,
+)
 from opensetda.analyses.edges import share_above
-from opensetda.analyses.observed import ObservedTraining, true_classes
-from opensetda.analyses.table import Column, ResultTable, written
-from opensetda.benchmark.running import fit_task
+from opensetda.analyses.observed import observe, true_classes
+from opensetda.benchmark.grid import fit_task
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
 from opensetda.nn.alignment import Alignment
@@ -37,24 +46,18 @@ MOST_SAMPLES = 1500
 _COMPONENTS = 50
 # Silhouettes need the distances of all pairs.
 _SILHOUETTE_ROWS = 2000
+_NOTE = (
+    "By the cosine, in the features' own space. Silhouette of the known classes, both "
+    "domains together; purity: known targets, in %, whose nearest source sample is of "
+    "their class; AUROC, in %: known before unknown targets by the cosine to the nearest "
+    "class mean of the source; A-distance of source and known targets: 0 if they "
+    "cannot be told apart, 2 if they always can."
+)
 
 
 @dataclass(frozen=True)
 class EmbeddingQuality:
-    """The quality of the features of one method.
-
-    Attributes
-    ----------
-    silhouette : float
-        Of the known classes, both domains together, in [-1, 1]: how much nearer a sample is
-        to its own class than to the next one.
-    purity : float
-        Share of the known targets whose nearest source sample is of their class.
-    auroc : float
-        Known before unknown targets, by the cosine to the nearest class mean of the source.
-    a_distance : float
-        Proxy A-distance of source and known targets, in [0, 2].
-    """
+    """The quality of the features of one method; `_NOTE` says what is measured."""
 
     silhouette: float
     purity: float
@@ -62,36 +65,25 @@ class EmbeddingQuality:
     a_distance: float
 
 
-@dataclass(frozen=True)
-class EmbeddingRun:
-    """One method on one task."""
-
-    method: str
-    run: PGLRun
-    shown: npt.NDArray[np.intp]
-    """Rows of source and target together that are drawn."""
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """Positions in the plane, and the quality of the features."""
-
-    places: npt.NDArray[np.floating[Any]]
-    quality: EmbeddingQuality
-
-
 def analyse(request: AnalysisRequest) -> AnalysisResult:
     """Get the features of each method, measure them, and draw them."""
     [run] = request.pgl_runs()
     chosen = request.methods or _PAPERS
     for method in chosen:
-        _check(method)
+        if method not in _OWN and not method_class(method).transforms_domains:
+            raise InputError(
+                f"--method {method}: it learns no features of its own (it has no transform); "
+                "leave it out"
+            )
     task = run.tasks.load(run.task)
     names = sorted(task.split.known)
     classes, is_target = _true(task)
-    shown = _sample(len(classes), request.seeds[0])
+    shown = np.arange(len(classes))
+    if len(shown) > MOST_SAMPLES:
+        rng = np.random.default_rng(request.seeds[0])
+        shown = np.sort(rng.choice(len(classes), MOST_SAMPLES, replace=False))
     methods = (RAW, *(method for method in chosen if method != RAW))
-    found = request.run_each(embed, [EmbeddingRun(method, run, shown) for method in methods])
+    found = request.run_each(embed, [(method, run, shown) for method in methods])
     table = ResultTable(
         f"Features by method on {request.what()}",
         [
@@ -101,38 +93,28 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
             Column("auroc", "AUROC", "percent"),
             Column("a_distance", "A-distance", "number"),
         ],
-        notes=[
-            "By the cosine, in the features' own space. Silhouette of the known classes, both "
-            "domains together; purity: known targets, in %, whose nearest source sample is of "
-            "their class; AUROC, in %: known before unknown targets by the cosine to the nearest "
-            "class mean of the source; A-distance of source and known targets: 0 if they "
-            "cannot be told apart, 2 if they always can.",
-        ],
+        notes=[_NOTE],
     )
     panels = []
-    for method, embedding in zip(methods, found, strict=True):
-        quality: EmbeddingQuality = embedding.quality
+    for method, (places, quality) in zip(methods, found, strict=True):
         table.add(method=method, **vars(quality))
-        remark = (
-            f"purity {written(quality.purity, 'percent')} %, "
-            f"AUROC {written(quality.auroc, 'percent')} %"
-        )
-        panels.append(ScatterPanel(method, embedding.places, remark))
+        purity, auroc = written(quality.purity, "percent"), written(quality.auroc, "percent")
+        panels.append(ScatterPanel(method, places, f"purity {purity} %, AUROC {auroc} %"))
     title = f"t-SNE of features: {request.what()}"
     figure = draw_scatter(panels, classes[shown], is_target[shown], names, title)
     return AnalysisResult(table, figure)
 
 
-def embed(work: EmbeddingRun) -> Embedding:
-    """Return the plane and the quality of one method's features."""
-    task = work.run.tasks.load(work.run.task)
-    source, target = features_of(work.method, task, work.run)
+def embed(work: tuple[str, PGLRun, IntArray]) -> tuple[FloatArray, EmbeddingQuality]:
+    """Return one method's features in the plane, of the rows that are drawn, and their quality."""
+    method, run, shown = work
+    task = run.tasks.load(run.task)
+    source, target = features_of(method, task, run)
     classes, is_target = _true(task)
     quality = embedding_quality(
         source, classes[~is_target], target, classes[is_target], len(task.split.known)
     )
-    rows = np.concatenate([source, target])[work.shown]
-    return Embedding(_plane(rows, work.run.seed), quality)
+    return _plane(np.concatenate([source, target])[shown], run.seed), quality
 
 
 def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray, FloatArray]:
@@ -140,11 +122,12 @@ def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray
     if method == RAW:
         return task.source_features, task.target_features
     if method == "class-means":
-        return centred_rows(task)
+        # Rows of unit length, each domain centred on its own mean.
+        rows = [Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features)]
+        alignment = Alignment(AlignmentSettings(components=None)).fit(*rows)
+        return alignment.source(rows[0]), alignment.target(rows[1])
     if method == "pgl":
-        training = ObservedTraining(
-            task, run.openness_of(task), run.preset, dict(run.changes), run.seed
-        )
+        training = observe(run, task)
         embedded = training.embed(training.step(training.kept_step))
         source, target = np.empty_like(embedded.source), np.empty_like(embedded.target)
         source[training.source_order] = embedded.source
@@ -160,43 +143,14 @@ def features_of(method: str, task: OpenSetTask, run: PGLRun) -> tuple[FloatArray
     return features[:n_source], features[n_source:]
 
 
-def centred_rows(task: OpenSetTask) -> tuple[FloatArray, FloatArray]:
-    """Return rows of unit length, each domain centred on its own mean."""
-    source = Rows(task.source_features, np.arange(len(task.source_features)))
-    target = Rows(task.target_features, np.arange(len(task.target_features)))
-    alignment = Alignment(AlignmentSettings(components=None)).fit(source, target)
-    return alignment.source(source), alignment.target(target)
-
-
-def _check(method: str) -> None:
-    if method in _OWN:
-        return
-    if not method_class(method).transforms_domains:
-        raise InputError(
-            f"--method {method}: it learns no features of its own (it has no transform); "
-            "leave it out"
-        )
-
-
 def _true(task: OpenSetTask) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
     """Return the true class of all rows, source first, C for unknown, and their domain."""
-    names = np.array(sorted(task.split.known))
-    classes = np.concatenate(
-        [true_classes(task.source_labels, names), true_classes(task.target_truth, names)]
-    )
+    labels = np.concatenate([task.source_labels, task.target_truth])
+    classes = true_classes(labels, np.array(sorted(task.split.known)))
     return classes, np.arange(len(classes)) >= len(task.source_labels)
 
 
-def _sample(n_rows: int, seed: int) -> npt.NDArray[np.intp]:
-    if n_rows <= MOST_SAMPLES:
-        return np.arange(n_rows)
-    return np.sort(np.random.default_rng(seed).choice(n_rows, MOST_SAMPLES, replace=False))
-
-
-def _plane(rows: FloatArray, seed: int) -> npt.NDArray[np.floating[Any]]:
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
+def _plane(rows: FloatArray, seed: int) -> FloatArray:
     unit = unit_rows(rows.astype(np.float64))
     components = min(_COMPONENTS, *unit.shape)
     reduced = PCA(components, random_state=seed).fit_transform(unit)
@@ -217,15 +171,11 @@ def embedding_quality(
     """
     source_unit, target_unit = unit_rows(source), unit_rows(target)
     known = truth < n_classes
-    means = unit_rows(
-        np.stack([source_unit[source_labels == label].mean(axis=0) for label in range(n_classes)])
-    )
-    score = (target_unit @ means.T).max(axis=1)
+    means = [source_unit[source_labels == label].mean(axis=0) for label in range(n_classes)]
+    score = (target_unit @ unit_rows(np.stack(means)).T).max(axis=1)
+    both = np.concatenate([source_unit, target_unit[known]])
     return EmbeddingQuality(
-        silhouette=_silhouette(
-            np.concatenate([source_unit, target_unit[known]]),
-            np.concatenate([source_labels, truth[known]]),
-        ),
+        silhouette=_silhouette(both, np.concatenate([source_labels, truth[known]])),
         purity=_purity(source_unit, source_labels, target_unit[known], truth[known]),
         auroc=share_above(score[known], score[~known]),
         a_distance=proxy_a_distance(source, target[known]),
@@ -233,8 +183,6 @@ def embedding_quality(
 
 
 def _silhouette(rows: FloatArray, labels: IntArray) -> float:
-    from sklearn.metrics import silhouette_score
-
     if not 1 < len(np.unique(labels)) < len(labels):
         return math.nan
     most = min(_SILHOUETTE_ROWS, len(rows))
@@ -242,17 +190,10 @@ def _silhouette(rows: FloatArray, labels: IntArray) -> float:
 
 
 def _purity(
-    source: FloatArray,
-    source_labels: IntArray,
-    target: FloatArray,
-    truth: IntArray,
+    source: FloatArray, source_labels: IntArray, target: FloatArray, truth: IntArray
 ) -> float:
     if not len(target):
         return math.nan
-    nearest = np.concatenate(
-        [
-            (target[start : start + 1024] @ source.T).argmax(axis=1)
-            for start in range(0, len(target), 1024)
-        ]
-    )
+    parts = [target[start : start + 1024] for start in range(0, len(target), 1024)]
+    nearest = np.concatenate([(part @ source.T).argmax(axis=1) for part in parts])
     return float((source_labels[nearest] == truth).mean())

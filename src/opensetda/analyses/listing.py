@@ -14,65 +14,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Analysis:
-    """An analysis, and the options it has.
+    """An analysis: what it shows, the module and function `where` it is, and its options.
 
-    Attributes
-    ----------
-    summary : str
-        What it shows, and where it is in the paper.
-    where : str
-        Its module in this package, and the function in it.
-    one_task, one_seed : bool
-        Whether it has one task, one seed only.
-    methods, values : bool
-        Whether methods, or values of the quantity that is varied, may be chosen.
-    keeps_runs : bool
-        Whether finished runs are kept, so that an interrupted analysis can continue.
+    `methods`, or `values` of the quantity that is varied, may be chosen; `one_run` is of one task
+    with one seed; an analysis that `keeps_runs` can be continued.
     """
 
     summary: str
     where: str
-    one_task: bool = False
-    one_seed: bool = False
+    one_run: bool = False
     methods: bool = False
     values: bool = False
     keeps_runs: bool = False
 
 
+_VARIED = {"values": True, "keeps_runs": True}
+
+
 ANALYSES = {
     "ablation": Analysis(
-        "PGL without each of its parts (Table 4)", "ablation.analyse", keeps_runs=True
+        "PGL without each of its parts (Table 4)", "sweeps.analyse_ablation", keeps_runs=True
     ),
     "alpha": Analysis(
-        "the enlarging factor alpha = 1 / steps (Table 5)",
-        "sweeps.analyse_alpha",
-        values=True,
-        keeps_runs=True,
+        "the enlarging factor alpha = 1 / steps (Table 5)", "sweeps.analyse_alpha", **_VARIED
     ),
     "openness": Analysis(
         "shares of unknowns, PGL beside rivals (Fig. 4a)",
         "sweeps.analyse_openness",
         methods=True,
-        values=True,
-        keeps_runs=True,
+        **_VARIED,
     ),
     "losses": Analysis(
         "weights of edge and adversarial loss, mu and gamma (Fig. 4b)",
         "sweeps.analyse_losses",
-        values=True,
-        keeps_runs=True,
+        **_VARIED,
     ),
     "steps": Analysis("accuracy over the steps (Fig. 7)", "steps.analyse"),
     "embedding": Analysis(
-        "t-SNE of features by method (Fig. 5)",
-        "embedding.analyse",
-        one_task=True,
-        one_seed=True,
-        methods=True,
+        "t-SNE of features by method (Fig. 5)", "embedding.analyse", one_run=True, methods=True
     ),
-    "edges": Analysis(
-        "learned edges beside the true ones (Fig. 6)", "edges.analyse", one_task=True, one_seed=True
-    ),
+    "edges": Analysis("learned edges beside the true ones (Fig. 6)", "edges.analyse", one_run=True),
     "bound": Analysis(
         "terms of the error bound over the steps (Theorems 1 and 2)", "bound.analyse"
     ),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from opensetda.analyses.contract import PGLRun
 from opensetda.context import Arrays, FitContext, Record
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
@@ -19,13 +20,9 @@ from opensetda.pgl.episodes import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.estimator import PGLClassifier
 from opensetda.pgl.inference import ClassMeans, mix_of
 from opensetda.pgl.network import GraphOutput, PGLNetwork
-from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import LabelledSamples
 from opensetda.pgl.view import graphs_of_both
 from opensetda.rows import IntArray, Rows
-
-if TYPE_CHECKING:
-    from opensetda.progress import ProgressListener
 
 Matrix = npt.NDArray[np.float64]
 
@@ -35,8 +32,7 @@ _NETWORK = "network."
 class StepMemory:
     """A `CheckpointStore` that keeps every step of one training in memory.
 
-    The weights at the end of a step are in the latest record after the step's own record; nothing
-    else of it is kept, so a training cannot be resumed from here.
+    Of the latest record after each step only the weights are kept: it cannot be resumed.
     """
 
     def __init__(self) -> None:
@@ -62,24 +58,13 @@ class StepMemory:
 
 @dataclass(frozen=True)
 class StepView:
-    """One step of a training, as it was at its end.
+    """Step m = `number`, from 1, of a training, as it was at its end.
 
-    Attributes
-    ----------
-    number, steps : int
-        m, from 1, and M.
-    network : PGLNetwork
-        The network after the training of step m.
-    samples : LabelledSamples
-        Both domains with the labels that step m was trained on.
-    labels : array of shape (n_t,)
-        The label of every target after step m; C is unknown.
-    pseudo_labels : array of shape (n_t,)
-        h_b^(m), the pseudo-labels after step m; `UNLABELLED` without one.
+    `samples` have the labels that step m was trained on; `labels` (C is unknown) and
+    `pseudo_labels`, h_b^(m), are those of the targets after it.
     """
 
     number: int
-    steps: int
     network: PGLNetwork
     samples: LabelledSamples
     labels: IntArray
@@ -88,15 +73,7 @@ class StepView:
 
 @dataclass(frozen=True)
 class Embedded:
-    """All samples after the graph layers.
-
-    Attributes
-    ----------
-    source, target : arrays of shape (n_s, h) and (n_t, h)
-        Node embeddings v^(L).
-    source_classes : array of shape (n_s,)
-        Classes of the source by the shared classifier: argmax_c p(c|x).
-    """
+    """Node embeddings v^(L) of all samples, and argmax_c p(c|x) of the source."""
 
     source: Matrix
     target: Matrix
@@ -106,25 +83,9 @@ class Embedded:
 class ObservedTraining:
     """A fitted PGL classifier and its steps; rows are in the canonical order of the method.
 
-    Parameters
-    ----------
-    task : OpenSetTask
-        Its truth is kept for evaluation and never reaches the training.
-    openness : float or "auto"
-        As for `PGLClassifier`; so are `preset`, `changes`, `seed` and `progress`.
-
-    Attributes
-    ----------
-    classifier : PGLClassifier
-        Fitted.
-    source_labels : array of shape (n_s,)
-        Class indices of the source rows.
-    target_truth : array of shape (n_t,)
-        True class indices of the target rows, C for unknown, for evaluation only.
-    target_names : array of shape (n_t,)
-        Their true class names, also of unknowns.
-    source_order, target_order : arrays of int
-        Rows of the task.
+    The truth of the task is kept for evaluation and never reaches the training: `target_truth` are
+    class indices, C for unknown, `target_names` the names, also of unknowns. `source_order` and
+    `target_order` are the rows of the task.
     """
 
     def __init__(
@@ -134,55 +95,33 @@ class ObservedTraining:
         preset: str = "default",
         changes: Mapping[str, Any] | None = None,
         seed: int = 0,
-        progress: ProgressListener | None = None,
     ) -> None:
         self.memory = StepMemory()
+        settings = dict(changes or {}) or None
         self.classifier = PGLClassifier(
-            openness=openness,
-            preset=preset,
-            settings=dict(changes or {}) or None,
-            random_state=seed,
+            openness=openness, preset=preset, settings=settings, random_state=seed
         )
         X = np.concatenate([task.source_features, task.target_features])
         n_source = len(task.source_features)
         y = np.concatenate([task.source_labels, np.full(len(X) - n_source, task.source_labels[0])])
         domain = np.repeat([0, -1], [n_source, len(X) - n_source])
-        self.classifier.fit(X, y, domain, FitContext(progress=progress, checkpoints=self.memory))
+        self.classifier.fit(X, y, domain, FitContext(checkpoints=self.memory))
         source = Rows(X, np.arange(n_source)).in_canonical_order()
         target = Rows(X, np.arange(n_source, len(X))).in_canonical_order()
+        self.settings, kept = self.classifier.settings_, self.classifier.kept_step_
+        assert kept is not None, "PGL always keeps a step"
+        self.kept_step, self.n_steps = kept.step, len(self.memory.weights)
         self.inputs = FixedRows(source, target, self.settings.alignment)
         self.source_order, self.target_order = source.index, target.index - n_source
         classes = self.classifier.classes_
+        self.n_classes = len(classes)
         self.source_labels = np.searchsorted(classes, task.source_labels[self.source_order])
         self.target_names = task.target_truth[self.target_order]
         self.target_truth = true_classes(self.target_names, classes)
 
-    @property
-    def settings(self) -> PGLSettings:
-        """The settings that were used."""
-        return self.classifier.settings_
-
-    @property
-    def n_classes(self) -> int:
-        """C."""
-        return len(self.classifier.classes_)
-
-    @property
-    def kept_step(self) -> int:
-        """The number of the step that was kept."""
-        kept = self.classifier.kept_step_
-        assert kept is not None, "PGL always keeps a step"
-        return kept.step
-
-    @property
-    def n_steps(self) -> int:
-        """How many steps there were."""
-        return len(self.memory.weights)
-
     def steps(self) -> Iterator[StepView]:
-        """Yield the steps in their order."""
-        for number in range(1, self.n_steps + 1):
-            yield self.step(number)
+        """Return the steps in their order."""
+        return map(self.step, range(1, self.n_steps + 1))
 
     def step(self, number: int) -> StepView:
         """Return a step by its number, from 1."""
@@ -195,21 +134,11 @@ class ObservedTraining:
         before = np.full(len(self.target_order), UNLABELLED, dtype=np.intp)
         if number > 1:
             before = self._ranked(number - 1, (number - 1) / total)
-        samples = LabelledSamples(
-            self.inputs.source.cpu(),
-            torch.from_numpy(self.source_labels),
-            self.inputs.target.cpu(),
-            torch.from_numpy(before),
-            progress=(number - 1) / total,
-        )
-        return StepView(
-            number=number,
-            steps=total,
-            network=network.eval(),
-            samples=samples,
-            labels=self._ranked(number, 1.0),
-            pseudo_labels=self._ranked(number, number / total),
-        )
+        source = self.inputs.source.cpu(), torch.from_numpy(self.source_labels)
+        target = self.inputs.target.cpu(), torch.from_numpy(before)
+        samples = LabelledSamples(*source, *target, progress=(number - 1) / total)
+        labels, pseudo_labels = self._ranked(number, 1.0), self._ranked(number, number / total)
+        return StepView(number, network.eval(), samples, labels, pseudo_labels)
 
     def _ranked(self, number: int, progress: float) -> IntArray:
         """Return the pseudo-labels (Eq. 6) again, from the saved scores of the step."""
@@ -236,11 +165,8 @@ class ObservedTraining:
             nodes = output.nodes[-1].double().numpy()
             parts.append((source, target, nodes, logits[: len(source)].argmax(dim=1).numpy()))
         width = parts[0][2].shape[1]
-        embedded = Embedded(
-            np.empty((n_source, width)),
-            np.empty((n_targets, width)),
-            np.empty(n_source, dtype=np.intp),
-        )
+        empty = np.empty((n_source, width)), np.empty((n_targets, width))
+        embedded = Embedded(*empty, np.empty(n_source, dtype=np.intp))
         for source, target, nodes, classes in parts:
             embedded.source[source], embedded.target[target] = np.split(nodes, [len(source)])
             embedded.source_classes[source] = classes
@@ -257,6 +183,12 @@ class ObservedTraining:
         mix = mix_of(samples.progress, self.settings)
         means = ClassMeans.of(v, labels, is_target, self.n_classes, mix).mixed()
         return v @ means.t()
+
+
+def observe(run: PGLRun, task: OpenSetTask) -> ObservedTraining:
+    """Train PGL on the task of a run."""
+    settings = run.openness_of(task), run.preset, dict(run.changes), run.seed
+    return ObservedTraining(task, *settings)
 
 
 def true_classes(truth: npt.NDArray[Any], classes: npt.NDArray[Any]) -> IntArray:

@@ -3,39 +3,75 @@
 ``out/benchmark.json`` says which data the cells belong to, ``out/cells/KEY.json`` holds one
 finished or failed cell. KEY is a hash of all that decides the result: data, method and its
 settings, openness, seed, and the release of this package. Finished cells are read from their
-files, failed ones are run again.
+files, failed ones are run again. A cell runs in a worker, on one thread, so that its result does
+not depend on the number of workers: it fits a method without the truth, then scores with it.
 """
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from opensetda import __version__
-from opensetda.benchmark.running import AUTO, OK, TRUE, Cell, failed_row, run_cell
-from opensetda.benchmark.task_sets import TaskSet
+from opensetda.base import OpenSetClassifier
+from opensetda.benchmark.tasks import TaskSet, digest
 from opensetda.benchmark.variants import Variant
-from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, run_all
+from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, one_thread, run_all
+from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
+from opensetda.runs.evaluation import evaluate_targets
+from opensetda.runs.fitting import fit_domains
+from opensetda.runs.methods import build_method
 from opensetda.system.files import check_writable, new_file, plain, read_json, write_json
+from opensetda.system.memory import peak_megabytes, reset_peak
 
 CELLS = "cells"
 IDENTITY = "benchmark.json"
+OK, FAILED = "ok", "failed"
+TRUE, AUTO = "true", "auto"
+METRICS = (
+    *("all", "os", "os_star", "unk", "unk_per_class", "hos"),
+    *("auroc", "oscr", "ece", "unknown_ece"),
+)
+MEASURED = (*METRICS, "share", "true_share", "kept_step", "seconds", "cpu_seconds", "memory_mb")
 
 GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
 """Called with the number of finished cells, of all cells, and the row of the last one."""
 
+_loaded: tuple[str, OpenSetTask] | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid, with the true share of unknowns ("true") or an estimate of it ("auto").
+
+    Target rows are dropped until the share is `target_openness`; the seed also decides which.
+    """
+
+    variant: Variant
+    task: str
+    openness: str
+    seed: int
+    target_openness: float | None = None
+
+    def key(self, tasks: TaskSet) -> str:
+        """Return the name of the cell's file: a hash of everything that decides the result."""
+        own = asdict(self)
+        # The same run under another label is the same run.
+        del own["variant"]["label"]
+        return digest([tasks.task_fingerprint(self.task), own, __version__])[:32]
+
 
 @dataclass
 class Results:
-    """One row per cell, in the order of the cells.
-
-    A row says what was run, the metrics, the share of unknowns used and true, the step kept,
-    seconds, memory, status and error.
-    """
+    """One row per cell, in the order of the cells; `MEASURED` says what is in it."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -80,6 +116,8 @@ def run_grid(
 ) -> Results:
     """Run the cells that are not finished yet, and return the rows of all.
 
+    Raises an `InputError` if `out` belongs to another benchmark or to other data.
+
     Parameters
     ----------
     tasks : TaskSet
@@ -96,14 +134,9 @@ def run_grid(
     backend : Backend, optional
         By default processes of this machine. Workers of a cluster read the data themselves: the
         paths in `tasks` have to be absolute, and valid there, too.
-
-    Raises
-    ------
-    InputError
-        If `out` belongs to another benchmark or to other data.
     """
     out = Path(out)
-    check_folder(tasks, cells, out)
+    known = check_folder(tasks, cells, out)
     keys = [cell.key(tasks) for cell in cells]
     found = {key: _finished(out, key) for key in dict.fromkeys(keys)}
     rows = {key: row for key, row in found.items() if row is not None}
@@ -114,18 +147,19 @@ def run_grid(
     for name in dict.fromkeys(cell.task for cell in left.values()):
         # Errors in the data are found before the first cell.
         tasks.load(name)
-    _claim_folder(tasks, cells, out)
+    needed = {cell.task: tasks.task_fingerprint(cell.task) for cell in cells}
+    (out / CELLS).mkdir(parents=True, exist_ok=True)
+    if not known or known | needed != known:
+        with new_file(out / IDENTITY) as aside:
+            write_json(aside, {"benchmark": tasks.name, "tasks": known | needed})
     order = list(left)
     on_cluster = backend is not None and backend.name != LOKY
     work = [(tasks, left[key], key if on_cluster else None) for key in order]
     # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
     with closing(run_all(_run, work, jobs, backend)) as outcomes:
         for done, (place, outcome) in enumerate(outcomes, start=1):
-            key = order[place]
-            row = outcome
-            if isinstance(outcome, LostWorkerError):
-                row = failed_row(tasks.name, left[key], str(outcome))
-            row = plain(row)
+            key, lost = order[place], isinstance(outcome, LostWorkerError)
+            row = plain(failed_row(tasks.name, left[key], str(outcome)) if lost else outcome)
             with new_file(_cell_file(out, key)) as aside:
                 write_json(aside, {"key": key, "release": __version__, "row": row})
             rows[key] = row
@@ -135,17 +169,7 @@ def run_grid(
     )
 
 
-def _run(work: tuple[TaskSet, Cell, str | None]) -> dict[str, Any]:
-    """Run a cell; if its key is given, only if the worker computes the same key."""
-    tasks, cell, key = work
-    try:
-        found = key and cell.key(tasks)
-    except Exception as error:
-        return failed_row(tasks.name, cell, f"on its worker: {' '.join(str(error).split())}")
-    if found != key:
-        reason = "its worker sees other files, or has another release of this package"
-        return failed_row(tasks.name, cell, reason)
-    return run_cell((tasks, cell))
+# The folder ---------------------------------------------------------------------------------
 
 
 def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
@@ -156,10 +180,7 @@ def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
 def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, str]:
     """Return the fingerprint of each task that the folder has results of, without creating it.
 
-    Raises
-    ------
-    InputError
-        If it belongs to something else.
+    Raises an `InputError` if it belongs to something else.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: a file is in the way; choose another --out")
@@ -185,16 +206,6 @@ def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, 
     return known
 
 
-def _claim_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> None:
-    """Create the folder, and record its data."""
-    known = check_folder(tasks, cells, out)
-    needed = {cell.task: tasks.task_fingerprint(cell.task) for cell in cells}
-    (out / CELLS).mkdir(parents=True, exist_ok=True)
-    if not known or known | needed != known:
-        with new_file(out / IDENTITY) as aside:
-            write_json(aside, {"benchmark": tasks.name, "tasks": known | needed})
-
-
 def _cell_file(out: Path, key: str) -> Path:
     return out / CELLS / f"{key}.json"
 
@@ -202,8 +213,95 @@ def _cell_file(out: Path, key: str) -> Path:
 def _finished(out: Path, key: str) -> dict[str, Any] | None:
     """Return the row of a successful cell; None if it is missing, failed or damaged."""
     try:
-        record = read_json(_cell_file(out, key))
-        row = dict(record["row"])
+        row = dict(read_json(_cell_file(out, key))["row"])
     except (InputError, KeyError, TypeError, ValueError):
         return None
     return row if row.get("status") == OK else None
+
+
+# In a worker --------------------------------------------------------------------------------
+
+
+def _run(work: tuple[TaskSet, Cell, str | None]) -> dict[str, Any]:
+    """Run a cell; if its key is given, only if the worker computes the same key."""
+    tasks, cell, key = work
+    try:
+        found = key and cell.key(tasks)
+    except Exception as error:
+        return failed_row(tasks.name, cell, f"on its worker: {' '.join(str(error).split())}")
+    if found != key:
+        reason = "its worker sees other files, or has another release of this package"
+        return failed_row(tasks.name, cell, reason)
+    return run_cell((tasks, cell))
+
+
+def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
+    """Run a cell and return its row; an error becomes a row, too."""
+    tasks, cell = work
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            measured = _measure(tasks, cell)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        return failed_row(tasks.name, cell, " ".join(reason.split()))
+    said = dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
+    return _row(tasks.name, cell, **measured, warnings="; ".join(said) or None)
+
+
+def failed_row(benchmark: str, cell: Cell, reason: str) -> dict[str, Any]:
+    """Return the row of a cell that has no result."""
+    return _row(benchmark, cell, status=FAILED, error=reason)
+
+
+def _row(benchmark: str, cell: Cell, **values: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"benchmark": benchmark, "task": cell.task, "method": cell.variant.label}
+    row |= {"openness": cell.openness, "target_openness": cell.target_openness, "seed": cell.seed}
+    row |= {**dict.fromkeys(MEASURED), "status": OK, "error": None, "warnings": None}
+    return row | values
+
+
+def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
+    task = _load(tasks, cell.task)
+    if cell.target_openness is not None:
+        task = with_openness(task, cell.target_openness, cell.seed)
+    classifier = build_method(
+        cell.variant.method,
+        openness=task.openness if cell.openness == TRUE else AUTO,
+        preset=cell.variant.preset,
+        changes=dict(cell.variant.changes),
+        seed=cell.seed,
+    )
+    # Again, for torch: `build_method` may have imported it.
+    with one_thread():
+        reset_peak()
+        worked = time.process_time()
+        seconds = fit_task(classifier, task)
+        worked = time.process_time() - worked
+        memory = peak_megabytes()
+    metrics = evaluate_targets(classifier, task.target_truth)
+    kept = classifier.kept_step_
+    return {
+        **{name: getattr(metrics, name) for name in METRICS},
+        "share": float(np.mean(classifier.transduction_ == classifier.unknown_label)),
+        "true_share": task.openness,
+        "kept_step": None if kept is None else int(kept.step),
+        "seconds": seconds,
+        "cpu_seconds": worked,
+        "memory_mb": memory,
+    }
+
+
+def fit_task(classifier: OpenSetClassifier, task: OpenSetTask) -> float:
+    """Fit on a task without its truth, and return the seconds it took."""
+    return fit_domains(classifier, task.source_features, task.source_labels, task.target_features)
+
+
+def _load(tasks: TaskSet, task: str) -> OpenSetTask:
+    """Read a task; the last one stays in the worker for the next cell."""
+    global _loaded
+    name = tasks.task_fingerprint(task)
+    if _loaded is None or _loaded[0] != name:
+        _loaded = None  # Frees its memory before the next one is read.
+        _loaded = name, tasks.load(task)
+    return _loaded[1]

@@ -1,29 +1,27 @@
-"""The files of a benchmark: all rows as Parquet, and tables as Markdown, CSV and LaTeX."""
+"""The files of a benchmark: all rows as Parquet, and tables as Markdown, CSV and LaTeX.
+
+A section has two tables: HOS by task, and all averages.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from opensetda.benchmark.running import MEASURED, OK
-from opensetda.benchmark.summary import AVERAGED, Section, smallest_p_value, summarise
-from opensetda.benchmark.text_tables import (
-    INCOMPLETE,
-    PLUS_MINUS,
-    average_table,
-    counted,
-    latex,
-    markdown,
-    markdown_text,
-    task_table,
-)
+import pyarrow as pa
+import pyarrow.parquet
+
+from opensetda.benchmark.grid import MEASURED, OK
+from opensetda.benchmark.summary import AVERAGED, Figure, Section, smallest_p_value, summarise
 from opensetda.system.files import new_file
 
 RESULTS = "results.parquet"
 MARKDOWN, CSV, LATEX = "table.md", "table.csv", "table.tex"
+DASH, INCOMPLETE, PLUS_MINUS = "-", "†", "±"
 
 Row = Mapping[str, Any]
 
@@ -34,54 +32,70 @@ _ORDER = (
     *MEASURED,
     *("status", "error", "warnings"),
 )
+_OPENNESS = {"true": "True share of unknowns given", "auto": "Share of unknowns estimated"}
 
 
-def write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Write one row per cell, with nulls for missing values."""
-    import pyarrow as pa
-    import pyarrow.parquet
+class Entry(NamedTuple):
+    """A cell of a table, and whether it is the best of its column."""
 
-    def kind(name: str) -> Any:
-        if name in _TEXT:
-            return pa.string()
-        return pa.int64() if name in _WHOLE else pa.float64()
+    text: str
+    best: bool = False
 
-    # Explicit types: a column of nulls has none of its own.
-    schema = pa.schema([(name, kind(name)) for name in _ORDER])
-    columns = {name: [row.get(name) for row in rows] for name in _ORDER}
-    with new_file(path) as aside:
-        pyarrow.parquet.write_table(pa.table(columns, schema=schema), aside)
+
+class TextTable(NamedTuple):
+    """A table of text; the first column is the method."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+
+
+class _Column(NamedTuple):
+    """The format of a figure, and which value is best."""
+
+    heading: str
+    scale: float
+    digits: int
+    best: Callable[[Sequence[float]], float] | None
+
+
+_NAMES = {"os": "OS", "os_star": "OS*", "unk": "UNK", "hos": "HOS", "all": "ALL", "auroc": "AUROC"}
+_COLUMNS = {
+    **{name: _Column(heading, 100, 1, max) for name, heading in _NAMES.items()},
+    "share": _Column("share %", 100, 1, None),
+    "share_error": _Column("share off by", 100, 1, min),
+    "seconds": _Column("seconds", 1, 1, min),
+    "memory_mb": _Column("MB", 1, 0, min),
+}
+_SHARES = ("share", "share_error")
 
 
 def write_report(
     rows: Sequence[Row], out: Path, title: str, reference: str | None = None, command: str = ""
 ) -> list[Section]:
-    """Write all files of a benchmark into its folder, and return the summaries.
+    """Write all files of a benchmark into the folder `out`, and return the summaries.
 
-    Parameters
-    ----------
-    rows : sequence of mappings
-        `Results.rows`.
-    out : Path
-        The folder.
-    title : str
-        Title of the tables.
-    reference : str, optional
-        The method that the others are tested against; no test if it has no row.
-    command : str
-        The command line, which is written above the tables.
+    `rows` are `Results.rows`; `reference` is the method that the others are tested against, without
+    a row there is no test; `command` is the command line, which is written above the tables.
     """
     sections = summarise(rows, reference)
     write_parquet(rows, out / RESULTS)
-    for name, text in (
-        (MARKDOWN, _markdown(rows, sections, title, command)),
-        (LATEX, _latex(rows, sections, title, command)),
-    ):
+    for name, write in ((MARKDOWN, _markdown), (LATEX, _latex)):
         with new_file(out / name) as aside:
-            aside.write_text(text, encoding="utf-8")
+            aside.write_text(write(rows, sections, title, command), encoding="utf-8")
     with new_file(out / CSV) as aside:
         _write_csv(sections, aside)
     return sections
+
+
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write one row per cell, with nulls for missing values."""
+    # Explicit types: a column of nulls has none of its own.
+    types = dict.fromkeys(_TEXT, pa.string()) | dict.fromkeys(_WHOLE, pa.int64())
+    schema = pa.schema([(name, types.get(name, pa.float64())) for name in _ORDER])
+    columns = {name: [row.get(name) for row in rows] for name in _ORDER}
+    with new_file(path) as aside:
+        pyarrow.parquet.write_table(pa.table(columns, schema=schema), aside)
 
 
 def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
@@ -91,18 +105,17 @@ def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
         f"Mean {PLUS_MINUS} deviation over the seeds ({', '.join(map(str, seeds))}); a dash for "
         "the deviation of one run: the method is deterministic, or there is one seed."
     ]
-    for section in sections:
-        if section.reference is not None:
-            said.append(
-                f"p: exact two-sided Wilcoxon signed-rank test against {section.reference} over "
-                f"{counted(len(section.tasks))}; no result could give less than "
-                f"{smallest_p_value(len(section.tasks)):.2g}."
-            )
-            break
-    failed = [row for row in rows if row["status"] != OK]
-    if failed:
+    tested = [section for section in sections if section.reference is not None]
+    if tested:
+        n_tasks = len(tested[0].tasks)
         said.append(
-            f"{INCOMPLETE} {len(failed)} of {len(rows)} runs failed: a mean of the others, "
+            f"p: exact two-sided Wilcoxon signed-rank test against {tested[0].reference} over "
+            f"{_tasks(n_tasks)}; no result could give less than {smallest_p_value(n_tasks):.2g}."
+        )
+    n_failed = len(failures(rows))
+    if n_failed:
+        said.append(
+            f"{INCOMPLETE} {n_failed} of {len(rows)} runs failed: a mean of the others, "
             "incomplete and never marked as the best."
         )
     return said
@@ -118,14 +131,78 @@ def failures(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+# The two tables -----------------------------------------------------------------------------
+
+
+def task_table(section: Section) -> TextTable:
+    """Return HOS of each method on each task, with the average and the test."""
+    methods, hos = section.methods, _COLUMNS["hos"]
+    columns = [_shown(hos, [method.tasks[task] for method in methods]) for task in section.tasks]
+    columns.append(_shown(hos, [method.averages["hos"] for method in methods]))
+    headings = ["method", *section.tasks, "average"]
+    if section.reference is not None:
+        headings += ["p", f"{section.reference} better"]
+        p_values = [method.p_value for method in methods]
+        columns.append([Entry("<0.001" if p < 0.001 else number(p, 3)) for p in p_values])
+        better = [(method.n_better, method.n_compared) for method in methods]
+        columns.append([Entry(f"{won} of {of}" if of else DASH) for won, of in better])
+    return _table(section, "HOS in %", headings, columns)
+
+
+def average_table(section: Section) -> TextTable:
+    """Return every average over the tasks."""
+    # A given share is met by every method.
+    shown = {n: c for n, c in _COLUMNS.items() if section.openness != "true" or n not in _SHARES}
+    columns = [
+        _shown(column, [method.averages[name] for method in section.methods])
+        for name, column in shown.items()
+    ]
+    headings = ["method", *(column.heading for column in shown.values())]
+    return _table(section, f"averages over {_tasks(len(section.tasks))}", headings, columns)
+
+
+def _table(
+    section: Section, title: str, headings: Sequence[str], columns: Sequence[Sequence[Entry]]
+) -> TextTable:
+    names = [Entry(method.method) for method in section.methods]
+    how = _OPENNESS.get(section.openness, section.openness)
+    return TextTable(f"{how}: {title}", tuple(headings), tuple(zip(names, *columns, strict=True)))
+
+
+def _shown(column: _Column, figures: Sequence[Figure]) -> list[Entry]:
+    """Return a column as text; values with equal digits are equally good."""
+    rounded = [round(column.scale * figure.mean, column.digits) for figure in figures]
+    whole = [value for value, figure in zip(rounded, figures, strict=True) if figure.complete]
+    best = column.best(whole) if column.best is not None and whole else math.nan
+    entries = []
+    for value, figure in zip(rounded, figures, strict=True):
+        text = number(column.scale * figure.mean, column.digits)
+        if column.best is max and text != DASH:
+            text += f" {PLUS_MINUS} {number(column.scale * figure.deviation, column.digits)}"
+        text = text if figure.n_failed == 0 else f"{text} {INCOMPLETE}"
+        entries.append(Entry(text, figure.complete and value == best))
+    return entries
+
+
+def _tasks(n_tasks: int) -> str:
+    return f"{n_tasks} task" if n_tasks == 1 else f"{n_tasks} tasks"
+
+
+def number(value: float, digits: int) -> str:
+    """Return a number with `digits` decimals, or a dash for NaN."""
+    return f"{value:.{digits}f}" if math.isfinite(value) else DASH
+
+
+# Forms --------------------------------------------------------------------------------------
+
+
 def _markdown(rows: Sequence[Row], sections: Sequence[Section], title: str, command: str) -> str:
     parts = [f"# {title}\n"]
     if command:
         parts.append(f"```\n{command}\n```\n")
     for section in sections:
-        share = f"{100 * section.true_share:.1f}" if math.isfinite(section.true_share) else "-"
-        parts.append(markdown(task_table(section)))
-        parts.append(markdown(average_table(section)))
+        share = number(100 * section.true_share, 1)
+        parts += [markdown(task_table(section)), markdown(average_table(section))]
         parts.append(f"True share of unknowns, averaged over the tasks: {share} %.\n")
     parts.append("\n".join(f"- {line}" for line in notes(rows, sections)) + "\n")
     failed = failures(rows)
@@ -135,14 +212,59 @@ def _markdown(rows: Sequence[Row], sections: Sequence[Section], title: str, comm
     return "\n".join(parts)
 
 
+def markdown(table: TextTable) -> str:
+    """Return a table in GitHub's Markdown, under its title."""
+    lines = [["---", *["---:"] * (len(table.headings) - 1)]]
+    lines.insert(0, [markdown_text(heading) for heading in table.headings])
+    for row in table.rows:
+        texts = [(markdown_text(entry.text), entry.best) for entry in row]
+        lines.append([f"**{text}**" if best else text for text, best in texts])
+    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"**{markdown_text(table.title)}**\n\n{body}\n"
+
+
+def markdown_text(text: str) -> str:
+    """Return text escaped for a Markdown table."""
+    return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", " ".join(text.split()))
+
+
 def _latex(rows: Sequence[Row], sections: Sequence[Section], title: str, command: str) -> str:
     said = [title, command, r"Needs \usepackage{booktabs}.", *notes(rows, sections)]
     said += [f"Failed: {line}" for line in failures(rows)]
     comments = "".join(f"% {' '.join(line.split())}\n" for line in said if line)
-    tables = [
-        latex(table(section)) for section in sections for table in (task_table, average_table)
-    ]
+    tables = [latex(table(own)) for own in sections for table in (task_table, average_table)]
     return "\n".join([comments, *tables])
+
+
+def latex(table: TextTable) -> str:
+    """Return a table for LaTeX with the package booktabs."""
+    body = []
+    for row in table.rows:
+        texts = [(latex_text(entry.text), entry.best) for entry in row]
+        body.append(" & ".join(rf"\textbf{{{text}}}" if best else text for text, best in texts))
+    lines = [
+        f"% {' '.join(table.title.split())}",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.headings) - 1)}}}",
+        r"\toprule",
+        " & ".join(map(latex_text, table.headings)) + r" \\",
+        r"\midrule",
+        *(rf"{line} \\" for line in body),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_LATEX = {
+    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": "$<$", ">": "$>$", PLUS_MINUS: r"$\pm$", INCOMPLETE: r"$\dagger$"},
+}
+
+
+def latex_text(text: str) -> str:
+    """Return text escaped for LaTeX."""
+    return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))
 
 
 def _write_csv(sections: Sequence[Section], path: Path) -> None:
@@ -158,23 +280,13 @@ def _write_csv(sections: Sequence[Section], path: Path) -> None:
 def _records(section: Section) -> Iterator[dict[str, Any]]:
     for method in section.methods:
         record: dict[str, Any] = {"openness": section.openness, "method": method.method}
-        for task in section.tasks:
-            figure = method.tasks[task]
-            record[f"hos {task}"] = figure.mean
-            record[f"hos {task} deviation"] = figure.deviation
-        for name in AVERAGED:
-            record[name] = method.averages[name].mean
-            record[f"{name} deviation"] = method.averages[name].deviation
+        figures = {f"hos {task}": method.tasks[task] for task in section.tasks}
+        for name, figure in (figures | {name: method.averages[name] for name in AVERAGED}).items():
+            record |= {name: figure.mean, f"{name} deviation": figure.deviation}
         figure = method.averages["hos"]
         record |= {"runs": figure.n_runs, "failed": figure.n_failed}
         if section.reference is not None:
-            record |= {
-                "reference": section.reference,
-                "p": method.p_value,
-                "reference better": method.n_better,
-                "tasks compared": method.n_compared,
-            }
-        yield {
-            name: "" if isinstance(value, float) and math.isnan(value) else value
-            for name, value in record.items()
-        }
+            record |= {"reference": section.reference, "p": method.p_value}
+            record |= {"reference better": method.n_better, "tasks compared": method.n_compared}
+        # NaN is written as an empty cell.
+        yield {name: "" if value != value else value for name, value in record.items()}

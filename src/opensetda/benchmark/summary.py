@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
 
-from opensetda.benchmark.running import OK
+from opensetda.benchmark.grid import OK
 
 Row = Mapping[str, Any]
 
@@ -46,10 +46,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """One row of the tables: HOS by task, and the mean over tasks of each of `AVERAGED`.
+    """One row of the tables: HOS by task, the mean over tasks of each of `AVERAGED`, and the test.
 
-    `p_value` is of the test against the reference, which is better on `n_better` of `n_compared`
-    tasks; NaN for the reference itself.
+    The reference is better on `n_better` of `n_compared` tasks.
     """
 
     method: str
@@ -62,11 +61,7 @@ class MethodSummary:
 
 @dataclass(frozen=True)
 class Section:
-    """All methods with true or with estimated openness.
-
-    `reference` is the method that the others are tested against, `true_share` the mean over tasks
-    of the true share of unknowns.
-    """
+    """All methods with true or with estimated openness; `true_share` is a mean over tasks."""
 
     openness: str
     tasks: tuple[str, ...]
@@ -85,10 +80,12 @@ def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section
 
 def _section(openness: str, rows: Sequence[Row], reference: str | None) -> Section:
     tasks = tuple(_distinct(row["task"] for row in rows))
-    methods = {
-        name: _method(name, tasks, [row for row in rows if row["method"] == name])
-        for name in _distinct(row["method"] for row in rows)
-    }
+    methods = {}
+    for name in _distinct(row["method"] for row in rows):
+        own = [[r for r in rows if (r["method"], r["task"]) == (name, task)] for task in tasks]
+        by_task = {task: _figure("hos", [found]) for task, found in zip(tasks, own, strict=True)}
+        averages = {metric: _figure(metric, own) for metric in AVERAGED}
+        methods[name] = MethodSummary(name, by_task, averages)
     first = methods.get(reference) if reference is not None else None
     compared = tuple(
         method if first is None or method is first else _compared(method, first)
@@ -99,33 +96,20 @@ def _section(openness: str, rows: Sequence[Row], reference: str | None) -> Secti
     return Section(openness, tasks, compared, None if first is None else first.method, true_share)
 
 
-def _method(name: str, tasks: Sequence[str], rows: Sequence[Row]) -> MethodSummary:
-    by_task = {task: [row for row in rows if row["task"] == task] for task in tasks}
-    return MethodSummary(
-        method=name,
-        tasks={task: _figure("hos", [own]) for task, own in by_task.items()},
-        averages={metric: _figure(metric, list(by_task.values())) for metric in AVERAGED},
-    )
-
-
 def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
     """Return the mean over tasks of the mean over seeds."""
     good = [[row for row in rows if row["status"] == OK] for rows in tasks]
     means = [fmean(_value(row, metric) for row in rows) for rows in good if rows]
-    seeds = _distinct(row["seed"] for rows in tasks for row in rows)
     of_seed = [
         [_value(row, metric) for rows in good for row in rows if row["seed"] == seed]
-        for seed in seeds
+        for seed in _distinct(row["seed"] for rows in tasks for row in rows)
     ]
     # Means of seeds with failed tasks cannot be compared.
     by_seed = [fmean(values) for values in of_seed if len(values) == len(tasks)]
     n_runs = sum(map(len, good))
-    return Figure(
-        mean=fmean(means) if means else NAN,
-        deviation=stdev(by_seed) if len(by_seed) > 1 and not math.isnan(sum(by_seed)) else NAN,
-        n_runs=n_runs,
-        n_failed=sum(map(len, tasks)) - n_runs,
-    )
+    defined = len(by_seed) > 1 and not math.isnan(sum(by_seed))
+    mean, deviation = fmean(means) if means else NAN, stdev(by_seed) if defined else NAN
+    return Figure(mean, deviation, n_runs, n_failed=sum(map(len, tasks)) - n_runs)
 
 
 def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
@@ -134,15 +118,9 @@ def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
         for task, figure in method.tasks.items()
         if not math.isnan(figure.mean) and not math.isnan(reference.tasks[task].mean)
     ]
-    ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return MethodSummary(
-        method.method,
-        method.tasks,
-        method.averages,
-        p_value=paired_p_value(ours, theirs),
-        n_better=sum(own > other for own, other in pairs),
-        n_compared=len(pairs),
-    )
+    p_value = paired_p_value([own for own, _ in pairs], [other for _, other in pairs])
+    better = sum(own > other for own, other in pairs)
+    return replace(method, p_value=p_value, n_better=better, n_compared=len(pairs))
 
 
 def _value(row: Row, metric: str) -> float:
@@ -157,9 +135,6 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(values))
 
 
-# Wilcoxon's signed-rank test ----------------------------------------------------------------
-
-
 def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
     r"""Return the exact two-sided p-value of Wilcoxon's signed-rank test; NaN without any pair.
 
@@ -168,17 +143,13 @@ def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
     Differences d_t = 0 are left out, the others are ranked by \|d_t\|; ties share the mean of their
     ranks. W is the sum of the ranks with d_t > 0. If neither method is better, all 2^n sums are
-    equally likely: the p-value is twice the share of sums as extreme as W, at most 1.
-
-    Parameters
-    ----------
-    first, second : sequences of float of length n
-        A figure of two methods, task by task. Pairs in which one is NaN are left out.
+    equally likely: the p-value is twice the share of sums as extreme as W, at most 1. Pairs in
+    which one is NaN are left out.
     """
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     differences = differences[~np.isnan(differences)]
     if not len(differences):
-        return float("nan")
+        return NAN
     differences = differences[differences != 0]
     # Doubled, shared ranks are whole numbers, too: the sums can be counted.
     ranks = np.rint(2 * rankdata(np.abs(differences))).astype(np.intp)

@@ -1,34 +1,79 @@
-"""Find the data of a benchmark, and choose its tasks."""
+"""The tasks of a benchmark, on embedded digits, feature files or image folders.
+
+Target labels are read here, for the protocol (which rows belong to a task, and the true share of
+unknowns), and leave as `OpenSetTask.target_truth`; `grid` passes them to the evaluator only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache, lru_cache
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from opensetda.benchmark.task_sets import (
-    DEMO,
-    DEMO_SHIFTS,
-    CountingProgress,
-    DemoTasks,
-    FeatureFileTasks,
-    ImageTasks,
-    TaskSet,
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.backbones.cache import FeatureCache, default_cache_folder
+from opensetda.backbones.extraction import extract
+from opensetda.backbones.recipe import Recipe
+from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
+from opensetda.data.benchmarks.catalogue import (
+    Benchmark,
+    benchmark,
+    benchmark_task_with_truth,
+    find_domains,
+    plain_name,
 )
-from opensetda.data.benchmarks.catalogue import Benchmark, benchmark, find_domains, plain_name
-from opensetda.data.tables.loading import TableColumns
+from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, digit_task, open_set_task
+from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
 from opensetda.runs.request import ImageOptions
+from opensetda.system.files import file_record
 
+CountingProgress = Callable[[int, int], None]
+Pairs = dict[str, tuple[str, str]]
+"""The source and the target of each task."""
+
+DEMO = "demo"
+# Shifts of the embedded digits of scikit-learn.
+DEMO_SHIFTS = {"mnist-digits": "none"}
+DEMO_SHIFTS |= {f"mnist-{shift}": shift for shift in ("rotated", "noise", "background")}
 _SUFFIXES = (".npz", ".parquet", ".csv")
-
 # The published protocols have these directions only; elsewhere every ordered pair is a task.
 _DIRECTIONS = {
     "visda-17": (("train", "validation"),),
     "syn2real-o": (("train", "validation"),),
     "digits": (("svhn", "mnist"), ("usps", "mnist"), ("mnist", "usps")),
 }
+
+
+class TaskSet(ABC):
+    """Some tasks of the benchmark `name`; small enough to be sent to every worker.
+
+    A task is named by source and target, for example "amazon-dslr".
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Warnings about the data, one line each."""
+        return ()
+
+    @abstractmethod
+    def load(self, task: str) -> OpenSetTask:
+        """Read a task."""
+
+    @abstractmethod
+    def task_fingerprint(self, task: str) -> str:
+        """Return a hash of the data of a task."""
 
 
 def find_tasks(
@@ -62,7 +107,7 @@ def find_tasks(
         _refuse_options("the demo has data of its own", columns, images)
         if data is not None:
             raise InputError(f"--data {data}: the demo has data of its own; leave --data out")
-        return DemoTasks(_choose(DEMO, {name: name for name in DEMO_SHIFTS}, tasks))
+        return DemoTasks(_choose(DEMO, DEMO_SHIFTS, tasks))
     try:
         spec = benchmark(protocol)
     except InputError as error:
@@ -70,7 +115,7 @@ def find_tasks(
     if data is None:
         raise InputError(
             f"--data: say where {spec.title} is: a folder of feature files "
-            f"({_file_name(spec.domains[0].name)}, ...) or of image folders"
+            f"({_slug(spec.domains[0].name)}.npz, ...) or of image folders"
         )
     pairs = {
         f"{_slug(source.name)}-{_slug(target.name)}": (source.name, target.name)
@@ -84,47 +129,27 @@ def find_tasks(
         raise InputError(
             f"--data {data}: no such folder; give the one that holds the domains of {spec.title}"
         )
+    needed = list(dict.fromkeys(domain for pair in pairs.values() for domain in pair))
     files = _feature_files(spec, data)
     if files:
         _refuse_options(f"{data} holds feature files, not images", None, images)
-        return _file_tasks(spec, data, pairs, files, columns)
+        for domain in needed:
+            if domain not in files:
+                raise InputError(
+                    f"{data / _slug(domain)}.npz: missing; {spec.title} wants a feature file "
+                    f"(.npz, .parquet or .csv) of {', '.join(needed)}, or name tasks with --task"
+                )
+        found = {domain: files[domain] for domain in needed}
+        return FeatureFileTasks(spec.name, tuple(pairs), pairs, found, columns)
     _refuse_options(f"{data} holds images, not feature files", columns, None)
-    return _image_tasks(spec, data, pairs, images, progress)
-
-
-def _file_tasks(
-    spec: Benchmark,
-    data: Path,
-    pairs: dict[str, tuple[str, str]],
-    files: dict[str, Path],
-    columns: TableColumns,
-) -> TaskSet:
-    needed = list(dict.fromkeys(domain for pair in pairs.values() for domain in pair))
-    for domain in needed:
-        if domain not in files:
-            raise InputError(
-                f"{data / _file_name(domain)}: missing; {spec.title} wants a feature file "
-                f"(.npz, .parquet or .csv) of {', '.join(needed)}, or name tasks with --task"
-            )
-    found = {domain: files[domain] for domain in needed}
-    return FeatureFileTasks(spec.name, tuple(pairs), pairs, found, columns)
-
-
-def _image_tasks(
-    spec: Benchmark,
-    data: Path,
-    pairs: dict[str, tuple[str, str]],
-    images: ImageOptions,
-    progress: CountingProgress | None,
-) -> TaskSet:
     try:
         folders = find_domains(spec.name, data)
     except InputError:
         raise InputError(
-            f"{data}: neither a feature file ({_file_name(spec.domains[0].name)}, .parquet or "
+            f"{data}: neither a feature file ({_slug(spec.domains[0].name)}.npz, .parquet or "
             f".csv) nor an image folder of a domain of {spec.title} ({spec.layout})"
         ) from None
-    for domain in dict.fromkeys(domain for pair in pairs.values() for domain in pair):
+    for domain in needed:
         if folders[domain] is None:
             raise InputError(
                 f"{data / domain}: missing; {spec.title} wants a folder of its images, or name "
@@ -165,21 +190,181 @@ def _refuse_options(why: str, columns: TableColumns | None, images: ImageOptions
 
 
 def _choose(title: str, known: dict[str, Any], wanted: Sequence[str] | None) -> tuple[str, ...]:
-    if not wanted:
-        return tuple(known)
     by_plain = {plain_name(name): name for name in known}
-    chosen = []
-    for name in wanted:
-        found = by_plain.get(plain_name(name))
-        if found is None:
+    for name in wanted or ():
+        if plain_name(name) not in by_plain:
             raise InputError(f"--task {name}: {title} has no such task, but {', '.join(known)}")
-        chosen.append(found)
-    return tuple(dict.fromkeys(chosen))
+    return tuple(dict.fromkeys(by_plain[plain_name(name)] for name in wanted or known))
 
 
 def _slug(domain: str) -> str:
     return domain.lower().replace(" ", "-")
 
 
-def _file_name(domain: str) -> str:
-    return f"{_slug(domain)}.npz"
+@dataclass(frozen=True)
+class DemoTasks(TaskSet):
+    """The embedded digits, unchanged and under shifts."""
+
+    tasks: tuple[str, ...] = tuple(DEMO_SHIFTS)
+    name: str = DEMO
+
+    def load(self, task: str) -> OpenSetTask:
+        """Draw a task."""
+        return digit_task(DEMO_SHIFTS[task])
+
+    def task_fingerprint(self, task: str) -> str:
+        """Return a hash of the data of a task."""
+        return _demo_digest(task)
+
+
+@cache
+def _demo_digest(task: str) -> str:
+    return digest([DEMO, task, _task_digest(DemoTasks().load(task))])
+
+
+@dataclass(frozen=True)
+class FeatureFileTasks(TaskSet):
+    """Domains as feature files; `files` has the file of each domain."""
+
+    name: str
+    tasks: tuple[str, ...]
+    pairs: Pairs
+    files: dict[str, Path]
+    columns: TableColumns
+
+    def load(self, task: str) -> OpenSetTask:
+        """Read two tables, and apply the protocol of the benchmark."""
+        spec = benchmark(self.name)
+        source_file, target_file = (self.files[domain] for domain in self.pairs[task])
+        source, target = read_domains(source_file, target_file, self.columns)
+        truth = read_truth(target_file, self.columns)
+        if len(truth.labels) != len(target):
+            raise InputError(
+                f"{target_file}: {len(truth.labels)} labels for {len(target)} rows of features"
+            )
+        source_labels, target_labels = _spelt(spec, source.labels), _spelt(spec, truth.labels)
+        unknown = spec.unknown
+        if spec.others_unknown:
+            unknown += tuple(n for n in np.unique(target_labels).tolist() if n not in spec.classes)
+        missing = sorted({*spec.known} - {*source_labels.tolist()})
+        if missing:
+            raise _lacks(spec, source_file, f"the class {missing[0]!r}", source_labels)
+        if not np.isin(target_labels, unknown).any():
+            raise _lacks(spec, target_file, "an unknown class", target_labels)
+        split = ClassSplit(known=spec.known, unknown=unknown)
+        return open_set_task((source.X, source_labels), (target.X, target_labels), split)
+
+    def task_fingerprint(self, task: str) -> str:
+        """Return a hash of the data of a task."""
+        files = [_file_digest(self.files[domain]) for domain in self.pairs[task]]
+        return digest([self.name, task, files, asdict(self.columns)])
+
+
+def _spelt(spec: Benchmark, labels: npt.NDArray[Any] | None) -> npt.NDArray[np.str_]:
+    """Spell classes as the benchmark does."""
+    assert labels is not None
+    names, which = np.unique(labels, return_inverse=True)
+    spelt = np.array([spec.class_of(name) or name for name in names.tolist()], dtype=np.str_)
+    return spelt[which]
+
+
+def _lacks(spec: Benchmark, path: Path, what: str, labels: npt.NDArray[np.str_]) -> InputError:
+    return InputError(
+        f"{path}: no row of {what}, which {spec.title} wants; its labels are such as "
+        f"{str(labels[0])!r} (--label-column says where they are)"
+    )
+
+
+@dataclass(frozen=True)
+class ImageTasks(TaskSet):
+    """Domains as folders of class folders; features by a backbone, kept in its cache.
+
+    The command's own process computes features that are not in the cache; workers only read. If
+    `strict`, a broken image is an error; otherwise it is left out.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    pairs: Pairs
+    folder: Path
+    recipe: Recipe
+    cache: Path
+    strict: bool = False
+    notes: list[str] = field(default_factory=list)
+    fingerprints: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def prepared(
+        cls,
+        name: str,
+        pairs: Pairs,
+        folder: Path,
+        options: ImageOptions,
+        progress: CountingProgress | None = None,
+    ) -> Self:
+        """Compute the features of all tasks that are not in the cache yet."""
+        cache = default_cache_folder() if options.cache is None else Path(options.cache)
+        recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, cache)
+        made = cls(name, tuple(pairs), pairs, folder.absolute(), recipe, cache, options.strict)
+        for task in made.tasks:
+            made.fingerprints[task] = digest([name, task, _task_digest(made.load(task, progress))])
+        return made
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Which images cannot be read."""
+        return tuple(dict.fromkeys(self.notes))
+
+    def load(self, task: str, progress: CountingProgress | None = None) -> OpenSetTask:
+        """List the images of a task and get their features; broken images are left out."""
+        pair = self.pairs[task]
+        source, target, truth = benchmark_task_with_truth(self.name, self.folder, *pair)
+        paths = [*source.paths, *target.paths]
+        ids = [*source.ids.tolist(), *target.ids.tolist()]
+        with FeatureCache(self.cache, self.recipe.key, self.recipe.width) as cache:
+            extraction = extract(self.recipe, ids, paths, cache, progress)
+        if extraction.broken:
+            first = extraction.broken[0]
+            line = f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all)"
+            if self.strict:
+                raise InputError(f"{line}; repair or remove it, or leave out --strict")
+            self.notes.append(f"{task}: left out {line}")
+        rows, n_source = extraction.rows, len(source)
+        is_source = rows < n_source
+        assert source.labels is not None
+        sources = extraction.X[is_source], source.labels[rows[is_source]]
+        targets = extraction.X[~is_source], truth.labels[rows[~is_source] - n_source]
+        known = benchmark(self.name).known
+        unknown = tuple(sorted({*truth.labels.tolist()} - {*known}))
+        return open_set_task(sources, targets, ClassSplit(known, unknown))
+
+    def task_fingerprint(self, task: str) -> str:
+        """Return a hash of the data of a task."""
+        return self.fingerprints[task]
+
+
+def digest(value: Any) -> str:
+    """Return a hash of plain values."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _task_digest(task: OpenSetTask) -> str:
+    """Return a hash of the rows and labels of a task."""
+    state = hashlib.sha256()
+    for array in (task.source_features, task.target_features):
+        state.update(str(array.shape).encode())
+        state.update(np.ascontiguousarray(array).data)
+    for labels in (task.source_labels, task.target_truth):
+        state.update(json.dumps(labels.tolist()).encode())
+    return state.hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    status = path.stat()
+    return _digest_of(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest_of(path: Path, size: int, changed: int) -> str:
+    return str(file_record(path)["sha256"])

@@ -23,19 +23,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with its settings: one row of a table.
-
-    Attributes
-    ----------
-    label : str
-        Its name in the table.
-    method : str
-        A name that `opensetda.runs.methods.build_method` knows.
-    preset : str
-        A preset of the settings of PGL.
-    changes : tuple of (str, value)
-        Settings to change, as `build_method` takes them.
-    """
+    """A method with its settings, as `build_method` takes them: the row `label` of a table."""
 
     label: str
     method: str
@@ -49,11 +37,7 @@ class Variant:
 
 
 def benchmark_methods() -> tuple[str, ...]:
-    """Return the methods of the default comparison.
-
-    Those of the paper, then every other method: a new file in `opensetda.baselines` is in the
-    next table.
-    """
+    """Return the methods of the paper, then every other one in `opensetda.baselines`."""
     listed = [name for name in _ORDER if name.partition("+")[0] in METHODS]
     met = {name.partition("+")[0] for name in listed}
     *rivals, own = listed
@@ -77,8 +61,7 @@ def make_variants(
     variants = []
     for name in dict.fromkeys(names):
         variant = Variant(name, name, preset, settings) if name == OWN else Variant(name, name)
-        build_method(
-            variant.method, openness="auto", preset=variant.preset, changes=dict(variant.changes)
-        )
+        # Wrong settings are found here.
+        build_method(name, openness="auto", preset=variant.preset, changes=dict(variant.changes))
         variants.append(variant)
     return variants

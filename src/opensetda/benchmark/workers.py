@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -19,7 +20,10 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from joblib import Parallel, delayed, parallel_config
+from threadpoolctl import threadpool_limits
 
 from opensetda import __version__
 from opensetda.errors import InputError
@@ -33,6 +37,8 @@ _ADDRESSES = {DASK: "DASK_SCHEDULER_ADDRESS", RAY: "RAY_ADDRESS"}
 _PACKAGES = {DASK: "distributed", RAY: "ray"}
 _CONNECT_SECONDS = 10
 _FIRST_WORKER_SECONDS = 30
+# joblib replaces workers that have grown, and warns if a caller stops early.
+_JOBLIB_WARNINGS = r"A worker stopped while some jobs|\d+ tasks (have been succ|which were still)"
 
 _busy = threading.Lock()
 
@@ -40,20 +46,15 @@ _busy = threading.Lock()
 class LostWorkerError(Exception):
     """The process that worked on this died."""
 
-    def __init__(self) -> None:
-        super().__init__("its process was killed, perhaps for lack of memory")
+    def __str__(self) -> str:
+        return "its process was killed, perhaps for lack of memory"
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Which processes do the work.
+    """Processes of this machine ("loky"), or a cluster ("dask", "ray") at `scheduler`.
 
-    Attributes
-    ----------
-    name : {"loky", "dask", "ray"}
-        "loky" means processes of this machine, and needs no further package.
-    scheduler : str, optional
-        Address of a dask or ray cluster; by default one is started on this machine.
+    Without an address, also in the environment, a cluster is started on this machine.
     """
 
     name: str = LOKY
@@ -65,7 +66,7 @@ class Backend:
         return self.scheduler or os.environ.get(_ADDRESSES.get(self.name, "")) or None
 
     def check(self) -> None:
-        """Raise an `InputError` if the backend cannot be used."""
+        """Raise an `InputError` if the backend cannot be used, or no worker has this release."""
         if self.name == LOKY:
             if self.scheduler is not None:
                 raise InputError(
@@ -81,69 +82,23 @@ class Backend:
                 f"--backend {self.name}: needs the package '{package}'; "
                 f"pip install 'opensetda[{self.name}]'"
             ) from None
-        if self.address is not None:
-            with self._open(None) as pool:
-                _check_workers(self.address, pool)
-
-    @contextmanager
-    def _open(self, jobs: int | None) -> Iterator[_Pool]:
-        """Start workers that end with the context, or connect to those of a cluster."""
-        if self.name == LOKY:
-            jobs = jobs or DEFAULT_JOBS
-            config = {"backend": LOKY, "n_jobs": jobs, "inner_max_num_threads": 1}
-            yield _Pool(config, jobs, (BrokenProcessPool,))
+        if self.address is None:
             return
-        with (_open_dask if self.name == DASK else _open_ray)(self.address, jobs) as pool:
-            yield pool
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """Workers that joblib hands work to.
-
-    Attributes
-    ----------
-    config : dict
-        Arguments of `joblib.parallel_config`.
-    at_once : int
-        Pieces of work that are handed out at a time.
-    deaths : tuple of exception types
-        Errors that mean that a worker died.
-    """
-
-    config: dict[str, Any]
-    at_once: int
-    deaths: tuple[type[BaseException], ...]
-
-    def run(
-        self,
-        function: Callable[[Work], Any],
-        work: Sequence[Work],
-        places: Sequence[int],
-        begun: list[int],
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield results until all is done or a worker dies; fill `begun` with what was begun."""
-        from joblib import Parallel, delayed, parallel_config
-
-        def hand_out() -> Iterator[Any]:
-            for place in list(places):
-                begun.append(place)
-                yield delayed(_run_piece)(function, place, work[place], os.getpid())
-
-        with warnings.catch_warnings(), parallel_config(**self.config):
-            # joblib replaces workers that have grown, and says so if a caller stops early.
-            for message in (
-                "A worker stopped while some jobs",
-                r"\d+ tasks (have been successfully|which were still)",
-            ):
-                warnings.filterwarnings("ignore", message=message)
-            pool = Parallel(
-                return_as="generator_unordered", batch_size=1, pre_dispatch=self.at_once
-            )
+        with _OPEN[self.name](self.address, None) as pool:
             try:
-                yield from pool(hand_out())
-            except self.deaths:
-                return
+                found = [str(release) for _, release in _results(pool, _release, [None], [0], [])]
+            except TimeoutError:
+                raise InputError(
+                    f"--scheduler {self.address}: no worker in {_FIRST_WORKER_SECONDS} s; "
+                    "start some first"
+                ) from None
+            except Exception as error:
+                found = [" ".join(f"{type(error).__name__}: {error}".split())]
+        if found != [__version__]:
+            raise InputError(
+                f"--scheduler {self.address}: its workers need opensetda {__version__}, as here; "
+                f"found: {', '.join(found) or 'a worker that died'}"
+            )
 
 
 def run_all(
@@ -152,109 +107,115 @@ def run_all(
     jobs: int | None,
     backend: Backend | None = None,
 ) -> Generator[tuple[int, Any]]:
-    """Yield the place of each piece of work and its result, in the order of completion.
+    """Yield each index in `work` and its result or `LostWorkerError`, in order of completion.
 
-    Parameters
-    ----------
-    function : callable
-        Can be pickled, and turns errors into results.
-    work : sequence
-        Its arguments, begun in this order.
-    jobs : int, optional
-        Pieces at once; with "loky", 1 works in this process. By default the number of workers
-        of a given cluster, or two.
-    backend : Backend, optional
-        By default processes of this machine.
-
-    Yields
-    ------
-    place : int
-        Index in `work`.
-    result : object
-        What `function` returned, or a `LostWorkerError`.
+    `function` can be pickled, and turns errors into results. `jobs` pieces run at once; with
+    "loky", 1 works in this process. None means one per worker of a given cluster, or two.
     """
     backend = backend or Backend()
-    if backend.name == LOKY and jobs == 1:
-        for place, piece in enumerate(work):
-            yield _run_piece(function, place, piece)
-        return
     left = list(range(len(work)))
-    if not left:
-        return
-    with backend._open(jobs) as pool:
-        while left:
-            begun: list[int] = []
-            for place, result in pool.run(function, work, left, begun):
-                left.remove(place)
-                yield place, result
-            # Empty unless a worker died.
-            for place in [place for place in begun if place in left]:
-                left.remove(place)
-                alone = list(pool.run(function, work, [place], []))
-                yield place, alone[0][1] if alone else LostWorkerError()
+    if backend.name == LOKY and jobs == 1:
+        for place in left:
+            yield _run_piece(function, place, work[place], os.getpid())
+    elif left:
+        with _OPEN[backend.name](backend.address, jobs) as pool:
+            while left:
+                begun: list[int] = []
+                for place, result in _results(pool, function, work, left, begun):
+                    left.remove(place)
+                    yield place, result
+                # Empty unless a worker died.
+                for place in [place for place in begun if place in left]:
+                    left.remove(place)
+                    alone = list(_results(pool, function, work, [place], []))
+                    yield place, alone[0][1] if alone else LostWorkerError()
 
 
-def _run_piece(
-    function: Callable[[Work], Any], place: int, piece: Work, command: int | None = None
-) -> tuple[int, Any]:
-    from joblib import parallel_config
+class _Pool(NamedTuple):
+    """Arguments of `parallel_config`, pieces at once, and errors that mean a dead worker."""
 
-    from opensetda.benchmark.running import one_thread
+    config: dict[str, Any]
+    at_once: int
+    deaths: tuple[type[BaseException], ...]
 
-    if command is not None:
-        _end_with(command)
+
+def _results(
+    pool: _Pool,
+    function: Callable[[Work], Any],
+    work: Sequence[Work],
+    places: Sequence[int],
+    begun: list[int],
+) -> Iterator[tuple[int, Any]]:
+    """Yield results until all is done or a worker dies; fill `begun` with what was begun."""
+
+    def hand_out() -> Iterator[Any]:
+        for place in list(places):
+            begun.append(place)
+            yield delayed(_run_piece)(function, place, work[place], os.getpid())
+
+    with warnings.catch_warnings(), parallel_config(**pool.config):
+        warnings.filterwarnings("ignore", message=_JOBLIB_WARNINGS)
+        how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": pool.at_once}
+        try:
+            yield from Parallel(**how)(hand_out())
+        except pool.deaths:
+            return
+
+
+def _run_piece(function: Callable[[Any], Any], place: int, piece: Any, command: int) -> Any:
+    _end_with(command)
     # One at a time, on one thread, and nothing of it in other workers: a worker of a cluster may
     # have several threads, which share what a cell measures and sets.
     with _busy, parallel_config(backend="sequential"), one_thread():
         return place, function(piece)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Have numpy, scikit-learn and torch use one thread."""
+    # Not imported here: only some methods need torch.
+    torch = sys.modules.get("torch")
+    before = 1 if torch is None else torch.get_num_threads()
+    if torch is not None:
+        torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        if torch is not None:
+            torch.set_num_threads(before)
+
+
 @cache
 def _end_with(command: int) -> None:
-    """Have this worker end with the command that started it, even if that is killed."""
-    if os.getppid() != command:
-        return
+    """Have a child process end with the command that started it, even if that is killed."""
 
     def watch() -> None:
         while os.getppid() == command:
             time.sleep(1)
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
-
-
-# Clusters -----------------------------------------------------------------------------------
-
-
-def _check_workers(address: str, pool: _Pool) -> None:
-    """Raise an `InputError` if no worker has this release of the package."""
-    try:
-        found = [str(release) for _, release in pool.run(_release, [None], [0], [])]
-    except TimeoutError:
-        raise InputError(
-            f"--scheduler {address}: no worker in {_FIRST_WORKER_SECONDS} s; start some first"
-        ) from None
-    except Exception as error:
-        found = [" ".join(f"{type(error).__name__}: {error}".split())]
-    if found != [__version__]:
-        raise InputError(
-            f"--scheduler {address}: its workers need opensetda {__version__}, as here; "
-            f"found: {', '.join(found) or 'a worker that died'}"
-        )
+    if os.getppid() == command:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _release(_: None) -> str:
     return __version__
 
 
-def _unreachable(address: str, error: BaseException) -> InputError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return InputError(f"--scheduler {address}: cannot be reached: {reason}")
+# Each of these starts workers that end with the context, or connects to those at the address.
+
+
+@contextmanager
+def _open_loky(_: None, jobs: int | None) -> Iterator[_Pool]:
+    jobs = jobs or DEFAULT_JOBS
+    config = {"backend": LOKY, "n_jobs": jobs, "inner_max_num_threads": 1}
+    yield _Pool(config, jobs, (BrokenProcessPool,))
 
 
 @contextmanager
 def _open_dask(address: str | None, jobs: int | None) -> Iterator[_Pool]:
-    from distributed import CancelledError, Client, KilledWorker, LocalCluster
+    from distributed import CancelledError, Client, KilledWorker
     from distributed.utils import silence_logging_cmgr
     from joblib._dask import DaskDistributedBackend
 
@@ -263,43 +224,29 @@ def _open_dask(address: str | None, jobs: int | None) -> Iterator[_Pool]:
 
         def submit(self, func: Any, callback: Any = None) -> Any:
             future = super().submit(func, callback)
-            future.add_done_callback(
-                lambda done: callback(done.exception()) if done.exception() else None
-            )
+            future.add_done_callback(lambda own: own.exception() and callback(own.exception()))
             return future
 
         def effective_n_jobs(self, n_jobs: int) -> int:
             # With one, joblib would work in this very process.
             return max(int(super().effective_n_jobs(n_jobs)), 2)
 
+    # No memory limit, as without dask; after a death `run_all` itself tries again.
+    own = {"n_workers": jobs or DEFAULT_JOBS, "threads_per_worker": 1, "host": "127.0.0.1"}
+    own |= {"dashboard_address": None, "silence_logs": logging.CRITICAL, "memory_limit": 0}
+    own["scheduler_kwargs"] = {"allowed_failures": 0, "dashboard_address": "127.0.0.1:0"}
     # Errors are reported in one line of our own.
     with silence_logging_cmgr(logging.CRITICAL):
         try:
-            if address is not None:
-                client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-            else:
-                # No memory limit, as without dask; after a death `run_all` itself tries again.
-                local = LocalCluster(
-                    n_workers=jobs or DEFAULT_JOBS,
-                    threads_per_worker=1,
-                    host="127.0.0.1",
-                    dashboard_address=None,
-                    silence_logs=logging.CRITICAL,
-                    memory_limit=0,
-                    scheduler_kwargs={
-                        "allowed_failures": 0,
-                        "dashboard_address": "127.0.0.1:0",
-                    },
-                )
-                client = Client(local, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise _unreachable(address or "", error) from None
-        try:
-            joblib_backend = DaskBackend(
-                client=client, wait_for_workers_timeout=_FIRST_WORKER_SECONDS
+            client = Client(
+                address, timeout=_CONNECT_SECONDS, set_as_default=False, **({} if address else own)
             )
+        except (OSError, ValueError) as error:
+            raise _unreachable(address, error) from None
+        try:
+            backend = DaskBackend(client=client, wait_for_workers_timeout=_FIRST_WORKER_SECONDS)
             at_once = jobs or max(len(client.nthreads()), 1)
-            yield _Pool({"backend": joblib_backend}, at_once, (KilledWorker,))
+            yield _Pool({"backend": backend}, at_once, (KilledWorker,))
         except CancelledError:
             raise ConnectionError(
                 f"--scheduler {address}: the connection was lost; finished runs are kept, "
@@ -307,8 +254,6 @@ def _open_dask(address: str | None, jobs: int | None) -> Iterator[_Pool]:
             ) from None
         finally:
             client.close()
-            if address is None:
-                local.close()
 
 
 @contextmanager
@@ -328,7 +273,7 @@ def _open_ray(address: str | None, jobs: int | None) -> Iterator[_Pool]:
                 socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
             ray.init(address, **quiet)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise _unreachable(address or "", error) from None
+        raise _unreachable(address, error) from None
     try:
         register_ray()
         at_once = jobs or max(int(ray.cluster_resources().get("CPU", 1)), 1)
@@ -337,3 +282,11 @@ def _open_ray(address: str | None, jobs: int | None) -> Iterator[_Pool]:
         yield _Pool(config, at_once, (RayActorError, WorkerCrashedError))
     finally:
         ray.shutdown()
+
+
+def _unreachable(address: str | None, error: BaseException) -> InputError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return InputError(f"--scheduler {address or ''}: cannot be reached: {reason}")
+
+
+_OPEN: dict[str, Any] = {LOKY: _open_loky, DASK: _open_dask, RAY: _open_ray}

@@ -9,37 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opensetda.analyses.listing import ANALYSES, Analysis, find_analysis, run_analysis
-from opensetda.cli import console
-from opensetda.cli.benchmark import Openness, Protocol, find_benchmark
-from opensetda.cli.options import (
-    OUTPUT_PANEL,
-    Backbone,
-    BenchmarkData,
-    Cache,
-    Debug,
-    Drop,
-    FeaturesKey,
-    ImageSize,
-    Jobs,
-    Json,
-    LabelColumn,
-    PGLChanges,
-    PGLPreset,
-    Quiet,
-    Strict,
-    Weights,
-    cache_folder,
-    parse_changes,
-)
+from opensetda.analyses.listing import ANALYSES, find_analysis, run_analysis
+from opensetda.cli import console, options
+from opensetda.cli.benchmark import Openness, Protocol, find_benchmark, option
+from opensetda.cli.options import Backbone, Cache, ImageSize, Strict, Weights
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
-    from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
-    from opensetda.analyses.table import ResultTable
+    from opensetda.analyses.contract import ResultTable
 
-_CHOICE_PANEL = "What is analysed"
+_PANEL = "What is analysed"
 _DEFAULT_SEEDS = 3
+_OUT_HELP = "Folder of the table and the figure; finished runs are kept in it."
+_TASKS_HELP = "Task to run; repeatable. Default: all (edges, embedding: the first)."
+_METHODS_HELP = "openness, embedding: method to compare; repeatable."
+_VALUES_HELP = "alpha, openness, losses: value to try; repeatable."
+_OPENNESS_HELP = "Use the true share of unknowns, or estimate it."
+_SEEDS_HELP = f"Number of seeds, from 0. Default: {_DEFAULT_SEEDS} (edges, embedding: 1)."
 
 
 def analyse(
@@ -48,75 +34,31 @@ def analyse(
         str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; see below.")
     ],
     protocol: Protocol,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Folder of the table and the figure; finished runs are kept in it.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ],
-    data: BenchmarkData = None,
+    out: Annotated[Path, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)],
+    data: options.BenchmarkData = None,
     tasks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task",
-            metavar="SOURCE-TARGET",
-            help="Task to run; repeatable. Default: all (edges, embedding: the first).",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
+        list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET", _PANEL)
     ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            help="openness, embedding: method to compare; repeatable.",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
-    ] = None,
-    values: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--value",
-            metavar="NUMBER",
-            help="alpha, openness, losses: value to try; repeatable.",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
-    ] = None,
+    methods: Annotated[list[str] | None, option("--method", _METHODS_HELP, "NAME", _PANEL)] = None,
+    values: Annotated[list[float] | None, option("--value", _VALUES_HELP, "NUMBER", _PANEL)] = None,
     openness: Annotated[
-        Openness,
-        typer.Option(
-            "--openness",
-            help="Use the true share of unknowns, or estimate it.",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
+        Openness, option("--openness", _OPENNESS_HELP, panel=_PANEL)
     ] = Openness.true,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            "--seeds",
-            metavar="NUMBER",
-            min=1,
-            help=f"Number of seeds, from 0. Default: {_DEFAULT_SEEDS} (edges, embedding: 1).",
-            rich_help_panel=_CHOICE_PANEL,
-        ),
-    ] = None,
-    preset: PGLPreset = "default",
-    changes: PGLChanges = None,
-    jobs: Jobs = 2,
+    seeds: Annotated[int | None, option("--seeds", _SEEDS_HELP, "NUMBER", _PANEL, min=1)] = None,
+    preset: options.PGLPreset = "default",
+    changes: options.PGLChanges = None,
+    jobs: options.Jobs = 2,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,
     cache: Cache = None,
     strict: Strict = False,
-    label_column: LabelColumn = "y",
-    drop: Drop = None,
-    features_key: FeaturesKey = "X",
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    label_column: options.LabelColumn = "y",
+    drop: options.Drop = None,
+    features_key: options.FeaturesKey = "X",
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Run one of the paper's analyses: a table (.csv, .md) and a figure (.png, .pdf).
 
@@ -131,31 +73,29 @@ def analyse(
       osda analyse ablation office31 --data features/ --out analyses
     """
     chosen = find_analysis(analysis)
-    _check(analysis, chosen, tasks, methods, values, seeds)
+    if chosen.one_run and tasks and len(tasks) > 1:
+        raise InputError(f"--task {tasks[1]}: {analysis} has one task only; name one")
+    if chosen.one_run and seeds is not None and seeds > 1:
+        raise InputError(f"--seeds {seeds}: {analysis} has one run only; leave --seeds out")
+    if methods and not chosen.methods:
+        raise InputError(f"--method {methods[0]}: {analysis} is about pgl; leave --method out")
+    if values and not chosen.values:
+        raise InputError(f"--value {values[0]:g}: {analysis} varies no number; leave --value out")
     from opensetda.analyses.contract import AnalysisRequest, write_analysis
-    from opensetda.data.tables.loading import TableColumns
+    from opensetda.cli.counting import counting_progress
     from opensetda.pgl.settings import PGLSettings
-    from opensetda.runs.request import ImageOptions
     from opensetda.system.files import check_writable
 
-    settings = parse_changes(changes)
+    settings = options.parse_changes(changes)
     PGLSettings.preset(preset).with_changes(settings)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: a file is in the way; choose another folder")
     check_writable(out)
-    columns = TableColumns(label_column, None, features_key, tuple(drop or ()))
-    images = ImageOptions(
-        backbone=backbone,
-        weights=None if weights is None else str(weights.absolute()),
-        size=image_size,
-        cache=cache_folder(cache, no_cache=False),
-        strict=strict,
-    )
-    found = find_benchmark(protocol, data, tasks, columns, images, chosen.one_task)
+    tables, images = (label_column, features_key, drop), (backbone, weights, image_size, strict)
+    found = find_benchmark(protocol, data, tasks, tables, images, cache, chosen.one_run)
+    n_seeds = seeds or (1 if chosen.one_run else _DEFAULT_SEEDS)
     request = AnalysisRequest(
-        tasks=found,
-        out=out,
-        seeds=tuple(range(seeds or (1 if chosen.one_seed else _DEFAULT_SEEDS))),
+        *(found, out, tuple(range(n_seeds))),
         openness=openness.value,
         preset=preset,
         changes=tuple(settings.items()),
@@ -163,9 +103,17 @@ def analyse(
         values=tuple(values or ()),
         jobs=jobs,
     )
-    result = _run(analysis, chosen, request)
-    command = shlex.join(["osda", *(context.obj or ())])
-    files = write_analysis(out, analysis, result, command)
+    try:
+        with counting_progress(analysis, "run") as tell:
+            counted = replace(request, progress=lambda done, total, row: tell(done, total))
+            result = run_analysis(analysis, counted)
+    except KeyboardInterrupt:
+        if not chosen.keeps_runs:
+            raise
+        raise RunPausedError(
+            f"finished runs are kept in {out}; continue with the same command"
+        ) from None
+    files = write_analysis(out, analysis, result, shlex.join(["osda", *(context.obj or ())]))
     show_table(result.table)
     console.say(f"  table    {', '.join(str(file) for file in files[:2])}")
     console.say(f"  figure   {', '.join(str(file) for file in files[2:4])}")
@@ -177,20 +125,9 @@ def analyse(
             f"{console.counted(len(failed), 'run')} failed, the first: {failed[0]['error']}; "
             "the same command tries again"
         )
-    console.result(
-        {
-            "analysis": analysis,
-            "title": result.table.title,
-            "rows": result.table.plain_rows(),
-            "notes": result.table.notes,
-            "failed": len(failed),
-            "files": {
-                "table": files[:2],
-                "figure": files[2:4],
-                "runs": files[4] if files[4:] else None,
-            },
-        }
-    )
+    made = {"table": files[:2], "figure": files[2:4], "runs": next(iter(files[4:]), None)}
+    shown = {"analysis": analysis, "title": result.table.title, "rows": result.table.plain_rows()}
+    console.result({**shown, "notes": result.table.notes, "failed": len(failed), "files": made})
     if result.runs is not None and failed and len(failed) == len(result.runs.rows):
         raise typer.Exit(1)
 
@@ -198,21 +135,6 @@ def analyse(
 analyse.__doc__ = (analyse.__doc__ or "").format(
     analyses="\n\n    ".join(f"  {name}: {kind.summary}" for name, kind in ANALYSES.items())
 )
-
-
-def _run(name: str, analysis: Analysis, request: AnalysisRequest) -> AnalysisResult:
-    from opensetda.cli.counting import counting_progress
-
-    try:
-        with counting_progress(name, "run") as tell:
-            counted = replace(request, progress=lambda done, total, row: tell(done, total))
-            return run_analysis(name, counted)
-    except KeyboardInterrupt:
-        if not analysis.keeps_runs:
-            raise
-        raise RunPausedError(
-            f"finished runs are kept in {request.out}; continue with the same command"
-        ) from None
 
 
 def show_table(table: ResultTable) -> None:
@@ -229,9 +151,8 @@ def show_table(table: ResultTable) -> None:
     screen = Console()
     narrow = screen.is_terminal and sum(widths) > screen.width
     kept = [p for p, column in enumerate(table.columns) if not (narrow and column.detail)]
-    headings = {
-        columns[place][0]: "right" if table.columns[place].is_number else "left" for place in kept
-    }
+    sides = ["left" if column.form == "text" else "right" for column in table.columns]
+    headings = {columns[place][0]: sides[place] for place in kept}
     shown = console.new_table(escape(table.title), headings)
     for number in range(len(table.rows)):
         cells = [escape(columns[place][number + 1]) for place in kept]
@@ -240,22 +161,3 @@ def show_table(table: ResultTable) -> None:
     console.show(shown, at_least=sum(widths[place] for place in kept) + 2)
     for note in table.notes:
         console.say(note)
-
-
-def _check(
-    name: str,
-    analysis: Analysis,
-    tasks: list[str] | None,
-    methods: list[str] | None,
-    values: list[float] | None,
-    seeds: int | None,
-) -> None:
-    """Raise an `InputError` for options that the analysis does not have."""
-    if analysis.one_task and tasks and len(tasks) > 1:
-        raise InputError(f"--task {tasks[1]}: {name} has one task only; name one")
-    if analysis.one_seed and seeds is not None and seeds > 1:
-        raise InputError(f"--seeds {seeds}: {name} has one run only; leave --seeds out")
-    if methods and not analysis.methods:
-        raise InputError(f"--method {methods[0]}: {name} is about pgl; leave --method out")
-    if values and not analysis.values:
-        raise InputError(f"--value {values[0]:g}: {name} varies no number; leave --value out")

@@ -12,46 +12,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.benchmark.variants import OWN, benchmark_methods, check_names
-from opensetda.cli import console
-from opensetda.cli.options import (
-    OUTPUT_PANEL,
-    Backbone,
-    BackendName,
-    BenchmarkData,
-    Cache,
-    Debug,
-    Drop,
-    FeaturesKey,
-    GridBackend,
-    GridJobs,
-    ImageSize,
-    Json,
-    LabelColumn,
-    PGLChanges,
-    PGLPreset,
-    Quiet,
-    Scheduler,
-    Strict,
-    Weights,
-    cache_folder,
-    parse_changes,
-)
+from opensetda.cli import console, options
+from opensetda.cli.options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from opensetda.benchmark.grid import GridProgress, Results
-    from opensetda.benchmark.running import Cell
+    from opensetda.benchmark.output import TextTable
     from opensetda.benchmark.summary import Section
-    from opensetda.benchmark.task_sets import TaskSet
-    from opensetda.benchmark.text_tables import TextTable
-    from opensetda.benchmark.workers import Backend
-    from opensetda.data.tables.loading import TableColumns
-    from opensetda.runs.request import ImageOptions
+    from opensetda.benchmark.tasks import TaskSet
 
-_GRID_PANEL = "What is compared"
 _SHOWN_FAILURES = 10
+_METHODS_HELP = f"Method to compare; repeatable. Default all: {', '.join(benchmark_methods())}."
+_TASKS_HELP = "Task to run; repeatable. Default: all of the protocol."
+_OPENNESS_HELP = "Use the true share of unknowns or estimate it; repeatable. Default: both."
+_SEEDS_HELP = "Number of seeds, from 0; deterministic methods run once."
+_REFERENCE_HELP = f"Method to test the others against. Default: {OWN}, if compared."
+_OUT_HELP = "Folder of the results. Default: benchmark-PROTOCOL."
+
+
+def option(
+    name: str, text: str, metavar: str = "", panel: str = "What is compared", **more: Any
+) -> Any:
+    """Return an option of a panel of the help."""
+    return typer.Option(name, metavar=metavar or None, help=text, rich_help_panel=panel, **more)
 
 
 class Openness(StrEnum):
@@ -61,89 +47,36 @@ class Openness(StrEnum):
     auto = "auto"
 
 
-Protocol = Annotated[
-    str,
-    typer.Argument(
-        metavar="PROTOCOL",
-        help="office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data.",
-    ),
-]
+_PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data."
+Protocol = Annotated[str, typer.Argument(metavar="PROTOCOL", help=_PROTOCOLS)]
 
 
 def benchmark(
     context: typer.Context,
     protocol: Protocol,
-    data: BenchmarkData = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            help=f"Method to compare; repeatable. Default all: {', '.join(benchmark_methods())}.",
-            rich_help_panel=_GRID_PANEL,
-        ),
-    ] = None,
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task",
-            metavar="SOURCE-TARGET",
-            help="Task to run; repeatable. Default: all of the protocol.",
-            rich_help_panel=_GRID_PANEL,
-        ),
-    ] = None,
-    openness: Annotated[
-        list[Openness] | None,
-        typer.Option(
-            "--openness",
-            help="Use the true share of unknowns or estimate it; repeatable. Default: both.",
-            rich_help_panel=_GRID_PANEL,
-        ),
-    ] = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            "--seeds",
-            metavar="NUMBER",
-            min=1,
-            help="Number of seeds, from 0; deterministic methods run once.",
-            rich_help_panel=_GRID_PANEL,
-        ),
-    ] = 3,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            "--reference",
-            metavar="NAME",
-            help=f"Method to test the others against. Default: {OWN}, if compared.",
-            rich_help_panel=_GRID_PANEL,
-        ),
-    ] = None,
-    preset: PGLPreset = "default",
-    changes: PGLChanges = None,
-    jobs: GridJobs = None,
-    backend: GridBackend = BackendName.loky,
-    scheduler: Scheduler = None,
+    data: options.BenchmarkData = None,
+    methods: Annotated[list[str] | None, option("--method", _METHODS_HELP, "NAME")] = None,
+    tasks: Annotated[list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET")] = None,
+    openness: Annotated[list[Openness] | None, option("--openness", _OPENNESS_HELP)] = None,
+    seeds: Annotated[int, option("--seeds", _SEEDS_HELP, "NUMBER", min=1)] = 3,
+    reference: Annotated[str | None, option("--reference", _REFERENCE_HELP, "NAME")] = None,
+    preset: options.PGLPreset = "default",
+    changes: options.PGLChanges = None,
+    jobs: options.GridJobs = None,
+    backend: options.GridBackend = options.BackendName.loky,
+    scheduler: options.Scheduler = None,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,
     cache: Cache = None,
     strict: Strict = False,
-    label_column: LabelColumn = "y",
-    drop: Drop = None,
-    features_key: FeaturesKey = "X",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Folder of the results. Default: benchmark-PROTOCOL.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    label_column: options.LabelColumn = "y",
+    drop: options.Drop = None,
+    features_key: options.FeaturesKey = "X",
+    out: Annotated[Path | None, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Compare methods on a benchmark: every task, true and estimated openness, several seeds.
 
@@ -161,34 +94,29 @@ def benchmark(
     """
     names = list(dict.fromkeys(methods or benchmark_methods()))
     check_names(names)
-    settings = parse_changes(changes)
-    against = _reference(reference, names)
-    from opensetda.benchmark.grid import check_folder, grid_cells, n_finished
-    from opensetda.benchmark.output import failures, write_report
+    settings = options.parse_changes(changes)
+    if reference is not None and reference not in names:
+        raise InputError(
+            f"--reference {reference}: not among the methods, which are {', '.join(names)}"
+        )
+    against = reference or (OWN if OWN in names else None)
+    from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid
+    from opensetda.benchmark.output import write_report
     from opensetda.benchmark.variants import make_variants
     from opensetda.benchmark.workers import Backend
-    from opensetda.data.tables.loading import TableColumns
-    from opensetda.runs.request import ImageOptions
+    from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
     where = Backend(backend.value, scheduler)
     where.check()
-    if data is not None and backend is not BackendName.loky:
+    if data is not None and backend is not options.BackendName.loky:
         # Workers of a cluster have another working directory.
         data = data.absolute()
-    columns = TableColumns(label_column, None, features_key, tuple(drop or ()))
-    images = ImageOptions(
-        backbone=backbone,
-        weights=None if weights is None else str(weights.absolute()),
-        size=image_size,
-        cache=cache_folder(cache, no_cache=False),
-        strict=strict,
-    )
-    found = find_benchmark(protocol, data, tasks, columns, images)
+    tables, images = (label_column, features_key, drop), (backbone, weights, image_size, strict)
+    found = find_benchmark(protocol, data, tasks, tables, images, cache)
     folder = out or Path(f"benchmark-{found.name}")
     shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
-    cells = grid_cells(
-        make_variants(names, preset, settings), found.tasks, shares, tuple(range(seeds))
-    )
+    variants = make_variants(names, preset, settings)
+    cells = grid_cells(variants, found.tasks, shares, tuple(range(seeds)))
     check_folder(found, cells, folder)
     command = shlex.join(["osda", *(context.obj or ())])
     kept = n_finished(found, cells, folder)
@@ -197,71 +125,53 @@ def benchmark(
         f"{console.counted(len(found.tasks), 'task')}, {console.counted(len(cells), 'run')}"
         + (f", of which {kept:,} are finished already" if kept else "")
     )
-    results = _run(found, cells, folder, jobs, where, command)
-    sections = write_report(results.rows, folder, _title(found.name), against, command)
+    try:
+        with grid_progress() as progress:
+            results = run_grid(found, cells, folder, jobs, progress, where)
+    except KeyboardInterrupt:
+        raise RunPausedError(
+            f"{n_finished(found, cells, folder):,} of {len(cells):,} runs are finished and kept in "
+            f"{folder}; continue with the same command: {command}"
+        ) from None
+    known = BENCHMARKS.get(found.name)
+    title = "Embedded digits (demo)" if known is None else known.title
+    sections = write_report(results.rows, folder, title, against, command)
     show_results(results, sections, folder)
-    if len(failures(results.rows)) == len(cells):
+    if len(results.failed) == len(cells):
         raise typer.Exit(1)
-
-
-def _reference(wanted: str | None, names: Sequence[str]) -> str | None:
-    if wanted is None:
-        return OWN if OWN in names else None
-    if wanted not in names:
-        raise InputError(
-            f"--reference {wanted}: not among the methods, which are {', '.join(names)}"
-        )
-    return wanted
 
 
 def find_benchmark(
     protocol: str,
     data: Path | None,
     tasks: list[str] | None,
-    columns: TableColumns,
-    images: ImageOptions,
+    tables: tuple[str, str, list[str] | None],
+    images: tuple[str | None, Path | None, int | None, bool],
+    cache: Path | None,
     only_first: bool = False,
 ) -> TaskSet:
-    """Find the tasks of a benchmark, with a progress bar for image features, and warn."""
+    """Find the tasks of a benchmark, with a progress bar for image features, and warn.
+
+    `tables` are label column, features key and columns to drop; `images` are backbone, weights,
+    image size and whether a broken image is an error.
+    """
     from opensetda.benchmark.tasks import find_tasks
     from opensetda.cli.counting import counting_progress
+    from opensetda.data.tables.loading import TableColumns
+    from opensetda.runs.request import ImageOptions
 
+    label, features, drop = tables
+    columns = TableColumns(label, None, features, tuple(drop or ()))
+    backbone, weights, size, strict = images
+    file = None if weights is None else str(weights.absolute())
+    options = ImageOptions(backbone, file, size, cache_folder(cache, no_cache=False), strict)
     with counting_progress("features") as progress:
-        found = find_tasks(protocol, data, tasks, columns, images, progress)
+        found = find_tasks(protocol, data, tasks, columns, options, progress)
         if only_first:
-            found = find_tasks(protocol, data, found.tasks[:1], columns, images)
+            found = find_tasks(protocol, data, found.tasks[:1], columns, options)
     for warning in found.warnings:
         console.warn(warning)
     return found
-
-
-def _title(name: str) -> str:
-    from opensetda.data.benchmarks.catalogue import BENCHMARKS
-
-    return BENCHMARKS[name].title if name in BENCHMARKS else "Embedded digits (demo)"
-
-
-def _run(
-    tasks: TaskSet,
-    cells: Sequence[Cell],
-    out: Path,
-    jobs: int | None,
-    backend: Backend,
-    command: str,
-) -> Results:
-    from opensetda.benchmark.grid import n_finished, run_grid
-
-    try:
-        with grid_progress() as progress:
-            return run_grid(tasks, cells, out, jobs, progress, backend)
-    except KeyboardInterrupt:
-        raise RunPausedError(
-            f"{n_finished(tasks, cells, out):,} of {len(cells):,} runs are finished and kept in "
-            f"{out}; continue with the same command: {command}"
-        ) from None
-
-
-# What is shown -------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -284,30 +194,25 @@ def grid_progress() -> Iterator[GridProgress]:
 
 def show_results(results: Results, sections: Sequence[Section], out: Path) -> None:
     """Print the tables, the failures and the paths of the files."""
-    from opensetda.benchmark.output import CSV, LATEX, MARKDOWN, RESULTS, failures, notes
-    from opensetda.benchmark.text_tables import average_table, task_table
+    from opensetda.benchmark import output
 
-    failed = failures(results.rows)
+    failed = output.failures(results.rows)
+    runs, page = out / output.RESULTS, out / output.MARKDOWN
     for section in sections:
-        console.show(_rich(task_table(section)))
-        console.show(_rich(average_table(section)))
-    for line in notes(results.rows, sections):
+        console.show(_rich(output.task_table(section)))
+        console.show(_rich(output.average_table(section)))
+    for line in output.notes(results.rows, sections):
         console.say(line)
     for line in failed[:_SHOWN_FAILURES]:
         console.warn(f"failed: {line}")
     if len(failed) > _SHOWN_FAILURES:
-        console.warn(f"{len(failed) - _SHOWN_FAILURES:,} more failed; {out / MARKDOWN} lists all")
+        console.warn(f"{len(failed) - _SHOWN_FAILURES:,} more failed; {page} lists all")
     if failed:
         console.note("The same command tries the failed runs again.")
-    console.say(f"  runs     {out / RESULTS}")
-    console.say(f"  table    {out / MARKDOWN}, {CSV}, {LATEX}")
-    console.result(
-        {
-            "rows": results.rows,
-            "failed": len(failed),
-            "files": {"runs": out / RESULTS, "table": [out / MARKDOWN, out / CSV, out / LATEX]},
-        }
-    )
+    console.say(f"  runs     {runs}")
+    console.say(f"  table    {page}, {output.CSV}, {output.LATEX}")
+    files = {"runs": runs, "table": [page, out / output.CSV, out / output.LATEX]}
+    console.result({"rows": results.rows, "failed": len(failed), "files": files})
 
 
 def _rich(table: TextTable) -> Table:
@@ -315,20 +220,16 @@ def _rich(table: TextTable) -> Table:
     from rich.console import Console
     from rich.markup import escape
 
-    from opensetda.benchmark.text_tables import PLUS_MINUS
+    from opensetda.benchmark.output import PLUS_MINUS
 
     columns = list(zip(table.headings, *[[e.text for e in row] for row in table.rows], strict=True))
     screen = Console()
     wide = sum(max(map(len, column)) + 2 for column in columns) > screen.width
     short = wide and screen.is_terminal
-    shown = console.new_table(
-        escape(table.title),
-        # "amazon-dslr" on two lines, for narrow columns.
-        {
-            (heading.replace("-", "-\n") if short else heading): "right" if place else "left"
-            for place, heading in enumerate(table.headings)
-        },
-    )
+    # "amazon-dslr" on two lines, for narrow columns.
+    headings = [text.replace("-", "-\n") if short else text for text in table.headings]
+    sides = dict.fromkeys(headings, "right") | {headings[0]: "left"}
+    shown = console.new_table(escape(table.title), sides)
     for row in table.rows:
         texts = []
         for entry in row:

@@ -15,13 +15,13 @@ Reading order:
 """
 
 EQUATIONS: dict[int, str | None] = {
-    1: "analyses.bound_terms.bound_terms",
-    2: "analyses.bound_terms.bound_terms",
-    3: "analyses.bound_terms.proxy_a_distance",
-    4: "analyses.bound_terms.BoundTerms.bound",
+    1: "analyses.bound.bound_terms",
+    2: "analyses.bound.bound_terms",
+    3: "analyses.bound.proxy_a_distance",
+    4: "analyses.bound.BoundTerms.bound",
     5: None,  # Eq. 4 without unknowns.
     6: "pgl.episodes.rank_pseudo_labels",
-    7: "analyses.bound_terms.BoundTerms.progressive_bound",
+    7: "analyses.bound.BoundTerms.progressive_bound",
     8: None,  # A statement about Eq. 4 and 7; nothing to compute.
     9: "pgl.graph.PaperLayer",
     10: "pgl.graph.PaperLayer.update_nodes",
