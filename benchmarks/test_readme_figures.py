@@ -1,4 +1,4 @@
-"""The README's figures of the embedded digits, measured again."""
+"""The documented figures of the embedded digits, measured again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opensetda.cli.main import main
 
 def test_the_readmes_figures_of_the_digits(tmp_path):
     """Another processor may round differently, which changes a few of 1,797 labels."""
-    line = re.search(r"digits of the demo, HOS.*?\| ([\d., ]+) \|", rivals.README.read_text())
+    line = re.search(r"digits of the demo, HOS.*?\| ([\d., ]+) \|", rivals.PAGE.read_text())
     assert line is not None
     source_only, class_means, _ = map(float, line[1].split(","))
     methods = ["--method", "source-only", "--method", "class-means"]

@@ -60,13 +60,21 @@ def test_names_of_features_survive():
 
 def test_parameters_that_json_cannot_hold_are_left_out():
     class Listening(ProgressiveClassMeans):
-        def __init__(self, openness=0.5, steps=10, unknown_label="unknown", progress=None):
-            super().__init__(openness, steps, unknown_label)
-            self.progress = progress
+        def __init__(self, openness=0.5, *, steps=10, unknown_label="unknown", listener=None):
+            super().__init__(openness, steps=steps, unknown_label=unknown_label)
+            self.listener = listener
 
-    saved, arrays = fitted(Listening, progress=lambda event: None).get_state()
-    assert saved["parameters_left_out"] == ["progress"]
-    assert Listening.from_state(saved, arrays).progress is None
+    saved, arrays = fitted(Listening, listener=lambda event: None).get_state()
+    assert saved["parameters_left_out"] == ["listener"]
+    assert Listening.from_state(saved, arrays).listener is None
+
+
+def test_a_model_of_release_0_1_lists_services_as_parameters(classifier):
+    saved, arrays = classifier.get_state()
+    former = {"progress": None, "images": None, "checkpoints": None, "view": True, "team": None}
+    saved["parameters"] = saved["parameters"] | former
+    restored = ProgressiveClassMeans.from_state(saved, arrays)
+    assert restored.get_params() == classifier.get_params()
 
 
 @pytest.mark.parametrize(

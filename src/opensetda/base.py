@@ -174,7 +174,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     @classmethod
     def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return all settings of a preset with changes by name; for methods with `presets`."""
-        raise NotImplementedError
+        raise InputError(f"preset {preset!r}: {cls.__name__} has no presets")
 
     # fit --------------------------------------------------------------------------------
 
