@@ -134,7 +134,7 @@ def test_fit_evaluate_predict_with_pgl(workplace, capsys):
     metrics = json.loads((workplace / "run" / "metrics.json").read_text())
     assert [step["step"] for step in metrics["steps"]] == [1, 2]
     assert metrics["final"]["hos"] > 0.8
-    # One sample gets the same label alone as in company.
+    # A sample gets the same label regardless of the batch.
     assert main(["predict", "run", "target.npz", "--out", "all.parquet"]) == 0
     with np.load("target.npz") as arrays:
         np.savez("one.npz", X=arrays["X"][4:5])

@@ -56,9 +56,6 @@ def analyse(
     label_column: options.LabelColumn = "y",
     drop: options.Drop = None,
     features_key: options.FeaturesKey = "X",
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Run one of the paper's analyses: a table (.csv, .md) and a figure (.png, .pdf).
 

@@ -74,9 +74,6 @@ def benchmark(
     drop: options.Drop = None,
     features_key: options.FeaturesKey = "X",
     out: Annotated[Path | None, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)] = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Compare methods on a benchmark: every task, true and estimated openness, several seeds.
 

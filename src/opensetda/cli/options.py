@@ -195,7 +195,6 @@ def with_output_options(command: Callable[..., None], json: bool = True) -> Call
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
         for name, kind in wanted.items()
-        if name not in signature.parameters
     ]
 
     @functools.wraps(command)

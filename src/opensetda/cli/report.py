@@ -13,10 +13,7 @@ import typer
 from opensetda.cli import console
 from opensetda.cli.options import (
     OUTPUT_PANEL,
-    Debug,
-    Json,
     Overwrite,
-    Quiet,
     RunArgument,
     SampleImages,
 )
@@ -48,9 +45,6 @@ def report(
         ),
     ] = None,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Write a report of a run: labels, confidence, unknowns, and samples to check manually.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import Debug, Quiet, RunArgument, SampleImages
+from opensetda.cli.options import RunArgument, SampleImages
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ def review(
         bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
     ] = False,
     images: SampleImages = None,
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Check and correct the labels of a run, on a page that only this machine can open.
 
