@@ -29,7 +29,8 @@ from joblib import Parallel, delayed
 from feature_shifts import FEATURE_SHIFTS, feature_task
 from office31 import BACKBONES, DATA, TASKS, fit_and_evaluate, load_task
 from opensetda.base import OpenSetClassifier
-from opensetda.data.benchmarks.protocols import DIGIT_SHIFTS, OpenSetTask, digit_task, with_openness
+from opensetda.data.benchmarks.digits import DIGIT_SHIFTS, digit_task
+from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.metrics.open_set import evaluate
 from opensetda.runs.methods import build_method
 from opensetda.system.files import plain

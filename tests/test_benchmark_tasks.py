@@ -195,7 +195,7 @@ def test_a_target_without_unknowns_or_with_too_few_labels(folder):
 
 @pytest.fixture(scope="module")
 def image_folder(tmp_path_factory):
-    from opensetda.data.benchmarks.protocols import write_image_folders
+    from opensetda.data.benchmarks.digits import write_image_folders
 
     folder = tmp_path_factory.mktemp("digits") / "images"
     _, target = write_image_folders(folder, every=60)

@@ -7,7 +7,8 @@ import pytest
 from conftest import fit_task
 from feature_shifts import feature_task
 from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
-from opensetda.data.benchmarks.protocols import digit_task, with_openness
+from opensetda.data.benchmarks.digits import digit_task
+from opensetda.data.benchmarks.protocols import with_openness
 
 AT_MOST = 0.05
 

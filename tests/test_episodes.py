@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.pgl.episodes import UNLABELLED, EpisodeSampler, size_of_graph
+from opensetda.pgl.episodes import EpisodeSampler, size_of_graph
+from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.pgl.settings import EpisodeSettings
 
 C, B = 4, 3

@@ -44,7 +44,7 @@ def test_settings_do_not_import_torch():
 
 
 def test_the_embedded_digits_do_not_import_torch():
-    code = "from opensetda.data.benchmarks.protocols import load_digits_task"
+    code = "from opensetda.data.benchmarks.digits import load_digits_task"
     assert not modules_after(code) & {"torch", "matplotlib", "pyarrow"}
 
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from feature_shifts import FEATURE_SHIFTS, FeatureShift, feature_task
-from opensetda.data.benchmarks.protocols import (
+from opensetda.data.benchmarks.digits import (
     DIGIT_SHIFTS,
     digit_task,
     load_digits_task,

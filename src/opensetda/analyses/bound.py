@@ -51,7 +51,7 @@ from opensetda.analyses.contract import (
     spreads_by_step,
 )
 from opensetda.analyses.observed import ObservedTraining, observe
-from opensetda.pgl.episodes import UNLABELLED
+from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.report.plots import LinePanel, Series, draw_lines
 from opensetda.rows import FloatArray, IntArray
 from opensetda.runs.figure_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY

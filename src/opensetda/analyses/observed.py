@@ -16,10 +16,10 @@ from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
 from opensetda.nn.inputs import FixedRows
 from opensetda.pgl.checkpoints import LATEST, step_name
-from opensetda.pgl.episodes import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.estimator import PGLClassifier
 from opensetda.pgl.inference import ClassMeans, mix_of
 from opensetda.pgl.network import GraphOutput, PGLNetwork
+from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.trainer import LabelledSamples
 from opensetda.pgl.view import graphs_of_both
 from opensetda.rows import IntArray, Rows

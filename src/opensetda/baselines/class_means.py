@@ -13,7 +13,7 @@ from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Domains, Rival, c
 from opensetda.context import FitContext
 from opensetda.openness.share_estimators import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.pgl.episodes import rank_pseudo_labels
+from opensetda.pgl.pseudo_labels import rank_pseudo_labels
 from opensetda.rejection.base import Vector
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 

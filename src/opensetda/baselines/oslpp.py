@@ -13,7 +13,7 @@ from opensetda.base import Scores
 from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Domains, Rival, checked
 from opensetda.context import FitContext
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.pgl.episodes import UNLABELLED, rank_pseudo_labels
+from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.rejection.base import Matrix, Vector
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 

@@ -30,7 +30,8 @@ from opensetda.data.benchmarks.catalogue import (
     find_domains,
     plain_name,
 )
-from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, digit_task, open_set_task
+from opensetda.data.benchmarks.digits import digit_task
+from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
 from opensetda.runs.request import ImageOptions

@@ -139,7 +139,7 @@ def digits(
       osda fit digits/mnist digits/scikit-learn --out run --image-size 64
     """
     from opensetda.cli.counting import counting_progress
-    from opensetda.data.benchmarks.protocols import write_image_folders
+    from opensetda.data.benchmarks.digits import write_image_folders
     from opensetda.system.files import check_writable, new_folder
 
     if folder.exists():

@@ -4,7 +4,7 @@ Reading order:
 
 1. `training`: the loop of steps: train, score all targets, rank them, train again.
 2. `trainer`: one step of training, with its schedule.
-3. `episodes`: which targets get pseudo-labels, and which samples form a graph.
+3. `episodes`: which samples form a graph.
 4. `network` and `graph`: how the nodes and edges of a graph are computed.
 5. `losses`: what the network is trained to do.
 6. `inference`: how all targets are scored.
@@ -20,13 +20,13 @@ EQUATIONS: dict[int, str | None] = {
     3: "analyses.bound.proxy_a_distance",
     4: "analyses.bound.BoundTerms.bound",
     5: None,  # Eq. 4 without unknowns.
-    6: "pgl.episodes.rank_pseudo_labels",
+    6: "pgl.pseudo_labels.rank_pseudo_labels",
     7: "analyses.bound.BoundTerms.progressive_bound",
     8: None,  # A statement about Eq. 4 and 7; nothing to compute.
     9: "pgl.graph.PaperLayer",
     10: "pgl.graph.PaperLayer.update_nodes",
     11: "pgl.losses.graph_losses",
-    12: "pgl.episodes.rank_pseudo_labels",
+    12: "pgl.pseudo_labels.rank_pseudo_labels",
     13: "pgl.episodes.EpisodeSampler",
     14: "metrics.open_set.evaluate",
 }

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from opensetda.base import Scores
 from opensetda.errors import InputError
-from opensetda.pgl.episodes import UNLABELLED, size_of_graph
+from opensetda.pgl.episodes import size_of_graph
 from opensetda.pgl.graph import GraphLayer, strongest_neighbours
 from opensetda.pgl.inference import (
     ClassMeans,
@@ -25,6 +25,7 @@ from opensetda.pgl.inference import (
     scores_of_logits,
 )
 from opensetda.pgl.network import COSINE_SCALE, PGLNetwork
+from opensetda.pgl.pseudo_labels import UNLABELLED
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import LabelledSamples
 

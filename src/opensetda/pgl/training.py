@@ -16,9 +16,9 @@ from opensetda.nn.inputs import TrainingInputs
 from opensetda.openness.mixtures import rejection_cut
 from opensetda.openness.tracker import KeptStep, OpennessTracker, StableStepRule
 from opensetda.pgl import checkpoints
-from opensetda.pgl.episodes import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.inference import StepScores, transduce, transduce_once
 from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.trainer import LabelledSamples, Position, Trainer
 from opensetda.pgl.view import Embeddings, TrainingView, Viewer

@@ -9,7 +9,8 @@ from typing import Any
 
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
-from opensetda.data.benchmarks.protocols import OpenSetTask, digit_pictures, load_digits_task
+from opensetda.data.benchmarks.digits import digit_pictures, load_digits_task
+from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.evaluation import evaluate_labels, evaluate_targets, write_evaluation
 from opensetda.runs.fitting import fit_domains, write_run
