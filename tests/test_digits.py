@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opensetda import ProgressiveClassMeans, SourceOnly, evaluate
-from opensetda.data.benchmarks import protocols as digits
+from opensetda.data.benchmarks import digits
 from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_image_domains, read_image_truth
 
