@@ -18,7 +18,7 @@ from opensetda.errors import InputError, RunPausedError
 if TYPE_CHECKING:
     from opensetda.analyses.contract import ResultTable
 
-_PANEL = "What is analysed"
+_PANEL = "Analysis"
 _DEFAULT_SEEDS = 3
 _OUT_HELP = "Folder of the table and the figure; finished runs are kept in it."
 _TASKS_HELP = "Task to run; repeatable. Default: all (edges, embedding: the first)."
@@ -31,7 +31,7 @@ _SEEDS_HELP = f"Number of seeds, from 0. Default: {_DEFAULT_SEEDS} (edges, embed
 def analyse(
     context: typer.Context,
     analysis: Annotated[
-        str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; see below.")
+        str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; described above.")
     ],
     protocol: Protocol,
     out: Annotated[Path, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)],

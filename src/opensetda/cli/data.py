@@ -127,7 +127,7 @@ def check(
 def digits(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make.")],
     every: Annotated[
-        int, option(None, "--every", "NUMBER", "Write one of this many digits.", min=1)
+        int, option(None, "--every", "NUMBER", "Write every NUMBER-th digit only.", min=1)
     ] = 1,
 ) -> None:
     """Write the bundled digits as two folders of images, to try commands on.

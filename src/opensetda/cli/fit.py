@@ -175,9 +175,11 @@ def fit(
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The --out of 'osda fit'.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Run folder that was given to 'osda fit --out'.")
+    ],
 ) -> None:
-    """Go on with a run that was interrupted; the result is the same.
+    """Continue a run that was interrupted; the result is the same.
 
     [bold]Example[/bold]
 

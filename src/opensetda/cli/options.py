@@ -14,7 +14,7 @@ import typer
 from opensetda.cli import console
 from opensetda.errors import InputError
 
-TABLE_PANEL = "What is where in the tables"
+TABLE_PANEL = "Columns of tables"
 TRAINING_PANEL = "Training"
 OUTPUT_PANEL = "Output"
 IMAGE_PANEL = "Images"
@@ -40,7 +40,9 @@ output, table, training, image, other = (
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
 RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
-Overwrite = Annotated[bool, output("--overwrite", "Replace what exists, once the new is complete.")]
+Overwrite = Annotated[
+    bool, output("--overwrite", "Replace existing output, once the new one is complete.")
+]
 Debug = Annotated[bool, output("--debug", "Show the traceback of an error.")]
 Quiet = Annotated[
     bool,
@@ -123,12 +125,14 @@ BenchmarkData = Annotated[
         "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders.",
     ),
 ]
-Jobs = Annotated[int, training("--jobs NUMBER", "Train this many at once, one thread each.", min=1)]
+Jobs = Annotated[
+    int, training("--jobs NUMBER", "Run this many trainings at a time, one thread each.", min=1)
+]
 GridJobs = Annotated[
     int | None,
     training(
         "--jobs NUMBER",
-        "Train this many at once, one thread each; by default 2, or one per --scheduler worker.",
+        "Run this many trainings at a time, one thread each; by default 2, or one per --scheduler worker.",
         min=1,
     ),
 ]
@@ -182,7 +186,7 @@ Cache = Annotated[
         "Keep features here for the next run; by default in $OSDA_CACHE or ~/.cache/opensetda.",
     ),
 ]
-NoCache = Annotated[bool, image("--no-cache", "Keep no features.")]
+NoCache = Annotated[bool, image("--no-cache", "Do not cache features.")]
 Strict = Annotated[bool, image("--strict", "Stop at broken images instead of leaving them out.")]
 
 _COMMON = {"quiet": Quiet, "as_json": Json, "debug": Debug}

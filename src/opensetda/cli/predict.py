@@ -39,7 +39,7 @@ def predict(
     images_root: options.ImagesRoot = None,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Label later samples with the model of a run, each regardless of the others.
+    """Label later samples with the model of a run, independently of each other.
 
     [bold]Examples[/bold]
 

@@ -1,6 +1,6 @@
 """Open-set metrics: ALL, OS, OS*, UNK, HOS, AUROC, OSCR, calibration errors, a row per class.
 
-The only module that reads target labels. Every value is a fraction in [0, 1]; NaN means
+For evaluation only: no method sees target labels. Every value is a fraction in [0, 1]; NaN means
 "undefined on these samples", None "not asked for".
 """
 

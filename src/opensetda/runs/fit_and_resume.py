@@ -199,7 +199,7 @@ def resume(
     target: Any = None,
     listener: RunListener | None = None,
 ) -> FittedRun:
-    """Go on with a run that was interrupted; on the CPU the result is the same to the bit.
+    """Continue a run that was interrupted; on the CPU the result is the same to the bit.
 
     Parameters
     ----------

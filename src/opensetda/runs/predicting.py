@@ -72,7 +72,7 @@ def predict(
     overwrite: bool = False,
     listener: RunListener | None = None,
 ) -> PredictionTable | WrittenLabels:
-    """Label later samples with the model of a run, each regardless of the others.
+    """Label later samples with the model of a run, independently of each other.
 
     Parameters
     ----------
