@@ -132,7 +132,7 @@ GridJobs = Annotated[
     int | None,
     training(
         "--jobs NUMBER",
-        "Run this many trainings at a time, one thread each; by default 2, or one per --scheduler worker.",
+        "Run this many trainings at a time; by default 2, or one per --scheduler worker.",
         min=1,
     ),
 ]
