@@ -336,7 +336,7 @@ def test_corrections_of_more_are_refused_in_one_line(many, capsys):
 
 
 def test_images_beyond_the_sample(pictures, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(large, "sample_size", lambda n_classes, wanted: 20)
+    monkeypatch.setattr("opensetda.runs.fitting.sample_size", lambda n_classes, wanted: 20)
     assert main([*image_fit(pictures, tmp_path / "run", "--method", "class-means")]) == 0
     table = RunFolder.open(tmp_path / "run").predictions()
     assert table.id_name == "path"

@@ -11,7 +11,13 @@ from sklearn.utils._param_validation import StrOptions
 
 from opensetda.base import Scores
 from opensetda.baselines.shared import rival
-from opensetda.baselines.shared.rival import COUNT, POSITIVE, Domains, checked
+from opensetda.baselines.shared.rival import (
+    COUNT,
+    POSITIVE,
+    POSITIVE_OR_INFINITE,
+    Domains,
+    checked,
+)
 from opensetda.context import FitContext
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.settings import AlignmentSettings
@@ -88,7 +94,7 @@ class ATI(rival.RejectingRival):
     iterations: int = checked(10, COUNT)
     components: int = checked(64, COUNT)
     ridge: float = checked(3.0, POSITIVE)
-    C: float = checked(10.0, POSITIVE)
+    C: float = checked(10.0, POSITIVE_OR_INFINITE)
 
     def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
         source, y, target = domains

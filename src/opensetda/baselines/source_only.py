@@ -29,7 +29,7 @@ class SourceOnly(rival.RejectingRival):
         Inverse strength of the regression's regularisation.
     """
 
-    C: float = rival.checked(10.0, rival.POSITIVE)
+    C: float = rival.checked(10.0, rival.POSITIVE_OR_INFINITE)
     rejector: str = "quantile"
 
     def _adapt(

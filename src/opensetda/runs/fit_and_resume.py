@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,14 @@ from opensetda.runs.fitting import Training, train
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, method_class
-from opensetda.runs.request import ARRAY, SAMPLE, FitRequest, ImageOptions, TableOptions
+from opensetda.runs.request import (
+    ARRAY,
+    SAMPLE,
+    SMALLEST_SAMPLE,
+    FitRequest,
+    ImageOptions,
+    TableOptions,
+)
 from opensetda.runs.tensorboard import check_log, check_new_log
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
 from opensetda.system.files import in_shell, near, plain
@@ -145,8 +153,12 @@ def fit(
     check_openness(openness)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
         raise InputError(f"seed={seed!r}: give a whole number from 0 to {_LARGEST_SEED:,}")
-    if not unknown_label.strip():
+    if not isinstance(unknown_label, str) or not unknown_label.strip():
         raise InputError(f"unknown label {unknown_label!r}: give a word that can be seen")
+    if isinstance(sample, bool) or not isinstance(sample, int) or sample < SMALLEST_SAMPLE:
+        raise InputError(f"sample={sample!r}: give a whole number from {SMALLEST_SAMPLE:,} on")
+    if not isinstance(checkpoint_every, int | float) or not 0 <= checkpoint_every < math.inf:
+        raise InputError(f"checkpoint_every={checkpoint_every!r}: give seconds, 0 or more")
     kinds = {isinstance(domain, str | Path) for domain in (source, target)}
     if len(kinds) > 1:
         raise InputError("source and target: one is a path, one an array; give two of one kind")

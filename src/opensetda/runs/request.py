@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from opensetda.errors import InputError
 
-SAMPLE = 65_536
+SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
 """Default of the largest number of targets to learn from."""
 
 ARRAY = "array"

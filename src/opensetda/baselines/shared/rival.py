@@ -25,6 +25,8 @@ from opensetda.rows import FloatArray, IntArray, Rows
 # For `checked`.
 COUNT = Interval(Integral, 1, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
+# Of an inverse regularisation: infinity is none.
+POSITIVE_OR_INFINITE = Interval(Real, 0, None, closed="right")
 NON_NEGATIVE = Interval(Real, 0, None, closed="left")
 
 ALIGNMENT = AlignmentSettings(normalise=True, centring="own", components=256, whitening=0.0)
