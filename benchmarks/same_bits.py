@@ -134,7 +134,14 @@ def _osda(*arguments: object) -> None:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "none"
+    if not path.exists():
+        return "none"
+    content = path.read_bytes()
+    if path.name == "metrics.json":
+        # It names the file of the truth, which lies in another temporary folder every time.
+        metrics = {key: value for key, value in json.loads(content).items() if key != "truth"}
+        content = json.dumps(metrics).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def _options() -> argparse.Namespace:
