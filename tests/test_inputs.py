@@ -341,9 +341,9 @@ def test_two_processes_learn_what_one_does(tmp_path):
             np.testing.assert_array_equal(told[name], values, err_msg=name)
 
 
-def backbone_gradients(team):
+def backbone_gradients(team, images):
     """One graph of 12 images, backward, and the gradients of the whole team."""
-    inputs = tuned(TinyImages(norm=True))
+    inputs = tuned(images[team.rank])
     inputs.team = team
     index, is_target = torch.arange(12), torch.arange(12) % 2 == 0
     weights = torch.linspace(-1, 1, 12 * 6).view(12, 6)
@@ -353,9 +353,11 @@ def backbone_gradients(team):
 
 
 def test_processes_share_the_images_of_a_graph():
-    [alone] = in_threads(1, backbone_gradients)
+    # Made here: threads that seed torch at the same time would draw other weights.
+    images = [TinyImages(norm=True) for _ in range(4)]
+    [alone] = in_threads(1, lambda team: backbone_gradients(team, images[3:]))
     assert all(float(gradient.abs().sum()) > 0 for gradient in alone)
-    first, *others = in_threads(3, backbone_gradients)
+    first, *others = in_threads(3, lambda team: backbone_gradients(team, images))
     for mine, whole in zip(first, alone, strict=True):
         torch.testing.assert_close(mine, whole)
     for other in others:
