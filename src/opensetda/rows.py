@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,17 @@ class Rows:
     """Some rows of ``X``, which may be a memory map, without copying them.
 
     `index` says which rows, in which order; `keys` are hashes of their contents, once
-    `in_canonical_order` has computed them.
+    `in_canonical_order` has computed them; `scale` is applied to every chunk that is read.
     """
 
     def __init__(
-        self, X: FloatArray, index: IntArray, keys: npt.NDArray[np.uint64] | None = None
+        self,
+        X: FloatArray,
+        index: IntArray,
+        keys: npt.NDArray[np.uint64] | None = None,
+        scale: Callable[[FloatArray], FloatArray] | None = None,
     ) -> None:
-        self.X, self.index, self.keys = X, index, keys
+        self.X, self.index, self.keys, self.scale = X, index, keys, scale
 
     def __len__(self) -> int:
         return len(self.index)
@@ -42,7 +46,20 @@ class Rows:
         """Yield the place of each chunk within these rows, and the chunk as float32."""
         for start in range(0, len(self), size):
             place = slice(start, min(start + size, len(self)))
-            yield place, self._read(self.index[place])
+            rows = self._read(self.index[place])
+            yield place, rows if self.scale is None else self.scale(rows).astype(np.float32)
+
+    def take(self, places: IntArray | slice) -> Rows:
+        """Return some of these rows."""
+        return Rows(self.X, self.index[places], scale=self.scale)
+
+    def first(self, count: int) -> Rows:
+        """Return the first rows; in canonical order these are a random sample."""
+        return self.take(slice(count))
+
+    def scaled(self, scale: Callable[[FloatArray], FloatArray]) -> Rows:
+        """Return the same rows, scaled whenever they are read."""
+        return Rows(self.X, self.index, self.keys, scale)
 
     def _read(self, index: IntArray) -> npt.NDArray[np.float32]:
         rows = np.empty((len(index), self.width), dtype=np.float32)

@@ -34,6 +34,7 @@ def pack(classifier: Any, values: dict[str, Any]) -> dict[str, Any]:
         "classes_dtype": classifier.classes_.dtype.str,
         "n_features": int(classifier.n_features_in_),
         "has_target": has_target,
+        "scaling": classifier.scaling_,
         "openness": float(classifier.openness_),
         "rejection_threshold": _json_float(classifier.rejection_threshold_) if has_target else None,
         "rejection_slope": float(classifier.rejection_slope_) if has_target else None,
@@ -61,6 +62,8 @@ def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
     classifier.classes_ = np.array(state["classes"], dtype=dtype)
     classifier.n_features_in_ = int(state["n_features"])
     classifier.has_target_ = bool(state["has_target"])
+    # Models of earlier releases did not scale.
+    classifier.scaling_ = str(state.get("scaling", "none"))
     classifier.openness_ = float(state["openness"])
     classifier.history_ = []
     if classifier.has_target_:

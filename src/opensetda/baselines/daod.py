@@ -96,10 +96,8 @@ class DAOD(rival.AlignedRival):
         self._alignment = Alignment(rival.ALIGNMENT).fit(source, target)
         kept = first_of_every_class(y, n_classes, max(self.most_rows, n_classes))
         y = y[kept]
-        # In canonical order the first rows are a random sample.
-        sample = Rows(target.X, target.index[: self.most_rows])
-        source_rows = self._alignment.source(Rows(source.X, source.index[kept]))
-        target_rows = self._alignment.target(sample)
+        source_rows = self._alignment.source(source.take(kept))
+        target_rows = self._alignment.target(target.first(self.most_rows))
         self._rows = np.concatenate([source_rows, target_rows]).astype(np.float64)
         regression = Regression(self._rows, y, n_classes, self._weights(openness.told))
         if not len(target):
@@ -109,7 +107,7 @@ class DAOD(rival.AlignedRival):
         labels = _nearest_neighbour_labels(self._rows, y, n_classes)
         self._iterate(regression, labels, openness.told, context)
         # As later samples are scored: a later copy of a target gets the same answer.
-        return rival.join_scores(self.open_set_scores(chunk) for _, chunk in target.chunks())
+        return rival.join_scores(self._score_scaled(chunk) for _, chunk in target.chunks())
 
     def _iterate(
         self, regression: Regression, labels: IntArray, told: float | None, context: FitContext

@@ -88,8 +88,7 @@ class Alignment:
         return total / len(rows)
 
     def _second_moment(self, rows: Rows, mean: npt.NDArray[np.float64]) -> FloatArray:
-        # In canonical order the first rows are a random sample.
-        sample = Rows(rows.X, rows.index[:MOMENT_ROWS])
+        sample = rows.first(MOMENT_ROWS)
         moment = np.zeros((rows.width, rows.width), dtype=np.float32)
         for _, chunk in sample.chunks():
             centred = self._centre(chunk, mean.astype(np.float32))

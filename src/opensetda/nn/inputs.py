@@ -68,8 +68,7 @@ class FixedRows:
 
     def raw_targets(self, most: int) -> npt.NDArray[np.float32]:
         """Return the first targets as features before alignment: (at most `most`, D)."""
-        sample = Rows(self._raw.X, self._raw.index[:most])
-        return np.concatenate([chunk for _, chunk in sample.chunks()])
+        return np.concatenate([chunk for _, chunk in self._raw.first(most).chunks()])
 
 
 class TrainableImages(Protocol):

@@ -13,6 +13,7 @@ from opensetda.base import OpenSetClassifier, Scores, Vector
 from opensetda.context import FitContext
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
+from opensetda.nn.scaling import AUTO, NONE
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.induction import SupportGraph
 from opensetda.pgl.settings import PRESETS, PGLSettings
@@ -36,6 +37,10 @@ class PGLClassifier(OpenSetClassifier):
         "paper-office-home", "paper-visda", "paper-syn2real".
     settings : mapping, optional
         Changes to the preset by dotted name, as in ``{"steps": 5, "losses.edge": 0.3}``.
+    scaling : {"auto", "none", "standard", "ranks"}, default="auto"
+        How columns are scaled, see `opensetda.nn.scaling`. "auto" hides the source's classes in
+        turn and takes what tells them apart better, columns as given or ranks; the paper's
+        presets take the columns as given.
     random_state : int, RandomState or None, default=None
         Seed of weights and draws. The same seed gives the same bits, in any order of the rows.
     unknown_label : default="unknown"
@@ -74,16 +79,21 @@ class PGLClassifier(OpenSetClassifier):
         openness: float | str = "auto",
         preset: str = "default",
         settings: Mapping[str, Any] | None = None,
+        scaling: str = "auto",
         random_state: Any = None,
         unknown_label: Any = "unknown",
     ) -> None:
         self.openness, self.preset, self.settings = openness, preset, settings
-        self.random_state, self.unknown_label = random_state, unknown_label
+        self.scaling, self.random_state, self.unknown_label = scaling, random_state, unknown_label
 
     @classmethod
     def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return all settings of a preset with changes by dotted name."""
         return PGLSettings.preset(preset).with_changes(changes).to_dict()
+
+    def _own_scaling(self) -> str:
+        as_given = self.scaling == AUTO and self.preset.startswith("paper-")
+        return NONE if as_given else self.scaling
 
     def _fit_domains(
         self,
@@ -118,7 +128,7 @@ class PGLClassifier(OpenSetClassifier):
                 self.view_ = result.view.of_callers_rows(source, target)
             # In canonical order the first rows are a random sample.
             first = inputs.raw_targets(THRESHOLD_ROWS)
-            self._sample_as_later = self.open_set_scores(first).known
+            self._sample_as_later = self._score_scaled(first).known
         return result.scores
 
     def _settle_share(

@@ -137,7 +137,7 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
             return rival.NO_SCORES
         # As later samples are scored: a later copy of a target gets the same answer.
         chunks = _raw_targets(inputs, target)
-        scores = rival.join_scores(self.open_set_scores(chunk) for chunk in chunks)
+        scores = rival.join_scores(self._score_scaled(chunk) for chunk in chunks)
         openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         entry = {"step": 1, "mean_score": float(scores.known.mean()), "loss": losses}
         finish_step(self.history_, context.progress, entry, iterations=self.iterations)
@@ -210,10 +210,11 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
             0 or more: source, which has a mean of its own; negative: target. None: all target.
         """
         rows = self._check_rows(X)
-        aligned = self._aligned(rows)
+        aligned = self._aligned(self._scaling.of_target(rows))
         if sample_domain is not None:
             source, _ = split_domains(sample_domain, len(rows))
-            of_source = self._alignment.source(Rows(rows, source)).astype(np.float64)
+            scaled = Rows(rows, source, scale=self._scaling.of_source)
+            of_source = self._alignment.source(scaled).astype(np.float64)
             aligned[torch.from_numpy(source)] = torch.from_numpy(of_source)
         with torch.no_grad():
             return np.asarray(self._network.features(aligned).numpy())

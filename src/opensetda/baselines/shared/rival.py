@@ -64,11 +64,14 @@ class Rival(OpenSetClassifier):
     openness : float or "auto", default="auto"
         Share of the target that is unknown, in [0, 1). "auto" leaves it to the method's own
         boundary, or estimates it if there is none. Neither needs labels.
+    scaling : {"auto", "none", "standard", "ranks"}, default="none"
+        How columns are scaled, see `opensetda.nn.scaling`; the published methods do not.
     unknown_label : default="unknown"
         Label of unknown samples.
     """
 
     openness: float | str = field(default="auto", kw_only=False)
+    scaling: str = "none"
     unknown_label: Any = "unknown"
 
     @property
