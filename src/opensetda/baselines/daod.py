@@ -21,7 +21,7 @@ from opensetda.openness.tracker import OpennessTracker
 from opensetda.rejection.base import Matrix, Saved, State, Vector
 from opensetda.rejection.osnn import DistanceRatioRejector
 from opensetda.rejection.source_rows import first_of_every_class
-from opensetda.rows import FloatArray, IntArray, Rows
+from opensetda.rows import FloatArray, IntArray
 
 # Values of the regression lie between 0 and 1: as logits they need a scale.
 VALUE_SCALE = 16.0

@@ -126,7 +126,7 @@ def hidden_class_quality(rows: FloatArray, y: IntArray) -> float:
 def _table(name: str, rows: Rows) -> Table:
     sample = np.concatenate([chunk for _, chunk in rows.first(MOMENT_ROWS).chunks()])
     if name == "ranks":
-        return np.quantile(sample, np.linspace(0, 1, LEVELS), axis=0).astype(np.float64)
+        return np.asarray(np.quantile(sample, np.linspace(0, 1, LEVELS), axis=0), dtype=float)
     deviation = sample.std(axis=0, dtype=np.float64)
     # A constant column stays constant.
     return np.stack([sample.mean(axis=0, dtype=np.float64), np.where(deviation > 0, deviation, 1)])
