@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
 from opensetda import state
 from opensetda.context import FitContext
 from opensetda.errors import InputError
+from opensetda.nn.alignment import aligned_samples
 from opensetda.nn.scaling import NONE, Scaling, restored_scaling
 from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_posterior
 from opensetda.openness.tracker import KeptStep, OpennessTracker
@@ -51,7 +52,7 @@ class Scores(NamedTuple):
     known: Vector
     """Confidence that the sample is of a known class."""
     held_out: Vector
-    """The known score if the nearest class were not known (`openness.share_estimators`), or NaN."""
+    """The known score if the nearest class were not known (`openness.held_out`), or NaN."""
 
     @property
     def nearest(self) -> IntArray:
@@ -220,6 +221,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.openness_, self.has_target_ = 0.0, len(target) > 0
         self.history_: list[dict[str, Any]] = []
         source, target = self._scale_domains(source, y_source, target, context)
+        if self.has_target_:
+            openness.estimate(*aligned_samples(source, y_source, target), len(target))
         scores = self._fit_domains(source, y_source, target, openness, context)
         if self.has_target_:
             scores = Scores(*(target.mean_of_twins(values) for values in scores))
@@ -245,12 +248,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _reject(self, target: Rows, scores: Scores, openness: OpennessTracker) -> None:
         """Label the targets of `fit`, and find threshold and slope for later samples."""
         n_classes, evidence = len(self.classes_), (scores.known, scores.held_out, scores.nearest)
-        if not openness.shares:  # A method of one step need not do it.
+        if not openness.estimates:  # A method of one step need not do it.
             openness.update(*evidence)
         own_cut = self._own_cut(scores) if openness.told is None else None
         if own_cut is not None:
             openness.follow(float((scores.known < own_cut).mean()))
-        report = openness.report(*evidence)
+        report = openness.report()
         self.openness_report_, self.openness_ = report, report.share
         cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
         posterior = unknown_posterior(*evidence, report.share)

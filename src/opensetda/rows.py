@@ -122,6 +122,14 @@ def canonical_source(source: Rows, y: IntArray) -> tuple[Rows, IntArray]:
     return ordered, label_of_row[ordered.index]
 
 
+def first_of_every_class(y: IntArray, n_classes: int, most: int) -> IntArray:
+    """Places of at most `most` rows, the first ones, equally many per class but at least one."""
+    if len(y) <= most:
+        return np.arange(len(y))
+    per_class = max(most // n_classes, 1)
+    return np.sort(np.concatenate([np.flatnonzero(y == c)[:per_class] for c in range(n_classes)]))
+
+
 def row_chunks(
     X: npt.NDArray[Any], rows: range, size: int
 ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:

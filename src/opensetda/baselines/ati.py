@@ -21,7 +21,7 @@ from opensetda.baselines.shared.rival import (
 from opensetda.context import FitContext
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.settings import AlignmentSettings
-from opensetda.openness.share_estimators import cosine_without_nearest
+from opensetda.openness.held_out import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.rejection.base import Matrix, Vector
 from opensetda.rejection.source_rows import products, squared_distances
@@ -107,7 +107,6 @@ class ATI(rival.RejectingRival):
         self.map_ = np.eye(rows.shape[1])
         if len(target):
             targets = self._read(target, self.centre_)
-            openness.use_features(rows, y, targets)
             assigned = self._iterate(rows, y, targets, openness, context)
             self.step_labels_ = assigned[:, np.argsort(target.index)]
         mapped = unit_rows(rows @ self.map_)

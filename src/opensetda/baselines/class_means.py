@@ -11,7 +11,7 @@ import numpy.typing as npt
 from opensetda.base import Scores
 from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Domains, Rival, checked
 from opensetda.context import FitContext
-from opensetda.openness.share_estimators import cosine_without_nearest
+from opensetda.openness.held_out import cosine_without_nearest
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import rank_pseudo_labels
 from opensetda.rejection.base import Vector
@@ -59,7 +59,6 @@ class ProgressiveClassMeans(Rival):
         if not len(target):
             return NO_SCORES
         self.centre_, target_unit = _centre_and_normalise(target)
-        openness.use_features(source_unit, y, target_unit)
         target_means, moved = source_means, 0.0
         step_labels = []
         for step in range(self.steps):

@@ -20,8 +20,7 @@ from opensetda.openness.mixtures import rejection_cut
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.rejection.base import Matrix, Saved, State, Vector
 from opensetda.rejection.osnn import DistanceRatioRejector
-from opensetda.rejection.source_rows import first_of_every_class
-from opensetda.rows import FloatArray, IntArray
+from opensetda.rows import FloatArray, IntArray, first_of_every_class
 
 # Values of the regression lie between 0 and 1: as logits they need a scale.
 VALUE_SCALE = 16.0
@@ -103,7 +102,6 @@ class DAOD(rival.AlignedRival):
         if not len(target):
             self._coefficients = regression.coefficients(np.zeros(0, dtype=np.intp))
             return rival.NO_SCORES
-        openness.use_features(source_rows, y, target_rows)
         labels = _nearest_neighbour_labels(self._rows, y, n_classes)
         self._iterate(regression, labels, openness.told, context)
         # As later samples are scored: a later copy of a target gets the same answer.

@@ -92,7 +92,6 @@ class OSLPP(Rival):
         if not len(target):
             self._learn(source_rows, y, target_rows, labels)
             return NO_SCORES
-        openness.use_features(source_rows, y, target_rows)
         step_labels = []
         for step in range(self.steps):
             self._learn(source_rows, y, target_rows, labels)

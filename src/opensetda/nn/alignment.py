@@ -7,12 +7,14 @@ import numpy.typing as npt
 import scipy.linalg
 
 from opensetda.nn.settings import AlignmentSettings
-from opensetda.rows import FloatArray, Rows, unit_rows
+from opensetda.rows import FloatArray, IntArray, Rows, first_of_every_class, unit_rows
 
 Matrix = npt.NDArray[np.float32]
 
 # Principal components are computed from this many rows per domain.
 MOMENT_ROWS = 16_384
+# Rows of each domain that the share of unknowns is estimated from.
+SAMPLED_ROWS = 2000
 # Components with less than this share of the largest variance are rounding errors.
 SMALLEST_VARIANCE = 1e-6
 
@@ -109,3 +111,11 @@ class Alignment:
         largest = np.abs(directions).argmax(axis=0)
         directions = directions * np.sign(directions[largest, np.arange(keep)])
         return np.asarray(directions[:, real] * variances[real] ** (-self.settings.whitening / 2))
+
+
+def aligned_samples(source: Rows, y: IntArray, target: Rows) -> tuple[Matrix, IntArray, Matrix]:
+    """Return some rows of both domains in one space, and the classes of those of the source."""
+    places = first_of_every_class(y, int(y.max()) + 1, SAMPLED_ROWS)
+    source, target = source.take(places), target.first(SAMPLED_ROWS)
+    alignment = Alignment(AlignmentSettings()).fit(source, target)
+    return alignment.source(source), y[places], alignment.target(target)

@@ -56,8 +56,6 @@ class OptimiserSettings:
 class FineTuneSettings:
     """How an image backbone is trained; not used for feature rows."""
 
-    share_of_frozen: bool = True
-    """Estimate the share of unknowns on frozen features, unless it is given."""
     crop: Annotated[float, Field(gt=0, le=1)] = 0.7
     """Smallest share of the image area in a random crop; 1 uses the whole image."""
     flip: bool = True

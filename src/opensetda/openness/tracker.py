@@ -1,7 +1,7 @@
 """How many targets are unknown, and which step to keep, without target labels.
 
-`OpennessTracker` estimates the share of unknowns at every step of a method, and reports at the
-end. `StableStepRule` chooses the step to keep by these estimates.
+`OpennessTracker` holds the share of unknowns, given or estimated before the first step, and
+reports on it. `StableStepRule` chooses the step to keep.
 """
 
 from __future__ import annotations
@@ -13,39 +13,31 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
+from opensetda.openness.evidence import Evidence, gather_evidence
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
-from opensetda.openness.share_estimators import (
+from opensetda.openness.share_model import (
     CONFIDENCE,
-    ESTIMATORS,
+    FEWEST_TARGETS,
     LARGEST_SHARE,
-    Evidence,
     ShareEstimate,
-    Vector,
+    estimate_share,
 )
 from opensetda.rows import FloatArray, IntArray
 
+Vector = npt.NDArray[np.float64]
+
 AUTO = "auto"
-NO_EVIDENCE = 0.03
-"""A closed-set target gives shares up to this, too: below, nothing is rejected."""
+NO_UNKNOWNS = 0.03
+"""A target without unknowns gives shares up to this, too: below, nothing is rejected."""
 DISAGREEMENT = 0.3
-"""Warn if the estimators are further apart than this."""
-WIDE = 0.4
+"""Warn if a given share is further than this from the estimate, and outside its interval."""
+WIDE = 0.45
 """Warn if the interval is wider than this."""
-
-FEWEST_TARGETS = 20
-"""With fewer targets the interval is [0, 1], and a warning says so."""
-
-# Rows of each domain that the estimators of features use.
-FEATURE_ROWS = 2000
-# Weight of the new estimate in the running average. An unknown that is taken for known pulls a
-# class mean towards itself and scores higher for it: mistakes lower the estimate, so a falling
-# one gets less weight than a rising one.
-_RISING, _FALLING = 0.5, 0.2
 
 
 @dataclass(frozen=True)
 class OpennessReport:
-    """The share of unknowns that was used, and its estimates."""
+    """The share of unknowns that was used, and what the data say about it."""
 
     share: float
     low: float
@@ -53,11 +45,13 @@ class OpennessReport:
     told: bool
     """Whether the share was given (oracle); the estimate is then only reported."""
     found_unknowns: bool
-    """Whether there is evidence of unknowns at all."""
+    """Whether the data show unknowns at all."""
     estimates: dict[str, ShareEstimate]
-    """Each estimator's own, at the end."""
+    """The estimate, and what hidden classes alone would say."""
+    evidence: Evidence
+    """What the estimate is made of."""
     by_step: tuple[float, ...]
-    """The share that was used at each step."""
+    """The share that the scores of each step speak for, by hidden classes alone."""
     warnings: tuple[str, ...]
     own_boundary: bool = False
     """Whether the share is what the method's own boundary rejects."""
@@ -65,130 +59,117 @@ class OpennessReport:
     @property
     def origin(self) -> str:
         """Where the share comes from, in words."""
-        each = ", ".join(f"{name} {estimate}" for name, estimate in self.estimates.items())
+        found = self.estimates[ESTIMATE]
+        why = (
+            f"hidden classes alone say {self.evidence.hidden:.2f}, and "
+            f"{self.evidence.below:.0%} of the targets score below nine tenths of the source"
+        )
+        looks = f"look like {found}" if self.found_unknowns else "show no unknowns"
         if self.told:
-            main = next(iter(self.estimates.values()))
-            looks = f"look like {main}" if self.found_unknowns else "show no evidence of unknowns"
-            return f"as given; the data {looks}: {each}"
+            return f"as given; the data {looks} ({why})"
         if self.own_boundary:
-            return f"what the method's own boundary rejects; estimates: {each}"
+            return f"what the method's own boundary rejects; the data {looks} ({why})"
         if not self.found_unknowns:
-            return f"no evidence of unknowns, so nothing is rejected: {each}"
-        return f"estimated: {each}"
+            return f"no unknowns were found, so nothing is rejected ({why})"
+        return f"estimated: {why}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
         first = {"share": self.share, "low": self.low, "high": self.high, "confidence": CONFIDENCE}
         lists = {"by_step": list(self.by_step), "warnings": list(self.warnings)}
-        return first | asdict(self) | lists | {"origin": self.origin}
+        evidence = {"evidence": self.evidence._asdict()}
+        return first | asdict(self) | lists | evidence | {"origin": self.origin}
+
+
+ESTIMATE, HIDDEN = "estimate", "hidden classes alone"
+"""The names of the estimates in a report."""
 
 
 class OpennessTracker:
-    """The share of unknowns from step to step: given, or estimated again as the domains align."""
+    """The share of unknowns: given, or estimated from the rows before the first step."""
 
     def __init__(self, openness: float | str) -> None:
         self.told = check_openness(openness)
-        # At each step so far: the share to use, and the estimate from its scores alone.
-        self.shares: list[float] = []
+        # What the scores of each step so far speak for; the step to keep is chosen by it.
         self.estimates: list[float] = []
         self.kept = 0
-        self._features: dict[str, Any] = {}
-        self._settled: OpennessReport | None = None
         self._followed: float | None = None
 
-    def settle(self, report: OpennessReport) -> None:
-        """Use a share that was estimated on other scores; those of the steps are not used."""
-        self._settled = report
+    def estimate(self, source: FloatArray, y: IntArray, target: FloatArray, n_targets: int) -> None:
+        """Estimate the share from aligned unit rows or samples: (n_s, d), (n_s,), (n_t, d)."""
+        self.evidence = gather_evidence(source, y, target)
+        self.found = estimate_share(self.evidence, n_targets)
+
+    @property
+    def share(self) -> float:
+        """The share to use: the given one, or the estimate."""
+        if self.told is not None:
+            return self.told
+        return self.found.share if self.found.share >= NO_UNKNOWNS else 0.0
 
     def follow(self, share: float) -> None:
-        """Use the share that a method's own boundary rejects; the estimates are only reported."""
+        """Report the share that a method's own boundary rejects."""
         self._followed = share
 
-    def use_features(self, source: FloatArray, labels: IntArray, target: FloatArray) -> None:
-        """Keep the first aligned rows, a random sample in canonical order, for some estimators."""
-        rows = {"source": source, "source_labels": labels, "target": target}
-        # Copies: a view would keep all rows in memory.
-        self._features = {name: values[:FEATURE_ROWS].copy() for name, values in rows.items()}
-
     def update(self, known: Vector, held_out: Vector, nearest: IntArray) -> float:
-        """Return the share for this step: the given one, or a running average of estimates."""
+        """Note what the scores of a step speak for, and return the share to use."""
         estimate = 0.0
         if len(known):
             histogram = ScoreHistogram.of(known, held_out, nearest)
             estimate = float(fit_mixture(histogram, anchored=histogram.has_held_out).share[0])
         self.estimates.append(min(estimate, LARGEST_SHARE))
-        if self.told is not None:
-            share = self.told
-        elif self._settled is not None:
-            share = self._settled.share
-        elif self.shares:
-            new, last = self.estimates[-1], self.shares[-1]
-            share = last + (_RISING if new > last else _FALLING) * (new - last)
-        else:
-            share = self.estimates[-1]
-        self.shares.append(share)
-        return share
+        return self.share if len(known) else 0.0
 
     def keep(self, step: int) -> None:
         """Report on this step (from 1) instead of the last."""
         self.kept = step
 
-    def report(self, known: Vector, held_out: Vector, nearest: IntArray) -> OpennessReport:
-        """Run every estimator on the scores of the kept step."""
-        if self._settled is not None:
-            return replace(self._settled, by_step=tuple(self.shares))
-        follows = self._followed is not None
-        kept = self.shares[self.kept - 1] if self._followed is None else self._followed
-        evidence = Evidence(known, held_out, nearest, kept, **self._features)
-        rng = np.random.default_rng(0)
-        answers = {name: estimator(evidence, rng) for name, estimator in ESTIMATORS.items()}
-        estimates = {name: answer for name, answer in answers.items() if answer is not None}
-        main = next(iter(estimates.values()))
-        # The steps differ as well: the interval includes the share in use and those of later steps.
-        recent = [*self.shares[len(self.shares) // 2 :], kept] if self.told is None else []
-        low, high = min([main.low, *recent]), max([main.high, *recent])
-        if len(known) < FEWEST_TARGETS:
-            low, high = 0.0, 1.0
-        found = (kept if self.told is None else main.share) >= NO_EVIDENCE
-        share = kept
-        if self.told is None and not follows and not found:
-            share = low = 0.0
-        steps, is_given = tuple(self.shares), self.told is not None
-        report = OpennessReport(share, low, high, is_given, found, estimates, steps, (), follows)
+    def report(self) -> OpennessReport:
+        """Return the share, the evidence, and what the user should check."""
+        hidden, found = self.evidence.hidden, self.found
+        report = OpennessReport(
+            share=self.share if self._followed is None else self._followed,
+            low=found.low,
+            high=found.high,
+            told=self.told is not None,
+            found_unknowns=found.share >= NO_UNKNOWNS,
+            estimates={ESTIMATE: found, HIDDEN: ShareEstimate(hidden, hidden, hidden)},
+            evidence=self.evidence,
+            by_step=tuple(self.estimates),
+            warnings=(),
+            own_boundary=self._followed is not None,
+        )
         return replace(report, warnings=tuple(_warnings(report)))
 
 
 def _warnings(report: OpennessReport) -> list[str]:
     """Return what the user should check."""
-    share, low, high, estimates = report.share, report.low, report.high, report.estimates
-    name, main = next(iter(estimates.items()))
-    others = {other: e for other, e in estimates.items() if other != name}
-    warnings = []
+    share, found = report.share, report.estimates[ESTIMATE]
     if report.told:
-        if abs(share - main.share) > DISAGREEMENT:
-            warnings.append(
-                f"openness {share:.2f} was given, but the data look like {main}; "
-                "check the share, or leave it to be estimated"
-            )
-        return warnings
-    if not report.own_boundary and "held-out classes" not in estimates:
+        if abs(share - found.share) <= DISAGREEMENT or found.low <= share <= found.high:
+            return []
+        return [
+            f"openness {share:.2f} was given, but the data look like {found}; "
+            "check the share, or leave it to be estimated"
+        ]
+    if report.own_boundary:
+        return []
+    warnings = []
+    if not report.found_unknowns:
         warnings.append(
-            "no known class can be hidden to see how unknowns score: the share "
-            f"of unknowns ({share:.2f}) is little more than a guess; set the openness by hand"
+            f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
+            "targets may be unknown all the same"
         )
-    if not report.found_unknowns and not share:
-        warnings.append("no evidence of unknowns: nothing is rejected")
-    apart = [e for e in others.values() if abs(e.share - share) > DISAGREEMENT]
-    if others and len(apart) == len(others):
-        theirs = ", ".join(f"{other} {e}" for other, e in others.items())
-        warnings.append(
-            f"the estimators disagree about the share of unknowns: {share:.2f} was used, "
-            f"but {theirs}; look at samples near the threshold, or set the openness by hand"
+    if found.high - found.low > WIDE:
+        known = report.evidence.n_classes
+        reason = (
+            f"{known} known classes show too little of how unknowns score"
+            if found.high - found.low < 1
+            else f"a share of fewer than {FEWEST_TARGETS} targets says little"
         )
-    if high - low > WIDE:
         warnings.append(
-            f"the share of unknowns is uncertain ({low:.2f} to {high:.2f}): "
-            "the shift is strong, or the target small"
+            f"the share of unknowns is uncertain ({found.low:.2f} to {found.high:.2f}): {reason}; "
+            "look at the groups of unknowns in the report, and set the openness if you know better"
         )
     return warnings
 

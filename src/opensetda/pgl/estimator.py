@@ -110,15 +110,12 @@ class PGLClassifier(OpenSetClassifier):
         if context.images is None:
             inputs = FixedRows(source, target, settings.alignment)
         else:
-            if settings.finetune.share_of_frozen and len(target) and openness.told is None:
-                self._settle_share(source, y, target, openness, seed)
             again = not settings.optimiser.warm_start
             groups = settings.alignment, settings.finetune
             inputs = TunedImages(
                 context.images, source, target, *groups, keep_start=again, team=context.team
             )
         result = train(inputs, y, len(self.classes_), openness, settings, seed, context)
-        openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         self.history_, self.kept_step_ = result.history, result.kept
         self._alignment, rng = inputs.alignment, np.random.default_rng(seed)
         self._support = SupportGraph.draw(result.network, result.samples, settings, rng)
@@ -130,20 +127,6 @@ class PGLClassifier(OpenSetClassifier):
             first = inputs.raw_targets(THRESHOLD_ROWS)
             self._sample_as_later = self._score_scaled(first).known
         return result.scores
-
-    def _settle_share(
-        self, source: Rows, y: IntArray, target: Rows, openness: OpennessTracker, seed: int
-    ) -> None:
-        """Estimate the share of unknowns on the frozen features, with the default settings.
-
-        A backbone that is trained to separate the known classes gives a held-out class lower
-        scores than real unknowns: by its scores there are hardly any unknowns.
-        """
-        settings, frozen = PGLSettings(), OpennessTracker(self.openness)
-        rows = FixedRows(source, target, settings.alignment)
-        scores = train(rows, y, len(self.classes_), frozen, settings, seed).scores
-        frozen.use_features(rows.source.cpu().numpy(), y, rows.target.cpu().numpy())
-        openness.settle(frozen.report(scores.known, scores.held_out, scores.nearest))
 
     def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
         return self._sample_as_later

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from opensetda.base import Scores
-from opensetda.openness.share_estimators import cosine_without_nearest, softmax_without_nearest
+from opensetda.openness.held_out import cosine_without_nearest, softmax_without_nearest
 from opensetda.pgl.episodes import size_of_graph
 from opensetda.pgl.network import COSINE_SCALE, PGLNetwork, class_sums
 from opensetda.pgl.settings import PGLSettings

@@ -22,6 +22,9 @@ from opensetda.nn.settings import (
     Weight,
 )
 
+# Settings of earlier releases, which saved models still list.
+FORMER_SETTINGS = {"optimiser": "graphs", "finetune": "share_of_frozen"}
+
 
 @dataclass(frozen=True, config=CHECKED)
 class EpisodeSettings:
@@ -158,9 +161,9 @@ class PGLSettings:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Check the values and return them as settings."""
         tree = dict(values)
-        if isinstance(optimiser := tree.get("optimiser"), Mapping):
-            # A setting of earlier releases.
-            tree["optimiser"] = {k: v for k, v in optimiser.items() if k != "graphs"}
+        for group, former in FORMER_SETTINGS.items():
+            if isinstance(branch := tree.get(group), Mapping):
+                tree[group] = {k: v for k, v in branch.items() if k != former}
         try:
             return TypeAdapter(cls).validate_python(tree)
         except ValidationError as error:
@@ -223,7 +226,6 @@ _PAPER: dict[str, Any] = {
     "ranking.support_nodes": None,
     "ranking.class_balance": 0,
     "stopping.band": 1,
-    "finetune.share_of_frozen": False,
     "finetune.batch_norm": "train",
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 from opensetda.base import Scores
 from opensetda.rejection import source_rows
 from opensetda.rejection.base import Matrix, Rejector, Saved, State, Vector
-from opensetda.rows import FloatArray, IntArray
+from opensetda.rows import FloatArray, IntArray, first_of_every_class
 
 DEFAULT_THRESHOLD = 0.8
 """T with two classes, of which none can be hidden; Lowe's value for matching key points."""
@@ -54,7 +54,7 @@ class DistanceRatioRejector(Rejector):
         order = np.argsort(y, kind="stable")
         self.rows = source_rows.as_stored(features)[order]
         self.starts = np.searchsorted(y[order], np.arange(n_classes))
-        own = source_rows.first_of_every_class(y, n_classes, VALIDATION_ROWS)
+        own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
         places = np.empty(len(y), dtype=np.intp)
         places[order] = np.arange(len(y))
         distances = self._distances(self.rows[places[own]], without=places[own])

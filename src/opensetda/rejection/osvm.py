@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 from opensetda.base import Scores
 from opensetda.rejection import source_rows
 from opensetda.rejection.base import Matrix, Rejector, Saved, State, Vector
-from opensetda.rows import FloatArray, IntArray
+from opensetda.rows import FloatArray, IntArray, first_of_every_class
 
 DEFAULT_THRESHOLD = 0.001
 """delta with two classes, of which none can be hidden."""
@@ -72,7 +72,7 @@ class InclusionRejector(Rejector):
 
     def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
         """Train the machines on rows (n, d), fit the tails, and choose delta."""
-        own = source_rows.first_of_every_class(y, n_classes, TRAINING_ROWS)
+        own = first_of_every_class(y, n_classes, TRAINING_ROWS)
         rows, y = source_rows.as_stored(features[own]), y[own]
         squared = source_rows.squared_distances(rows, rows)
         self.gamma = 1 / max(float(squared.mean()), 1e-12)
@@ -117,7 +117,7 @@ class InclusionRejector(Rejector):
 
     def _choose_threshold(self, kernel: Matrix, y: IntArray, n_classes: int) -> float:
         """Hide classes in turn; train on two thirds of the others, test on the rest."""
-        own = source_rows.first_of_every_class(y, n_classes, VALIDATION_ROWS)
+        own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
         kernel, y = kernel[np.ix_(own, own)], y[own]
         fold = np.empty(len(y), dtype=np.intp)
         for label in range(n_classes):

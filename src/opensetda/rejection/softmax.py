@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from opensetda.base import Scores
+from opensetda.openness.held_out import softmax_without_nearest
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture, rejection_cut
-from opensetda.openness.share_estimators import softmax_without_nearest
-from opensetda.openness.tracker import NO_EVIDENCE
+from opensetda.openness.tracker import NO_UNKNOWNS
 from opensetda.rejection.base import Matrix, Rejector
 from opensetda.rows import FloatArray, IntArray
 
@@ -47,7 +47,7 @@ class MixtureRejector(QuantileRejector):
             return None
         histogram = ScoreHistogram.of(scores.known, scores.held_out, scores.nearest)
         mixture = fit_mixture(histogram, anchored=histogram.has_held_out)
-        if mixture.share[0] < NO_EVIDENCE:
+        if mixture.share[0] < NO_UNKNOWNS:
             return float("-inf")
         unknown = mixture.falling_posterior(scores.known) > 0.5
         return rejection_cut(scores.known, float(np.mean(unknown)))

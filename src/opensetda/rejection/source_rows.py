@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from opensetda.base import SCORED_ROWS
 from opensetda.rejection.base import Matrix, Vector
-from opensetda.rows import FloatArray, IntArray
+from opensetda.rows import FloatArray
 
 Mask = npt.NDArray[np.bool_]
 
@@ -39,14 +39,6 @@ def squared_distances(rows: Matrix, others: Matrix) -> Matrix:
     squared = np.asarray(both - 2 * products(rows, others))
     squared[squared < SAME * both] = 0.0
     return squared
-
-
-def first_of_every_class(y: IntArray, n_classes: int, most: int) -> IntArray:
-    """Places of at most `most` rows, the first ones, equally many per class but at least one."""
-    if len(y) <= most:
-        return np.arange(len(y))
-    per_class = max(most // n_classes, 1)
-    return np.sort(np.concatenate([np.flatnonzero(y == c)[:per_class] for c in range(n_classes)]))
 
 
 def as_stored(features: FloatArray) -> Matrix:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from opensetda.errors import InputError
-from opensetda.openness.share_estimators import CONFIDENCE
+from opensetda.openness.share_model import CONFIDENCE
 from opensetda.report.content import EdgeMap, SampleMap
 from opensetda.report.matrices import PairMap, draw_confusion, draw_maps
 from opensetda.report.plane import CountingProgress, planes_of

@@ -138,7 +138,6 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
         # As later samples are scored: a later copy of a target gets the same answer.
         chunks = _raw_targets(inputs, target)
         scores = rival.join_scores(self._score_scaled(chunk) for chunk in chunks)
-        openness.use_features(inputs.source.cpu().numpy(), y, inputs.target.cpu().numpy())
         entry = {"step": 1, "mean_score": float(scores.known.mean()), "loss": losses}
         finish_step(self.history_, context.progress, entry, iterations=self.iterations)
         return scores

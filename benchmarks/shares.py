@@ -1,0 +1,259 @@
+"""The weights of the evidence for the share of unknowns, and what they are worth on new data.
+
+    python benchmarks/shares.py            # measure what is missing, fit, show
+    python benchmarks/shares.py --show     # fit and show from the file
+
+Measures the evidence (`opensetda.openness.evidence`) on random tasks whose share is known:
+known and unknown classes of every suite drawn at random, with a share of unknowns between 0 and
+0.92, and generated shifts of features. Prints the constants of `openness/share_model.py`, and
+errors on each suite with weights that were fitted without it (leave one suite out).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feature_shifts import FEATURE_SHIFTS, feature_task
+from office31 import TASKS
+from opensetda.errors import InputError
+from opensetda.nn.alignment import aligned_samples
+from opensetda.nn.scaling import Scaling
+from opensetda.openness.evidence import Evidence, gather_evidence
+from opensetda.openness.share_model import CONFIDENCE, LARGEST_SHARE, many_classes
+from opensetda.rows import FloatArray, Rows, canonical_source
+from suites_data import DATA, DIGITS, OFFICE, TABLES, Domain, folder_of, is_there, read_domain
+from suites_data import read_task, task_names
+
+FIGURES = Path(__file__).parent / "figures" / "shares.csv"
+SUITES = (*OFFICE, *TABLES, DIGITS)
+GENERATED = "generated"
+# Suites of the same images are left out together.
+FIELD_OF = {suite: "office31" for suite in OFFICE}
+
+TASKS_PER_SUITE = 130
+MOST_SOURCE, MOST_TARGET, FEWEST_TARGET = 600, 800, 40
+LARGEST = 0.92
+# Weight of the penalty on the fitted weights, in tasks.
+RIDGE = 30.0
+COLUMNS = ("suite", "share", "scaling", *Evidence._fields)
+
+
+class RandomTask(NamedTuple):
+    """Rows and class indices of the source, rows of the target, which of them are unknown."""
+
+    source: FloatArray
+    y: npt.NDArray[np.intp]
+    target: FloatArray
+    unknown: npt.NDArray[np.bool_]
+
+
+def main() -> None:
+    """Measure, fit, show."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--out", type=Path, default=FIGURES)
+    parser.add_argument("--suites", nargs="+", default=[*SUITES, GENERATED])
+    parser.add_argument("--tasks", type=int, default=TASKS_PER_SUITE)
+    parser.add_argument("--show", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.show:
+        for suite in arguments.suites:
+            measure(suite, arguments.tasks, arguments.data, arguments.out)
+    show(read(arguments.out))
+
+
+def measure(suite: str, n_tasks: int, data: Path, out: Path) -> None:
+    """Append the evidence on random tasks of a suite, unless the file has them."""
+    if suite != GENERATED and not is_there(suite, data):
+        print(f"{suite}: {folder_of(suite, data)} is missing; left out")
+        return
+    there = out.exists() and any(row["suite"] == suite for row in read(out))
+    if there:
+        return
+    rng = np.random.default_rng([3, *suite.encode()])
+    tasks = generated_tasks(rng) if suite == GENERATED else random_tasks(suite, data, rng)
+    rows = []
+    for task, _ in zip(tasks, range(n_tasks), strict=False):
+        source, y = canonical_source(Rows(task.source, np.arange(len(task.source))), task.y)
+        target = Rows(task.target, np.arange(len(task.target))).in_canonical_order()
+        scaling = Scaling.fit("auto", source, y, target)
+        scaled = source.scaled(scaling.of_source), y, target.scaled(scaling.of_target)
+        evidence = gather_evidence(*aligned_samples(*scaled))
+        rows.append([suite, float(task.unknown.mean()), scaling.name, *evidence])
+    is_new = not out.exists()
+    with out.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        if is_new:
+            writer.writerow(COLUMNS)
+        writer.writerows(rows)
+    print(f"{suite}: {len(rows)} tasks")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Read what was measured."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {k: v if k in ("suite", "scaling") else float(v) for k, v in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def pairs_of(suite: str, data: Path) -> list[tuple[Domain, Domain]]:
+    """Return the pairs of domains of a suite, with all their classes."""
+    folder = folder_of(suite, data)
+    if suite == DIGITS:
+        task = read_task(suite, *task_names(suite, data), data)
+        source = task.source_features, task.source_labels
+        return [(source, (task.target_features, task.target_truth))]
+    names = TASKS.values() if suite in OFFICE else [n.split("-") for n in task_names(suite, data)]
+    domains = {part: read_domain(folder / f"{part}.npz") for pair in names for part in pair}
+    return [(domains[source], domains[target]) for source, target in names]
+
+
+def random_tasks(suite: str, data: Path, rng: np.random.Generator) -> Iterator[RandomTask]:
+    """Draw pairs of domains, known and unknown classes, and a share; without end."""
+    pairs = pairs_of(suite, data)
+    while True:
+        source, target = pairs[rng.integers(len(pairs))]
+        can_be_known, everything = np.unique(source[1]), np.unique(target[1])
+        n_known = int(rng.integers(2, max(len(everything) * 2 // 3, 3) + 1))
+        known = rng.permutation(can_be_known)[:n_known]
+        others = rng.permutation(np.setdiff1d(everything, known))
+        unknown = others[: int(rng.integers(1, len(others) + 1))]
+        task = draw_task(source, target, known, unknown, random_share(rng), rng)
+        if task is not None:
+            yield task
+
+
+def random_share(rng: np.random.Generator) -> float:
+    """Return a share of unknowns; one in ten tasks has none."""
+    return float(rng.uniform(0, LARGEST)) if rng.random() > 0.1 else 0.0
+
+
+def draw_task(
+    source: Domain,
+    target: Domain,
+    known: npt.NDArray[Any],
+    unknown: npt.NDArray[Any],
+    share: float,
+    rng: np.random.Generator,
+) -> RandomTask | None:
+    """Draw rows so that the target has this share of unknowns; None if there are too few."""
+    known = np.sort(known)
+    rows = rng.permutation(np.flatnonzero(np.isin(source[1], known)))[:MOST_SOURCE]
+    y = np.searchsorted(known, source[1][rows])
+    of_known = rng.permutation(np.flatnonzero(np.isin(target[1], known)))
+    of_unknown = rng.permutation(np.flatnonzero(np.isin(target[1], unknown)))
+    few = len(of_known) < FEWEST_TARGET * 3 // 4 or len(of_unknown) < 15
+    if few or np.bincount(y, minlength=len(known)).min() < 5:
+        return None
+    size = min(MOST_TARGET, len(of_known) / (1 - share), len(of_unknown) / max(share, 1e-9))
+    n_unknown = round(size * share)
+    chosen = np.concatenate([of_known[: int(size) - n_unknown], of_unknown[:n_unknown]])
+    if len(chosen) < FEWEST_TARGET:
+        return None
+    is_unknown = np.isin(target[1][chosen], unknown)
+    return RandomTask(source[0][rows], y, target[0][chosen], is_unknown)
+
+
+def generated_tasks(rng: np.random.Generator) -> Iterator[RandomTask]:
+    """Draw generated features under random shifts; without end."""
+    while True:
+        n_known, n_unknown = int(rng.integers(3, 21)), int(rng.integers(2, 15))
+        width, shift = int(rng.choice([32, 64, 128, 256])), str(rng.choice(list(FEATURE_SHIFTS)))
+        seed, size = int(rng.integers(10**6)), int(rng.integers(15, 50))
+        try:
+            sizes = n_known, n_unknown, width
+            task = feature_task(*sizes, shift, random_share(rng), seed, per_class=size)
+        except InputError:  # Too few rows for that share.
+            continue
+        _, y = np.unique(task.source_labels, return_inverse=True)
+        unknown = np.isin(task.target_truth, task.split.unknown)
+        if len(unknown) >= FEWEST_TARGET:
+            yield RandomTask(task.source_features, y, task.target_features, unknown)
+
+
+class Fit(NamedTuple):
+    """The constants of `openness/share_model.py`."""
+
+    weights: npt.NDArray[np.float64]
+    half_width: npt.NDArray[np.float64]
+
+    def shares(self, rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
+        """Return the estimated shares."""
+        return np.clip(design(rows) @ self.weights.ravel(), 0.0, LARGEST_SHARE)
+
+    def half_widths(self, rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
+        """Return half the widths of the intervals."""
+        return np.asarray(many_of(rows) @ self.half_width)
+
+
+def many_of(rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
+    """Return 1 and how far from two classes to many: (n, 2)."""
+    return np.array([[1.0, many_classes(row["n_classes"])] for row in rows])
+
+
+def design(rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
+    """Return the evidence, and the evidence times how many classes there are: (n, 10)."""
+    figures = Evidence._fields[:-1]
+    values = np.array([[1.0, *(row[figure] for figure in figures)] for row in rows])
+    return np.einsum("nm,nv->nmv", many_of(rows), values).reshape(len(rows), -1)
+
+
+def fit(rows: list[dict[str, Any]]) -> Fit:
+    """Fit the weights by least squares with a penalty, every suite with the same weight."""
+    suites = [row["suite"] for row in rows]
+    importance = np.array([len(rows) / len(set(suites)) / suites.count(name) for name in suites])
+    X, shares = design(rows), np.array([row["share"] for row in rows])
+    mean, spread = np.average(X, axis=0, weights=importance), X.std(axis=0)
+    spread[0] = 1.0
+    centred = (X - mean) / spread
+    centre = float(np.average(shares, weights=importance))
+    weighted = centred * importance[:, None]
+    system = weighted.T @ centred + RIDGE * np.eye(X.shape[1])
+    slopes = np.linalg.solve(system, weighted.T @ (shares - centre)) / spread
+    slopes[0] = centre - mean[1:] @ slopes[1:]
+    weights = slopes.reshape(2, -1)
+    errors = np.abs(np.clip(X @ slopes, 0, LARGEST_SHARE) - shares)
+    return Fit(weights, _quantile_line(many_of(rows), errors, importance))
+
+
+def _quantile_line(
+    many: npt.NDArray[np.float64], errors: npt.NDArray[np.float64], importance: Any
+) -> npt.NDArray[np.float64]:
+    """Fit the line below which `CONFIDENCE` of the errors lie, by linear programming."""
+    from sklearn.linear_model import QuantileRegressor
+
+    line = QuantileRegressor(quantile=CONFIDENCE, alpha=0.0)
+    line.fit(many[:, 1:], errors, sample_weight=importance)
+    return np.array([line.intercept_, *line.coef_])
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print the constants, and the errors on each suite with weights fitted without it."""
+    shipped = fit(rows)
+    print("\nWEIGHTS =", np.array2string(shipped.weights, precision=3, separator=", "))
+    print("HALF_WIDTH =", np.array2string(shipped.half_width, precision=3, separator=", "))
+    print("\n| suite left out | error | a constant 0.4 | 90 % interval holds | its width |")
+    print("| --- | --- | --- | --- | --- |")
+    for suite in dict.fromkeys(row["suite"] for row in rows):
+        field = FIELD_OF.get(suite, suite)
+        others = [row for row in rows if FIELD_OF.get(row["suite"], row["suite"]) != field]
+        own = [row for row in rows if row["suite"] == suite]
+        fitted, truth = fit(others), np.array([row["share"] for row in own])
+        errors, half = np.abs(fitted.shares(own) - truth), fitted.half_widths(own)
+        print(
+            f"| {suite} | {errors.mean():.3f} | {np.abs(truth - 0.4).mean():.3f} "
+            f"| {(errors <= half).mean():.0%} | {2 * half.mean():.2f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
