@@ -44,6 +44,8 @@ SHARES = ("told", "estimated", "constant")
 OPENNESS = (GIVEN, "0.1", "0.25", "0.5", "0.75", "0.9", "0")
 SETTINGS = {UNTRAINED: {"losses.edge": 0}}
 """Settings of PGL for names that are no methods by themselves."""
+DEFAULT = "default"
+"""The scaling of PGL, which may choose by itself: `scaling_used` says which it was."""
 RIVAL_SCALINGS = ("none", "ranks")
 """Each rival runs with both: the tables take the better one, in its favour."""
 
@@ -55,7 +57,7 @@ class Cell(NamedTuple):
     task: str
     method: str
     scaling: str
-    """As asked for; "auto" is the default of PGL."""
+    """As asked for; PGL has its default."""
     share: str
     openness: str
     seed: int
@@ -114,7 +116,7 @@ def scalings_of(method: str) -> tuple[str, ...]:
     """Return the scalings to run a method with: PGL chooses its own."""
     if "scaling" not in method_class(_base(method))().get_params():
         return ("none",)
-    return ("auto",) if _base(method) == "pgl" else RIVAL_SCALINGS
+    return (DEFAULT,) if _base(method) == "pgl" else RIVAL_SCALINGS
 
 
 def float_of(openness: str) -> float | None:
@@ -156,7 +158,7 @@ def build(cell: Cell, task: OpenSetTask) -> OpenSetClassifier:
     classifier = build_method(
         _base(cell.method), openness=by_share[cell.share], changes=changes, seed=cell.seed
     )
-    if "scaling" in classifier.get_params():
+    if "scaling" in classifier.get_params() and cell.scaling != DEFAULT:
         classifier.set_params(scaling=cell.scaling)
     return classifier
 

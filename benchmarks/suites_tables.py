@@ -225,7 +225,7 @@ def reliance(records: Sequence[Record]) -> Table:
         cells = swept(records, suite)
         large = [r for r in cells if error(r) > LARGE_ERROR]
         small = [r for r in cells if error(r) < SMALL_ERROR]
-        many = [r for r in cells if r["true_share"] >= MANY_UNKNOWNS]
+        many = [r for r in cells if round(r["true_share"], 2) >= MANY_UNKNOWNS]
         if cells:
             lines.append([
                 suite,

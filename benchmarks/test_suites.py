@@ -10,6 +10,7 @@ import pytest
 import suites
 import suites_data
 import suites_tables
+from opensetda import ProgressiveClassMeans
 from suites import COLUMNS, Cell, Store
 from suites_tables import GIVEN, fill, parse
 
@@ -85,6 +86,21 @@ class TestCells:
     def test_without_unknowns_only_the_estimate(self, data):
         cells = suites.cells(options(data, "--openness", "0"))
         assert {c.share for c in cells} == {"estimated"}
+
+    def test_scaling_is_passed_to_those_that_take_it(self, data, monkeypatch):
+        class Scaled(ProgressiveClassMeans):
+            def __init__(self, openness="auto", unknown_label="unknown", scaling="auto"):
+                super().__init__(openness, unknown_label=unknown_label)
+                self.scaling = scaling
+
+        monkeypatch.setattr(suites, "method_class", lambda name: Scaled)
+        monkeypatch.setattr(suites, "build_method", lambda name, openness, **_: Scaled(openness))
+        assert suites.scalings_of("class-means") == ("none", "ranks")
+        assert suites.scalings_of("pgl") == ("default",)
+        task = suites_data.read_task("gas", "one-two", data)
+        for asked, used in (("ranks", "ranks"), ("default", "auto")):
+            cell = Cell("gas", "one-two", "class-means", asked, "told", GIVEN, 0)
+            assert suites.build(cell, task).scaling == used
 
     def test_the_partial_suite_is_run_by_pgl(self, data):
         cells = list(suites.cells(options(data, "--suites", suites_data.PARTIAL)))
