@@ -30,6 +30,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/published.py
 	$(BIN)/python benchmarks/office31.py --ablations
 	$(BIN)/python benchmarks/openness.py
+	$(BIN)/python benchmarks/suites.py
+	$(BIN)/python benchmarks/suites.py --write
 	$(BIN)/python benchmarks/analyses.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/scale.py

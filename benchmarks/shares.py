@@ -28,14 +28,24 @@ from opensetda.nn.scaling import Scaling
 from opensetda.openness.evidence import Evidence, gather_evidence
 from opensetda.openness.share_model import CONFIDENCE, LARGEST_SHARE, many_classes
 from opensetda.rows import FloatArray, Rows, canonical_source
-from suites_data import DATA, DIGITS, OFFICE, TABLES, Domain, folder_of, is_there, read_domain
-from suites_data import read_task, task_names
+from suites_data import (
+    DATA,
+    DIGITS,
+    OFFICE,
+    TABLES,
+    Domain,
+    folder_of,
+    is_there,
+    read_domain,
+    read_task,
+    task_names,
+)
 
 FIGURES = Path(__file__).parent / "figures" / "shares.csv"
 SUITES = (*OFFICE, *TABLES, DIGITS)
 GENERATED = "generated"
 # Suites of the same images are left out together.
-FIELD_OF = {suite: "office31" for suite in OFFICE}
+FIELD_OF = dict.fromkeys(OFFICE, "office31")
 
 TASKS_PER_SUITE = 130
 MOST_SOURCE, MOST_TARGET, FEWEST_TARGET = 600, 800, 40

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opensetda.baselines.osbp import OSBP
     from opensetda.baselines.oslpp import OSLPP
     from opensetda.baselines.ovanet import OVANet
+    from opensetda.baselines.smoothed_means import SmoothedMeans
     from opensetda.baselines.source_only import SourceOnly
     from opensetda.baselines.sta import STA
     from opensetda.baselines.uniot import UniOT
@@ -43,6 +44,7 @@ _HOMES = {
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",
     "ProgressiveClassMeans": "baselines.class_means",
+    "SmoothedMeans": "baselines.smoothed_means",
     "SourceOnly": "baselines.source_only",
     "evaluate": "metrics",
 }
@@ -60,6 +62,7 @@ __all__ = [
     "PGLClassifier",
     "PGLSettings",
     "ProgressiveClassMeans",
+    "SmoothedMeans",
     "SourceOnly",
     "UniOT",
     "__version__",

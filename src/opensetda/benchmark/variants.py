@@ -17,7 +17,8 @@ OWN = "pgl"
 _ORDER = (
     *("source-only", "source-only+mixture", "source-only+osnn", "source-only+osvm"),
     *("mmd+osvm", "dann+osvm", "ati+osnn", "ati+osvm"),
-    *("osbp", "sta", "daod", "oslpp", "ovanet", "uniot", "class-means", "pgl"),
+    *("osbp", "sta", "daod", "oslpp", "ovanet", "uniot", "class-means"),
+    *("smoothed-means", "pgl"),
 )
 
 

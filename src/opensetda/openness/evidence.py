@@ -11,9 +11,10 @@ import numpy as np
 
 from opensetda.openness.held_out import cosine_without_nearest
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
+from opensetda.openness.smoothing import move_to_neighbours
 from opensetda.rows import FloatArray, IntArray, unit_rows
 
-NEIGHBOURS = 10
+NEIGHBOURS, MESSAGE = 10, 0.5
 STEPS = 5
 # The share of unknowns that most data have, about.
 USUAL = 0.4
@@ -21,8 +22,6 @@ USUAL = 0.4
 MOVE = 0.5
 # Targets are compared with the source rows that score lowest, this share of them.
 LOWEST = 0.1
-# Rows whose neighbours are searched at a time.
-_BLOCK = 1024
 
 
 class Evidence(NamedTuple):
@@ -52,7 +51,8 @@ def gather_evidence(source: FloatArray, y: IntArray, target: FloatArray) -> Evid
     targets step by step, and the cosines to these means are what is looked at.
     """
     n_classes = int(y.max()) + 1
-    source, target = smoothed(source), smoothed(target)
+    source = move_to_neighbours(source, source, NEIGHBOURS, MESSAGE)
+    target = move_to_neighbours(target, target, NEIGHBOURS, MESSAGE)
     sums = _class_sums(source, y, n_classes)
     counts = np.bincount(y, minlength=n_classes).astype(np.float64)
     start = means = moved = unit_rows(sums)
@@ -88,21 +88,6 @@ def gather_evidence(source: FloatArray, y: IntArray, target: FloatArray) -> Evid
         below=float((cosine.max(axis=1) < lowest).mean()),
         n_classes=n_classes,
     )
-
-
-def smoothed(rows: FloatArray, neighbours: int = NEIGHBOURS, message: float = 0.5) -> FloatArray:
-    """Move unit rows towards the mean of their nearest rows, by cosine: (n, d) -> (n, d)."""
-    neighbours = min(neighbours, len(rows) - 1)
-    if neighbours < 1:
-        return rows
-    means = np.empty_like(rows)
-    for start in range(0, len(rows), _BLOCK):
-        block = rows[start : start + _BLOCK]
-        cosine = block @ rows.T
-        cosine[np.arange(len(block)), np.arange(start, start + len(block))] = -np.inf
-        nearest = np.argpartition(-cosine, neighbours - 1, axis=1)[:, :neighbours]
-        means[start : start + _BLOCK] = rows[nearest].mean(axis=1)
-    return unit_rows((1 - message) * rows + message * unit_rows(means))
 
 
 def _surest(cosine: FloatArray, share: float) -> IntArray:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
@@ -159,7 +159,9 @@ class RejectingRival(Rival):
 
 
 class AlignedRival(Rival):
-    """Base of the rivals that learn from aligned rows (`ALIGNMENT`), kept in `_alignment`."""
+    """Base of the rivals that learn from aligned rows, by an `Alignment` kept in `_alignment`."""
+
+    alignment_settings: ClassVar[AlignmentSettings] = ALIGNMENT
 
     def _fitted_state(self) -> State:
         values, arrays = super()._fitted_state()
@@ -168,7 +170,7 @@ class AlignedRival(Rival):
 
     def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
         super()._restore_fitted_state(values, arrays)
-        self._alignment = Alignment(ALIGNMENT)
+        self._alignment = Alignment(self.alignment_settings)
         for name in ALIGNMENT_PARTS:
             setattr(self._alignment, name, arrays[f"alignment.{name}"])
 
