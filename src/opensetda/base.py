@@ -318,7 +318,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         Blocks have one size, the last one padded: BLAS rounds a product of one row differently
         from one of many, and a sample must get the same bits in every batch.
         """
-        return self._score_scaled(self.scaler_.of_target(self._check_rows(X)))
+        rows = self._check_rows(X)
+        return self._score_scaled(self.scaler_.of_target(rows))
 
     def _score_scaled(self, rows: FloatArray) -> Scores:
         """Score rows that are checked and scaled, block by block."""

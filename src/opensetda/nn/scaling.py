@@ -204,8 +204,9 @@ def _scale(name: str, rows: FloatArray, table: Table) -> FloatArray:
     rank = np.empty(rows.shape)
     for column in range(rows.shape[1]):
         values, quantiles = rows[:, column], table[:, column]
-        # From both sides: equal values share the middle of their ranks.
-        low = np.interp(values, quantiles, levels)
-        high = 1 - np.interp(-values, -quantiles[::-1], levels)
-        rank[:, column] = (low + high) / 2
+        rank[:, column] = np.interp(values, quantiles, levels)
+        if (quantiles[1:] == quantiles[:-1]).any():
+            # From the other side, too: equal values share the middle of their ranks.
+            others = 1 - np.interp(-values, -quantiles[::-1], levels)
+            rank[:, column] = (rank[:, column] + others) / 2
     return np.asarray(ndtri(np.clip(rank, OUTERMOST, 1 - OUTERMOST)), dtype=np.float32)

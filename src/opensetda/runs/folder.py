@@ -21,7 +21,7 @@ import safetensors.numpy
 
 from opensetda.backbones.recipe import Recipe
 from opensetda.errors import InputError
-from opensetda.nn.scaling import NONE, Scaling
+from opensetda.nn.scaling import NONE, Scaling, columns_sentence
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 from opensetda.runs.methods import method_class
 from opensetda.runs.predictions import PredictionTable, read_parquet, reading
@@ -155,6 +155,7 @@ class RunFolder:
             numbers += [estimates["openness"][name] for name in ("share", "low", "high")]
             for number in numbers if kept is None else [*numbers, kept["step"]]:
                 float(number)
+            columns_sentence(*(estimates["scaling"][name] for name in ("name", "reason")))
         return estimates
 
     def predictions(self) -> PredictionTable:
