@@ -222,6 +222,8 @@ def run(workplace, fitted_once):
         lambda estimates: {**estimates, "openness": {"share": 0.5}},
         lambda estimates: {**estimates, "openness": {"share": None, "low": 0, "high": 1}},
         lambda estimates: {**estimates, "kept_step": {"reason": "why not"}},
+        lambda estimates: {**estimates, "scaling": {"name": "magic", "reason": ""}},
+        lambda estimates: {**estimates, "scaling": {"name": "none"}},
     ],
 )
 def test_tampered_estimates_are_named(run, change, capsys):
