@@ -137,7 +137,9 @@ def _reason(name: str, quality: Mapping[str, float], n_classes: int) -> str:
     best, other = quality[name], min(quality.values())
     better = "better" if best > other else "equally well"
     hidden = "hidden classes" if n_classes > 2 else "the two classes"
-    figures = f"{'AUROC' if n_classes > 2 else 'accuracy'} {best:.3f} against {other:.3f}"
+    measure = "AUROC" if n_classes > 2 else "accuracy"
+    digits = 3 if best == other or f"{best:.3f}" != f"{other:.3f}" else 5
+    figures = f"{measure} {best:.{digits}f} against {other:.{digits}f}"
     return f"{hidden} of the source are told apart {better}: {figures}"
 
 
