@@ -111,12 +111,11 @@ class OpennessTracker:
         """Report the share that a method's own boundary rejects."""
         self._followed = share
 
-    def update(self, known: Vector, held_out: Vector, nearest: IntArray) -> float:
+    def update(self, known: Vector, held_out: Vector) -> float:
         """Note what the scores of a step speak for, and return the share to use."""
         estimate = 0.0
         if len(known):
-            histogram = ScoreHistogram.of(known, held_out, nearest)
-            estimate = float(fit_mixture(histogram, anchored=histogram.has_held_out).share[0])
+            estimate = fit_mixture(ScoreHistogram.of(known, held_out)).share
         self.estimates.append(min(estimate, LARGEST_SHARE))
         return self.share if len(known) else 0.0
 
