@@ -253,9 +253,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         own_cut = self._own_cut(scores) if openness.told is None else None
         if own_cut is not None:
             openness.follow(float((scores.known < own_cut).mean()))
+        cut = rejection_cut(scores.known, openness.share) if own_cut is None else own_cut
+        if own_cut is None:
+            openness.note_rejected(float((scores.known < cut).mean()))
         report = openness.report()
         self.openness_report_, self.openness_ = report, report.share
-        cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
         posterior = unknown_posterior(scores.known, scores.held_out, report.share)
         # The same share of the targets is rejected when they are scored as later samples.
         later = self._known_as_later(target, scores.known)
