@@ -25,6 +25,7 @@ from office31 import TASKS
 from opensetda.errors import InputError
 from opensetda.nn.alignment import aligned_samples
 from opensetda.nn.scaling import Scaling
+from opensetda.openness import share_model
 from opensetda.openness.evidence import Evidence, gather_evidence
 from opensetda.openness.share_model import CONFIDENCE, LARGEST_SHARE, many_classes
 from opensetda.rows import FloatArray, Rows, canonical_source
@@ -32,6 +33,7 @@ from suites_data import (
     DATA,
     DIGITS,
     OFFICE,
+    PARTIAL,
     TABLES,
     Domain,
     folder_of,
@@ -45,7 +47,7 @@ FIGURES = Path(__file__).parent / "figures" / "shares.csv"
 SUITES = (*OFFICE, *TABLES, DIGITS)
 GENERATED = "generated"
 # Suites of the same images are left out together.
-FIELD_OF = dict.fromkeys(OFFICE, "office31")
+FIELD_OF = dict.fromkeys((*OFFICE, PARTIAL), "office31")
 
 TASKS_PER_SUITE = 130
 MOST_SOURCE, MOST_TARGET, FEWEST_TARGET = 600, 800, 40
@@ -246,6 +248,17 @@ def _quantile_line(
     return np.array([line.intercept_, *line.coef_])
 
 
+def fit_without(suite: str, rows: list[dict[str, Any]]) -> Fit:
+    """Fit the constants without a suite, and without others of the same images."""
+    field = FIELD_OF.get(suite, suite)
+    return fit([row for row in rows if FIELD_OF.get(row["suite"], row["suite"]) != field])
+
+
+def use_weights_without(suite: str, path: Path = FIGURES) -> None:
+    """Make `opensetda` estimate shares, in this process, as if it had never seen a suite."""
+    share_model.WEIGHTS, share_model.HALF_WIDTH = fit_without(suite, read(path))
+
+
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the constants, and the errors on each suite with weights fitted without it."""
     shipped = fit(rows)
@@ -254,10 +267,8 @@ def show(rows: list[dict[str, Any]]) -> None:
     print("\n| suite left out | error | a constant 0.4 | 90 % interval holds | its width |")
     print("| --- | --- | --- | --- | --- |")
     for suite in dict.fromkeys(row["suite"] for row in rows):
-        field = FIELD_OF.get(suite, suite)
-        others = [row for row in rows if FIELD_OF.get(row["suite"], row["suite"]) != field]
         own = [row for row in rows if row["suite"] == suite]
-        fitted, truth = fit(others), np.array([row["share"] for row in own])
+        fitted, truth = fit_without(suite, rows), np.array([row["share"] for row in own])
         errors, half = np.abs(fitted.shares(own) - truth), fitted.half_widths(own)
         print(
             f"| {suite} | {errors.mean():.3f} | {np.abs(truth - 0.4).mean():.3f} "

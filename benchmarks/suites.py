@@ -9,7 +9,11 @@ A cell is one fit: suite, task, method, scaling of the columns, kind of share, o
 Its figures are appended to --out when it ends. Shares: `told` (the true one), `estimated` ("auto")
 and `constant` (0.4, whatever the truth). Openness: `given` (the target as it is), or a number, to
 which the target is subsampled; 0 leaves no unknowns, where only the estimate is of interest.
-Without --methods, all methods run on the targets as given, and only PGL on the others.
+Without --methods, all methods run on the targets as given. The share is estimated before the
+first step of any method, so `pgl-share`, one step without training, is enough for the others.
+
+Leave one suite out: the weights of the evidence (`openness/share_model.py`) are fitted again
+without the suite that a cell is of, from the tasks that `shares.py` has measured.
 """
 
 from __future__ import annotations
@@ -34,15 +38,16 @@ from opensetda.errors import InputError
 from opensetda.runs.methods import METHODS as ALL_METHODS
 from opensetda.runs.methods import build_method, method_class
 from opensetda.system.memory import peak_megabytes, reset_peak
+from shares import use_weights_without
 from suites_data import DATA, PARTIAL, SUITES, is_there, read_task, task_names
-from suites_tables import CONSTANT, GIVEN, METHODS, UNTRAINED, Record
+from suites_tables import CONSTANT, GIVEN, METHODS, SHARE_ONLY, UNTRAINED, Record
 
 FOLDER = Path(__file__).resolve().parent
 OUT = FOLDER / "figures" / "suites.csv"
 PAGE = FOLDER.parent / "docs" / "suites.md"
 SHARES = ("told", "estimated", "constant")
 OPENNESS = (GIVEN, "0.1", "0.25", "0.5", "0.75", "0.9", "0")
-SETTINGS = {UNTRAINED: {"losses.edge": 0}}
+SETTINGS = {UNTRAINED: {"losses.edge": 0}, SHARE_ONLY: {"losses.edge": 0, "steps": 1}}
 """Settings of PGL for names that are no methods by themselves."""
 DEFAULT = "default"
 """The scaling of PGL, which may choose by itself: `scaling_used` says which it was."""
@@ -92,14 +97,16 @@ def _methods(asked: Sequence[str] | None, suite: str, openness: str) -> Sequence
         return ()
     if asked is not None:
         return asked
-    return METHODS if openness == GIVEN and suite != PARTIAL else METHODS[:1]
+    if suite == PARTIAL:
+        return METHODS[:1]
+    return (*METHODS, SHARE_ONLY) if openness == GIVEN else (SHARE_ONLY,)
 
 
 def _cells_of(
     suite: str, task: str, method: str, openness: str, options: argparse.Namespace
 ) -> Iterator[Cell]:
     shares = options.shares
-    if float_of(openness) == 0:
+    if float_of(openness) == 0 or method == SHARE_ONLY:
         # Given 0, nothing is rejected; given a constant, that share is.
         shares = [share for share in shares if share == "estimated"]
     if suite == PARTIAL:
@@ -114,8 +121,6 @@ def _cells_of(
 
 def scalings_of(method: str) -> tuple[str, ...]:
     """Return the scalings to run a method with: PGL chooses its own."""
-    if "scaling" not in method_class(_base(method))().get_params():
-        return ("none",)
     return (DEFAULT,) if _base(method) == "pgl" else RIVAL_SCALINGS
 
 
@@ -144,6 +149,7 @@ def run(cell: Cell, data: Path) -> dict[str, Any]:
             task = with_openness(task, asked, cell.seed)
     except InputError as error:  # Too few unknowns for this openness.
         return line | {"error": str(error)}
+    use_weights_without(cell.suite)
     return line | measure(build(cell, task), task)
 
 
@@ -158,7 +164,7 @@ def build(cell: Cell, task: OpenSetTask) -> OpenSetClassifier:
     classifier = build_method(
         _base(cell.method), openness=by_share[cell.share], changes=changes, seed=cell.seed
     )
-    if "scaling" in classifier.get_params() and cell.scaling != DEFAULT:
+    if cell.scaling != DEFAULT:
         classifier.set_params(scaling=cell.scaling)
     return classifier
 
@@ -170,10 +176,9 @@ def measure(classifier: OpenSetClassifier, task: OpenSetTask) -> dict[str, Any]:
     metrics = fit_and_evaluate(classifier, task)
     seconds = time.perf_counter() - started
     report = classifier.openness_report_
-    given = getattr(classifier, "scaling", "none")
     rejected = (classifier.transduction_ == classifier.unknown_label).mean()
     return {
-        "scaling_used": getattr(classifier, "scaling_", given),
+        "scaling_used": classifier.scaling_,
         "true_share": _text(task.openness),
         "used_share": _text(report.share),
         "low": _text(report.low),
@@ -289,7 +294,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--data", type=Path, default=DATA, help="folder with office31-features and suites")
     add("--suites", nargs="+", default=list(SUITES), choices=SUITES)
-    add("--methods", nargs="+", choices=[*ALL_METHODS, UNTRAINED], metavar="METHOD",
+    add("--methods", nargs="+", choices=[*ALL_METHODS, *SETTINGS], metavar="METHOD",
         help=f"default: {', '.join(METHODS)}; {UNTRAINED} is PGL without training")  # fmt: skip
     add("--shares", nargs="+", default=list(SHARES), choices=SHARES)
     add("--openness", nargs="+", default=list(OPENNESS), choices=OPENNESS)

@@ -17,6 +17,8 @@ METHODS = ("pgl", "smoothed-means", "daod", "class-means", "source-only")
 """Our own first."""
 OWN = METHODS[0]
 UNTRAINED = "pgl-untrained"
+SHARE_ONLY = "pgl-share"
+"""Estimates the share as PGL does, and nothing else."""
 GIVEN = "given"
 CONSTANT = 0.4
 """The share that `constant` gives to a method."""
@@ -107,14 +109,14 @@ def best_scaling(records: Sequence[Record], suite: str, method: str) -> str | No
     return max(groups, key=lambda n: (n_tasks(groups[n]), mean(groups[n], hos)), default=None)
 
 
-def own_cells(records: Sequence[Record], suite: str, **wanted: Any) -> list[Record]:
-    """Return the cells of PGL on a suite."""
-    return select(records, suite=suite, method=OWN, **wanted)
+def estimates(records: Sequence[Record], suite: str) -> list[Record]:
+    """Return the estimates of the share on a suite."""
+    return select(records, suite=suite, method=SHARE_ONLY, share="estimated")
 
 
 def swept(records: Sequence[Record], suite: str) -> list[Record]:
-    """Return estimates of PGL on targets that have unknowns."""
-    return [r for r in own_cells(records, suite, share="estimated") if r["openness"] != "0"]
+    """Return the estimates on targets that have unknowns."""
+    return [r for r in estimates(records, suite) if r["openness"] != "0"]
 
 
 # Values --------------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ def closed(records: Sequence[Record]) -> Table:
     """Return what is rejected where there are no unknowns."""
     lines = []
     for suite in suites_of(records):
-        cells = own_cells(records, suite, share="estimated", openness="0")
+        cells = select(estimates(records, suite), openness="0")
         if cells:
             rejected = [100 * r["rejected"] for r in cells]
             said = rate(cells, lambda r: not r["found_unknowns"])

@@ -43,7 +43,7 @@ def quick_row(work):
     """Stand in for `run_cell`, for tests that are not about results."""
     tasks, cell = work
     row = failed_row(tasks.name, cell, "") | dict.fromkeys(MEASURED, 0.5)
-    return row | {"kept_step": None, "status": OK, "error": None}
+    return row | {"kept_step": None, "scaling": "none", "status": OK, "error": None}
 
 
 class DeadlyTasks(FeatureFileTasks):

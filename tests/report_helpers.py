@@ -285,6 +285,7 @@ def make_report(
         kept=KeptStep(
             kept, n_steps, "Labels hardly changed after it: 0.6 % between this step and the next."
         ),
+        columns="as ranks within each domain, as asked",
         warnings=(
             "The source has only 12 samples of the class mug: its labels are less certain.",
             "3 images could not be read and are not in this report.",

@@ -100,6 +100,7 @@ def test_a_row_says_what_was_run_and_what_came_out(tasks):
     assert row["unk"] == pytest.approx(right[unknown].mean())
     assert row["share"] == (classifier.transduction_ == "unknown").mean() == 0.5
     assert (row["true_share"], row["kept_step"], row["status"]) == (0.5, None, OK)
+    assert row["scaling"] == "none"
     named = ("benchmark", "task", "method", "openness", "target_openness", "seed", "error")
     assert [row[name] for name in named] == [
         *("digits", "usps-mnist", "means", "true", None, 0, None)

@@ -34,6 +34,7 @@ def a_row(method, task, hos, seed=0, openness="auto", **more):
         **dict.fromkeys(MEASURED, 0.5),
         "hos": hos,
         "kept_step": None,
+        "scaling": "none",
         **more,
     }
 

@@ -14,6 +14,7 @@ import pytest
 from opensetda import InputError, ProgressiveClassMeans
 from opensetda.cli import console
 from opensetda.cli.main import main
+from opensetda.nn.scaling import Scaling
 from opensetda.openness.share_estimators import ShareEstimate
 from opensetda.openness.tracker import KeptStep, OpennessReport
 from opensetda.runs import curves, folder
@@ -221,6 +222,8 @@ def run(workplace, fitted_once):
         lambda estimates: {**estimates, "openness": {"share": 0.5}},
         lambda estimates: {**estimates, "openness": {"share": None, "low": 0, "high": 1}},
         lambda estimates: {**estimates, "kept_step": {"reason": "why not"}},
+        lambda estimates: {**estimates, "scaling": {"name": "magic", "reason": ""}},
+        lambda estimates: {**estimates, "scaling": {"name": "none"}},
     ],
 )
 def test_tampered_estimates_are_named(run, change, capsys):
@@ -300,14 +303,16 @@ def report(**changes):
     ],
 )
 def test_the_share_in_words(capsys, changes, words):
-    console.show_estimates(SimpleNamespace(openness_report_=report(**changes), kept_step_=None))
-    assert capsys.readouterr() == (f"share of unknowns: {words}\n", "")
+    found = {"openness_report_": report(**changes), "kept_step_": None, "scaler_": Scaling("none")}
+    console.show_estimates(SimpleNamespace(**found))
+    assert capsys.readouterr() == (f"share of unknowns: {words}\ncolumns: as given\n", "")
 
 
 def test_the_kept_step_in_words(capsys):
     classifier = SimpleNamespace(
         openness_report_=report(),
         kept_step_=KeptStep(3, 10, "the last stable step"),
+        scaler_=Scaling("none"),
     )
     assert console.kept_step(classifier) == 3
     console.show_estimates(classifier)

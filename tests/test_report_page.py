@@ -179,6 +179,7 @@ def test_the_numbers_of_the_headline(full):
     assert "36.9\u202f%" in text
     assert "31\u202f% to 43\u202f%" in text
     assert "7 of 10" in text
+    assert "Columns: as ranks within each domain, as asked." in text
     assert "84.4\u202f%" in text
     assert "osda review run" in text
 

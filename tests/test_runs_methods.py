@@ -10,7 +10,7 @@ from opensetda.runs import methods
 
 def test_methods_are_built_by_name():
     built = methods.build_method("class-means", openness=0.2, changes={"steps": "3"})
-    given = {"openness": 0.2, "steps": 3, "unknown_label": "unknown"}
+    given = {"openness": 0.2, "scaling": "none", "steps": 3, "unknown_label": "unknown"}
     assert built.get_params() == given
     assert methods.full_settings("class-means", "default", {}) == {"steps": 10}
     expected = {"C": 2.0, "rejector": "quantile"}

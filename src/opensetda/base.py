@@ -23,7 +23,7 @@ from opensetda import state
 from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.nn.alignment import aligned_samples
-from opensetda.nn.scaling import NONE, Scaling, restored_scaling
+from opensetda.nn.scaling import NONE, Scaling, check_scaling
 from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_posterior
 from opensetda.openness.tracker import KeptStep, OpennessTracker
 from opensetda.rows import (
@@ -38,8 +38,6 @@ from opensetda.rows import (
 
 Vector = npt.NDArray[np.float64]
 
-# Names of the tables in the arrays of a saved model.
-SCALING_PREFIX = "scaling."
 # Later samples are scored in blocks of this size.
 SCORED_ROWS = 64
 
@@ -112,6 +110,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         The score by which the targets were ranked; higher is more likely known.
     scaling_ : {"none", "standard", "ranks"}
         How columns were scaled, and are scaled in later samples.
+    scaler_ : Scaling
+        Scales rows of either domain; `reason` and `quality` say why it was chosen.
     openness_ : float
         The share of unknowns that was used: given, estimated, or rejected by the method's own
         boundary.
@@ -206,6 +206,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             name = type(self).__name__
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
         openness, context = OpennessTracker(self.openness), context or FitContext()
+        check_scaling(self.scaling)
         self._forget()
         X = self._check_rows(X, reset=True)
         y = np.asarray(y) if not hasattr(y, "iloc") else y.to_numpy()
@@ -220,7 +221,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         target = Rows(X, target_rows).in_canonical_order()
         self.openness_, self.has_target_ = 0.0, len(target) > 0
         self.history_: list[dict[str, Any]] = []
-        source, target = self._scale_domains(source, y_source, target, context)
+        # A backbone that is trained changes its features: their scales cannot be fixed before.
+        name = self._own_scaling() if context.images is None else NONE
+        self.scaler_ = Scaling.fit(name, source, y_source, target)
+        self.scaling_ = self.scaler_.name
+        source, target = self.scaler_.domains(source, target)
         if self.has_target_:
             openness.estimate(*aligned_samples(source, y_source, target), len(target))
         scores = self._fit_domains(source, y_source, target, openness, context)
@@ -228,18 +233,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             scores = Scores(*(target.mean_of_twins(values) for values in scores))
             self._reject(target, scores, openness)
         return self
-
-    def _scale_domains(
-        self, source: Rows, y: IntArray, target: Rows, context: FitContext
-    ) -> tuple[Rows, Rows]:
-        """Choose how columns are scaled, and return rows that are scaled whenever they are read."""
-        # A backbone that is trained changes its features: their scales cannot be fixed before.
-        name = self._own_scaling() if context.images is None else NONE
-        self._scaling = Scaling.fit(name, source, y, target)
-        self.scaling_ = self._scaling.name
-        if self.scaling_ == NONE:
-            return source, target
-        return source.scaled(self._scaling.of_source), target.scaled(self._scaling.of_target)
 
     def _own_scaling(self) -> str:
         """Return the parameter `scaling`, unless the method's other parameters decide."""
@@ -330,7 +323,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         Blocks have one size, the last one padded: BLAS rounds a product of one row differently
         from one of many, and a sample must get the same bits in every batch.
         """
-        return self._score_scaled(self._scaling.of_target(self._check_rows(X)))
+        rows = self._check_rows(X)
+        return self._score_scaled(self.scaler_.of_target(rows))
 
     def _score_scaled(self, rows: FloatArray) -> Scores:
         """Score rows that are checked and scaled, block by block."""
@@ -392,16 +386,14 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """Return everything `predict` needs: a JSON-safe dict, and arrays by name."""
         check_is_fitted(self)
         values, arrays = self._fitted_state()
-        tables = {f"{SCALING_PREFIX}{k}": v for k, v in self._scaling.arrays().items()}
-        return state.pack(self, values), arrays | tables
+        return state.pack(self, values), arrays | self.scaler_.arrays()
 
     @classmethod
     def from_state(cls, saved: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Return a classifier that predicts as the one that `get_state` was called on."""
         try:
             classifier: Self = state.unpack(cls, saved)
-            tables = {k.removeprefix(SCALING_PREFIX): v for k, v in arrays.items()}
-            classifier._scaling = restored_scaling(classifier.scaling_, tables)
+            classifier.scaler_ = Scaling.restore(classifier.scaling_, arrays)
             classifier._restore_fitted_state(saved["values"], arrays)
         except KeyError as error:
             raise InputError(f"saved model: {error} is missing; fit again") from None

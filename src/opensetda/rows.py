@@ -47,7 +47,9 @@ class Rows:
         for start in range(0, len(self), size):
             place = slice(start, min(start + size, len(self)))
             rows = self._read(self.index[place])
-            yield place, rows if self.scale is None else self.scale(rows).astype(np.float32)
+            if self.scale is not None:
+                rows = self.scale(rows).astype(np.float32, copy=False)
+            yield place, rows
 
     def take(self, places: IntArray | slice) -> Rows:
         """Return some of these rows."""

@@ -111,7 +111,8 @@ class ObservedTraining:
         self.settings, kept = self.classifier.settings_, self.classifier.kept_step_
         assert kept is not None, "PGL always keeps a step"
         self.kept_step, self.n_steps = kept.step, len(self.memory.weights)
-        self.inputs = FixedRows(source, target, self.settings.alignment)
+        scaled = self.classifier.scaler_.domains(source, target)
+        self.inputs = FixedRows(*scaled, self.settings.alignment)
         self.source_order, self.target_order = source.index, target.index - n_source
         classes = self.classifier.classes_
         self.n_classes = len(classes)

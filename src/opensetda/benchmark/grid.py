@@ -40,7 +40,10 @@ METRICS = (
     *("all", "os", "os_star", "unk", "unk_per_class", "hos"),
     *("auroc", "oscr", "ece", "unknown_ece"),
 )
-MEASURED = (*METRICS, "share", "true_share", "kept_step", "seconds", "cpu_seconds", "memory_mb")
+MEASURED = (
+    *(*METRICS, "share", "true_share", "kept_step", "scaling"),
+    *("seconds", "cpu_seconds", "memory_mb"),
+)
 
 GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
 """Called with the number of finished cells, of all cells, and the row of the last one."""
@@ -286,6 +289,7 @@ def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
         "share": float(np.mean(classifier.transduction_ == classifier.unknown_label)),
         "true_share": task.openness,
         "kept_step": None if kept is None else int(kept.step),
+        "scaling": classifier.scaling_,
         "seconds": seconds,
         "cpu_seconds": worked,
         "memory_mb": memory,

@@ -25,7 +25,7 @@ DASH, INCOMPLETE, PLUS_MINUS = "-", "†", "±"
 
 Row = Mapping[str, Any]
 
-_TEXT = ("benchmark", "task", "method", "openness", "status", "error", "warnings")
+_TEXT = ("benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings")
 _WHOLE = ("seed", "kept_step")
 _ORDER = (
     *("benchmark", "task", "method", "openness", "target_openness", "seed"),

@@ -174,6 +174,10 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
     kept = classifier.kept_step_
     if kept is not None:
         say(f"step kept: {kept.step} of {kept.steps} ({kept.reason})")
+    from opensetda.nn.scaling import columns_sentence
+
+    scaler = classifier.scaler_
+    say(f"columns: {columns_sentence(scaler.name, scaler.reason)}")
 
 
 def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:

@@ -56,5 +56,6 @@ def evaluate(
     if report is not None:
         console.say(f"  report   {report}")
     files = {"metrics": run / METRICS, "curves": run / CURVES, "report": report}
-    estimated = {"openness": openness, "kept_step": kept, "ignored": evaluation.n_ignored}
+    estimated = {"openness": openness, "kept_step": kept, "scaling": estimates["scaling"]}
+    estimated["ignored"] = evaluation.n_ignored
     console.result({**evaluation.to_dict(), **estimated, "files": files})

@@ -56,6 +56,15 @@ def fit(
     changes: Annotated[
         list[str] | None, options.training("--set NAME=VALUE", "Change a setting; may be repeated.")
     ] = None,
+    scaling: Annotated[
+        str | None,
+        options.training(
+            "--scaling HOW",
+            "Scale columns within each domain: none (as given), standard (mean 0, deviation 1), "
+            "ranks, or auto (none or ranks, chosen by the labelled source); by default auto for "
+            "pgl, none for rivals.",
+        ),
+    ] = None,
     seed: options.Seed = 0,
     sample: Annotated[
         int,
@@ -144,6 +153,7 @@ def fit(
         openness=share,
         preset=preset,
         settings=settings,
+        scaling=scaling,
         seed=seed,
         unknown_label=unknown_label,
         sample=sample,

@@ -81,6 +81,7 @@ def _summary(run: FittedRun, training: Training, request: FitRequest) -> dict[st
         **console.label_summary(labels, classifier.unknown_label),
         "openness": classifier.openness_report_.to_dict(),
         "kept_step": None if kept is None else kept.to_dict(),
+        "scaling": classifier.scaler_.to_dict(),
         "files": console.files_in(run.path),
         "tensorboard": None if request.tensorboard is None else Path(request.tensorboard),
         "broken": training.n_broken,

@@ -20,11 +20,19 @@ from opensetda.nn.alignment import MOMENT_ROWS, Alignment
 from opensetda.nn.settings import AlignmentSettings
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 
-AUTO, NONE = "auto", "none"
-SCALINGS = (AUTO, NONE, "standard", "ranks")
+AUTO, NONE, STANDARD, RANKS = "auto", "none", "standard", "ranks"
+SCALINGS = (AUTO, NONE, STANDARD, RANKS)
 # Of these "auto" takes the one that tells hidden classes apart; the first if both are as good.
-CANDIDATES = (NONE, "ranks")
+CANDIDATES = (NONE, RANKS)
+AS_ASKED = "as asked"
+_WORDS = {
+    NONE: "as given",
+    STANDARD: "standardised within each domain",
+    RANKS: "as ranks within each domain",
+}
 
+# Names of the tables in the arrays of a saved model.
+PREFIX = "scaling."
 # Rows of the source that choose: more do not change the choice.
 CHOOSING_ROWS = 1000
 # Levels of the table by which a value becomes a rank.
@@ -45,21 +53,42 @@ class Scaling:
         the normal score of its rank in its column and domain.
     source, target : arrays, optional
         Mean and deviation, (2, D), or evenly spaced quantiles, (`LEVELS`, D), of each domain.
+    reason, quality : str and dict
+        Why "auto" chose it, or "as asked"; and the figures of the candidates, if it chose.
     """
 
-    def __init__(self, name: str, source: Table | None = None, target: Table | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Table | None = None,
+        target: Table | None = None,
+        reason: str = "",
+        quality: Mapping[str, float] | None = None,
+    ) -> None:
         self.name, self._source, self._target = name, source, target
+        self.reason, self.quality = reason, dict(quality or {})
 
     @classmethod
     def fit(cls, name: str, source: Rows, y: IntArray, target: Rows) -> Scaling:
         """Compute the tables, after choosing if `name` is "auto"; needs no target label."""
         check_scaling(name)
+        reason, quality = "" if name == NONE else AS_ASKED, {}
         if name == AUTO:
-            name = choose_scaling(source, y)
+            quality = scaling_quality(source, y)
+            # The first of those that are as good.
+            name = max(quality, key=lambda name: quality[name]) if quality else NONE
+            reason = _reason(name, quality, len(np.unique(y[:CHOOSING_ROWS])))
         if name == NONE:
-            return cls(name)
+            return cls(name, reason=reason, quality=quality)
         of_source = _table(name, source)
-        return cls(name, of_source, _table(name, target) if len(target) else of_source)
+        of_target = _table(name, target) if len(target) else of_source
+        return cls(name, of_source, of_target, reason, quality)
+
+    def domains(self, source: Rows, target: Rows) -> tuple[Rows, Rows]:
+        """Return rows that are scaled whenever they are read."""
+        if self.name == NONE:
+            return source, target
+        return source.scaled(self.of_source), target.scaled(self.of_target)
 
     def of_source(self, rows: FloatArray) -> FloatArray:
         """Scale rows of the source: (n, D) -> (n, D)."""
@@ -70,24 +99,60 @@ class Scaling:
         return rows if self._target is None else _scale(self.name, rows, self._target)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the tables by name."""
+        """Return the tables by name, for a saved model."""
         tables = {"source": self._source, "target": self._target}
-        return {name: table for name, table in tables.items() if table is not None}
+        return {PREFIX + name: table for name, table in tables.items() if table is not None}
+
+    @classmethod
+    def restore(cls, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Scaling:
+        """Return the scaling of a saved model."""
+        if name == NONE:
+            return cls(name)
+        if name not in SCALINGS:
+            raise InputError(f"saved model: scaling {name!r} does not exist; fit again")
+        return cls(name, arrays[f"{PREFIX}source"], arrays[f"{PREFIX}target"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return name, reason and quality, for the record."""
+        return {"name": self.name, "reason": self.reason, "quality": self.quality}
 
 
 def check_scaling(name: Any) -> None:
     """Raise an `InputError` if there is no such scaling."""
-    if name not in SCALINGS:
+    if not isinstance(name, str) or name not in SCALINGS:
         raise InputError(f"scaling={name!r}: choose one of {', '.join(SCALINGS)}")
 
 
-def choose_scaling(source: Rows, y: IntArray) -> str:
-    """Return the candidate in which a hidden class of the source is told from the others best."""
+def columns_sentence(name: str, reason: str) -> str:
+    """Say how columns were scaled, and why."""
+    how = _WORDS[name]
+    if not reason:
+        return how
+    return f"{how}, {reason}" if reason == AS_ASKED else f"{how} ({reason})"
+
+
+def _reason(name: str, quality: Mapping[str, float], n_classes: int) -> str:
+    if not quality:
+        return ""
+    best, other = quality[name], min(quality.values())
+    better = "better" if best > other else "equally well"
+    hidden = "hidden classes" if n_classes > 2 else "the two classes"
+    measure = "AUROC" if n_classes > 2 else "accuracy"
+    digits = 3 if best == other or f"{best:.3f}" != f"{other:.3f}" else 5
+    figures = f"{measure} {best:.{digits}f} against {other:.{digits}f}"
+    return f"{hidden} of the source are told apart {better}: {figures}"
+
+
+def scaling_quality(source: Rows, y: IntArray) -> dict[str, float]:
+    """Return how well a hidden class of the source is told from the others in each candidate.
+
+    Empty if the rows that choose are all of one class.
+    """
     # In canonical order the first rows are a random sample.
     sample, labels = source.first(CHOOSING_ROWS), y[:CHOOSING_ROWS]
     classes, labels = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
-        return NONE
+        return {}
     raw = np.concatenate([chunk for _, chunk in sample.chunks()])
     quality = {}
     for name in CANDIDATES:
@@ -96,7 +161,7 @@ def choose_scaling(source: Rows, y: IntArray) -> str:
         nothing = Rows(X, np.arange(0))
         aligned = Alignment(AlignmentSettings()).fit(rows, nothing).source(rows)
         quality[name] = hidden_class_quality(aligned, labels)
-    return max(quality, key=lambda name: quality[name])
+    return quality
 
 
 def hidden_class_quality(rows: FloatArray, y: IntArray) -> float:
@@ -125,7 +190,7 @@ def hidden_class_quality(rows: FloatArray, y: IntArray) -> float:
 
 def _table(name: str, rows: Rows) -> Table:
     sample = np.concatenate([chunk for _, chunk in rows.first(MOMENT_ROWS).chunks()])
-    if name == "ranks":
+    if name == RANKS:
         return np.asarray(np.quantile(sample, np.linspace(0, 1, LEVELS), axis=0), dtype=float)
     deviation = sample.std(axis=0, dtype=np.float64)
     # A constant column stays constant.
@@ -133,19 +198,17 @@ def _table(name: str, rows: Rows) -> Table:
 
 
 def _scale(name: str, rows: FloatArray, table: Table) -> FloatArray:
-    if name == "standard":
-        return np.asarray(((rows - table[0]) / table[1]).astype(rows.dtype))
+    # As `fit` reads them: 0.1 in double precision would lie below all equal values of the table.
+    rows = rows.astype(np.float32, copy=False)
+    if name == STANDARD:
+        return np.asarray((rows - table[0]) / table[1], dtype=np.float32)
     levels = np.linspace(0, 1, LEVELS)
-    rank = np.empty(rows.shape, dtype=rows.dtype)
+    rank = np.empty(rows.shape)
     for column in range(rows.shape[1]):
         values, quantiles = rows[:, column], table[:, column]
-        # From both sides: equal values share the middle of their ranks.
-        low = np.interp(values, quantiles, levels)
-        high = 1 - np.interp(-values, -quantiles[::-1], levels)
-        rank[:, column] = (low + high) / 2
-    return np.asarray(ndtri(np.clip(rank, OUTERMOST, 1 - OUTERMOST)), dtype=rows.dtype)
-
-
-def restored_scaling(name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Scaling:
-    """Return the scaling of a saved model."""
-    return Scaling(name) if name == NONE else Scaling(name, arrays["source"], arrays["target"])
+        rank[:, column] = np.interp(values, quantiles, levels)
+        if (quantiles[1:] == quantiles[:-1]).any():
+            # From the other side, too: equal values share the middle of their ranks.
+            others = 1 - np.interp(-values, -quantiles[::-1], levels)
+            rank[:, column] = (rank[:, column] + others) / 2
+    return np.asarray(ndtri(np.clip(rank, OUTERMOST, 1 - OUTERMOST)), dtype=np.float32)

@@ -92,7 +92,7 @@ class PGLClassifier(OpenSetClassifier):
         return PGLSettings.preset(preset).with_changes(changes).to_dict()
 
     def _own_scaling(self) -> str:
-        as_given = self.scaling == AUTO and self.preset.startswith("paper-")
+        as_given = self.scaling == AUTO and str(self.preset).startswith("paper-")
         return NONE if as_given else self.scaling
 
     def _fit_domains(

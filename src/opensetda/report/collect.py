@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.data.images.lists import printable
+from opensetda.nn.scaling import columns_sentence
 from opensetda.report.content import (
     ClassGallery,
     KeptStep,
@@ -78,6 +79,7 @@ class _Collector:
             shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
         self.pictures.keep(list(dict.fromkeys(shown)), self.progress.pictures)
         kept, inputs = parts.estimates["kept_step"], settings["inputs"]
+        scaling = parts.estimates["scaling"]
         noun, name = "image" if self.pictures.any else "row", _input_name(inputs["target"])
         galleries = (
             ClassGallery(label, count, self._cards(surest), self._cards(least))
@@ -92,6 +94,7 @@ class _Collector:
             counts=_counts(table, run.unknown_label),
             openness=parts.openness(),
             kept=None if kept is None else KeptStep(**kept),
+            columns=columns_sentence(scaling["name"], scaling["reason"]),
             warnings=(*parts.estimates["openness"]["warnings"], *self._lost_images()),
             metrics=self._metrics(),
             panels=tuple(parts.panels()),
@@ -272,6 +275,7 @@ def facts_of(
             "preset": settings["preset"],
             "seed": settings["seed"],
             "requested share of unknowns": settings["openness"],
+            "scaling of columns": settings.get("scaling"),
             **dict(_flat(settings["settings"])),
         },
         "Machine": {

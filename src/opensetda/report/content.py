@@ -170,6 +170,7 @@ class Report:
     counts: tuple[LabelCount, ...]  # known classes by size, unknown last
     openness: Openness
     kept: KeptStep | None
+    columns: str  # how they were scaled, and why
     warnings: tuple[str, ...]
     metrics: Mapping[str, float] | None  # "HOS", "OS*", ... as fractions
     panels: tuple[Panel, ...]  # curves over steps

@@ -70,6 +70,7 @@ def run_demo(
     record = {
         "method": "pgl",
         "openness": "auto",
+        "scaling": "auto",
         "unknown_label": "unknown",
         "preset": "default",
         "seed": seed,
@@ -92,6 +93,7 @@ def run_demo(
             rows[method] = {
                 **evaluate_targets(classifier, task.target_truth).to_dict(),
                 "openness": plain(classifier.openness_report_.to_dict()),
+                "scaling": classifier.scaling_,
                 "seconds": round(seconds, 3),
             }
         steps = _write(aside, classifier, task, record, seconds)

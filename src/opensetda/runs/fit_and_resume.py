@@ -78,6 +78,7 @@ def fit(
     openness: float | str = "auto",
     preset: str = "default",
     settings: Mapping[str, Any] | None = None,
+    scaling: str | None = None,
     seed: int = 0,
     unknown_label: str = "unknown",
     sample: int = SAMPLE,
@@ -114,6 +115,9 @@ def fit(
         Preset of the settings of PGL.
     settings : mapping, optional
         Settings to change, by dotted name: ``{"steps": 5}``.
+    scaling : {"auto", "none", "standard", "ranks"}, optional
+        How columns are scaled within each domain; by default "auto" in PGL, which chooses
+        between "none" and "ranks" by the labelled source, and "none" in the other methods.
     seed : int
         Seed of all random draws, from 0 to 2**32 - 1.
     unknown_label : str
@@ -189,6 +193,7 @@ def fit(
         changes=plain(dict(settings or {})),
         seed=seed,
         unknown_label=unknown_label,
+        scaling=scaling,
         tables=tables or TableOptions(),
         images=images,
         checkpoint_seconds=checkpoint_every,

@@ -57,8 +57,8 @@ _PACKAGES = (
 # The entries of settings.json in their order, with what they are if a run has no such thing.
 _RECORDED: dict[str, Any] = {
     **{"format": files.FORMAT, "version": files.VERSION},
-    **dict.fromkeys(("method", "openness", "unknown_label", "preset", "seed", "settings")),
-    **{"classes": [], "has_ids": False, "columns": {}},
+    **dict.fromkeys(("method", "openness", "scaling", "unknown_label", "preset", "seed")),
+    **{"settings": None, "classes": [], "has_ids": False, "columns": {}},
     **dict.fromkeys(("inputs", "backbone", "command", "identity", "sample")),
 }
 
@@ -127,6 +127,7 @@ def train(
     asked = ("method", "openness", "unknown_label", "preset", "seed", "command", "identity")
     record = {
         **{name: getattr(request, name) for name in asked},
+        "scaling": classifier.scaling,
         "settings": settings,
         "has_ids": data.ids is not None,
         "columns": data.columns,
@@ -288,6 +289,7 @@ def write_run(
     estimates = {
         "openness": plain(classifier.openness_report_.to_dict()),
         "kept_step": None if kept is None else plain(kept.to_dict()),
+        "scaling": plain(classifier.scaler_.to_dict()),
         # As the model has them, with infinity as a word.
         "rejection": {name: state[f"rejection_{name}"] for name in ("threshold", "slope")},
     }

@@ -21,6 +21,7 @@ import safetensors.numpy
 
 from opensetda.backbones.recipe import Recipe
 from opensetda.errors import InputError
+from opensetda.nn.scaling import NONE, Scaling, columns_sentence
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
 from opensetda.runs.methods import method_class
 from opensetda.runs.predictions import PredictionTable, read_parquet, reading
@@ -146,13 +147,15 @@ class RunFolder:
             return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def estimates(self) -> dict[str, Any]:
-        """Return what was estimated without labels: openness, the step kept, the rejection."""
+        """Return what was estimated without labels: openness, step, scaling, rejection."""
         with reading(self.path / ESTIMATES) as path:
-            estimates: dict[str, Any] = read_json(path)
+            # Runs of earlier releases did not scale.
+            estimates: dict[str, Any] = {"scaling": Scaling(NONE).to_dict()} | read_json(path)
             kept, numbers = estimates["kept_step"], [*estimates["rejection"].values()]
             numbers += [estimates["openness"][name] for name in ("share", "low", "high")]
             for number in numbers if kept is None else [*numbers, kept["step"]]:
                 float(number)
+            columns_sentence(*(estimates["scaling"][name] for name in ("name", "reason")))
         return estimates
 
     def predictions(self) -> PredictionTable:
@@ -364,6 +367,7 @@ def _features(
         domain = np.repeat([0, -1], [len(source), len(target)])
         both = np.concatenate([source, target])
         return np.asarray(classifier.transform(both, sample_domain=domain))
-    unit = unit_rows(source), unit_rows(target)
+    scaler = classifier.scaler_
+    unit = unit_rows(scaler.of_source(source)), unit_rows(scaler.of_target(target))
     # Less their mean, which removes the shift between the domains.
     return np.concatenate([rows - rows.mean(axis=0) for rows in unit])

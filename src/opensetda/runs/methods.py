@@ -58,12 +58,13 @@ def build_method(
     changes: Mapping[str, Any] | None = None,
     seed: int = 0,
     unknown_label: str = "unknown",
+    scaling: str | None = None,
 ) -> OpenSetClassifier:
     """Return an unfitted classifier with checked settings.
 
     `method` is a key of `METHODS`, perhaps with a rejector: `dann+osvm`. `preset` is of PGL;
     `changes` are settings of PGL by dotted name, or parameters of another method, whose values
-    may be text from a command line.
+    may be text from a command line. `scaling` None is the method's default.
     """
     cls = method_class(method)
     changes = dict(changes or {})
@@ -77,6 +78,11 @@ def build_method(
         parameters = _parse_parameters(cls, method, changes)
     if cls.is_random:
         parameters["random_state"] = seed
+    if scaling is not None:
+        from opensetda.nn.scaling import check_scaling
+
+        check_scaling(scaling)
+        parameters["scaling"] = scaling
     return cls(openness=openness, unknown_label=unknown_label, **parameters)
 
 
@@ -90,7 +96,7 @@ def full_settings(method: str, preset: str, changes: Mapping[str, Any]) -> dict[
 
 def _own_defaults(cls: type[OpenSetClassifier]) -> dict[str, Any]:
     """Return the defaults of a method's settings; the common ones have arguments of their own."""
-    common = ("openness", "unknown_label", "random_state")
+    common = ("openness", "scaling", "unknown_label", "random_state")
     return {k: v for k, v in cls().get_params(deep=False).items() if k not in common}
 
 

@@ -72,7 +72,7 @@ class FitRequest:
     """Everything that was asked of a fit; paths are absolute, so that any folder may resume it.
 
     `identity` distinguishes the run from any other; `report` is whether the command line writes
-    the report at the end.
+    the report at the end; `scaling` None is the method's default.
     """
 
     identity: str
@@ -84,6 +84,7 @@ class FitRequest:
     changes: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     unknown_label: str = "unknown"
+    scaling: str | None = None
     tables: TableOptions = TableOptions()
     images: ImageOptions = ImageOptions()
     checkpoint_seconds: float = 60.0
@@ -100,7 +101,7 @@ class FitRequest:
 
     def method_arguments(self) -> dict[str, Any]:
         """Return the arguments of `opensetda.runs.methods.build_method`."""
-        names = ("method", "openness", "preset", "changes", "seed", "unknown_label")
+        names = ("method", "openness", "preset", "changes", "seed", "unknown_label", "scaling")
         return {name: getattr(self, name) for name in names}
 
     @classmethod

@@ -209,10 +209,10 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
             0 or more: source, which has a mean of its own; negative: target. None: all target.
         """
         rows = self._check_rows(X)
-        aligned = self._aligned(self._scaling.of_target(rows))
+        aligned = self._aligned(self.scaler_.of_target(rows))
         if sample_domain is not None:
             source, _ = split_domains(sample_domain, len(rows))
-            scaled = Rows(rows, source, scale=self._scaling.of_source)
+            scaled = Rows(rows, source, scale=self.scaler_.of_source)
             of_source = self._alignment.source(scaled).astype(np.float64)
             aligned[torch.from_numpy(source)] = torch.from_numpy(of_source)
         with torch.no_grad():
