@@ -26,7 +26,9 @@ pytestmark = pytest.mark.filterwarnings("error")
 def aligned(task):
     """Source rows, class indices and target rows of a task, as `fit` compares them."""
     y = np.unique(task.source_labels, return_inverse=True)[1]
-    source, target = (Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features))
+    source, target = (
+        Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features)
+    )
     return aligned_samples(source, y, target)
 
 
@@ -86,7 +88,9 @@ SOURCE, LABELS, TARGET = rows(30, 0), np.arange(30) % 3, rows(40, 1)
 @pytest.mark.parametrize(
     ("source", "y", "target"),
     [
-        pytest.param(np.tile(SOURCE, (3, 1)), np.tile(LABELS, 3), np.tile(TARGET, (4, 1)), id="copies"),
+        pytest.param(
+            np.tile(SOURCE, (3, 1)), np.tile(LABELS, 3), np.tile(TARGET, (4, 1)), id="copies"
+        ),
         pytest.param(SOURCE, LABELS, np.tile(TARGET[:1], (40, 1)), id="equal targets"),
         pytest.param(np.tile(SOURCE[:1], (30, 1)), LABELS, TARGET, id="equal sources"),
         pytest.param(np.tile(SOURCE[:1], (30, 1)), LABELS, SOURCE[:1], id="all equal"),
@@ -138,7 +142,9 @@ def test_many_classes():
 
 def test_weights_by_hand(monkeypatch):
     """With four classes half of what many classes add is added."""
-    monkeypatch.setattr(share_model, "WEIGHTS", np.array([[0.1, 0, 0, 0, 0], [0, 0.8, 0.2, 0.1, 0.4]]))
+    monkeypatch.setattr(
+        share_model, "WEIGHTS", np.array([[0.1, 0, 0, 0, 0], [0, 0.8, 0.2, 0.1, 0.4]])
+    )
     monkeypatch.setattr(share_model, "HALF_WIDTH", np.array([0.3, -0.2]))
     evidence = Evidence(hidden=0.5, hidden_moved=0.4, margin=-1.0, below=0.25, n_classes=4)
     estimate = estimate_share(evidence, 100)

@@ -114,7 +114,10 @@ def test_all_unknown(n_known):
 @pytest.mark.parametrize("where", ["source", "target", "both"])
 def test_one_class_has_a_hundred_times_the_rows_of_the_others(where):
     many, few = [400, 4, 4, 4], [40, 40, 40, 40]
-    source_counts, target_counts = few if where == "target" else many, few if where == "source" else many
+    source_counts, target_counts = (
+        few if where == "target" else many,
+        few if where == "source" else many,
+    )
     source, y, target, classes = made(source_counts, [*target_counts, 100])
     classifier = fit(source, y, target)
     assert warns(classifier) or sensible(classifier, classes >= 4)

@@ -131,7 +131,9 @@ def test_runs_of_earlier_releases_are_reported_and_evaluated(evaluated, tmp_path
     shutil.copytree(evaluated.path, run)
     openness = {key: value for key, value in EARLIER.items() if key not in missing}
     write_json(run / ESTIMATES, {**estimates, "openness": openness})
-    words = {text.get_text() for text in texts(figures.draw_figures(RunFolder.open(run))["openness"])}
+    words = {
+        text.get_text() for text in texts(figures.draw_figures(RunFolder.open(run))["openness"])
+    }
     assert {"estimated", "41.0"} <= words
     assert ("free mixture" in words) is not bool(missing)
     truth = str(evaluated.path / TRUTH)
@@ -153,7 +155,13 @@ def test_the_estimate_stands_beside_a_share_of_another_origin(evaluated):
     names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
     assert names == ["by the method's own boundary", "estimate", "hidden classes alone"]
     # Of the three only the estimate has an interval.
-    assert sum(len(line.get_xdata()) == 2 and line.get_linewidth() == 1.6 for line in drawn.axes[0].lines) == 1
+    assert (
+        sum(
+            len(line.get_xdata()) == 2 and line.get_linewidth() == 1.6
+            for line in drawn.axes[0].lines
+        )
+        == 1
+    )
     openness["own_boundary"] = False
     drawn = figures._openness(parts)
     names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]

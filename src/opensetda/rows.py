@@ -16,13 +16,16 @@ IntArray = npt.NDArray[np.intp]
 
 CHUNK_ROWS = 4096
 READ_ROWS = 256
+# Scaled rows of a domain are kept in memory up to this size.
+KEPT_BYTES = 2**28
 
 
 class Rows:
     """Some rows of ``X``, which may be a memory map, without copying them.
 
     `index` says which rows, in which order; `keys` are hashes of their contents, once
-    `in_canonical_order` has computed them; `scale` is applied to every chunk that is read.
+    `in_canonical_order` has computed them; `scale` is applied to every chunk that is read, unless
+    the scaled rows are `kept`.
     """
 
     def __init__(
@@ -31,8 +34,9 @@ class Rows:
         index: IntArray,
         keys: npt.NDArray[np.uint64] | None = None,
         scale: Callable[[FloatArray], FloatArray] | None = None,
+        kept: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        self.X, self.index, self.keys, self.scale = X, index, keys, scale
+        self.X, self.index, self.keys, self.scale, self.kept = X, index, keys, scale, kept
 
     def __len__(self) -> int:
         return len(self.index)
@@ -46,22 +50,30 @@ class Rows:
         """Yield the place of each chunk within these rows, and the chunk as float32."""
         for start in range(0, len(self), size):
             place = slice(start, min(start + size, len(self)))
-            rows = self._read(self.index[place])
-            if self.scale is not None:
-                rows = self.scale(rows).astype(np.float32, copy=False)
-            yield place, rows
+            yield place, self._scaled(place) if self.kept is None else self.kept[place].copy()
 
     def take(self, places: IntArray | slice) -> Rows:
         """Return some of these rows."""
-        return Rows(self.X, self.index[places], scale=self.scale)
+        kept = None if self.kept is None else self.kept[places]
+        return Rows(self.X, self.index[places], None, self.scale, kept)
 
     def first(self, count: int) -> Rows:
         """Return the first rows; in canonical order these are a random sample."""
         return self.take(slice(count))
 
     def scaled(self, scale: Callable[[FloatArray], FloatArray]) -> Rows:
-        """Return the same rows, scaled whenever they are read."""
-        return Rows(self.X, self.index, self.keys, scale)
+        """Return the same rows, scaled: now if there is room for all, or whenever they are read."""
+        rows = Rows(self.X, self.index, self.keys, scale)
+        if len(self) * self.width * 4 <= KEPT_BYTES:
+            rows.kept = np.concatenate([np.zeros((0, self.width), np.float32), *rows._all()])
+        return rows
+
+    def _all(self) -> Iterator[npt.NDArray[np.float32]]:
+        return (chunk for _, chunk in self.chunks())
+
+    def _scaled(self, place: slice) -> npt.NDArray[np.float32]:
+        rows = self._read(self.index[place])
+        return rows if self.scale is None else self.scale(rows).astype(np.float32, copy=False)
 
     def _read(self, index: IntArray) -> npt.NDArray[np.float32]:
         rows = np.empty((len(index), self.width), dtype=np.float32)

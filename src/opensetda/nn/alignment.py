@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.sparse.linalg
 
 from opensetda.nn.settings import AlignmentSettings
 from opensetda.rows import FloatArray, IntArray, Rows, first_of_every_class, unit_rows
@@ -15,6 +18,8 @@ Matrix = npt.NDArray[np.float32]
 MOMENT_ROWS = 16_384
 # Rows of each domain that the share of unknowns is estimated from.
 SAMPLED_ROWS = 2000
+# With this many times as many columns as components, these are found one after the other.
+FEW_OF_MANY = 8
 # Components with less than this share of the largest variance are rounding errors.
 SMALLEST_VARIANCE = 1e-6
 
@@ -101,9 +106,7 @@ class Alignment:
     def _principal_map(self, moment: FloatArray) -> npt.NDArray[np.float64]:
         width = len(moment)
         keep = min(self.settings.components or width, width)
-        variances, directions = scipy.linalg.eigh(
-            moment.astype(np.float64), subset_by_index=[width - keep, width - 1]
-        )
+        variances, directions = _largest_eigenvectors(moment.astype(np.float64), keep)
         variances, directions = variances[::-1], directions[:, ::-1]
         real = variances > SMALLEST_VARIANCE * max(variances[0], np.finfo(np.float64).tiny)
         if not real.any():
@@ -122,6 +125,18 @@ def _differ(rows: Rows) -> bool:
         if (chunk != first).any():
             return True
     return False
+
+
+def _largest_eigenvectors(moment: npt.NDArray[np.float64], keep: int) -> tuple[Any, Any]:
+    """Return the `keep` largest eigenvalues, rising, and their vectors: (D, D) -> (k,), (D, k)."""
+    width = len(moment)
+    if width < FEW_OF_MANY * keep:
+        return tuple(scipy.linalg.eigh(moment, subset_by_index=[width - keep, width - 1]))
+    # Lanczos finds a few of many faster. It starts from a fixed vector, for reproducible bits.
+    start = np.random.default_rng(0).normal(size=width)
+    values, vectors = scipy.sparse.linalg.eigsh(moment, keep, v0=start)
+    order = np.argsort(values)
+    return values[order], vectors[:, order]
 
 
 def aligned_samples(source: Rows, y: IntArray, target: Rows) -> tuple[Matrix, IntArray, Matrix]:

@@ -191,7 +191,12 @@ def hidden_class_quality(rows: FloatArray, y: IntArray) -> float:
 def _table(name: str, rows: Rows) -> Table:
     sample = np.concatenate([chunk for _, chunk in rows.first(MOMENT_ROWS).chunks()])
     if name == RANKS:
-        return np.asarray(np.quantile(sample, np.linspace(0, 1, LEVELS), axis=0), dtype=float)
+        # Far faster than numpy's quantiles, which are partitions for every level.
+        ordered = np.sort(sample, axis=0).astype(np.float64)
+        places = np.linspace(0, len(ordered) - 1, LEVELS)
+        below, share = places.astype(np.intp), (places % 1)[:, None]
+        above = np.minimum(below + 1, len(ordered) - 1)
+        return np.asarray((1 - share) * ordered[below] + share * ordered[above])
     deviation = sample.std(axis=0, dtype=np.float64)
     # A constant column stays constant.
     return np.stack([sample.mean(axis=0, dtype=np.float64), np.where(deviation > 0, deviation, 1)])
