@@ -126,7 +126,9 @@ EARLIER = {
 
 
 @pytest.mark.parametrize("missing", [(), ("estimates", "confidence", "own_boundary", "by_step")])
-def test_runs_of_earlier_releases_are_reported_and_evaluated(evaluated, tmp_path, missing):
+def test_runs_of_earlier_releases_are_reported_and_evaluated(
+    evaluated, pictures, tmp_path, missing
+):
     run, estimates = tmp_path / "run", evaluated.estimates()
     shutil.copytree(evaluated.path, run)
     openness = {key: value for key, value in EARLIER.items() if key not in missing}
@@ -136,8 +138,7 @@ def test_runs_of_earlier_releases_are_reported_and_evaluated(evaluated, tmp_path
     }
     assert {"estimated", "41.0"} <= words
     assert ("free mixture" in words) is not bool(missing)
-    truth = str(evaluated.path / TRUTH)
-    assert main(["evaluate", str(run), "--labels", truth]) == 0
+    assert main(["evaluate", str(run), "--labels", str(pictures / "truth.txt")]) == 0
     assert main(["report", str(run)]) == 0
     page = (run / REPORT).read_text(encoding="utf-8")
     assert "Share of unknowns, estimated" in page

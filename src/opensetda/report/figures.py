@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -148,8 +149,9 @@ def edge_figure(edges: EdgeMap) -> Figure:
 
 def _openness(parts: RunParts) -> Figure:
     found, openness = parts.estimates["openness"], parts.openness()
-    interval = (openness.low, openness.high) if openness.is_estimated else ()
-    rows = [IntervalRow(openness.kind, openness.share, *interval, strong=True)]
+    rows = [IntervalRow(openness.kind, openness.share, strong=True)]
+    if openness.is_estimated:
+        rows = [replace(rows[0], low=openness.low, high=openness.high)]
     for name, estimate in found.get("estimates", {}).items():
         if name == ESTIMATE and openness.is_estimated:
             continue
