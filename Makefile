@@ -29,7 +29,6 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/published_ours.py
 	$(BIN)/python benchmarks/published.py
 	$(BIN)/python benchmarks/office31.py --ablations
-	$(BIN)/python benchmarks/openness.py
 	$(BIN)/python benchmarks/suites.py
 	$(BIN)/python benchmarks/suites.py --write
 	$(BIN)/python benchmarks/analyses.py

@@ -13,8 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-from opensetda.openness import share_estimators
-
 _SERVED = multiprocessing.get_context("forkserver")
 _SERVED.set_forkserver_preload(
     ["opensetda.pgl.estimator", "opensetda.cli.fit_display", "opensetda.runs.curves", __name__]
@@ -38,10 +36,7 @@ class Osda:
         self.output, self.waiting = beside.with_suffix(".output"), beside.with_suffix(".waiting")
         self.process = _SERVED.Process(
             target=_run,
-            args=(
-                *(str(folder), arguments, self.output, self.waiting, moment, before),
-                share_estimators._RESAMPLES,
-            ),
+            args=(str(folder), arguments, self.output, self.waiting, moment, before),
             daemon=True,
         )
         self.process.start()
@@ -64,11 +59,9 @@ class Osda:
         return self.output.read_text() if self.output.exists() else ""
 
 
-def _run(folder, arguments, output, waiting, moment, before, resamples):
+def _run(folder, arguments, output, waiting, moment, before):
     from opensetda.cli.main import run
 
-    # As in the tests: the bits of both are compared.
-    share_estimators._RESAMPLES = resamples
     # A shell that runs the tests in the background has them ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from estimator_helpers import METHODS, FittedClassifiers, make_classifier
-from opensetda.openness import share_estimators
 
 hypothesis.settings.register_profile("opensetda", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("opensetda")
@@ -126,27 +125,6 @@ def fit_task(classifier: Any, task: Any, every_other: bool = False) -> Any:
     X = np.concatenate([task.source_features, target])
     y = np.concatenate([task.source_labels, np.full(len(target), "")])
     return classifier.fit(X, y, np.repeat([1, -1], [len(X) - len(target), len(target)]))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def few_resamples() -> Any:
-    """Draw 6 resamples for the interval of the openness instead of 60, in all tests.
-
-    Intervals take half of the time of a small fit, and no label depends on them. Tests that look
-    at intervals ask for the users' number with `all_resamples`.
-    """
-    users = share_estimators._RESAMPLES
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(share_estimators, "_RESAMPLES", 6)
-        yield users
-
-
-@pytest.fixture(scope="module")
-def all_resamples(few_resamples: int) -> Any:
-    """Draw as many resamples as for users, in a module that looks at intervals."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(share_estimators, "_RESAMPLES", few_resamples)
-        yield
 
 
 @pytest.fixture

@@ -278,7 +278,7 @@ def make_report(
             0.369,
             0.31,
             0.43,
-            is_given=False,
+            kind="estimated",
             sentence="Estimated without labels, from how the known scores fall into two groups.",
             true=0.331 if truth else None,
         ),

@@ -21,7 +21,6 @@ import torch
 
 import cli_processes
 from opensetda.errors import OtherProcessError
-from opensetda.openness import share_estimators
 from opensetda.system.team import Team
 
 _SERVED = cli_processes._SERVED
@@ -131,7 +130,7 @@ class Served:
                 target=_serve,
                 args=(
                     *(str(folder), {k: str(v) for k, v in around.items()}, self._path(rank)),
-                    *(before, function, arguments, share_estimators._RESAMPLES),
+                    *(before, function, arguments),
                 ),
                 daemon=True,
             )
@@ -168,9 +167,7 @@ class Served:
         return [pickle.loads(path.read_bytes()) for path in paths]
 
 
-def _serve(folder, environment, answer, before, function, arguments, resamples):
-    # As in the tests: the bits of both are compared.
-    share_estimators._RESAMPLES = resamples
+def _serve(folder, environment, answer, before, function, arguments):
     os.environ.update(environment)
     os.chdir(folder)
     torch.set_num_threads(1)

@@ -175,8 +175,6 @@ def test_ctrl_c_says_how_to_go_on(place, broken, monkeypatch, capsys):
 
 SERVED = """
 import sys
-from opensetda.openness import share_estimators
-share_estimators._RESAMPLES = 6
 from opensetda.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """

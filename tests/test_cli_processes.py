@@ -18,7 +18,6 @@ import pytest
 from cli_helpers import FIT, OPENNESS, blobs, make_images, names_in
 from opensetda.cli.main import main
 from opensetda.errors import InputError
-from opensetda.openness import share_estimators
 from opensetda.system.launch import launch_identity
 from team_helpers import Served, error_lines, osda
 
@@ -314,21 +313,11 @@ def test_started_anew_when_all_is_done_there_is_nothing_to_do(place, alone):
 
 # the launchers themselves --------------------------------------------------------------------
 
-CUSTOM = """
-import os, time
-from pathlib import Path
-if "RANK" in os.environ:
-    from opensetda.openness import share_estimators
-    share_estimators._RESAMPLES = {resamples}
 
-{pause}
-"""
-
-
-def launch(place, *arguments, pause=""):
-    """Start a launcher, as in the tests: with few resamples, and a pause if it is wanted."""
+def launch(place, *arguments, pause):
+    """Start a launcher whose processes run the code `pause` first."""
     (place.parent / "sitecustomize.py").write_text(
-        CUSTOM.format(resamples=share_estimators._RESAMPLES, pause=pause)
+        f"import os, time\nfrom pathlib import Path\n\n{pause}\n"
     )
     around = {
         **{key: value for key, value in os.environ.items() if not key.startswith("PYTEST")},

@@ -15,8 +15,9 @@ from opensetda import InputError, ProgressiveClassMeans
 from opensetda.cli import console
 from opensetda.cli.main import main
 from opensetda.nn.scaling import Scaling
-from opensetda.openness.share_estimators import ShareEstimate
-from opensetda.openness.tracker import KeptStep, OpennessReport
+from opensetda.openness.evidence import Evidence
+from opensetda.openness.share_model import ShareEstimate
+from opensetda.openness.tracker import ESTIMATE, HIDDEN, KeptStep, OpennessReport
 from opensetda.runs import curves, folder
 from opensetda.runs.curves import curve_panels, draw_curves
 from opensetda.runs.folder import RunFolder, check_destination
@@ -55,42 +56,45 @@ def read(path):
     return json.loads(path.read_text())
 
 
+def warnings_in(err):
+    lines = err.splitlines()
+    return [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")]
+
+
 # osda fit -----------------------------------------------------------------------------------
 
 
 def test_the_share_is_estimated_unless_it_is_told(workplace, capsys):
     assert main(FIT) == 0
     out, err = capsys.readouterr()
-    settings, estimates = (
-        read(workplace / "run/settings.json"),
-        read(workplace / "run" / "estimates.json"),
-    )
+    run = workplace / "run"
+    settings, estimates = read(run / "settings.json"), read(run / "estimates.json")
     assert settings["openness"] == "auto"
     assert settings["version"] == 2
     openness = estimates["openness"]
-    assert openness["share"] == pytest.approx(1 / 3, abs=0.1)
+    assert openness["low"] <= 1 / 3 <= openness["high"]
     assert openness["low"] <= openness["share"] <= openness["high"]
     assert not openness["told"]
     assert openness["found_unknowns"]
     assert len(openness["by_step"]) == 10
     assert estimates["kept_step"] is None
-    state = read(workplace / "run" / "model.json")["state"]
+    state = read(run / "model.json")["state"]
     assert estimates["rejection"] == {
         "threshold": state["rejection_threshold"],
         "slope": state["rejection_slope"],
     }
-    each = ", ".join(
-        f"{name} {e['share']:.2f} ({e['low']:.2f} to {e['high']:.2f})"
-        for name, e in openness["estimates"].items()
-    )
-    assert len(openness["estimates"]) == 3
+    assert list(openness["estimates"]) == [ESTIMATE, HIDDEN]
+    evidence = openness["evidence"]
+    assert list(evidence) == list(Evidence._fields)
+    assert openness["estimates"][HIDDEN]["share"] == evidence["hidden"]
     assert (
         f"share of unknowns: {openness['share']:.2f} ({openness['low']:.2f} to "
-        f"{openness['high']:.2f}), estimated: {each}\n"
+        f"{openness['high']:.2f}), estimated: hidden classes alone say {evidence['hidden']:.2f}, "
+        f"and {evidence['below']:.0%} of the targets score below nine tenths of the source\n"
     ) in out
     assert "step kept" not in out
     assert "openness %" in out
-    assert "warning:" not in err
+    assert warnings_in(err) == openness["warnings"]
     assert RunFolder.open("run").estimates() == estimates
 
 
@@ -101,7 +105,7 @@ def test_a_share_that_is_told_is_used_and_the_estimate_stands_beside_it(workplac
     openness = read(workplace / "run" / "estimates.json")["openness"]
     assert openness["share"] == 0.2
     assert openness["told"]
-    line = r"share of unknowns: 0\.20, as given; the data look like 0\.\d\d \(.* to .*\): held-out"
+    line = r"share of unknowns: 0\.20, as given; the data look like 0\.\d\d \(.* to .*\) \(hidden"
     assert re.search(line, out)
     assert "warning:" not in err
 
@@ -116,26 +120,28 @@ def test_warnings_are_lines_on_stderr_and_in_the_folder(workplace, capsys):
     assert main([*FIT, "--openness", "0.9"]) == 0
     out, err = capsys.readouterr()
     warnings = read(workplace / "run" / "estimates.json")["openness"]["warnings"]
-    assert len(warnings) == 1
-    assert f"warning: {warnings[0]}" in err.splitlines()
+    assert warnings_in(err) == warnings
     assert warnings[0].startswith("openness 0.90 was given, but the data look like")
     assert "warning:" not in out
 
 
 @pytest.mark.parametrize("method", ["class-means", "source-only"])
-def test_no_evidence_of_unknowns_is_said_plainly(workplace, capsys, method):
+def test_no_unknowns_is_said_plainly(workplace, capsys, monkeypatch, method):
+    none = ShareEstimate(0.01, 0.0, 0.12)
+    monkeypatch.setattr("opensetda.openness.tracker.estimate_share", lambda *_: none)
     assert (
         main(["fit", "source.npz", "closed.npz", "--out", "run", "--no-report", "--method", method])
         == 0
     )
     out, err = capsys.readouterr()
     assert re.search(
-        r"^share of unknowns: 0\.00 \(0\.00 to 0\.\d\d\), no evidence of unknowns, "
-        r"so nothing is rejected: held-out classes 0\.0",
+        r"^share of unknowns: 0\.00 \(0\.00 to 0\.12\), no unknowns were found, "
+        r"so nothing is rejected \(hidden classes alone say 0\.",
         out,
         re.MULTILINE,
     )
-    assert "warning: no evidence of unknowns: nothing is rejected" in err.splitlines()
+    (warning,) = warnings_in(err)
+    assert warning.startswith("no unknowns were found, and nothing is rejected; up to 12%")
     estimates = RunFolder.open("run").estimates()
     assert not estimates["openness"]["found_unknowns"]
     assert estimates["rejection"] == {"threshold": "-inf", "slope": 0.0}
@@ -156,11 +162,11 @@ def test_pgl_tells_which_step_it_kept_and_how_the_share_went(workplace, capsys):
     estimates, history = run.estimates(), run.history()
     kept = estimates["kept_step"]
     assert f"step kept: {kept['step']} of 2 ({kept['reason']})\n" in out
-    assert [entry["openness"] for entry in history] == estimates["openness"]["by_step"]
+    assert [entry["openness_estimate"] for entry in history] == estimates["openness"]["by_step"]
     for entry in history:
         assert 0 <= entry["openness_estimate"] < 1
+        assert entry["openness"] == estimates["openness"]["share"]
     assert "estimate %" in out
-    assert estimates["openness"]["share"] == pytest.approx(1 / 3, abs=0.1)
 
 
 def test_labels_in_the_target_do_not_change_the_estimates(workplace):
@@ -270,35 +276,31 @@ def test_the_label_is_unknown_where_its_probability_is_above_a_half(run):
 
 
 def report(**changes):
-    estimates = {"held-out classes": ShareEstimate(0.53, 0.47, 0.58)}
-    estimates["best bin"] = ShareEstimate(0.56, 0.4, 0.7)
     values = {"share": 0.52, "low": 0.47, "high": 0.58, "told": False, "found_unknowns": True}
-    values |= {"estimates": estimates, "by_step": (0.5, 0.52), "warnings": ()}
+    values |= {"estimates": {ESTIMATE: ShareEstimate(0.53, 0.47, 0.58)}, "by_step": (0.5, 0.52)}
+    values |= {"evidence": Evidence(0.4, 0.5, -0.2, 0.25, 10), "warnings": ()}
     return OpennessReport(**{**values, **changes})
+
+
+WHY = "hidden classes alone say 0.40, and 25% of the targets score below nine tenths of the source"
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {},
-            "0.52 (0.47 to 0.58), estimated: "
-            "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
-        ),
+        ({}, f"0.52 (0.47 to 0.58), estimated: {WHY}"),
         (
             {"told": True, "share": 0.3},
-            "0.30, as given; the data look like 0.53 (0.47 to 0.58): "
-            "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
+            f"0.30, as given; the data look like 0.53 (0.47 to 0.58) ({WHY})",
         ),
         (
-            {"told": True, "share": 0.3, "found_unknowns": False},
-            "0.30, as given; the data show no evidence of unknowns: "
-            "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
+            {"own_boundary": True, "share": 0.3},
+            "0.30, what the method's own boundary rejects; "
+            f"the data look like 0.53 (0.47 to 0.58) ({WHY})",
         ),
         (
             {"found_unknowns": False, "share": 0.0, "low": 0.0},
-            "0.00 (0.00 to 0.58), no evidence of unknowns, so nothing is rejected: "
-            "held-out classes 0.53 (0.47 to 0.58), best bin 0.56 (0.40 to 0.70)",
+            f"0.00 (0.00 to 0.58), no unknowns were found, so nothing is rejected ({WHY})",
         ),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.openness.share_estimators import cosine_without_nearest, softmax_without_nearest
+from opensetda.openness.held_out import cosine_without_nearest, softmax_without_nearest
 
 HALF = np.sqrt(0.5)
 

@@ -89,7 +89,7 @@ def run(images, checkpoints=None, inputs=None, **changes):
         inputs,
         images.labels[:N_SOURCE],
         C,
-        OpennessTracker("auto"),
+        OpennessTracker(1 / 3),
         settings,
         seed=0,
         context=FitContext(checkpoints=checkpoints),
@@ -258,7 +258,7 @@ def test_the_share_of_unknowns_is_that_of_the_frozen_features():
     tuned.fit(X, y, domain, context=FitContext(images=images))
     assert tuned.openness_ == frozen.openness_
     assert tuned.openness_report_.estimates == frozen.openness_report_.estimates
-    assert tuned.openness_report_.by_step == (frozen.openness_,) * 2
+    assert [entry["openness"] for entry in tuned.history_] == [frozen.openness_] * 2
     told = PGLClassifier(random_state=0, openness=0.4, settings=changes)
     assert told.fit(X, y, domain, context=FitContext(images=TinyImages())).openness_ == 0.4
 
@@ -313,7 +313,6 @@ def fit_in_team(folder):
         # The first step is kept: all have to go back to it.
         "stopping.band": 0,
         "finetune.batch_norm": "train",
-        "finetune.share_of_frozen": False,
     }
     learned = {}
     for case in ("rows", "images", "resumed"):

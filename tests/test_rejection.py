@@ -18,11 +18,11 @@ from opensetda.rejection import REJECTORS, make_rejector
 from opensetda.rejection.source_rows import (
     Round,
     best_threshold,
-    first_of_every_class,
     hidings,
     products,
     squared_distances,
 )
+from opensetda.rows import first_of_every_class
 
 # ATI with osvm, its default, is among all methods of tests/test_estimator*.py.
 COMBINATIONS = [*((SourceOnly, name) for name in REJECTORS), (ATI, "quantile")]
@@ -173,7 +173,7 @@ def test_the_mixture_cuts_where_both_are_equally_likely(n_unknown, n_known):
     scores = mixture_scores(n_unknown, n_known)
     cut = make_rejector("mixture").own_cut(scores)
     assert ((scores.known < cut) == (np.arange(len(scores.known)) < n_unknown)).mean() > 0.99
-    mixture = fit_mixture(ScoreHistogram.of(scores.known, scores.held_out, scores.nearest))
+    mixture = fit_mixture(ScoreHistogram.of(scores.known, scores.held_out))
     unknown = mixture.falling_posterior(scores.known)
     assert (unknown[scores.known < cut] > 0.5).all()
     assert (unknown[scores.known >= cut] <= 0.5).all()

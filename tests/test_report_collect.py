@@ -35,7 +35,7 @@ def test_numbers_agree_with_the_run(evaluated, report):
     assert report.kept.steps == report.n_steps == 2
     estimates = evaluated.estimates()["openness"]
     assert (report.openness.share, report.openness.low) == (estimates["share"], estimates["low"])
-    assert report.openness.is_given
+    assert report.openness.kind == "given"
     assert report.openness.sentence.startswith("as given")
 
 

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -22,7 +23,7 @@ from opensetda.report.charts import (
     panel_chart,
     themed,
 )
-from opensetda.report.content import Confusion, EdgeMap, ScoreHistogram
+from opensetda.report.content import GIVEN, OWN_BOUNDARY, Confusion, EdgeMap, ScoreHistogram
 from opensetda.report.page import render_page
 from opensetda.report.page_data import edge_images, map_values, picture_address, script_json
 from opensetda.runs.curves import Line, Panel
@@ -185,10 +186,11 @@ def test_the_numbers_of_the_headline(full):
 
 def test_a_told_share_has_no_interval():
     report = make_report()
-    told = dataclasses.replace(report.openness, is_given=True, low=0.369, high=0.369, true=None)
-    html = render_page(dataclasses.replace(report, openness=told))
-    assert "Share of unknowns, given" in html
-    assert 'class="whisker"' not in html
+    for kind in (GIVEN, OWN_BOUNDARY):
+        told = dataclasses.replace(report.openness, kind=kind, true=None)
+        html = unescape(render_page(dataclasses.replace(report, openness=told)))
+        assert f"Share of unknowns, {kind}" in html
+        assert 'class="whisker"' not in html
 
 
 def test_a_sampled_map_says_so(full):

@@ -223,7 +223,8 @@ def test_the_classifier_answers_by_the_kept_step(task, quick, monkeypatch):
 
     classifier, last = fitted(RUNS_AWAY), fitted([0.3] * 4)
     assert (classifier.kept_step_.step, last.kept_step_.step) == (3, 4)
-    assert classifier.openness_report_.share == classifier.openness_report_.by_step[2]
+    assert classifier.openness_report_.by_step == tuple(RUNS_AWAY)
+    assert classifier.openness_ == last.openness_
     assert len(classifier.history_) == len(classifier.step_labels_) == 4
     names = np.array([*classifier.classes_, "unknown"])
     kept = names[classifier.step_labels_[2]]

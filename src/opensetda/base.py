@@ -241,16 +241,18 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     def _reject(self, target: Rows, scores: Scores, openness: OpennessTracker) -> None:
         """Label the targets of `fit`, and find threshold and slope for later samples."""
-        n_classes, evidence = len(self.classes_), (scores.known, scores.held_out, scores.nearest)
+        n_classes = len(self.classes_)
         if not openness.estimates:  # A method of one step need not do it.
-            openness.update(*evidence)
+            openness.update(scores.known, scores.held_out)
         own_cut = self._own_cut(scores) if openness.told is None else None
         if own_cut is not None:
             openness.follow(float((scores.known < own_cut).mean()))
+        cut = rejection_cut(scores.known, openness.share) if own_cut is None else own_cut
+        if own_cut is None:
+            openness.note_rejected(float((scores.known < cut).mean()))
         report = openness.report()
         self.openness_report_, self.openness_ = report, report.share
-        cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
-        posterior = unknown_posterior(*evidence, report.share)
+        posterior = unknown_posterior(scores.known, scores.held_out, report.share)
         # The same share of the targets is rejected when they are scored as later samples.
         later = self._known_as_later(target, scores.known)
         self.rejection_threshold_ = rejection_cut(later, report.share) if own_cut is None else cut

@@ -138,8 +138,8 @@ class ATI(rival.RejectingRival):
         assigned: list[IntArray] = []
         for _ in range(self.iterations):
             distances = squared_distances(targets, members.T @ rows @ self.map_)
-            known, held_out, nearest = _cosines(rows @ self.map_, y, unit_rows(targets))
-            share = openness.update(known, held_out, nearest)
+            known, held_out = _cosines(rows @ self.map_, y, unit_rows(targets))
+            share = openness.update(known, held_out)
             labels = assign(distances, outlier_cost(distances, self.outliers, share))
             entry = {"openness": share, "openness_estimate": openness.estimates[-1]}
             outliers = float((labels == OUTLIER).mean())
@@ -209,14 +209,14 @@ def fit_map(rows: Matrix, y: IntArray, targets: Matrix, labels: IntArray, ridge:
     return np.asarray(np.linalg.solve(moment + hold, (weights * rows).T @ means[y] + hold))
 
 
-def _cosines(mapped: Matrix, y: IntArray, targets: FloatArray) -> tuple[Vector, Vector, IntArray]:
-    """Return known scores, held-out scores and nearest classes, for the share of unknowns."""
+def _cosines(mapped: Matrix, y: IntArray, targets: FloatArray) -> tuple[Vector, Vector]:
+    """Return known scores and held-out scores, for the share of unknowns."""
     members = np.eye(int(y.max()) + 1)[y]
     sums = members.T @ unit_rows(mapped)
     similarity = targets @ unit_rows(sums).T
     nearest = similarity.argmax(axis=1)
     held_out = cosine_without_nearest(targets, nearest, sums, members.sum(axis=0))
-    return similarity.max(axis=1), held_out, nearest
+    return similarity.max(axis=1), held_out
 
 
 def _as_logits(regression: LogisticRegression) -> tuple[Matrix, Vector]:

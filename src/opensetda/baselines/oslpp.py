@@ -96,7 +96,7 @@ class OSLPP(Rival):
         for step in range(self.steps):
             self._learn(source_rows, y, target_rows, labels)
             scores = self._scores(self._embed(target_rows))
-            share = openness.update(scores.known, scores.held_out, scores.nearest)
+            share = openness.update(scores.known, scores.held_out)
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             labels = select_and_reject(*ranked, (step + 1) / self.steps, n_classes)

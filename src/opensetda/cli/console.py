@@ -167,7 +167,9 @@ def kept_step(classifier: OpenSetClassifier) -> int | None:
 def show_estimates(classifier: OpenSetClassifier) -> None:
     """Print what was estimated without labels."""
     report = classifier.openness_report_
-    interval = "" if report.told else f" ({report.low:.2f} to {report.high:.2f})"
+    # Otherwise the interval is not that of the share; the origin says what the data look like.
+    estimated = not report.told and not report.own_boundary
+    interval = f" ({report.low:.2f} to {report.high:.2f})" if estimated else ""
     say(f"share of unknowns: {report.share:.2f}{interval}, {report.origin}")
     kept = classifier.kept_step_
     if kept is not None:

@@ -56,7 +56,8 @@ class Alignment:
     def fit_means(self, source: Rows, target: Rows) -> None:
         """Compute the means only."""
         self.source_mean = self.target_mean = self._mean(source)
-        if len(target) and self.settings.centring == "own":
+        # A single target, or copies of it, would be all zeros less their own mean.
+        if self.settings.centring == "own" and _differ(target):
             self.target_mean = self._mean(target)
 
     def source(self, rows: Rows) -> Matrix:
@@ -114,6 +115,16 @@ class Alignment:
         largest = np.abs(directions).argmax(axis=0)
         directions = directions * np.sign(directions[largest, np.arange(keep)])
         return np.asarray(directions[:, real] * variances[real] ** (-self.settings.whitening / 2))
+
+
+def _differ(rows: Rows) -> bool:
+    """Return whether there are two rows that are not equal; looks no further than the first."""
+    first: FloatArray | None = None
+    for _, chunk in rows.chunks():
+        first = chunk[0] if first is None else first
+        if (chunk != first).any():
+            return True
+    return False
 
 
 def _largest_eigenvectors(moment: npt.NDArray[np.float64], keep: int) -> tuple[Any, Any]:

@@ -61,8 +61,7 @@ def gather_evidence(source: FloatArray, y: IntArray, target: FloatArray) -> Evid
         nearest, known = cosine.argmax(axis=1), cosine.max(axis=1).astype(np.float64)
         mixes = np.full(n_classes, mix)
         hidden = cosine_without_nearest(target, nearest, sums, counts, moved, mixes)
-        histogram = ScoreHistogram.of(known, hidden, nearest)
-        return float(fit_mixture(histogram, anchored=histogram.has_held_out).share[0])
+        return fit_mixture(ScoreHistogram.of(known, hidden)).share
 
     cosine = target @ means.T
     hidden = by_hidden_classes(0.0)

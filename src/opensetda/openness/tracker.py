@@ -33,6 +33,8 @@ DISAGREEMENT = 0.3
 """Warn if a given share is further than this from the estimate, and outside its interval."""
 WIDE = 0.55
 """Warn if the interval is wider than this."""
+NOT_SEPARATED = 0.05
+"""Warn if the share that is rejected differs by more than this from the one to use."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,9 @@ class OpennessReport:
         return first | asdict(self) | lists | evidence | {"origin": self.origin}
 
 
+# How to give the share, at the end of a warning.
+_HOW = "--openness, or openness= in Python"
+
 ESTIMATE, HIDDEN = "estimate", "hidden classes alone"
 """The names of the estimates in a report."""
 
@@ -94,9 +99,11 @@ class OpennessTracker:
         self.estimates: list[float] = []
         self.kept = 0
         self._followed: float | None = None
+        self._rejected: float | None = None
 
     def estimate(self, source: FloatArray, y: IntArray, target: FloatArray, n_targets: int) -> None:
         """Estimate the share from aligned unit rows or samples: (n_s, d), (n_s,), (n_t, d)."""
+        self.n_targets = n_targets
         self.evidence = gather_evidence(source, y, target)
         self.found = estimate_share(self.evidence, n_targets)
 
@@ -111,12 +118,15 @@ class OpennessTracker:
         """Report the share that a method's own boundary rejects."""
         self._followed = share
 
-    def update(self, known: Vector, held_out: Vector, nearest: IntArray) -> float:
+    def note_rejected(self, share: float) -> None:
+        """Note how many targets are rejected: equal ones cannot be separated."""
+        self._rejected = share
+
+    def update(self, known: Vector, held_out: Vector) -> float:
         """Note what the scores of a step speak for, and return the share to use."""
         estimate = 0.0
         if len(known):
-            histogram = ScoreHistogram.of(known, held_out, nearest)
-            estimate = float(fit_mixture(histogram, anchored=histogram.has_held_out).share[0])
+            estimate = fit_mixture(ScoreHistogram.of(known, held_out)).share
         self.estimates.append(min(estimate, LARGEST_SHARE))
         return self.share if len(known) else 0.0
 
@@ -139,26 +149,35 @@ class OpennessTracker:
             warnings=(),
             own_boundary=self._followed is not None,
         )
-        return replace(report, warnings=tuple(_warnings(report)))
+        return replace(report, warnings=(*_warnings(report), *self._not_separated()))
+
+    def _not_separated(self) -> list[str]:
+        rejected = self.share if self._rejected is None else self._rejected
+        if abs(rejected - self.share) <= max(NOT_SEPARATED, 1 / self.n_targets):
+            return []
+        return [
+            f"the share of unknowns is {self.share:.2f}, but {rejected:.0%} of the targets are "
+            "rejected: many of them score the same; check that they are not copies of each other"
+        ]
 
 
 def _warnings(report: OpennessReport) -> list[str]:
     """Return what the user should check."""
     share, found = report.share, report.estimates[ESTIMATE]
-    if report.told:
+    if report.told or report.own_boundary:
         if abs(share - found.share) <= DISAGREEMENT or found.low <= share <= found.high:
             return []
-        return [
-            f"openness {share:.2f} was given, but the data look like {found}; "
-            "check the share, or leave it to be estimated"
-        ]
-    if report.own_boundary:
-        return []
+        if report.told:
+            what, advice = f"openness {share:.2f} was given", "check it, or have it estimated"
+        else:
+            what = f"the method's own boundary rejects {share:.0%} of the targets"
+            advice = f"give the share to overrule it ({_HOW})"
+        return [f"{what}, but the data look like {found}; {advice}"]
     warnings = []
     if not report.found_unknowns:
         warnings.append(
             f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
-            "targets may be unknown all the same"
+            f"targets may be unknown all the same: give the share if you know better ({_HOW})"
         )
     if found.high - found.low > WIDE:
         known = report.evidence.n_classes
@@ -169,7 +188,8 @@ def _warnings(report: OpennessReport) -> list[str]:
         )
         warnings.append(
             f"the share of unknowns is uncertain ({found.low:.2f} to {found.high:.2f}): {reason}; "
-            "look at the groups of unknowns in the report, and set the openness if you know better"
+            f"look at the groups of unknowns in the report, and give the share if you know better "
+            f"({_HOW})"
         )
     return warnings
 

@@ -170,7 +170,7 @@ class _Steps:
 
     def _rank(self, step: int, scores: StepScores) -> float:
         """Estimate how many targets are unknown, and rank them; returns that share."""
-        share = self.openness.update(*scores)
+        share = self.openness.update(scores.known, scores.held_out)
         self.rule.add(self.openness.estimates[-1])
         ranked, balance = (scores.known, scores.nearest, share), self.settings.ranking.class_balance
         progress = (step + 1) / self.total

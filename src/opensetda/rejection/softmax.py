@@ -45,9 +45,8 @@ class MixtureRejector(QuantileRejector):
         """Fit the mixture to the targets' scores; minus infinity if it finds no unknowns."""
         if not len(scores.known):
             return None
-        histogram = ScoreHistogram.of(scores.known, scores.held_out, scores.nearest)
-        mixture = fit_mixture(histogram, anchored=histogram.has_held_out)
-        if mixture.share[0] < NO_UNKNOWNS:
+        mixture = fit_mixture(ScoreHistogram.of(scores.known, scores.held_out))
+        if mixture.share < NO_UNKNOWNS:
             return float("-inf")
         unknown = mixture.falling_posterior(scores.known) > 0.5
         return rejection_cut(scores.known, float(np.mean(unknown)))

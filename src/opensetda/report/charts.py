@@ -271,7 +271,7 @@ def interval_of(openness: Openness) -> Interval:
         return round(100 * min(max(value, 0.0), 1.0), 2)
 
     words = f"{openness.share:.1%} unknown"
-    if not openness.is_given:
+    if openness.is_estimated:
         words += f", interval {openness.low:.1%} to {openness.high:.1%}"
     if openness.true is not None:
         words += f", true share {openness.true:.1%}"

@@ -44,16 +44,29 @@ class LabelCount:
     is_unknown: bool = False
 
 
+GIVEN, ESTIMATED, OWN_BOUNDARY = "given", "estimated", "by the method's own boundary"
+"""Where a share of unknowns comes from."""
+
+
 @dataclass(frozen=True)
 class Openness:
-    """The share of unknowns; `sentence` says where it comes from, `true` is known with truth."""
+    """The share of unknowns; `sentence` says where it comes from, `true` is known with truth.
+
+    `low` and `high` are the interval of the estimate, whether it was used or not.
+    """
 
     share: float
     low: float
     high: float
-    is_given: bool
+    kind: str
+    """`GIVEN`, `ESTIMATED` or `OWN_BOUNDARY`."""
     sentence: str
     true: float | None = None
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the interval is that of the share."""
+        return self.kind == ESTIMATED
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 
 from opensetda.errors import InputError
 from opensetda.openness.share_model import CONFIDENCE
+from opensetda.openness.tracker import ESTIMATE
 from opensetda.report.content import EdgeMap, SampleMap
 from opensetda.report.matrices import PairMap, draw_confusion, draw_maps
 from opensetda.report.plane import CountingProgress, planes_of
@@ -147,11 +149,14 @@ def edge_figure(edges: EdgeMap) -> Figure:
 
 def _openness(parts: RunParts) -> Figure:
     found, openness = parts.estimates["openness"], parts.openness()
-    used = IntervalRow("used", openness.share, openness.low, openness.high, strong=True)
-    rows = [IntervalRow("given", openness.share, strong=True) if openness.is_given else used]
+    rows = [IntervalRow(openness.kind, openness.share, strong=True)]
+    if openness.is_estimated:
+        rows = [replace(rows[0], low=openness.low, high=openness.high)]
     for name, estimate in found.get("estimates", {}).items():
+        if name == ESTIMATE and openness.is_estimated:
+            continue
         share, low, high = (float(estimate[key]) for key in ("share", "low", "high"))
-        rows.append(IntervalRow(name, share, low, high))
+        rows.append(IntervalRow(name, share, *((low, high) if low < high else ())))
     confidence = 100 * float(found.get("confidence", CONFIDENCE))
     what = f"share of unknowns, % of targets, with intervals of {confidence:.0f} %"
     return draw_intervals(rows, what, openness.true)

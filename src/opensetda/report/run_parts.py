@@ -8,6 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.report.content import (
+    ESTIMATED,
+    GIVEN,
+    OWN_BOUNDARY,
     Confusion,
     EdgeMap,
     Indices,
@@ -51,12 +54,14 @@ class RunParts:
     def openness(self) -> Openness:
         """Return the share of unknowns."""
         found = self.estimates["openness"]
+        kind = OWN_BOUNDARY if found.get("own_boundary") else ESTIMATED
+        kind = GIVEN if found["told"] else kind
         return Openness(
             share=float(found["share"]),
             low=float(found["low"]),
             high=float(found["high"]),
-            is_given=bool(found["told"]),
-            sentence=str(found.get("origin", "as given" if found["told"] else "estimated")),
+            kind=kind,
+            sentence=str(found.get("origin", kind)),
             true=None if self.evaluation is None else self.evaluation.true_openness,
         )
 

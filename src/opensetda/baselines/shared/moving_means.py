@@ -63,7 +63,7 @@ class MovingMeans(Rival):
             hidden = (target_unit, similarity.argmax(axis=1), source_sums, source_counts)
             held_out = cosine_without_nearest(*hidden, target_means, np.full(n_classes, moved))
             scores = cosine_scores(similarity, held_out)
-            share = openness.update(scores.known, scores.held_out, scores.nearest)
+            share = openness.update(scores.known, scores.held_out)
             ranked = (scores.known, scores.nearest, share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             entry = {"openness": share, "openness_estimate": openness.estimates[-1]}

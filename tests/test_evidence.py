@@ -1,0 +1,157 @@
+"""The evidence for a share of unknowns, and how it is weighed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feature_shifts import feature_task
+from opensetda.nn.alignment import aligned_samples
+from opensetda.openness import share_model
+from opensetda.openness.evidence import Evidence, gather_evidence
+from opensetda.openness.share_model import (
+    FEWEST_TARGETS,
+    LARGEST_SHARE,
+    ShareEstimate,
+    estimate_share,
+    many_classes,
+)
+from opensetda.rows import Rows, unit_rows
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def aligned(task):
+    """Source rows, class indices and target rows of a task, as `fit` compares them."""
+    y = np.unique(task.source_labels, return_inverse=True)[1]
+    source, target = (
+        Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features)
+    )
+    return aligned_samples(source, y, target)
+
+
+def evidence_at(openness, shift="none", seed=0):
+    return gather_evidence(*aligned(feature_task(10, 10, 128, shift, openness, seed=seed)))
+
+
+def check(evidence):
+    assert np.isfinite(evidence).all()
+    assert 0 <= evidence.hidden <= 1
+    assert 0 <= evidence.hidden_moved <= 1
+    assert np.log(0.02) <= evidence.margin <= np.log(2)
+    assert 0 <= evidence.below <= 1
+    for n_targets in (1, 1000):
+        estimate = estimate_share(evidence, n_targets)
+        assert 0 <= estimate.low <= estimate.share <= estimate.high <= 1
+
+
+# Evidence -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", ["none", "class-translation"])
+def test_more_unknowns_show_in_every_figure(shift):
+    few, many = evidence_at(0.1, shift), evidence_at(0.7, shift)
+    check(few)
+    check(many)
+    assert few.hidden + 0.3 < many.hidden
+    assert few.hidden_moved + 0.3 < many.hidden_moved
+    assert few.margin > many.margin + 0.2
+    assert few.below < many.below
+
+
+def test_the_order_of_rows_changes_nothing():
+    source, y, target = aligned(feature_task(4, 3, 32, "all", 0.4, seed=0, per_class=20))
+    first = gather_evidence(source, y, target)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(y))
+    again = gather_evidence(source[order], y[order], rng.permutation(target))
+    np.testing.assert_allclose(again, first, rtol=1e-4, atol=1e-5)
+
+
+def test_the_names_of_classes_change_nothing():
+    source, y, target = aligned(feature_task(4, 3, 32, "all", 0.4, seed=0, per_class=20))
+    renamed = np.array([2, 0, 3, 1])[y]
+    np.testing.assert_allclose(
+        gather_evidence(source, renamed, target), gather_evidence(source, y, target), rtol=1e-4
+    )
+
+
+def rows(n, seed, width=5):
+    return unit_rows(np.random.default_rng(seed).normal(size=(n, width)).astype(np.float32))
+
+
+SOURCE, LABELS, TARGET = rows(30, 0), np.arange(30) % 3, rows(40, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "y", "target"),
+    [
+        pytest.param(
+            np.tile(SOURCE, (3, 1)), np.tile(LABELS, 3), np.tile(TARGET, (4, 1)), id="copies"
+        ),
+        pytest.param(SOURCE, LABELS, np.tile(TARGET[:1], (40, 1)), id="equal targets"),
+        pytest.param(np.tile(SOURCE[:1], (30, 1)), LABELS, TARGET, id="equal sources"),
+        pytest.param(np.tile(SOURCE[:1], (30, 1)), LABELS, SOURCE[:1], id="all equal"),
+        pytest.param(np.zeros_like(SOURCE), LABELS, np.zeros_like(TARGET), id="zeros"),
+        pytest.param(SOURCE, np.r_[np.zeros(28, int), 1, 2], TARGET, id="classes of one row"),
+        pytest.param(SOURCE[:3], np.arange(3), TARGET, id="only classes of one row"),
+        pytest.param(SOURCE, LABELS % 2, TARGET, id="two classes"),
+        pytest.param(SOURCE[:2], np.arange(2), TARGET[:1], id="as little as possible"),
+        pytest.param(SOURCE, LABELS, SOURCE, id="no shift at all"),
+        pytest.param(SOURCE, LABELS, -SOURCE, id="opposite"),
+    ],
+)
+def test_odd_rows_have_evidence(source, y, target):
+    evidence = gather_evidence(source, y, target)
+    check(evidence)
+    assert evidence.n_classes == y.max() + 1
+
+
+@given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 30))
+def test_any_rows_have_evidence(seed, n_classes, n_targets):
+    y = np.arange(n_classes * 3) % n_classes
+    check(gather_evidence(rows(len(y), seed), y, rows(n_targets, seed + 1)))
+
+
+# Weights ------------------------------------------------------------------------------------
+
+SHARE = st.floats(0, 1)
+
+
+@given(
+    st.builds(Evidence, SHARE, SHARE, st.floats(-4, 0.7), SHARE, st.integers(2, 5000)),
+    st.integers(1, 100),
+)
+def test_a_share_and_an_interval_around_it_whatever_the_evidence(evidence, n_targets):
+    estimate = estimate_share(evidence, n_targets)
+    assert np.isfinite(list(estimate.to_dict().values())).all()
+    assert 0 <= estimate.share <= LARGEST_SHARE
+    assert 0 <= estimate.low <= estimate.share <= estimate.high <= 1
+    if n_targets < FEWEST_TARGETS:
+        assert (estimate.low, estimate.high) == (0, 1)
+    else:
+        assert estimate.high - estimate.low < 1
+
+
+def test_many_classes():
+    assert [many_classes(n) for n in (2, 4, 10)] == pytest.approx([0, 0.5, 0.8])
+    assert 0.99 < many_classes(1000) < 1
+
+
+def test_weights_by_hand(monkeypatch):
+    """With four classes half of what many classes add is added."""
+    monkeypatch.setattr(
+        share_model, "WEIGHTS", np.array([[0.1, 0, 0, 0, 0], [0, 0.8, 0.2, 0.1, 0.4]])
+    )
+    monkeypatch.setattr(share_model, "HALF_WIDTH", np.array([0.3, -0.2]))
+    evidence = Evidence(hidden=0.5, hidden_moved=0.4, margin=-1.0, below=0.25, n_classes=4)
+    estimate = estimate_share(evidence, 100)
+    assert estimate.share == pytest.approx(0.1 + 0.5 * (0.4 + 0.08 - 0.1 + 0.1))
+    assert estimate.high - estimate.share == pytest.approx(0.2)
+    assert estimate.share - estimate.low == pytest.approx(0.2)
+
+
+def test_in_words():
+    assert str(ShareEstimate(0.333, 0.1, 0.5)) == "0.33 (0.10 to 0.50)"
