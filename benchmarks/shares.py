@@ -98,10 +98,11 @@ def measure(suite: str, n_tasks: int, data: Path, out: Path) -> None:
         scaling = Scaling.fit("auto", source, y, target)
         scaled = source.scaled(scaling.of_source), y, target.scaled(scaling.of_target)
         evidence = gather_evidence(*aligned_samples(*scaled))
-        rows.append([suite, float(task.unknown.mean()), scaling.name, *evidence])
+        figures = [f"{figure:.4f}" for figure in (task.unknown.mean(), *evidence.figures)]
+        rows.append([suite, figures[0], scaling.name, *figures[1:], evidence.n_classes])
     is_new = not out.exists()
     with out.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         if is_new:
             writer.writerow(COLUMNS)
         writer.writerows(rows)

@@ -47,7 +47,7 @@ OUT = FOLDER / "figures" / "suites.csv"
 PAGE = FOLDER.parent / "docs" / "suites.md"
 SHARES = ("told", "estimated", "constant")
 OPENNESS = (GIVEN, "0.1", "0.25", "0.5", "0.75", "0.9", "0")
-SETTINGS = {UNTRAINED: {"losses.edge": 0}, SHARE_ONLY: {"losses.edge": 0, "steps": 1}}
+SETTINGS = {UNTRAINED: {"graph.scatter_ridge": None}, SHARE_ONLY: {"steps": 1}}
 """Settings of PGL for names that are no methods by themselves."""
 DEFAULT = "default"
 """The scaling of PGL, which may choose by itself: `scaling_used` says which it was."""

@@ -124,7 +124,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     """
 
     openness: float | str
-    scaling: str
+    # A method without this parameter takes columns as given.
+    scaling: str = NONE
     unknown_label: Any
 
     # What a method can do; a subclass declares what differs.

@@ -31,7 +31,7 @@ NO_UNKNOWNS = 0.03
 """A target without unknowns gives shares up to this, too: below, nothing is rejected."""
 DISAGREEMENT = 0.3
 """Warn if a given share is further than this from the estimate, and outside its interval."""
-WIDE = 0.45
+WIDE = 0.55
 """Warn if the interval is wider than this."""
 NOT_SEPARATED = 0.05
 """Warn if the share that is rejected differs by more than this from the one to use."""

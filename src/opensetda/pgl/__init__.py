@@ -6,7 +6,7 @@ Reading order:
 2. `trainer`: one step of training, with its schedule.
 3. `episodes`: which samples form a graph.
 4. `network` and `graph`: how the nodes and edges of a graph are computed.
-5. `losses`: what the network is trained to do.
+5. `losses`: what the network is trained to do; `spread`: the metric it starts each step from.
 6. `inference` and `pseudo_labels`: how all targets are scored and ranked.
 7. `induction`: how samples that come after `fit` are scored.
 8. `estimator`: the scikit-learn classifier around it; `settings`, `checkpoints` and `view`.

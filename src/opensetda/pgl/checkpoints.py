@@ -75,6 +75,9 @@ def fingerprint(trainer: Trainer, source_labels: IntArray, seed: int) -> str:
     settings = trainer.settings.to_dict()
     # A setting of earlier releases: their checkpoints, by one process, are still good.
     settings["optimiser"]["graphs"] = None
+    if settings["graph"]["scatter_ridge"] is None:
+        # Earlier releases did not have it.
+        del settings["graph"]["scatter_ridge"]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(f"{seed} {trainer.n_classes}".encode())
     inputs = trainer.inputs

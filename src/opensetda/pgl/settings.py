@@ -68,6 +68,8 @@ class GraphSettings:
     """'anchored': share of the neighbours in a node's new embedding."""
     dropout: Share = 0.0
     """Dropout rate in the node network."""
+    scatter_ridge: Annotated[float, Field(gt=0)] | None = 0.3
+    """'anchored': ridge of the adapter's whitening within classes; None is without."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -76,7 +78,7 @@ class LossSettings:
 
     node: Weight = 0.0
     """Weight of the focal classification loss of labelled nodes, over all layers."""
-    edge: Weight = 1.0
+    edge: Weight = 0.0
     """mu: weight of the binary cross-entropy of edges between labelled nodes."""
     adversary: Weight = 0.0
     """gamma: weight of the domain loss with gradient reversal."""
@@ -206,6 +208,7 @@ _PAPER: dict[str, Any] = {
     "episodes.mix_up_limit": 1.0,
     "episodes.labelled_queries": False,
     "graph.form": "paper",
+    "graph.scatter_ridge": None,
     "graph.normalisation": "batch",
     "graph.neighbours": None,
     "graph.dropout": 0.2,
@@ -234,6 +237,7 @@ _PAPER: dict[str, Any] = {
 # unknowns well (see the estimator), so the last step is kept.
 _FINETUNE: dict[str, Any] = {
     "losses.node": 1.0,
+    "losses.edge": 1.0,
     "optimiser.backbone_rate": 1e-4,
     "optimiser.first_step_epochs": 1,
     "stopping.band": 1,

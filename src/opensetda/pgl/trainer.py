@@ -18,6 +18,7 @@ from opensetda.pgl.episodes import EpisodeSampler
 from opensetda.pgl.losses import graph_losses
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.spread import whitening_within_classes
 from opensetda.progress import ProgressEvent, ProgressListener
 
 
@@ -92,6 +93,8 @@ class Trainer:
             self.accelerator.free_memory()
             self.inputs.start_anew()
             self.use_network(self._new_network())
+        if step and not position.iteration:
+            self._whiten(samples)
         labels = samples.source_labels.cpu().numpy(), samples.pseudo_labels.cpu().numpy()
         episodes = self.settings.episodes
         sampler = EpisodeSampler(*labels, self.n_classes, samples.progress, episodes)
@@ -126,6 +129,22 @@ class Trainer:
                     save(position)
         means = {name: value / total for name, value in position.sums.items()} if total else None
         return Trained(total, means, loss)
+
+    def _whiten(self, samples: LabelledSamples) -> None:
+        """Set the adapter by the spread within classes, the more so the more targets have a label.
+
+        The losses then train it further.
+        """
+        change, graph = self.network.backbone.change, self.settings.graph
+        if change is None or graph.scatter_ridge is None or graph.form == "paper":
+            return
+        source = samples.source, samples.source_labels
+        domains = [source, (samples.target, samples.pseudo_labels)]
+        whitening = whitening_within_classes(domains, self.n_classes, graph.scatter_ridge)
+        if whitening is not None:
+            with torch.no_grad():
+                identity = torch.eye(len(whitening), device=whitening.device)
+                change.weight.copy_(samples.progress * (whitening - identity))
 
     def backward(
         self, sampler: EpisodeSampler, strength: float, accumulate: int = 1
