@@ -51,4 +51,5 @@ def whitening_within_classes(
         return None
     values, axes = torch.linalg.eigh(scatter / mean)
     scale = (values.clamp(min=0) + ridge).rsqrt()
-    return (axes * (scale / scale.mean())) @ axes.t()
+    whitening: Tensor = (axes * (scale / scale.mean())) @ axes.t()
+    return whitening
