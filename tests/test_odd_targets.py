@@ -101,14 +101,16 @@ def test_two_known_classes_are_said_to_be_uncertain():
 def test_no_unknowns(n_known):
     source, y, target, _ = made([20] * n_known, [20] * n_known)
     classifier = fit(source, y, target)
-    assert rejected(classifier) <= 0.2 or warns(classifier)
+    assert warns(classifier)
+    if n_known == 10:
+        assert rejected(classifier) == 0
 
 
 @pytest.mark.parametrize("n_known", [3, 10])
 def test_all_unknown(n_known):
     source, y, target, _ = made([20] * n_known, [0] * n_known + [30] * 5)
-    classifier = fit(source, y, target)
-    assert rejected(classifier) >= 0.5 or warns(classifier)
+    warnings = fit(source, y, target).openness_report_.warnings
+    assert warnings[0].startswith("hardly any target looks like a known class")
 
 
 @pytest.mark.parametrize("where", ["source", "target", "both"])
@@ -135,12 +137,14 @@ def test_a_single_target(n_known):
     assert classifier.transduction_nearest_[0] == "a"
 
 
-@pytest.mark.parametrize("which", [0, 3])
-def test_a_target_of_one_class(which):
-    """A known one, or an unknown one."""
-    source, y, target, _ = made([30] * 3, [60 if which == place else 0 for place in range(4)])
-    classifier = fit(source, y, target)
-    assert warns(classifier) or sensible(classifier, [which == 3])
+@pytest.mark.parametrize("n_known", [3, 9])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_target_of_one_class(known, n_known):
+    """Less their own mean its rows point anywhere; nothing is left to see which class it is."""
+    counts = [60 if place == (0 if known else n_known) else 0 for place in range(n_known + 1)]
+    source, y, target, _ = made([30] * n_known, counts)
+    warnings = fit(source, y, target).openness_report_.warnings
+    assert warnings[0].startswith("hardly any target looks like a known class")
 
 
 @pytest.mark.parametrize("openness", ["auto", 0.4])

@@ -32,7 +32,9 @@ NO_UNKNOWNS = 0.03
 DISAGREEMENT = 0.3
 """Warn if a given share is further than this from the estimate, and outside its interval."""
 WIDE = 0.55
-"""Warn if the interval is wider than this."""
+"""Warn if the interval is wider than this, as it is with up to six known classes."""
+HARDLY_KNOWN = 0.95
+"""Warn if this share of the targets scores below nine tenths of the source rows."""
 NOT_SEPARATED = 0.05
 """Warn if the share that is rejected differs by more than this from the one to use."""
 
@@ -179,7 +181,14 @@ def _warnings(report: OpennessReport) -> list[str]:
             f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
             f"targets may be unknown all the same: give the share if you know better ({_HOW})"
         )
-    if found.high - found.low > WIDE:
+    if report.evidence.below >= HARDLY_KNOWN or found.share >= LARGEST_SHARE:
+        warnings.append(
+            "hardly any target looks like a known class: all may be unknown, or the domains differ "
+            "too much for an estimate; check that the rows of both mean the same, and give the "
+            f"share if you know better ({_HOW})"
+        )
+    # Twice the longer side: near 0 and 1 an interval is cut off, and no more certain for it.
+    if 2 * max(found.share - found.low, found.high - found.share) > WIDE:
         known = report.evidence.n_classes
         reason = (
             f"{known} known classes show too little of how unknowns score"
