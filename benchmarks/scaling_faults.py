@@ -70,6 +70,7 @@ def _fit(out: str, options: Options) -> list[str]:
         *("fit", "source.npz", "target.npz", "--out", out, "--no-report", "--quiet"),
         *("--checkpoint-every", "1", "--set", f"steps={options.choose(5, 3)}"),
         *("--set", f"optimiser.iterations_per_epoch={options.choose(400, 200)}"),
+        *("--set", "losses.edge=1"),
     ]
 
 

@@ -44,7 +44,8 @@ def run_fit(*more):
     assert main([*FIT, *FEW_STEPS, *OPENNESS, *more]) == 0
 
 
-FIT_PGL = [*FIT[:-2], *OPENNESS, "--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"]
+TRAINED = ("--set", "optimiser.iterations_per_epoch=2", "--set", "losses.edge=1")
+FIT_PGL = [*FIT[:-2], *OPENNESS, "--set", "steps=2", *TRAINED]
 # images ------------------------------------------------------------------------------------
 
 COLOURS = {

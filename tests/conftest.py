@@ -82,9 +82,9 @@ def quick() -> dict[str, Any]:
     return {
         "steps": 3,
         "optimiser.iterations_per_epoch": 2,
+        "losses.edge": 1.0,
         "optimiser.first_step_epochs": 1,
         "losses.node": 1.0,
-        "losses.edge": 1.0,
         "losses.adversary": 0.1,
         "ranking.draws": 2,
         "ranking.graph_targets": 40,

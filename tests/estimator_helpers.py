@@ -19,6 +19,7 @@ SMALL_PAPER = {
     "optimiser.first_step_epochs": 1,
     "optimiser.epochs_per_step": 1,
     "optimiser.iterations_per_epoch": 3,
+    "losses.edge": 1.0,
     "ranking.draws": 1,
 }
 
@@ -42,7 +43,9 @@ def for_scikit_learns_checks() -> list[Any]:
         for method in METHODS
         if issubclass(methods.method_class(method), NetworkRival)
     }
-    small["pgl"] = {"settings": {"steps": 2, "optimiser.iterations_per_epoch": 2}}
+    small["pgl"] = {
+        "settings": {"steps": 2, "optimiser.iterations_per_epoch": 2, "losses.edge": 1.0}
+    }
     small["osbp"] = {"iterations": 30}  # It pulls towards unknown as well, so it learns slowly.
     return [make_classifier(method, **small.get(method, {})) for method in METHODS]
 

@@ -134,7 +134,7 @@ def test_alpha_has_a_row_a_value(tmp_path):
 
 
 def test_losses_vary_one_weight_and_leave_the_other(tmp_path):
-    changes = (*QUICK, ("losses.adversary", 0.5))
+    changes = (*QUICK, ("losses.edge", 1.0), ("losses.adversary", 0.5))
     tasks = SmallTasks(("0",))
     result = sweeps.analyse_losses(a_request(tmp_path, tasks=tasks, changes=changes, values=(2.0,)))
     rows = {(row["weight"], row["value"]): row["hos"].mean for row in result.table.rows}
@@ -145,12 +145,15 @@ def test_losses_vary_one_weight_and_leave_the_other(tmp_path):
     assert rows["mu", "1"] == rows["gamma", "0.5"]
     own = {"losses.adversary": 0.5, "losses.edge": 2.0}
     assert rows["mu", "2"] == pytest.approx(hos_of(own))
-    assert rows["gamma", "2"] == pytest.approx(hos_of({"losses.adversary": 2.0}))
+    own = {"losses.adversary": 2.0, "losses.edge": 1.0}
+    assert rows["gamma", "2"] == pytest.approx(hos_of(own))
 
 
 def test_the_weight_of_a_loss_that_is_alone_makes_no_difference(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "WEIGHTS", {"mu": "losses.edge"})
-    result = sweeps.analyse_losses(a_request(tmp_path, tasks=SmallTasks(("0",)), values=(0.5,)))
+    changes = (*QUICK, ("losses.edge", 1.0))
+    asked = a_request(tmp_path, tasks=SmallTasks(("0",)), changes=changes, values=(0.5,))
+    result = sweeps.analyse_losses(asked)
     by_weight = {row["value"]: row["hos"] for row in result.table.rows}
     assert by_weight["0.5"] == by_weight["1"]
     assert any("the edge loss only" in note for note in result.table.notes)

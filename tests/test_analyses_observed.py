@@ -21,6 +21,7 @@ PAPER = {
     "optimiser.first_step_epochs": 1,
     "optimiser.epochs_per_step": 1,
     "optimiser.iterations_per_epoch": 2,
+    "losses.edge": 1.0,
 }
 
 

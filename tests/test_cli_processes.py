@@ -25,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("quick_curves")
 
 FIT_PGL = (
     *(*FIT[:-2], *OPENNESS),
-    *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--checkpoint-every", "0"),
+    *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--set", "losses.edge=1"),
+    *("--checkpoint-every", "0"),
 )
 SAME = (
     *("predictions.parquet", "predictions.csv", "model.safetensors", "steps.parquet"),

@@ -75,6 +75,7 @@ def run(images, checkpoints=None, inputs=None, **changes):
             "alignment.components": 6,
             "optimiser.first_step_epochs": 1,
             "optimiser.iterations_per_epoch": 3,
+            "losses.edge": 1.0,
             "optimiser.backbone_rate": 1e-2,
             "losses.node": 1,
             "episodes.episodes": 3,
@@ -189,6 +190,7 @@ def test_accumulated_gradients_are_those_of_the_mean_loss():
             "finetune.accumulate": 2,
             "optimiser.first_step_epochs": 1,
             "optimiser.iterations_per_epoch": 5,
+            "losses.edge": 1.0,
             "alignment.components": 6,
         }
     )
@@ -251,6 +253,7 @@ def test_the_share_of_unknowns_is_that_of_the_frozen_features():
     changes = {
         "steps": 2,
         "optimiser.iterations_per_epoch": 2,
+        "losses.edge": 1.0,
         "optimiser.backbone_rate": 1e-2,
         "optimiser.first_step_epochs": 1,
     }
@@ -267,6 +270,7 @@ def test_no_label_and_no_order_of_the_target_reaches_a_learning_backbone():
     settings = {
         "steps": 2,
         "optimiser.iterations_per_epoch": 2,
+        "losses.edge": 1.0,
         "optimiser.backbone_rate": 1e-2,
         "optimiser.first_step_epochs": 1,
     }
@@ -307,6 +311,7 @@ def fit_in_team(folder):
     settings = {
         "steps": 3,
         "optimiser.iterations_per_epoch": 2,
+        "losses.edge": 1.0,
         "optimiser.first_step_epochs": 1,
         "optimiser.backbone_rate": 1e-2,
         "graph.dropout": 0.2,

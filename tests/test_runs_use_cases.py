@@ -24,7 +24,10 @@ from opensetda.runs import (
 )
 
 MEANS = {"method": "class-means", "openness": 0.333, "settings": {"steps": 3}}
-PGL = {"openness": 0.333, "settings": {"steps": 2, "optimiser.iterations_per_epoch": 2}}
+PGL = {
+    "openness": 0.333,
+    "settings": {"steps": 2, "optimiser.iterations_per_epoch": 2, "losses.edge": 1.0},
+}
 BYTES = ("predictions.parquet", "predictions.csv", "model.safetensors", "steps.parquet")
 
 

@@ -11,12 +11,14 @@ from sklearn.utils import check_random_state
 
 from opensetda.base import OpenSetClassifier, Scores, Vector
 from opensetda.context import FitContext
+from opensetda.errors import InputError
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
 from opensetda.nn.scaling import AUTO, NONE
 from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.induction import SupportGraph
 from opensetda.pgl.settings import PRESETS, PGLSettings
+from opensetda.pgl.trainer import any_loss
 from opensetda.pgl.training import train
 from opensetda.rows import FloatArray, IntArray, Rows
 
@@ -110,6 +112,9 @@ class PGLClassifier(OpenSetClassifier):
         if context.images is None:
             inputs = FixedRows(source, target, settings.alignment)
         else:
+            if not any_loss(settings):
+                reason = "there is no loss that could train the backbone"
+                raise InputError(f"preset {self.preset!r}: {reason}; take the preset 'finetune'")
             again = not settings.optimiser.warm_start
             groups = settings.alignment, settings.finetune
             inputs = TunedImages(
