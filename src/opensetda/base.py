@@ -92,9 +92,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     and implements `_fit_domains` and `_score_rows`, and, so that it can be saved,
     `_fitted_state` and `_restore_fitted_state`.
 
-    Without target rows in `fit`, nothing can be learned about unknowns: the classifier is then
-    an ordinary closed-set one, and `predict_proba` and `decision_function` have scikit-learn's
-    shapes.
+    Without target rows in `fit` the classifier is an ordinary closed-set one, and `predict_proba`
+    and `decision_function` have scikit-learn's shapes.
 
     Attributes
     ----------
