@@ -45,6 +45,7 @@ from suites_tables import CONSTANT, GIVEN, METHODS, SHARE_ONLY, UNTRAINED, Recor
 FOLDER = Path(__file__).resolve().parent
 OUT = FOLDER / "figures" / "suites.csv"
 PAGE = FOLDER.parent / "docs" / "suites.md"
+README = FOLDER.parent / "README.md"
 SHARES = ("told", "estimated", "constant")
 OPENNESS = (GIVEN, "0.1", "0.25", "0.5", "0.75", "0.9", "0")
 SETTINGS = {UNTRAINED: {"graph.scatter_ridge": None}, SHARE_ONLY: {"steps": 1}}
@@ -250,8 +251,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run_missing(options, store)
     records = suites_tables.parse(store.lines())
     if options.write:
-        page = options.page.read_text(encoding="utf-8")
-        options.page.write_text(suites_tables.fill(page, markdown(records)), encoding="utf-8")
+        short = suites_tables.short_table(records).markdown()
+        for page, tables in ((options.page, markdown(records)), (options.readme, short)):
+            text = suites_tables.fill(page.read_text(encoding="utf-8"), tables)
+            page.write_text(text, encoding="utf-8")
     elif options.markdown:
         print(markdown(records))
     else:
@@ -302,6 +305,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--jobs", type=int, default=1, help="cells at a time (default 1)")
     add("--out", type=Path, default=OUT, help="file of the cells")
     add("--page", type=Path, default=PAGE, help="page that --write fills")
+    add("--readme", type=Path, default=README, help="the same for the short table")
     add("--show", action="store_true", help="print the tables of the file, measure nothing")
     add("--markdown", action="store_true", help="the same in Markdown, for the documentation")
     add("--write", action="store_true", help="write the tables of the file into the page")

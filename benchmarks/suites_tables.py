@@ -74,6 +74,20 @@ def page_tables(records: Sequence[Record]) -> list[Table]:
     return [table for table in tables if table.lines]
 
 
+def short_table(records: Sequence[Record]) -> Table:
+    """Return the table of README.md: the suites that nothing was chosen on, a line each."""
+    by_share = {line[0]: line for line in shares(records).lines}
+    lines = []
+    for line in told(records).lines:
+        suite, best = line[0], line[-2]
+        if suite not in OFFICE:
+            rival = line[1 + METHODS.index(best)].split(" ")[0] if best in METHODS else "-"
+            lines.append([suite, *by_share[suite][1:4], f"{rival} ({best})"])
+    title = "HOS in %, PGL with the share of unknowns told, estimated, and 0.4 throughout"
+    header = ["suite", "PGL, told", "PGL, estimated", "PGL, constant 0.4", "best rival, told"]
+    return Table(title, header, lines)
+
+
 def fill(page: str, tables: str) -> str:
     """Put the tables between the markers of a page."""
     if not _BLOCK.search(page):
