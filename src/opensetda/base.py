@@ -244,11 +244,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         if not openness.estimates:  # A method of one step need not do it.
             openness.update(scores.known, scores.held_out)
         own_cut = self._own_cut(scores) if openness.told is None else None
-        if own_cut is not None:
-            openness.follow(float((scores.known < own_cut).mean()))
         cut = rejection_cut(scores.known, openness.share) if own_cut is None else own_cut
-        if own_cut is None:
-            openness.note_rejected(float((scores.known < cut).mean()))
+        note = openness.note_rejected if own_cut is None else openness.follow
+        note(float((scores.known < cut).mean()))
         report = openness.report()
         self.openness_report_, self.openness_ = report, report.share
         posterior = unknown_posterior(scores.known, scores.held_out, report.share)
