@@ -27,7 +27,12 @@ from opensetda.nn.alignment import aligned_samples
 from opensetda.nn.scaling import Scaling
 from opensetda.openness import share_model
 from opensetda.openness.evidence import Evidence, gather_evidence
-from opensetda.openness.share_model import CONFIDENCE, LARGEST_SHARE, many_classes
+from opensetda.openness.share_model import (
+    CONFIDENCE,
+    LARGEST_SHARE,
+    many_classes,
+    trust_in_hidden,
+)
 from opensetda.rows import FloatArray, Rows, canonical_source
 from suites_data import (
     DATA,
@@ -201,7 +206,9 @@ class Fit(NamedTuple):
 
     def shares(self, rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
         """Return the estimated shares."""
-        return np.clip(design(rows) @ self.weights.ravel(), 0.0, LARGEST_SHARE)
+        trust, hidden = trusted(rows)
+        weighed = (1 - trust) * (design(rows) @ self.weights.ravel()) + trust * hidden
+        return np.clip(weighed, 0.0, LARGEST_SHARE)
 
     def half_widths(self, rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
         """Return half the widths of the intervals."""
@@ -211,6 +218,12 @@ class Fit(NamedTuple):
 def many_of(rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
     """Return 1 and how far from two classes to many: (n, 2)."""
     return np.array([[1.0, many_classes(row["n_classes"])] for row in rows])
+
+
+def trusted(rows: list[dict[str, Any]]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return how far hidden classes alone decide, and what they say: (n,), (n,)."""
+    trust = [trust_in_hidden(row["n_classes"]) for row in rows]
+    return np.array(trust), np.array([row["hidden"] for row in rows])
 
 
 def design(rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
@@ -223,19 +236,22 @@ def design(rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
 def fit(rows: list[dict[str, Any]]) -> Fit:
     """Fit the weights by least squares with a penalty, every suite with the same weight."""
     suites = [row["suite"] for row in rows]
-    importance = np.array([len(rows) / len(set(suites)) / suites.count(name) for name in suites])
-    X, shares = design(rows), np.array([row["share"] for row in rows])
+    per_suite = np.array([len(rows) / len(set(suites)) / suites.count(name) for name in suites])
+    X, shares, (trust, hidden) = design(rows), np.array([r["share"] for r in rows]), trusted(rows)
+    # What is left for the weighted sum, and how much an error of it matters.
+    wanted = (shares - trust * hidden) / (1 - trust)
+    importance = per_suite * (1 - trust) ** 2
     mean, spread = np.average(X, axis=0, weights=importance), X.std(axis=0)
     spread[0] = 1.0
     centred = (X - mean) / spread
-    centre = float(np.average(shares, weights=importance))
+    centre = float(np.average(wanted, weights=importance))
     weighted = centred * importance[:, None]
     system = weighted.T @ centred + RIDGE * np.eye(X.shape[1])
-    slopes = np.linalg.solve(system, weighted.T @ (shares - centre)) / spread
+    slopes = np.linalg.solve(system, weighted.T @ (wanted - centre)) / spread
     slopes[0] = centre - mean[1:] @ slopes[1:]
     weights = slopes.reshape(2, -1)
-    errors = np.abs(np.clip(X @ slopes, 0, LARGEST_SHARE) - shares)
-    return Fit(weights, _quantile_line(many_of(rows), errors, importance))
+    errors = np.abs(Fit(weights, np.zeros(2)).shares(rows) - shares)
+    return Fit(weights, _quantile_line(many_of(rows), errors, per_suite))
 
 
 def _quantile_line(
