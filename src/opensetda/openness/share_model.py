@@ -24,9 +24,7 @@ FEWEST_TARGETS = 20
 # Fitted by `python benchmarks/shares.py` on random class splits of seven suites and on generated
 # shifts. Rows: with two known classes, and what each further one adds, up to many.
 # Columns: constant, then the figures of `Evidence`.
-WEIGHTS = np.array(
-    [[0.200, 0.004, -0.003, -0.273, 0.183], [-0.219, -0.005, 0.236, -0.170, -0.009]]
-)
+WEIGHTS = np.array([[0.200, 0.004, -0.003, -0.273, 0.183], [-0.219, -0.005, 0.236, -0.170, -0.009]])
 # Half the width of the interval, in the same way.
 HALF_WIDTH = np.array([0.437, -0.224])
 

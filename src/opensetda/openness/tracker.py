@@ -32,7 +32,7 @@ NO_UNKNOWNS = 0.03
 DISAGREEMENT = 0.3
 """Warn if a given share is further than this from the estimate, and outside its interval."""
 WIDE = 0.55
-"""Warn if the interval is wider than this, as it is with up to six known classes."""
+"""Warn if the interval is wider than this, as it is with up to seven known classes."""
 HARDLY_KNOWN = 0.95
 """Warn if this share of the targets scores below nine tenths of the source rows."""
 NOT_SEPARATED = 0.05
