@@ -7,7 +7,8 @@ import pytest
 
 from opensetda import SmoothedMeans
 from opensetda.baselines import smoothed_means
-from opensetda.baselines.smoothed_means import move_to_neighbours
+from opensetda.openness import smoothing
+from opensetda.openness.smoothing import move_to_neighbours
 from opensetda.rows import Rows, unit_rows
 
 
@@ -39,7 +40,7 @@ def test_equal_rows_are_no_neighbours(unit):
 
 def test_chunks_change_nothing(unit, monkeypatch):
     whole = move_to_neighbours(unit, unit, 4, 0.5)
-    monkeypatch.setattr(smoothed_means, "MOST_COSINES", 90)
+    monkeypatch.setattr(smoothing, "MOST_COSINES", 90)
     np.testing.assert_allclose(move_to_neighbours(unit, unit, 4, 0.5), whole)
 
 

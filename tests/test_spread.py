@@ -118,9 +118,15 @@ def test_the_adapter_takes_the_map_from_the_second_step_on(network_of):
     assert not network_of(**RIDGE, steps=1).backbone.change.weight.any()
 
 
-def test_by_default_the_adapter_is_left_to_the_losses(network_of):
-    assert not network_of(steps=3).backbone.change.weight.any()
-    assert all(PGLSettings.preset(name).graph.scatter_ridge is None for name in PRESETS)
+def test_without_a_ridge_the_adapter_is_left_to_the_losses(network_of):
+    without = {"graph.scatter_ridge": None}
+    assert not network_of(**without, steps=3).backbone.change.weight.any()
+
+
+def test_the_paper_has_no_such_map():
+    papers = [name for name in PRESETS if name.startswith("paper")]
+    assert all(PGLSettings.preset(name).graph.scatter_ridge is None for name in papers)
+    assert PGLSettings().graph.scatter_ridge == RIDGE["graph.scatter_ridge"]
 
 
 def test_the_papers_graph_has_no_such_map(network_of):
