@@ -283,7 +283,7 @@ def trained_or_not(records: Sequence[Record]) -> Table:
         ]
         lines.append([suite, *map(number, means)])
     header = ["suite", "told: trained", "untrained", "estimated: trained", "untrained"]
-    return Table("PGL trained and untrained (losses.edge=0), HOS in %", header, lines)
+    return Table("PGL with and without the learned adapter, HOS in %", header, lines)
 
 
 def source_only_classes(records: Sequence[Record]) -> Table:
