@@ -12,7 +12,7 @@ import suites_data
 import suites_tables
 from opensetda import ProgressiveClassMeans
 from suites import COLUMNS, Cell, Store
-from suites_tables import GIVEN, fill, parse
+from suites_tables import GIVEN, SHARE_ONLY, fill, parse
 
 
 def domain(seed: int, n_classes: int, n_rows: int = 12, width: int = 6):
@@ -68,10 +68,11 @@ def options(data, *more):
 
 
 class TestCells:
-    def test_the_sweep_is_of_pgl_alone(self, data):
+    def test_the_sweep_is_of_the_share_alone(self, data):
         cells = list(suites.cells(options(data)))
-        assert {c.method for c in cells if c.openness == GIVEN} == set(suites_tables.METHODS)
-        assert {c.method for c in cells if c.openness != GIVEN} == {"pgl"}
+        methods = {*suites_tables.METHODS, SHARE_ONLY}
+        assert {c.method for c in cells if c.openness == GIVEN} == methods
+        assert {c.method for c in cells if c.openness != GIVEN} == {SHARE_ONLY}
         assert cells[0].openness == GIVEN
         assert len(cells) == len(set(cells))
 
@@ -186,7 +187,7 @@ class TestTables:
         assert line == ["gas", "70.0", "60.0", "50.0", "0.20", "0.10"]
 
     def test_sweep_and_reliance(self):
-        estimated = {"share": "estimated", "low": 0.4, "high": 0.6}
+        estimated = {"method": SHARE_ONLY, "share": "estimated", "low": 0.4, "high": 0.6}
         records = parse([
             record(**estimated, true_share=0.5, used_share=0.45, warnings=1),
             record(**estimated, true_share=0.9, used_share=0.6, warnings=2, openness="0.9"),
@@ -199,7 +200,7 @@ class TestTables:
         assert line == ["gas", "1 of 3", "1 of 2", "1 of 1", "1 of 3"]
 
     def test_closed_set(self):
-        closed = {"share": "estimated", "openness": "0"}
+        closed = {"method": SHARE_ONLY, "share": "estimated", "openness": "0"}
         records = parse([
             record(**closed, rejected=0.1),
             record(**closed, rejected=0.3, task="b", found_unknowns=0),
