@@ -15,7 +15,7 @@ machine's moods hit both alike; the figure to judge by is the median of the rati
 `second-fit` runs `osda fit` twice on the same images, and compares the time of the second
 before its training starts, imports apart, with the whole time of the first.
 
-Figures go to benchmarks/results/images.json, one entry a part.
+Figures go to benchmarks/results/images.json, one entry per part.
 """
 
 from __future__ import annotations

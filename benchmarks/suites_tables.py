@@ -75,7 +75,7 @@ def page_tables(records: Sequence[Record]) -> list[Table]:
 
 
 def short_table(records: Sequence[Record]) -> Table:
-    """Return the table of README.md: the suites that nothing was chosen on, a line each."""
+    """Return the table of README.md: one line for each suite other than Office-31."""
     by_share = {line[0]: line for line in shares(records).lines}
     lines = []
     for line in told(records).lines:

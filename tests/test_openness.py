@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -251,7 +252,7 @@ def test_a_report_is_json(openness):
     assert plain["origin"] == report.origin
     assert list(plain["estimates"]) == [ESTIMATE, HIDDEN]
     for name, estimate in plain["estimates"].items():
-        assert estimate == report.estimates[name].to_dict()
+        assert estimate == asdict(report.estimates[name])
 
 
 # What may be given --------------------------------------------------------------------------

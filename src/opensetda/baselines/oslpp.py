@@ -61,7 +61,7 @@ class OSLPP(Rival):
       is not learned again without that class: if the domains are alike, hidden classes score lower
       than real unknowns, and the estimated share is too small.
 
-    The other parameters are those of `Rival`; "auto" estimates the openness at every step.
+    The other parameters are those of `Rival`.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""The `osda` command, one file a command."""
+"""The `osda` command, one file per command."""

@@ -8,7 +8,7 @@ as the errors of that sum were. With little to go by the share stays near what m
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,10 +36,6 @@ class ShareEstimate:
     share: float
     low: float
     high: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Return plain values that JSON can hold."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return f"{self.share:.2f} ({self.low:.2f} to {self.high:.2f})"

@@ -32,8 +32,8 @@ class PGLClassifier(OpenSetClassifier):
     Parameters
     ----------
     openness : float or "auto", default="auto"
-        beta, the share of unknowns in the target, in [0, 1); "auto" estimates it at every
-        step, without labels.
+        beta, the share of unknowns in the target, in [0, 1); "auto" estimates it before
+        the first step, without labels.
     preset : str, default="default"
         Settings to start from: "default", or the paper's for one of its datasets,
         "paper-office-home", "paper-visda", "paper-syn2real".
