@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import repeat
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,11 @@ from opensetda.rows import IntArray
 
 KEPT_BYTES = 2**30  # memory for decoded images; the others are decoded whenever they are needed
 _MOST_OBLONG = 4 / 3
+_LUMA = (0.299, 0.587, 0.114)
+
+Colours = Literal["kept", "grey", "changed"]
+# What becomes of the colours in view 1, 2, ... of an image, over and over.
+VIEW_COLOURS: tuple[Colours, ...] = ("kept", "grey", "changed")
 
 
 class FineTunedImages:
@@ -41,43 +46,43 @@ class FineTunedImages:
 
     def pixels(self, rows: IntArray) -> Tensor:
         """Return images preprocessed as in prediction: (N, 3, S, S)."""
-        return self._batch(rows, self.preprocessing, None)
+        return self._batch(rows, [WHOLE] * len(rows))
 
     def augmented(
         self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
     ) -> Tensor:
         """Return random crops of images, mirrored at random: (N, 3, S, S)."""
         # Draw here, in the order of the rows: threads have no order.
-        views = [random_view(rng, settings) for _ in rows]
-        # A crop is squashed to the square, as is usual in training.
-        squashed = replace(self.preprocessing, resize="squash")
-        return self._batch(rows, self.preprocessing if settings.crop == 1 else squashed, views)
+        return self._batch(rows, [random_view(rng, settings) for _ in rows])
 
-    def _batch(self, rows: IntArray, how: Preprocessing, views: list[View] | None) -> Tensor:
+    def _batch(self, rows: IntArray, views: list[View]) -> Tensor:
         with ThreadPoolExecutor(2) as threads:
             decoded = list(threads.map(self._decoded, rows.tolist()))
-            if views is not None:
-                decoded = [view.of(image) for view, image in zip(views, decoded, strict=True)]
-            resized = list(threads.map(resize_image, decoded, repeat(how)))
-        batch = torch.stack([image.contiguous() for image in resized])
+            prepared = list(threads.map(prepare, decoded, views, repeat(self.preprocessing)))
+        batch = torch.stack([image.contiguous() for image in prepared])
         return normalise(batch, self.preprocessing).contiguous(memory_format=torch.channels_last)
 
     def _decoded(self, row: int) -> Pixels:
         if row in self._kept:
             return self._kept[row]
-        try:
-            pixels = decode_image(self._paths[row])
-        except BrokenImageError as error:
-            problem = f"readable when the run began, but not any more ({error})"
-            raise InputError(f"{self._paths[row]}: {problem}") from error
+        pixels = decode_again(self._paths[row])
         if pixels.nbytes <= self._room:
             self._room -= pixels.nbytes
             self._kept[row] = pixels
         return pixels
 
 
+def decode_again(path: str) -> Pixels:
+    """Decode an image whose features exist already; an `InputError` if it has gone since."""
+    try:
+        return decode_image(path)
+    except BrokenImageError as error:
+        problem = f"readable when the run began, but not any more ({error})"
+        raise InputError(f"{path}: {problem}") from error
+
+
 class View(NamedTuple):
-    """A part of an image, and whether it is mirrored.
+    """A part of an image, whether it is mirrored, and factors on its colours.
 
     `height` and `width` are fractions of the image's, `top` and `left` of the space around.
     """
@@ -87,6 +92,9 @@ class View(NamedTuple):
     top: float
     left: float
     mirror: bool
+    brightness: float = 1.0
+    contrast: float = 1.0
+    saturation: float = 1.0
 
     def of(self, image: Pixels) -> Pixels:
         """Cut the part out: (H, W, 3) -> (h, w, 3)."""
@@ -96,6 +104,41 @@ class View(NamedTuple):
         left = round(self.left * (image.shape[1] - width))
         part = image[top : top + height, left : left + width]
         return np.ascontiguousarray(part[:, ::-1] if self.mirror else part)
+
+    def coloured(self, image: Tensor) -> Tensor:
+        """Change the colours of uint8 pixels, (3, S, S)."""
+        if self.brightness == self.contrast == self.saturation == 1:
+            return image
+        pixels = image.float()
+        grey = (torch.tensor(_LUMA).view(3, 1, 1) * pixels).sum(dim=0)
+        mixed = grey + self.saturation * (pixels - grey)
+        mixed = self.brightness * (grey.mean() + self.contrast * (mixed - grey.mean()))
+        return mixed.round().clamp(0, 255).to(torch.uint8)
+
+
+WHOLE = View(1.0, 1.0, 0.0, 0.0, mirror=False)
+
+
+def prepare(image: Pixels, view: View, preprocessing: Preprocessing) -> Tensor:
+    """Return the view of a decoded image for the network: (3, S, S) of uint8."""
+    is_whole = view.height == view.width == 1
+    # A crop is squashed to the square, as is usual in training.
+    how = preprocessing if is_whole else replace(preprocessing, resize="squash")
+    return view.coloured(resize_image(view.of(image), how))
+
+
+def draw_view(number: int, rng: np.random.Generator, settings: FineTuneSettings) -> View:
+    """Draw one of the stored views of an image; number 0 is the image as in prediction."""
+    if number == 0:
+        return WHOLE
+    view, changes = random_view(rng, settings), 2 * rng.random(3) - 1
+    colours = VIEW_COLOURS[(number - 1) % len(VIEW_COLOURS)]
+    if colours == "kept" or not settings.colour:
+        return view
+    if colours == "grey":
+        return view._replace(saturation=0.0)
+    names = ("brightness", "contrast", "saturation")
+    return view._replace(**dict(zip(names, 1 + settings.colour * changes, strict=True)))
 
 
 def random_view(rng: np.random.Generator, settings: FineTuneSettings) -> View:

@@ -75,8 +75,13 @@ def fit(
         ),
     ] = SAMPLE,
     finetune: Annotated[
-        bool, options.training("--finetune", "Train the backbone, too; images only.")
-    ] = False,
+        options.FineTuned | None,
+        options.training(
+            "--finetune [last|all]",
+            "Train the backbone, too; images only: its last stages, from activations that are "
+            "stored once (last), or all of it (all); by default last on a CPU, all on a GPU.",
+        ),
+    ] = None,
     checkpoint_every: Annotated[
         float,
         options.training(
@@ -172,7 +177,7 @@ def fit(
             size=image_size,
             cache=options.cache_folder(cache, no_cache),
             strict=strict,
-            finetune=finetune,
+            finetune=None if finetune is None else finetune.value,
         ),
         checkpoint_every=checkpoint_every,
         tensorboard=tensorboard,

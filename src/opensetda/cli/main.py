@@ -25,7 +25,7 @@ from opensetda.cli.demo import demo
 from opensetda.cli.evaluate import evaluate
 from opensetda.cli.features import features
 from opensetda.cli.fit import fit, resume
-from opensetda.cli.options import with_output_options
+from opensetda.cli.options import with_optional_values, with_output_options
 from opensetda.cli.predict import predict
 from opensetda.cli.report import report
 from opensetda.cli.review import review
@@ -95,7 +95,8 @@ def main(arguments: Sequence[str]) -> int:
 def _answer(arguments: Sequence[str]) -> int:
     try:
         _check_command(arguments)
-        code = app(args=list(arguments), prog_name="osda", standalone_mode=False, obj=arguments)
+        given = with_optional_values(arguments)
+        code = app(args=given, prog_name="osda", standalone_mode=False, obj=arguments)
     except BaseException as error:
         ended = isinstance(error, SystemExit)
         if ended and not is_shared():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,6 +146,14 @@ class BackendName(StrEnum):
     ray = "ray"
 
 
+class FineTuned(StrEnum):
+    """What of a backbone is trained."""
+
+    auto = "auto"
+    last = "last"
+    all = "all"
+
+
 GridBackend = Annotated[
     BackendName,
     training("--backend", "Run on this machine (loky), or on a cluster of dask or ray."),
@@ -211,6 +219,16 @@ def with_output_options(command: Callable[..., None], json: bool = True) -> Call
     run.__dict__["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def with_optional_values(arguments: Sequence[str]) -> list[str]:
+    """Give --finetune its value where it has none: typer has no options with an optional one."""
+    given = list(arguments)
+    end = given.index("--") if "--" in given else len(given)
+    for place in (number for number in range(end) if given[number] == "--finetune"):
+        if not {*FineTuned}.intersection(given[place + 1 : place + 2]):
+            given[place] = f"--finetune={FineTuned.auto}"
+    return given
 
 
 def cache_folder(cache: Path | None, no_cache: bool) -> str | None:

@@ -60,6 +60,10 @@ class FineTuneSettings:
     """Smallest share of the image area in a random crop; 1 uses the whole image."""
     flip: bool = True
     """Mirror half of the images; switch off for digits, letters or signs."""
+    views: Count = 4
+    """Stored views per image with `--finetune last`: the image, then random ones."""
+    colour: Share = 0.4
+    """Largest change of brightness, contrast and saturation in stored views; 0 keeps colours."""
     batch_norm: Literal["frozen", "train"] = "frozen"
     """Keep the statistics of batch normalisation, or update them in training."""
     accumulate: Count = 1

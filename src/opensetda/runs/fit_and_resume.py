@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from opensetda.backbones.cache import default_cache_folder
 from opensetda.errors import (
@@ -82,7 +82,7 @@ def fit(
     seed: int = 0,
     unknown_label: str = "unknown",
     sample: int = SAMPLE,
-    finetune: bool = False,
+    finetune: bool | str | None = None,
     corrections: str | Path | None = None,
     tables: TableOptions | None = None,
     images: ImageOptions | None = None,
@@ -124,8 +124,9 @@ def fit(
         The label of unknowns.
     sample : int
         Learn from at most this many targets, drawn at random; all are labelled.
-    finetune : bool
-        Train the backbone, too; images only.
+    finetune : {"last", "all"} or bool, optional
+        Train the backbone, too; images only. "last": its last stages, from stored activations;
+        "all": all of it; True: "last" on a CPU, "all" on a GPU.
     corrections : str or Path, optional
         Manually corrected labels of targets: the CSV file that `osda review` writes.
     tables, images : TableOptions and ImageOptions, optional
@@ -175,8 +176,8 @@ def fit(
         raise InputError("labels: for a source that is an array; a file has its own")
     if images is None:
         images = ImageOptions(cache=str(default_cache_folder().absolute()))
-    images = replace(images, finetune=images.finetune or finetune)
     team = this_team()
+    images = replace(images, finetune=_trained_part(images.finetune or finetune))
     if images.finetune and preset == "default" and FINETUNE in method_class(method).presets:
         preset = FINETUNE
 
@@ -236,6 +237,19 @@ def resume(
         arrays = DomainArrays.of(source, labels, target)
     run = _take_up(out, team, listener, arrays is not None)
     return FittedRun(out) if run is None else _carry_out(run, arrays, team, listener)
+
+
+def _trained_part(choice: bool | str | None) -> Literal["last", "all"] | None:
+    """Return what of a backbone is to be trained; the default depends on the device."""
+    if choice is True or choice == "auto":
+        from accelerate import PartialState
+
+        return "last" if PartialState().device.type == "cpu" else "all"
+    if choice == "last" or choice == "all":
+        return choice
+    if choice:
+        raise InputError(f"finetune={choice!r}: give 'last' or 'all'")
+    return None
 
 
 def _begin(

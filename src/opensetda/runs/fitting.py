@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from opensetda.backbones.extraction import Broken
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
 from opensetda.errors import InputError
+from opensetda.nn.settings import FineTuneSettings
 from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import IntArray, Rows
 from opensetda.runs import fit_data
@@ -48,6 +49,8 @@ from opensetda.system.team import Team
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from opensetda.nn.inputs import TrainableImages
 
 _PACKAGES = (
     *("opensetda", "numpy", "scipy", "scikit-learn", "torch", "pyarrow", "safetensors", "timm"),
@@ -99,12 +102,13 @@ def train(
     data_seconds = time.perf_counter() - started
     _tell_about(data, listener)
     sample = _sample(request, data, team, listener)
+    backbone, trained = None, None
+    if request.images.finetune and data.recipe is not None:
+        options = FineTuneSettings(**settings.get("finetune", {}))
+        backbone, trained = _trainable_images(run, data, options, team, listener)
     with _listening(request, run.was_left_behind, team, listener) as progress:
         classifier = build_method(**request.method_arguments())
-        context = FitContext(progress, None, run.checkpoints(), view=team.is_first, team=team)
-        backbone = None
-        if request.images.finetune and data.recipe is not None:
-            backbone, context = _with_backbone(data, context)
+        context = FitContext(progress, trained, run.checkpoints(), view=team.is_first, team=team)
         seconds = fit_domains(classifier, data.source, data.labels, data.target, sample, context)
     labelled = None
     if sample is not None:
@@ -123,7 +127,7 @@ def train(
     )
     backbone_record = None
     if data.recipe is not None:
-        backbone_record = {**data.recipe.to_dict(), "finetuned": request.images.finetune}
+        backbone_record = {**data.recipe.to_dict(), "finetuned": request.images.finetune or False}
     asked = ("method", "openness", "unknown_label", "preset", "seed", "command", "identity")
     record = {
         **{name: getattr(request, name) for name in asked},
@@ -209,15 +213,28 @@ def _listening(
         yield listen
 
 
-def _with_backbone(data: FitData, context: FitContext) -> tuple[nn.Module, FitContext]:
-    """Return the backbone to train, and the context with its images."""
+def _trainable_images(
+    run: UnfinishedRun,
+    data: FitData,
+    settings: FineTuneSettings,
+    team: Team,
+    listener: RunListener,
+) -> tuple[nn.Module, TrainableImages]:
+    """Return the whole backbone, and the images with what is to be trained of it."""
+    from opensetda.backbones.activations import store_activations
     from opensetda.backbones.finetuning import FineTunedImages
     from opensetda.backbones.model import load_backbone
 
     assert data.recipe is not None
     keep_freed_memory()
     backbone = load_backbone(data.recipe)
-    return backbone, replace(context, images=FineTunedImages(backbone, data.image_paths))
+    images = run.request.images
+    if images.finetune == "all":
+        return backbone, FineTunedImages(backbone, data.image_paths)
+    cache = None if images.cache is None else Path(images.cache)
+    places = settings, run.scratch(), cache
+    tell = team, listener.note, listener.counting
+    return backbone, store_activations(backbone, data.image_paths, *places, *tell)
 
 
 def fit_domains(

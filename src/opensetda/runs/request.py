@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from opensetda.errors import InputError
 
@@ -17,6 +17,14 @@ SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
 
 ARRAY = "array"
 """Stands in place of the path of a domain that was given as an array."""
+
+
+def _of_earlier_releases(value: Any) -> Any:
+    # There it was true or false.
+    return ("all" if value else None) if isinstance(value, bool) else value
+
+
+FineTuning = Annotated[Literal["auto", "last", "all"] | None, BeforeValidator(_of_earlier_releases)]
 
 
 @dataclass(frozen=True)
@@ -55,8 +63,11 @@ class ImageOptions:
         Side of the images in pixels; None is the backbone's own.
     cache : str or None
         Folder of the feature cache; None keeps no features.
-    strict, finetune : bool
-        Whether a broken image is an error, and whether the backbone is trained, too.
+    strict : bool
+        Whether a broken image is an error.
+    finetune : {"auto", "last", "all"} or None
+        What of the backbone is trained: its last stages, from stored activations; all of it;
+        "auto" is "last" on a CPU and "all" on a GPU; None is nothing.
     """
 
     backbone: str | None = None
@@ -64,7 +75,7 @@ class ImageOptions:
     size: int | None = None
     cache: str | None = None
     strict: bool = False
-    finetune: bool = False
+    finetune: FineTuning = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,275 @@
+"""Activations before the last stages of a backbone, on disk: what `--finetune last` trains on.
+
+They are computed once, for some views of every image, image by image on one core each, so that
+they depend on nothing but the image. One float16 ``.npy`` file holds them, (n, views, ...). In
+the cache folder it serves every run on the same images and settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import PartialState
+from torch import Tensor, nn
+
+from opensetda.backbones.engines import TorchEngine
+from opensetda.backbones.extractor import chunks, read_content, usable_cores
+from opensetda.backbones.file_digests import FileDigests
+from opensetda.backbones.finetuning import VIEW_COLOURS, decode_again, draw_view, prepare
+from opensetda.backbones.model import ImageBackbone
+from opensetda.backbones.stages import EarlyStages, LastStages, cut
+from opensetda.data.images.decoding import BrokenImageError
+from opensetda.errors import InputError
+from opensetda.nn.settings import FineTuneSettings
+from opensetda.rows import IntArray, release_pages
+from opensetda.system.files import aside_of, is_partial, new_array_file
+from opensetda.system.team import ALONE, Team
+
+KEPT_BYTES = 10 * 10**9
+"""Activations in the cache beyond so many bytes are removed, those used longest ago first."""
+
+_VERSION = 1  # of the cuts, and of how views are drawn and stored
+
+Progress = Callable[[int, int], None]
+Counting = Callable[[str], AbstractContextManager[Progress]]
+
+
+class StoredActivations:
+    """Views of images as activations in a file, and the last stages, which learn from them.
+
+    `TrainableImages` of `opensetda.nn.inputs`; row i of the file is image i.
+    """
+
+    def __init__(self, last: LastStages, path: Path) -> None:
+        self.backbone: nn.Module = last
+        self._last = last
+        self._store: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        self.views = int(self._store.shape[1])
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters to train."""
+        return self._last.trainable_parameters()
+
+    def pixels(self, rows: IntArray) -> Tensor:
+        """Return activations of the images as in prediction: (N, ...)."""
+        return self.view(rows, 0)
+
+    def augmented(
+        self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
+    ) -> Tensor:
+        """Return one of the stored views of each image, drawn at random."""
+        return self.view(rows, rng.integers(self.views, size=len(rows)))
+
+    def view(self, rows: IntArray, number: int | IntArray) -> Tensor:
+        """Return stored views, by their number or one number per row: (N, ...)."""
+        activations = torch.from_numpy(self._store[rows, number].astype(np.float32))
+        release_pages(self._store)
+        if activations.ndim == 4:
+            activations = activations.contiguous(memory_format=torch.channels_last)
+        return activations
+
+
+def store_activations(
+    backbone: ImageBackbone,
+    paths: Sequence[str],
+    settings: FineTuneSettings,
+    scratch: Path,
+    cache: Path | None = None,
+    team: Team = ALONE,
+    note: Callable[[str], None] = lambda line: None,
+    counting: Counting = lambda title: nullcontext(lambda done, total: None),
+) -> StoredActivations:
+    """Return the activations of images, computed unless the cache has them.
+
+    Parameters
+    ----------
+    backbone : ImageBackbone
+        The network, in evaluation mode; its last stages are to be trained.
+    paths : sequence of str
+        Image files.
+    settings : FineTuneSettings
+        Number and kind of the views.
+    scratch : Path
+        Folder for a file that is not to be kept; all of the team see it.
+    cache : Path, optional
+        Cache folder; not used by a team.
+    note, counting : callable, optional
+        Receive the size, and the progress.
+    """
+    early, last, shape = cut(backbone)
+    whole = (len(paths), settings.views, *shape)
+    n_bytes = 2 * math.prod(whole)
+    path, is_kept = scratch / "activations.npy", False
+    if cache is not None and team.size == 1:
+        kept = cache / "activations"
+        with suppress(OSError):
+            kept.mkdir(parents=True, exist_ok=True)
+            if os.access(kept, os.W_OK | os.X_OK):
+                path, is_kept = kept / f"{_key(backbone, paths, settings, cache)}.npy", True
+    amount = f"{_amount(n_bytes)} of activations: {len(paths):,} images, {settings.views} views"
+    if is_kept and _is_whole(path, whole):
+        note(f"{amount}, from the cache")
+        path.touch()
+        return StoredActivations(last, path)
+    note(f"{amount}, stored in {path.parent}")
+
+    def make() -> str:
+        if is_kept:
+            _prune(path.parent, n_bytes)
+        aside = aside_of(path)
+        _make(aside, whole, n_bytes)
+        return str(aside)
+
+    aside = Path(team.first_does(make))
+    try:
+        with _held(aside), counting("store activations") as progress:
+            _fill(aside, early, paths, settings, team, progress)
+            team.wait()
+            if team.is_first:
+                os.replace(aside, path)  # noqa: PTH105 - known to be atomic
+        team.wait()
+    finally:
+        if team.is_first:
+            aside.unlink(missing_ok=True)
+    return StoredActivations(last, path)
+
+
+def _fill(
+    file: Path,
+    early: EarlyStages,
+    paths: Sequence[str],
+    settings: FineTuneSettings,
+    team: Team,
+    progress: Progress,
+) -> None:
+    """Compute this process's images and write them to the file."""
+    preprocessing = early.recipe.preprocessing
+    engine = TorchEngine(early, PartialState().device)
+    # Not through the map: its pages would count as memory of this process.
+    start = int(np.load(file, mmap_mode="r").offset)
+
+    def store(row: int) -> None:
+        image = decode_again(paths[row])
+        views = (
+            draw_view(number, np.random.default_rng([0, number, row]), settings)
+            for number in range(settings.views)
+        )
+        pixels = [prepare(image, view, preprocessing).permute(1, 2, 0).numpy() for view in views]
+        parts = [engine.run(np.stack(some)) for some in chunks(pixels, engine.batch)]
+        with np.errstate(over="ignore"):
+            stored = np.concatenate(parts).astype(np.float16)
+        if not np.isfinite(stored).all():
+            name = early.recipe.timm_name
+            raise InputError(
+                f"--finetune last: activations of {name} exceed float16; take --finetune all"
+            )
+        os.pwrite(target, stored.tobytes(), start + row * stored.nbytes)
+
+    rows = range(len(paths))[team.rank :: team.size]
+    target = os.open(file, os.O_WRONLY)
+    try:
+        with ThreadPoolExecutor(usable_cores()) as workers:
+            for done, _ in enumerate(workers.map(store, rows), start=1):
+                progress(done, len(rows))
+        os.fsync(target)
+    finally:
+        os.close(target)
+        engine.release()
+
+
+def _key(
+    backbone: ImageBackbone, paths: Sequence[str], settings: FineTuneSettings, cache: Path
+) -> str:
+    """Return a digest of everything that changes the activations."""
+    decisive = {
+        "version": _VERSION,
+        "recipe": backbone.recipe.key,
+        "device": PartialState().device.type,
+        "colours": VIEW_COLOURS,
+        **{name: asdict(settings)[name] for name in ("views", "crop", "flip", "colour")},
+    }
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode())
+    with FileDigests(cache) as digests:
+        known = digests.recall(paths)
+    for path, content in zip(paths, known, strict=True):
+        digest.update(bytes.fromhex(content or _content_digest(path)))
+    return digest.hexdigest()[:32]
+
+
+def _content_digest(path: str) -> str:
+    try:
+        return hashlib.sha256(read_content(path)).hexdigest()
+    except BrokenImageError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _is_whole(path: Path, shape: tuple[int, ...]) -> bool:
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError):
+        return False
+    return bool(found.shape == shape and found.dtype == np.float16)
+
+
+def _make(path: Path, shape: tuple[int, ...], n_bytes: int) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if free < n_bytes:
+        raise InputError(
+            f"--finetune last: the activations need {_amount(n_bytes)}, but {path.parent} has "
+            f"{_amount(free)} left; give another --cache, or --set finetune.views=1"
+        )
+    new_array_file(path, np.float16, shape)
+
+
+def _prune(folder: Path, n_bytes: int) -> None:
+    """Remove what killed processes left, and old files until there is room for a new one."""
+    with suppress(OSError):
+        whole = []
+        for path in folder.glob("*.npy"):
+            if not is_partial(path.name):
+                whole.append(path)
+            elif _is_abandoned(path):
+                path.unlink(missing_ok=True)
+        for path in sorted(whole, key=lambda path: path.stat().st_mtime, reverse=True):
+            n_bytes += path.stat().st_size
+            if n_bytes > KEPT_BYTES:
+                # Processes that have it open keep it.
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Lock a file that is being written; the system releases it when the process dies."""
+    with path.open("rb") as stream:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(stream, fcntl.LOCK_SH)
+        yield
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        import fcntl
+
+        with path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _amount(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{max(1, round(n_bytes / 1e6))} MB"
