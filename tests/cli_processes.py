@@ -20,6 +20,8 @@ _SERVED.set_forkserver_preload(
 
 READING = "reading"
 """The moment at which some of the images have been read."""
+STORING = "storing"
+"""The moment at which some activations have been stored."""
 WRITING = "writing"
 """The moment at which the run folder is being written."""
 
@@ -28,7 +30,7 @@ class Osda:
     """A command at work in `folder`.
 
     It waits for a signal right after the record `moment` of its training was written, or
-    right before, if `before`; or at `READING` or `WRITING`.
+    right before, if `before`; or at `READING`, `STORING` or `WRITING`.
     """
 
     def __init__(self, folder, *arguments, moment=None, before=False):
@@ -75,6 +77,8 @@ def _run(folder, arguments, output, waiting, moment, before):
 
     if moment == READING:
         _wait_at_images(wait)
+    elif moment == STORING:
+        _wait_at_activations(wait)
     elif moment == WRITING:
         from opensetda.runs import fitting
 
@@ -113,3 +117,14 @@ def _wait_at_images(wait):
         return load_images(request, tell, *more)
 
     fit_data.load_images = load_and_wait
+
+
+def _wait_at_activations(wait):
+    from opensetda.backbones import activations
+
+    fill = activations._fill
+
+    def fill_and_wait(*arguments):
+        fill(*arguments[:-1], lambda done, total: wait() if done > total / 3 else None)
+
+    activations._fill = fill_and_wait

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 
 import numpy as np
@@ -10,8 +11,11 @@ import pyarrow.parquet
 import pytest
 
 from cli_helpers import image_fit, names_in
-from cli_processes import Osda
+from cli_processes import STORING, Osda
 from opensetda.cli.main import main
+from opensetda.cli.options import with_optional_values
+from opensetda.errors import InputError
+from opensetda.runs import fit
 
 pytestmark = pytest.mark.usefixtures("quick_curves")
 
@@ -37,7 +41,7 @@ def test_the_run_holds_the_backbone_that_learned(tuned, pictures):
 
     assert names_in(tuned) == ["run"]
     settings = json.loads((tuned / "run" / "settings.json").read_text())
-    assert settings["backbone"]["finetuned"] is True
+    assert settings["backbone"]["finetuned"] == "last"
     assert settings["preset"] == "finetune"
     learned = load_file(tuned / "run" / "backbone.safetensors")
     begun = load_backbone(RunFolder.open(tuned / "run").recipe()).state_dict()
@@ -69,12 +73,58 @@ def test_later_images_are_labelled_with_the_tuned_backbone(tuned, pictures, tmp_
 
 
 def test_killed_and_resumed_it_comes_to_the_same_bits(tuned, pictures, tmp_path):
-    run = Osda(tmp_path, *image_fit(pictures, tmp_path / "run", *TINY), moment="step-001")
-    assert run.send()[0] == -signal.SIGKILL
-    assert main(["resume", str(tmp_path / "run")]) == 0
+    shutil.rmtree(pictures / "cache" / "activations")
+    command = image_fit(pictures, tmp_path / "run", *TINY)
+    for moment in (STORING, "latest", "step-001"):
+        run = Osda(tmp_path, *command, moment=moment)
+        assert run.send()[0] == -signal.SIGKILL
+        command = ["resume", str(tmp_path / "run")]
+    assert main(command) == 0
     assert names_in(tmp_path) == ["run"]
+    # What the first kill left is gone.
+    assert len(names_in(pictures / "cache" / "activations")) == 1
     for name in ("predictions.parquet", "backbone.safetensors", "model.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tuned / "run" / name).read_bytes(), name
+
+
+def test_all_of_the_backbone_learns_if_wanted(pictures, tmp_path):
+    from safetensors.torch import load_file
+
+    from opensetda.backbones.model import load_backbone
+    from opensetda.runs.folder import RunFolder
+
+    short = ("--set", "steps=1", "--set", "optimiser.iterations_per_epoch=1")
+    arguments = image_fit(pictures, tmp_path / "run", *TINY, *short)
+    place = arguments.index("--finetune")
+    assert main([*arguments[: place + 1], "all", *arguments[place + 1 :]]) == 0
+    folder = RunFolder.open(tmp_path / "run")
+    assert folder.settings["backbone"]["finetuned"] == "all"
+    learned = load_file(tmp_path / "run" / "backbone.safetensors")
+    begun = load_backbone(folder.recipe()).state_dict()
+    assert not learned["network.conv_stem.weight"].equal(begun["network.conv_stem.weight"])
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["--finetune"], ["--finetune=auto"]),
+        (["--finetune", "a", "b"], ["--finetune=auto", "a", "b"]),
+        (["--finetune", "--out", "run"], ["--finetune=auto", "--out", "run"]),
+        (["--finetune", "last", "a"], ["--finetune", "last", "a"]),
+        (["a", "--finetune", "all"], ["a", "--finetune", "all"]),
+        (["--finetune=all", "a"], ["--finetune=all", "a"]),
+        (["--", "--finetune", "a"], ["--", "--finetune", "a"]),
+    ],
+)
+def test_the_option_may_have_a_value(given, meant):
+    assert with_optional_values(given) == meant
+
+
+def test_a_wrong_value_is_one_line(pictures, tmp_path, capsys):
+    assert main(image_fit(pictures, tmp_path / "run", "--finetune=some")) == 2
+    assert "'some' is not one of" in capsys.readouterr().err
+    with pytest.raises(InputError, match="finetune='some': give 'last' or 'all'"):
+        fit(pictures / "shop", pictures / "street", tmp_path / "run", finetune="some")
 
 
 def test_features_of_another_backbone_are_refused(tuned, tmp_path, capsys):

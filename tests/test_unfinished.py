@@ -22,7 +22,7 @@ REQUEST = FitRequest(
     openness=0.25,
     changes={"steps": "3"},
     tables=TableOptions(label="class", drop=("x", "y")),
-    images=ImageOptions(backbone="resnet50", size=64, finetune=True),
+    images=ImageOptions(backbone="resnet50", size=64, finetune="last"),
     command=("osda", "fit"),
 )
 INPUTS = {"source": {"path": "/a", "sha256": "1"}, "target": {"path": "/b", "sha256": "2"}}
@@ -45,6 +45,13 @@ def test_requests_survive_json(tmp_path, openness):
 
     request = replace(REQUEST, openness=openness)
     assert FitRequest.from_dict(json.loads(json.dumps(request.to_dict())), tmp_path) == request
+
+
+@pytest.mark.parametrize(("earlier", "now"), [(True, "all"), (False, None)])
+def test_requests_of_earlier_releases(tmp_path, earlier, now):
+    values = REQUEST.to_dict()
+    values["images"] = {**values["images"], "finetune": earlier}
+    assert FitRequest.from_dict(values, tmp_path).images.finetune == now
 
 
 def test_folders_above_are_removed_again(tmp_path):

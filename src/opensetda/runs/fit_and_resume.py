@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from opensetda.backbones.cache import default_cache_folder
 from opensetda.errors import (
@@ -31,6 +31,7 @@ from opensetda.runs.request import (
     FitRequest,
     ImageOptions,
     TableOptions,
+    trained_part,
 )
 from opensetda.runs.tensorboard import check_log, check_new_log
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
@@ -177,7 +178,7 @@ def fit(
     if images is None:
         images = ImageOptions(cache=str(default_cache_folder().absolute()))
     team = this_team()
-    images = replace(images, finetune=_trained_part(images.finetune or finetune))
+    images = replace(images, finetune=trained_part(images.finetune or finetune))
     if images.finetune and preset == "default" and FINETUNE in method_class(method).presets:
         preset = FINETUNE
 
@@ -237,19 +238,6 @@ def resume(
         arrays = DomainArrays.of(source, labels, target)
     run = _take_up(out, team, listener, arrays is not None)
     return FittedRun(out) if run is None else _carry_out(run, arrays, team, listener)
-
-
-def _trained_part(choice: bool | str | None) -> Literal["last", "all"] | None:
-    """Return what of a backbone is to be trained; the default depends on the device."""
-    if choice is True or choice == "auto":
-        from accelerate import PartialState
-
-        return "last" if PartialState().device.type == "cpu" else "all"
-    if choice == "last" or choice == "all":
-        return choice
-    if choice:
-        raise InputError(f"finetune={choice!r}: give 'last' or 'all'")
-    return None
 
 
 def _begin(

@@ -127,3 +127,16 @@ class FitRequest:
                 f"{where}: damaged ({name}: {first['msg']}); "
                 "start anew with 'osda fit ... --overwrite'"
             ) from None
+
+
+def trained_part(choice: bool | str | None) -> Literal["last", "all"] | None:
+    """Return what of a backbone is to be trained; the default depends on the device."""
+    if choice is True or choice == "auto":
+        from accelerate import PartialState
+
+        return "last" if PartialState().device.type == "cpu" else "all"
+    if choice == "last" or choice == "all":
+        return choice
+    if choice:
+        raise InputError(f"finetune={choice!r}: give 'last' or 'all'")
+    return None
