@@ -72,15 +72,20 @@ class FixedRows:
 
 
 class TrainableImages(Protocol):
-    """Images, and the backbone that computes their features: (N, 3, S, S) -> (N, D)."""
+    """Images, and the backbone that computes their features: (N, ...) -> (N, D).
+
+    An image has `averaged` fixed views, the image itself first; the mean of their features is
+    the feature of the image.
+    """
 
     backbone: nn.Module
+    averaged: int
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Return the parameters to train."""
 
-    def pixels(self, rows: IntArray) -> Tensor:
-        """Return the images of some rows of X, without augmentation: (N, 3, S, S)."""
+    def view(self, rows: IntArray, number: int) -> Tensor:
+        """Return a fixed view of the images of some rows of X: (N, ...)."""
 
     def augmented(
         self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
@@ -128,6 +133,9 @@ class TunedImages:
             for place, chunk in rows.chunks():
                 self._features[rows.index[place]] = chunk
         self.device = torch.device("cpu")
+        if images.averaged > 1:
+            # The rows are features of the images themselves.
+            self._look_again()
         self.alignment = Alignment(alignment).fit(*self._rows())
         self._align()
 
@@ -201,9 +209,14 @@ class TunedImages:
                 x = F.normalize(x, dim=1) if normalise else x
             return x
 
-    @torch.no_grad()
     def refresh(self) -> None:
         """Compute the features of all images, the means of the domains and the aligned rows."""
+        self._look_again()
+        self.alignment.fit_means(*self._rows())
+        self._align()
+
+    @torch.no_grad()
+    def _look_again(self) -> None:
         team = self.team
         self.learned.eval()
         rows = np.concatenate(self._index)
@@ -212,11 +225,10 @@ class TunedImages:
         # Batches are the same for any number of processes, because their size changes bits.
         for start in range(0, len(rows), REFRESHED_IMAGES)[team.rank :: team.size]:
             part = rows[start : start + REFRESHED_IMAGES]
-            features = self.learned(self.images.pixels(part).to(self.device))
-            self._features[part] = features.float().cpu().numpy()
+            views = (self.images.view(part, number) for number in range(self.images.averaged))
+            features = [self.learned(view.to(self.device)).float() for view in views]
+            self._features[part] = torch.stack(features).mean(dim=0).cpu().numpy()
         self._features = team.sum(self._features)
-        self.alignment.fit_means(*self._rows())
-        self._align()
 
     def start_anew(self) -> None:
         """Put the backbone's first weights back."""

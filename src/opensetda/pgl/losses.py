@@ -10,6 +10,8 @@ from opensetda.nn.parts import Discriminator
 from opensetda.pgl.network import GraphOutput
 from opensetda.pgl.settings import LossSettings
 
+MEAN_SCALE = 10.0
+
 
 def focal_loss(logits: Tensor, labels: Tensor, focusing: float) -> Tensor:
     r"""Node classification with less weight on nodes that are right already (L_n of Eq. 11).
@@ -57,6 +59,19 @@ def normalised_edge_loss(edges: Tensor, labels: Tensor, n_classes: int) -> Tenso
     truth = (labels[:, None] == labels[None, :])[known][:, known]
     predicted = edges[known][:, known].clamp(1e-7, 1 - 1e-7)
     return F.binary_cross_entropy(predicted, truth.to(predicted.dtype))
+
+
+def class_mean_loss(x: Tensor, labels: Tensor, means: Tensor) -> Tensor:
+    r"""Pull labelled samples to the mean of their class, push unknown ones from all (ours).
+
+    Shapes: x (N, d) of unit length, labels (N,) in 0..C, means (C, d) of unit length -> scalar.
+    """
+    cosines, n_classes = x @ means.t(), len(means)
+    known, unknown = (labels >= 0) & (labels < n_classes), labels == n_classes
+    loss = F.cross_entropy(MEAN_SCALE * cosines[known], labels[known])
+    if unknown.any():
+        loss = loss + MEAN_SCALE / 2 * F.relu(cosines[unknown]).square().sum(dim=1).mean()
+    return loss
 
 
 def labelled_pairs(labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:

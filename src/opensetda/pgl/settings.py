@@ -80,6 +80,8 @@ class LossSettings:
     """Weight of the focal classification loss of labelled nodes, over all layers."""
     edge: Weight = 0.0
     """mu: weight of the binary cross-entropy of edges between labelled nodes."""
+    means: Weight = 0.0
+    """Weight of the distance of images to class means, when a backbone is trained."""
     adversary: Weight = 0.0
     """gamma: weight of the domain loss with gradient reversal."""
     focusing: Weight = 2.0

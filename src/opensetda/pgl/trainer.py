@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from numpy.random import Generator
 from torch import Tensor
 
@@ -15,8 +16,8 @@ from opensetda.nn.inputs import TrainingInputs
 from opensetda.nn.parts import make_accelerator, make_optimiser, reversal_strength
 from opensetda.nn.settings import OptimiserSettings
 from opensetda.pgl.episodes import EpisodeSampler
-from opensetda.pgl.losses import graph_losses
-from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.losses import class_mean_loss, graph_losses
+from opensetda.pgl.network import PGLNetwork, class_sums
 from opensetda.pgl.settings import PGLSettings
 from opensetda.pgl.spread import whitening_within_classes
 from opensetda.progress import ProgressEvent, ProgressListener
@@ -69,8 +70,9 @@ class Trainer:
         self.use_network(self._new_network())
 
     def _new_network(self) -> PGLNetwork:
-        width = self.inputs.source.shape[1]
-        return PGLNetwork(width, self.n_classes, self.settings.graph, self.inputs.learned is None)
+        width, graph = self.inputs.source.shape[1], self.settings.graph
+        adapts = self.inputs.learned is None or graph.scatter_ridge is not None
+        return PGLNetwork(width, self.n_classes, graph, adapts)
 
     def use_network(self, network: PGLNetwork) -> None:
         """Train this network from now on, with a new optimiser."""
@@ -95,6 +97,7 @@ class Trainer:
             self.use_network(self._new_network())
         if step and not position.iteration:
             self._whiten(samples)
+        self.class_means = mean_directions(samples, self.n_classes)
         labels = samples.source_labels.cpu().numpy(), samples.pseudo_labels.cpu().numpy()
         episodes = self.settings.episodes
         sampler = EpisodeSampler(*labels, self.n_classes, samples.progress, episodes)
@@ -159,6 +162,10 @@ class Trainer:
         output, adversary = self.network(x.float(), labels), self.network.discriminator
         nodes = labels, is_target, aligned
         losses = graph_losses(output, *nodes, adversary, strength, self.settings.losses)
+        if self.settings.losses.means:
+            losses["means"] = self.settings.losses.means * class_mean_loss(
+                x.float(), labels, self.class_means
+            )
         self.accelerator.backward(torch.stack(list(losses.values())).sum() / accumulate)
         return {name: float(value.detach()) for name, value in losses.items()}
 
@@ -175,7 +182,7 @@ class Trainer:
 def any_loss(settings: PGLSettings) -> bool:
     """Whether any loss is switched on."""
     losses = settings.losses
-    return bool(losses.node or losses.adversary or (losses.edge and settings.graph.enabled))
+    return bool(losses.node or losses.means or losses.adversary or (losses.edge and settings.graph.enabled))
 
 
 def set_rates(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, epoch: int) -> None:
@@ -184,3 +191,12 @@ def set_rates(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, epo
     for group in optimiser.param_groups:
         rate = settings.backbone_rate if group["name"] == "backbone" else settings.graph_rate
         group["lr"] = rate * factor
+
+
+def mean_directions(samples: LabelledSamples, n_classes: int) -> Tensor:
+    """Return the mean direction of each class, of source and labelled targets alike: (C, d)."""
+    means = torch.zeros(n_classes, samples.source.shape[1], device=samples.source.device)
+    for x, labels in ((samples.source, samples.source_labels), (samples.target, samples.pseudo_labels)):
+        sums, _ = class_sums(x, labels, n_classes)
+        means += F.normalize(sums, dim=1)
+    return F.normalize(means, dim=1)
