@@ -99,7 +99,11 @@ def _images(folder: Path, data: Path) -> Iterator[tuple[str, Path]]:
         64,
         "--no-report",
     )
-    tuned = ["--finetune", *("--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2")]
+    tuned = [
+        "--finetune",
+        "all",
+        *("--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"),
+    ]
     for name, extra in {"frozen": [], "finetuned": tuned}.items():
         _osda("fit", *common, "--out", folder / name, *extra)
         yield f"images-{name}", folder / name

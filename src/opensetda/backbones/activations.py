@@ -53,7 +53,8 @@ class StoredActivations:
     """
 
     def __init__(self, last: LastStages, path: Path) -> None:
-        self.backbone: nn.Module = last
+        # Whether they were just computed or not: the layout of weights changes bits.
+        self.backbone: nn.Module = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._last = last
         self._store: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         self.views = int(self._store.shape[1])
