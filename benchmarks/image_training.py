@@ -90,47 +90,6 @@ def show_accuracy(result: dict[str, Any]) -> None:
     print(f"{'mean':<8}{own:>10.1f}{theirs:>10.1f}   difference {own - theirs:+.1f}")
 
 
-def measure_finetuning(every: int) -> dict[str, Any]:
-    """Frozen and fine-tuned on the embedded digits as image folders, told the share and not."""
-    runs = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        osda("data", "digits", folder / "digits", "--every", every)
-        source, target = folder / "digits" / "mnist", folder / "digits" / "scikit-learn"
-        for openness in ("0.5", "auto"):
-            for seed in SEEDS:
-                for kind, options in {"frozen": [], "fine-tuned": TUNED}.items():
-                    out = folder / f"{kind}-{openness}-{seed}"
-                    started = time.perf_counter()
-                    osda(
-                        *("fit", source, target, "--out", out, "--seed", seed),
-                        *("--openness", openness, "--cache", folder / "cache", *SMALL, *options),
-                    )
-                    seconds = time.perf_counter() - started
-                    figures = hos(out, target)
-                    runs.append(
-                        {"kind": kind, "openness": openness, "seed": seed, "seconds": seconds}
-                        | figures
-                    )
-                    print(f"  {kind}, openness {openness}, seed {seed}: {figures['hos']:.1f}")
-    return {"every": every, "runs": runs}
-
-
-def show_finetuning(result: dict[str, Any]) -> None:
-    """Print the table of `measure_finetuning`."""
-    print(
-        f"digits as images of 64 x 64 pixels, every {result['every']}th, mean of {len(SEEDS)} seeds"
-    )
-    columns = ("hos", "os_star", "unk", "auroc", "share", "seconds")
-    print(f"{'':<28}" + "".join(f"{column:>10}" for column in columns))
-    for openness in ("0.5", "auto"):
-        for kind in ("frozen", "fine-tuned"):
-            own = [r for r in result["runs"] if (r["kind"], r["openness"]) == (kind, openness)]
-            told = "told" if openness != "auto" else "nothing told"
-            means = [np.mean([run[column] for run in own]) for column in columns]
-            print(f"{kind + ', ' + told:<28}" + "".join(f"{mean:>10.2f}" for mean in means))
-
-
 def measure_iterations() -> dict[str, Any]:
     """One training iteration of the paper's networks at 224 x 224, each in its own process."""
     return {name: _measured_child("iteration", name) for name in PAPER}

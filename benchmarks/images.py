@@ -4,7 +4,7 @@
     python benchmarks/images.py extraction      # how fast files become features
     python benchmarks/images.py second-fit      # what a second run costs before it trains
     python benchmarks/images.py accuracy        # Office-31 images against its features
-    python benchmarks/images.py finetuning      # digits, frozen and fine-tuned
+    python benchmarks/images.py finetuning      # PACS, Office-31: frozen and fine-tuned; hours
     python benchmarks/images.py iterations      # one of the paper's ResNet-50 and VGG-19
     python benchmarks/images.py crashes         # 20 times kill -9, then resume
     python benchmarks/images.py memory          # osda predict on 1,000 and 10,000 images
@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import image_finetuning as finetuning
 import image_training as training
 from office31 import DATA as FEATURES
 from opensetda.backbones.cache import FeatureCache
@@ -50,6 +51,7 @@ from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_images
 
 OFFICE31 = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31"
+PACS = OFFICE31.parent / "pacs-images-160"
 RESULTS = Path(__file__).parent / "results" / "images.json"
 EAGER_BATCH = 32
 
@@ -237,10 +239,7 @@ PARTS: dict[str, Part] = {
         lambda given: training.measure_accuracy(given.data, given.features),
         training.show_accuracy,
     ),
-    "finetuning": (
-        lambda given: training.measure_finetuning(given.every),
-        training.show_finetuning,
-    ),
+    "finetuning": (finetuning.measure, finetuning.show),
     "iterations": (lambda given: training.measure_iterations(), training.show_iterations),
     "crashes": (lambda given: training.measure_crashes(), training.show_crashes),
     "memory": (lambda given: training.measure_memory(given.data), training.show_memory),
@@ -256,7 +255,14 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--features", type=Path, default=FEATURES, help="features of Office-31")
-    parser.add_argument("--every", type=int, default=5, help="'finetuning': share of the digits")
+    tuning = parser.add_argument_group("finetuning")
+    tuning.add_argument("--pacs", type=Path, default=PACS, help="images of PACS")
+    tuning.add_argument("--suites", nargs="+", default=[], choices=finetuning.TASKS)
+    tuning.add_argument("--tasks", nargs="+", default=[])
+    kinds = ["frozen", "fine-tuned"]
+    tuning.add_argument("--kinds", nargs="+", default=kinds, choices=finetuning.KINDS)
+    tuning.add_argument("--told", nargs="+", default=["told", "auto"], choices=["told", "auto"])
+    tuning.add_argument("--take", type=int, default=1, help="every so-manieth image of a class")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     unknown = set(arguments.parts) - set(PARTS)

@@ -63,21 +63,21 @@ def files(store):
 def test_the_plain_view_has_the_features_of_prediction(store, backbone, paths):
     stored, images = store(), FineTunedImages(backbone, paths)
     with torch.no_grad():
-        features = backbone(images.pixels(ROWS))
-        found = stored.backbone(stored.pixels(ROWS))
+        features = backbone(images.view(ROWS))
+        found = stored.backbone(stored.view(ROWS))
     assert (found - features).norm() < 1e-2 * features.norm()
     assert not torch.equal(found, features)  # rounded to 16 bits
 
 
 def test_views_are_drawn_by_row_and_number_alone(store, paths):
     stored = store()
-    assert stored.views == 4
+    assert (stored.views, stored.averaged) == (6, 4)
     views = [stored.view(ROWS, number) for number in range(stored.views)]
     assert not any(torch.equal(views[0], view) for view in views[1:])
     settings = FineTuneSettings()
     one, other = (stored.augmented(ROWS, np.random.default_rng(7), settings) for _ in range(2))
     assert torch.equal(one, other)
-    numbers = np.random.default_rng(7).integers(4, size=N)
+    numbers = np.random.default_rng(7).integers(6, size=N)
     assert torch.equal(one, torch.stack([views[n][row] for row, n in enumerate(numbers)]))
     # The same in another folder, and for fewer images.
     alone = store(cache=False, paths=paths[:2])
@@ -85,22 +85,22 @@ def test_views_are_drawn_by_row_and_number_alone(store, paths):
 
 
 def test_a_second_run_reads_them(store, monkeypatch):
-    first = store().pixels(ROWS)
+    first = store().view(ROWS)
     (name,) = files(store)
     size = (store.folder / name).stat().st_size
-    assert size < 2 * first.numel() * 4 + 200
+    assert size < 2 * first.numel() * 6 + 200
     monkeypatch.setattr(activations, "decode_again", lambda path: pytest.fail("read again"))
-    assert torch.equal(store().pixels(ROWS), first)
+    assert torch.equal(store().view(ROWS), first)
     assert store.notes == [
-        f"1 MB of activations: 5 images, 4 views, stored in {store.folder}",
-        "1 MB of activations: 5 images, 4 views, from the cache",
+        f"1 MB of activations: 5 images, 6 views, stored in {store.folder}",
+        "1 MB of activations: 5 images, 6 views, from the cache",
     ]
 
 
 def test_other_images_or_settings_are_others(store, paths):
     store()
     store(FineTuneSettings(flip=False))
-    store(FineTuneSettings(views=1))
+    store(FineTuneSettings(averaged=1, views=1))
     store(paths=paths[::-1])
     Image.new("RGB", (60, 40)).save(paths[0])
     store()
@@ -150,10 +150,10 @@ def test_the_cache_keeps_those_used_last(store, monkeypatch):
 
 
 def test_a_damaged_file_is_made_again(store):
-    first = store().pixels(ROWS)
+    first = store().view(ROWS)
     (name,) = files(store)
     (store.folder / name).write_bytes(b"\x93NUMPY")
-    assert torch.equal(store().pixels(ROWS), first)
+    assert torch.equal(store().view(ROWS), first)
 
 
 def test_a_full_disk_is_said_before(store, monkeypatch):
@@ -174,10 +174,10 @@ def test_activations_that_16_bits_cannot_hold(store, monkeypatch):
 
 
 def test_without_a_usable_cache_they_are_in_the_scratch_folder(store, tmp_path):
-    expected = store(cache=False).pixels(ROWS)
+    expected = store(cache=False).view(ROWS)
     assert (tmp_path / "scratch" / "activations.npy").exists()
     (tmp_path / "cache").write_text("a file")
-    assert torch.equal(store().pixels(ROWS), expected)
+    assert torch.equal(store().view(ROWS), expected)
 
 
 def test_kinds_of_views():
@@ -185,10 +185,11 @@ def test_kinds_of_views():
     settings, how = FineTuneSettings(), tiny_backbone("odd", SIZE, torch.nn.Identity()).recipe
     rng = np.random.default_rng(0)
     assert draw_view(0, rng, settings) == WHOLE
-    seen = [prepare(image, draw_view(n, rng, settings), how.preprocessing) for n in range(7)]
+    seen = [prepare(image, draw_view(n, rng, settings), how.preprocessing) for n in range(8)]
+    assert torch.equal(seen[0].flip(2), seen[1])
     assert all(view.shape == (3, SIZE, SIZE) and view.dtype == torch.uint8 for view in seen)
     grey = [bool((view.float().std(dim=0) <= 1).all()) for view in seen]
-    assert grey == [False, False, True, False, False, True, False]
+    assert grey == [False, False, True, True, False, True, False, False]
     still = FineTuneSettings(colour=0.0)
     views = [draw_view(number, rng, still) for number in range(1, 4)]
     assert {view[5:] for view in views} == {(1.0, 1.0, 1.0)}

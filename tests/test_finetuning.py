@@ -13,7 +13,7 @@ from torch import nn
 from extraction_helpers import load_image
 from opensetda.backbones import finetuning
 from opensetda.backbones.finetuning import FineTunedImages, random_view
-from opensetda.backbones.model import normalise
+from opensetda.backbones.model import FixedView, normalise
 from opensetda.backbones.registry import resolve
 from opensetda.errors import InputError
 from opensetda.nn.settings import FineTuneSettings
@@ -26,6 +26,11 @@ class Backbone(nn.Module):
     """Has a recipe, as the images want it, and nothing to learn."""
 
     recipe = resolve(size=SIZE)
+    views = (FixedView(), FixedView(mirror=True), FixedView(grey=True))
+
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Identity()
 
     def trainable_parameters(self):
         return []
@@ -51,8 +56,8 @@ def test_pixels_are_those_of_prediction(images, paths):
     expected = normalise(torch.stack([load_image(path, how) for path in paths]), how)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert torch.equal(images.pixels(ROWS), expected)
-        assert torch.equal(images.pixels(ROWS[::-1]), expected.flip(0))
+        assert torch.equal(images.view(ROWS), expected)
+        assert torch.equal(images.view(ROWS[::-1]), expected.flip(0))
 
 
 def test_crops_are_drawn_by_the_generator_alone(images):
@@ -66,7 +71,7 @@ def test_crops_are_drawn_by_the_generator_alone(images):
 
 
 def test_the_whole_image_or_its_mirror(images):
-    pixels = images.pixels(ROWS)
+    pixels = images.view(ROWS)
     still = FineTuneSettings(crop=1, flip=False)
     assert torch.equal(images.augmented(ROWS, np.random.default_rng(0), still), pixels)
     turned = FineTuneSettings(crop=1, flip=True)
@@ -100,12 +105,12 @@ def test_images_that_do_not_fit_are_decoded_again(paths, monkeypatch):
     monkeypatch.setattr(finetuning, "decode_image", lambda p: (read.append(p), decode(p))[1])
     monkeypatch.setattr(finetuning, "KEPT_BYTES", 40 * 60 * 3)  # room for one
     images = FineTunedImages(Backbone(), paths)
-    images.pixels(ROWS)
-    images.pixels(ROWS)
+    images.view(ROWS)
+    images.view(ROWS)
     assert len(read) == 5
 
 
 def test_an_image_that_is_gone_is_named(paths):
     images = FineTunedImages(Backbone(), [*paths, "gone.jpg"])
     with pytest.raises(InputError, match=r"gone\.jpg: readable when the run began"):
-        images.pixels(np.array([3]))
+        images.view(np.array([3]))

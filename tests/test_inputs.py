@@ -28,7 +28,7 @@ N_SOURCE, N_TARGET = 30, 40
 class TinyImages:
     """Coloured noise around a picture of each class, and a backbone of two layers."""
 
-    def __init__(self, norm: bool = False):
+    def __init__(self, norm: bool = False, averaged: int = 1):
         rng = np.random.default_rng(0)
         self.labels = np.concatenate(
             [np.arange(N_SOURCE) % C, np.arange(N_TARGET) % (C + 1)]  # the last is unknown
@@ -40,6 +40,7 @@ class TinyImages:
         layers = [nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)] if norm else [nn.Conv2d(3, 6, 3)]
         self.backbone = nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), nn.Linear(24, WIDTH))
         self.backbone.eval()
+        self.averaged = averaged
 
     def features(self):
         with torch.no_grad():
@@ -48,8 +49,8 @@ class TinyImages:
     def trainable_parameters(self):
         return list(self.backbone.parameters())
 
-    def pixels(self, rows):
-        return self.images[rows]
+    def view(self, rows, number):
+        return self.images[rows].flip(3) if number else self.images[rows]
 
     def augmented(self, rows, rng, settings):
         noise = torch.from_numpy(rng.normal(size=(len(rows), 1, 1, 1)))
@@ -139,8 +140,17 @@ def test_training_reaches_the_backbone_and_the_rows_follow_it():
     after = images.features()
     assert np.abs(after - before).max() > 1e-2
     np.testing.assert_allclose(inputs.raw_targets(N_TARGET), after[N_SOURCE:], rtol=1e-5)
-    assert result.network.backbone.change is None
+    assert result.network.backbone.change is not None  # set by the spread within classes
     assert result.history[0]["loss"]["edge"] > result.history[-1]["loss"]["edge"]
+
+
+def test_features_are_the_mean_over_the_fixed_views():
+    images = TinyImages(averaged=2)
+    inputs = tuned(images)
+    with torch.no_grad():
+        mirrored = images.backbone(images.images.flip(3)).numpy()
+    expected = (images.features() + mirrored)[N_SOURCE:] / 2
+    np.testing.assert_allclose(inputs.raw_targets(N_TARGET), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_principal_map_stays_and_the_means_move():

@@ -139,5 +139,5 @@ def test_an_adapter_that_does_not_learn_has_no_such_map():
     trainer = Trainer.__new__(Trainer)
     trainer.settings, trainer.n_classes = PGLSettings().with_changes(RIDGE), C
     trainer.network = PGLNetwork(3, C, trainer.settings.graph, adapts=False)
-    trainer._whiten(samples)
+    trainer.whiten(samples)
     assert trainer.network.backbone.change is None

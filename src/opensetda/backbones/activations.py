@@ -27,7 +27,13 @@ from torch import Tensor, nn
 from opensetda.backbones.engines import TorchEngine
 from opensetda.backbones.extractor import chunks, read_content, usable_cores
 from opensetda.backbones.file_digests import FileDigests
-from opensetda.backbones.finetuning import VIEW_COLOURS, decode_again, draw_view, prepare
+from opensetda.backbones.finetuning import (
+    VIEW_COLOURS,
+    decode_again,
+    draw_view,
+    fixed_views,
+    prepare,
+)
 from opensetda.backbones.model import ImageBackbone
 from opensetda.backbones.stages import EarlyStages, LastStages, cut
 from opensetda.data.images.decoding import BrokenImageError
@@ -52,20 +58,16 @@ class StoredActivations:
     `TrainableImages` of `opensetda.nn.inputs`; row i of the file is image i.
     """
 
-    def __init__(self, last: LastStages, path: Path) -> None:
+    def __init__(self, last: LastStages, path: Path, averaged: int) -> None:
         # Whether they were just computed or not: the layout of weights changes bits.
         self.backbone: nn.Module = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._last = last
         self._store: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-        self.views = int(self._store.shape[1])
+        self.views, self.averaged = int(self._store.shape[1]), averaged
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Return the parameters to train."""
         return self._last.trainable_parameters()
-
-    def pixels(self, rows: IntArray) -> Tensor:
-        """Return activations of the images as in prediction: (N, ...)."""
-        return self.view(rows, 0)
 
     def augmented(
         self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
@@ -73,7 +75,7 @@ class StoredActivations:
         """Return one of the stored views of each image, drawn at random."""
         return self.view(rows, rng.integers(self.views, size=len(rows)))
 
-    def view(self, rows: IntArray, number: int | IntArray) -> Tensor:
+    def view(self, rows: IntArray, number: int | IntArray = 0) -> Tensor:
         """Return stored views, by their number or one number per row: (N, ...)."""
         activations = torch.from_numpy(self._store[rows, number].astype(np.float32))
         release_pages(self._store)
@@ -110,7 +112,9 @@ def store_activations(
         Receive the size, and the progress.
     """
     early, last, shape = cut(backbone)
-    whole = (len(paths), settings.views, *shape)
+    averaged = len(fixed_views(settings))
+    n_views = max(settings.views, averaged)
+    whole = (len(paths), n_views, *shape)
     n_bytes = 2 * math.prod(whole)
     path, is_kept = scratch / "activations.npy", False
     if cache is not None and team.size == 1:
@@ -119,11 +123,11 @@ def store_activations(
             kept.mkdir(parents=True, exist_ok=True)
             if os.access(kept, os.W_OK | os.X_OK):
                 path, is_kept = kept / f"{_key(backbone, paths, settings, cache)}.npy", True
-    amount = f"{_amount(n_bytes)} of activations: {len(paths):,} images, {settings.views} views"
+    amount = f"{_amount(n_bytes)} of activations: {len(paths):,} images, {n_views} views"
     if is_kept and _is_whole(path, whole):
         note(f"{amount}, from the cache")
         path.touch()
-        return StoredActivations(last, path)
+        return StoredActivations(last, path, averaged)
     note(f"{amount}, stored in {path.parent}")
 
     def make() -> str:
@@ -144,7 +148,7 @@ def store_activations(
     finally:
         if team.is_first:
             aside.unlink(missing_ok=True)
-    return StoredActivations(last, path)
+    return StoredActivations(last, path, averaged)
 
 
 def _fill(
@@ -156,7 +160,7 @@ def _fill(
     progress: Progress,
 ) -> None:
     """Compute this process's images and write them to the file."""
-    preprocessing = early.recipe.preprocessing
+    preprocessing, n_views = early.recipe.preprocessing, np.load(file, mmap_mode="r").shape[1]
     engine = TorchEngine(early, PartialState().device)
     # Not through the map: its pages would count as memory of this process.
     start = int(np.load(file, mmap_mode="r").offset)
@@ -165,7 +169,7 @@ def _fill(
         image = decode_again(paths[row])
         views = (
             draw_view(number, np.random.default_rng([0, number, row]), settings)
-            for number in range(settings.views)
+            for number in range(n_views)
         )
         pixels = [prepare(image, view, preprocessing).permute(1, 2, 0).numpy() for view in views]
         parts = [engine.run(np.stack(some)) for some in chunks(pixels, engine.batch)]
@@ -199,7 +203,7 @@ def _key(
         "recipe": backbone.recipe.key,
         "device": PartialState().device.type,
         "colours": VIEW_COLOURS,
-        **{name: asdict(settings)[name] for name in ("views", "crop", "flip", "colour")},
+        **{name: asdict(settings)[name] for name in ("views", "averaged", "crop", "flip", "colour")},
     }
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode())
     with FileDigests(cache) as digests:
@@ -229,7 +233,7 @@ def _make(path: Path, shape: tuple[int, ...], n_bytes: int) -> None:
     if free < n_bytes:
         raise InputError(
             f"--finetune last: the activations need {_amount(n_bytes)}, but {path.parent} has "
-            f"{_amount(free)} left; give another --cache, or --set finetune.views=1"
+            f"{_amount(free)} left; give another --cache or a smaller --image-size"
         )
     new_array_file(path, np.float16, shape)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from opensetda.backbones.model import ImageBackbone, Pixels, normalise, resize_image
+from opensetda.backbones.model import LUMA, FixedView, ImageBackbone, Pixels, normalise, resize_image
 from opensetda.backbones.recipe import Preprocessing
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError
@@ -21,11 +21,10 @@ from opensetda.rows import IntArray
 
 KEPT_BYTES = 2**30  # memory for decoded images; the others are decoded whenever they are needed
 _MOST_OBLONG = 4 / 3
-_LUMA = (0.299, 0.587, 0.114)
 
 Colours = Literal["kept", "grey", "changed"]
-# What becomes of the colours in view 1, 2, ... of an image, over and over.
-VIEW_COLOURS: tuple[Colours, ...] = ("kept", "grey", "changed")
+# What becomes of the colours in the random views of an image, over and over.
+VIEW_COLOURS: tuple[Colours, ...] = ("changed", "grey", "kept")
 
 
 class FineTunedImages:
@@ -33,7 +32,8 @@ class FineTunedImages:
 
     def __init__(self, backbone: ImageBackbone, paths: Sequence[str]) -> None:
         # Half the time of a training step on a processor; torch's types do not know it.
-        self.backbone: nn.Module = backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.backbone: nn.Module = backbone.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.averaged = len(backbone.views)
         self.preprocessing = backbone.recipe.preprocessing
         self._image_backbone = backbone
         self._paths = paths
@@ -44,9 +44,10 @@ class FineTunedImages:
         """Return the parameters to train."""
         return self._image_backbone.trainable_parameters()
 
-    def pixels(self, rows: IntArray) -> Tensor:
+    def view(self, rows: IntArray, number: int = 0) -> Tensor:
         """Return images preprocessed as in prediction: (N, 3, S, S)."""
-        return self._batch(rows, [WHOLE] * len(rows))
+        pixels = self._batch(rows, [WHOLE] * len(rows))
+        return self._image_backbone.views[number].of(pixels, self.preprocessing)
 
     def augmented(
         self, rows: IntArray, rng: np.random.Generator, settings: FineTuneSettings
@@ -110,7 +111,7 @@ class View(NamedTuple):
         if self.brightness == self.contrast == self.saturation == 1:
             return image
         pixels = image.float()
-        grey = (torch.tensor(_LUMA).view(3, 1, 1) * pixels).sum(dim=0)
+        grey = (torch.tensor(LUMA).view(3, 1, 1) * pixels).sum(dim=0)
         mixed = grey + self.saturation * (pixels - grey)
         mixed = self.brightness * (grey.mean() + self.contrast * (mixed - grey.mean()))
         return mixed.round().clamp(0, 255).to(torch.uint8)
@@ -127,12 +128,22 @@ def prepare(image: Pixels, view: View, preprocessing: Preprocessing) -> Tensor:
     return view.coloured(resize_image(view.of(image), how))
 
 
+def fixed_views(settings: FineTuneSettings) -> tuple[FixedView, ...]:
+    """Return the views of an image whose features are averaged."""
+    mirrored = (False, True) if settings.flip else (False,)
+    colourless = (False, True) if settings.colour else (False,)
+    views = [FixedView(mirror, grey) for grey in colourless for mirror in mirrored]
+    return tuple(views[: settings.averaged])
+
+
 def draw_view(number: int, rng: np.random.Generator, settings: FineTuneSettings) -> View:
-    """Draw one of the stored views of an image; number 0 is the image as in prediction."""
-    if number == 0:
-        return WHOLE
+    """Draw one of the stored views of an image: the fixed ones, then random ones."""
+    fixed = fixed_views(settings)
+    if number < len(fixed):
+        mirror, grey = fixed[number]
+        return WHOLE._replace(mirror=mirror, saturation=0.0 if grey else 1.0)
     view, changes = random_view(rng, settings), 2 * rng.random(3) - 1
-    colours = VIEW_COLOURS[(number - 1) % len(VIEW_COLOURS)]
+    colours = VIEW_COLOURS[(number - len(fixed)) % len(VIEW_COLOURS)]
     if colours == "kept" or not settings.colour:
         return view
     if colours == "grey":

@@ -10,7 +10,7 @@ import pickle
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,10 @@ from opensetda.errors import InputError, one_line
 State = dict[str, Tensor]
 Pixels = npt.NDArray[np.uint8]
 
+LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
+
 _EMBEDDED_CLASSES = 1000
+_VIEWS = "views"
 # Longer strips are cut before they are scaled: a 1 x 100,000 image would become gigabytes.
 _LONGEST_STRIP = 4
 # By their module in timm: of VGG the paper trains the fully connected layers only.
@@ -40,13 +43,35 @@ _PREFIXES = ("module.", "_orig_mod.", "backbone.", "network.")
 _CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")
 
 
+class FixedView(NamedTuple):
+    """An image as it is, or mirrored, or without its colours."""
+
+    mirror: bool = False
+    grey: bool = False
+
+    def of(self, images: Tensor, preprocessing: Preprocessing) -> Tensor:
+        """Change normalised images, (N, 3, size, size)."""
+        if self.grey:
+            mean, std = (
+                torch.tensor(values, device=images.device).view(3, 1, 1)
+                for values in (preprocessing.mean, preprocessing.std)
+            )
+            luma = torch.tensor(LUMA, device=images.device).view(3, 1, 1)
+            images = ((images * std + mean) * luma).sum(dim=1, keepdim=True).sub(mean).div(std)
+        return images.flip(3) if self.mirror else images
+
+
 class ImageBackbone(nn.Module):
-    """A network of timm without classifier, with its weights and its recipe."""
+    """A network of timm without classifier, with its weights and its recipe.
+
+    The feature of an image is the mean over `views`; a backbone that was not trained has one.
+    """
 
     def __init__(self, network: nn.Module, recipe: Recipe) -> None:
         super().__init__()
         self.network = network
         self.recipe = recipe
+        self.views = (FixedView(),)
         layers = _TRAINED_LAYERS.get(type(network).__module__)
         if layers is not None:
             for name, parameter in network.named_parameters():
@@ -54,8 +79,13 @@ class ImageBackbone(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features, (N, width), of normalised images, (N, 3, size, size)."""
-        features: Tensor = self.network(images)
-        return features
+        how = self.recipe.preprocessing
+        features: list[Tensor] = [self.network(view.of(images, how)) for view in self.views]
+        return torch.stack(features).mean(dim=0) if len(features) > 1 else features[0]
+
+    def saved_state(self) -> State:
+        """Return the weights, and the views as rows of numbers, for `load_backbone`."""
+        return {**self.state_dict(), _VIEWS: torch.tensor(self.views, dtype=torch.uint8)}
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Return the parameters that fine-tuning changes: all; of VGG the connected layers'."""
@@ -65,17 +95,21 @@ class ImageBackbone(nn.Module):
 def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> ImageBackbone:
     """Build a backbone, in evaluation mode.
 
-    `state` replaces the recipe's weights by fine-tuned ones: a `state_dict` of an `ImageBackbone`.
+    `state` replaces the recipe's weights by fine-tuned ones: the `saved_state` of a backbone.
     """
     network = build_network(recipe.timm_name, recipe.preprocessing.size)
     if state is None:
         path = _weights_of(recipe)
         state = _embedded_state(path) if recipe.weights == EMBEDDED else read_state(path)
         load_state(network, state, path)
-    else:
-        bare = {name.removeprefix("network."): value for name, value in state.items()}
-        load_state(network, bare, "fine-tuned weights")
-    return ImageBackbone(network, recipe).eval()
+        return ImageBackbone(network, recipe).eval()
+    state = dict(state)
+    views = state.pop(_VIEWS, torch.zeros(1, 2))  # Earlier releases had the image alone.
+    bare = {name.removeprefix("network."): value for name, value in state.items()}
+    load_state(network, bare, "fine-tuned weights")
+    backbone = ImageBackbone(network, recipe).eval()
+    backbone.views = tuple(FixedView(*map(bool, view)) for view in views.tolist())
+    return backbone
 
 
 def resize_image(pixels: Pixels, preprocessing: Preprocessing) -> Tensor:

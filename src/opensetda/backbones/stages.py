@@ -87,8 +87,9 @@ def cut(backbone: ImageBackbone) -> tuple[EarlyStages, LastStages, tuple[int, ..
 
 
 def _efficientnet(network: Any) -> Parts:
-    early = [network.conv_stem, network.bn1, *network.blocks[:-2]]
-    return early, [*network.blocks[-2:], network.conv_head, network.bn2]
+    # The stage before the last one costs twice as much to train as what comes after it.
+    early = [network.conv_stem, network.bn1, *network.blocks[:-1]]
+    return early, [network.blocks[-1], network.conv_head, network.bn2]
 
 
 def _resnet(network: Any) -> Parts:

@@ -60,10 +60,12 @@ class FineTuneSettings:
     """Smallest share of the image area in a random crop; 1 uses the whole image."""
     flip: bool = True
     """Mirror half of the images; switch off for digits, letters or signs."""
-    views: Count = 4
-    """Stored views per image with `--finetune last`: the image, then random ones."""
+    averaged: Annotated[int, Field(ge=1, le=4)] = 4
+    """Views whose features are averaged: the image, mirrored, grey, grey and mirrored."""
+    views: Count = 6
+    """Stored views per image with `--finetune last`: those that are averaged, then random ones."""
     colour: Share = 0.4
-    """Largest change of brightness, contrast and saturation in stored views; 0 keeps colours."""
+    """Largest change of brightness, contrast and saturation in stored views; 0: no grey either."""
     batch_norm: Literal["frozen", "train"] = "frozen"
     """Keep the statistics of batch normalisation, or update them in training."""
     accumulate: Count = 1

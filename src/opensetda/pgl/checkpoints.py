@@ -59,6 +59,7 @@ def weights_of(trainer: Trainer) -> Arrays:
     if isinstance(trainer.inputs, TunedImages):
         arrays |= _named("backbone", trainer.inputs.learned.state_dict())
         arrays |= {f"inputs.{k}": v.copy() for k, v in trainer.inputs.state().items()}
+        arrays |= _named("trainer", {"class_means": trainer.class_means})
     return arrays
 
 
@@ -68,6 +69,7 @@ def load_weights(trainer: Trainer, arrays: Mapping[str, npt.NDArray[Any]]) -> No
     if isinstance(trainer.inputs, TunedImages):
         trainer.inputs.learned.load_state_dict(_tensors(arrays, "backbone."))
         trainer.inputs.load_state(_part(arrays, "inputs."))
+        trainer.class_means = _tensors(arrays, "trainer.")["class_means"].to(trainer.device)
 
 
 def fingerprint(trainer: Trainer, source_labels: IntArray, seed: int) -> str:

@@ -112,7 +112,7 @@ class PGLClassifier(OpenSetClassifier):
         if context.images is None:
             inputs = FixedRows(source, target, settings.alignment)
         else:
-            if not any_loss(settings):
+            if not any_loss(settings, has_images=True):
                 reason = "there is no loss that could train the backbone"
                 raise InputError(f"preset {self.preset!r}: {reason}; take the preset 'finetune'")
             again = not settings.optimiser.warm_start

@@ -81,7 +81,7 @@ class LossSettings:
     edge: Weight = 0.0
     """mu: weight of the binary cross-entropy of edges between labelled nodes."""
     means: Weight = 0.0
-    """Weight of the distance of images to class means, when a backbone is trained."""
+    """Images whose backbone is trained: weight of the loss that draws them to class means."""
     adversary: Weight = 0.0
     """gamma: weight of the domain loss with gradient reversal."""
     focusing: Weight = 2.0
@@ -100,6 +100,10 @@ class RankingSettings:
     """Largest number of targets per graph; None takes C B, as in training."""
     support_nodes: Count | None = 640
     """Largest number of labelled source nodes per graph, over all classes; None takes C B."""
+    labelled: Share = 1.0
+    """Share of the targets that have a pseudo-label when the last step ends."""
+    passes: Count = 1
+    """Times that targets are scored anew within a step, each time with more pseudo-labels."""
     draws: Count = 3
     """K: number of random graphs over which the final scores of a target are averaged."""
     class_balance: Share = 0.5
@@ -231,17 +235,21 @@ _PAPER: dict[str, Any] = {
     "ranking.support_nodes": None,
     "ranking.class_balance": 0,
     "stopping.band": 1,
+    "finetune.averaged": 1,
     "finetune.batch_norm": "train",
 }
 
-# Ours, for training a backbone: it needs a larger learning rate than the adapter, a first step
-# on the source alone, and the classification loss. Its own scores do not estimate the share of
-# unknowns well (see the estimator), so the last step is kept.
+# Ours, for training a backbone. The graph on frozen features is its first teacher: nothing is
+# trained at the first step. Then a few steps, each with more pseudo-labels, train the backbone
+# and label all targets anew, in passes that are the steps of the default.
 _FINETUNE: dict[str, Any] = {
-    "losses.node": 1.0,
-    "losses.edge": 1.0,
-    "optimiser.backbone_rate": 1e-4,
-    "optimiser.first_step_epochs": 1,
+    "steps": 4,
+    "episodes.episodes": 12,
+    "episodes.node_limit": 96,
+    "losses.means": 1.0,
+    "optimiser.backbone_rate": 3e-4,
+    "optimiser.iterations_per_epoch": 75,
+    "ranking.passes": 10,
     "stopping.band": 1,
 }
 

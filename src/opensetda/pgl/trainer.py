@@ -67,6 +67,7 @@ class Trainer:
         if self.accelerator.mixed_precision == "fp16" and self.device.type == "cpu":
             raise InputError("setting finetune.precision=fp16: needs a GPU; use bf16 or no")
         inputs.to(self.device)
+        self.class_means = torch.zeros(n_classes, inputs.source.shape[1], device=self.device)
         self.use_network(self._new_network())
 
     def _new_network(self) -> PGLNetwork:
@@ -96,8 +97,10 @@ class Trainer:
             self.inputs.start_anew()
             self.use_network(self._new_network())
         if step and not position.iteration:
-            self._whiten(samples)
-        self.class_means = mean_directions(samples, self.n_classes)
+            self.whiten(samples)
+        if not position.iteration:
+            # Later the rows are those of a backbone that is no more.
+            self.class_means = mean_directions(samples, self.n_classes)
         labels = samples.source_labels.cpu().numpy(), samples.pseudo_labels.cpu().numpy()
         episodes = self.settings.episodes
         sampler = EpisodeSampler(*labels, self.n_classes, samples.progress, episodes)
@@ -105,7 +108,7 @@ class Trainer:
         per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
         epochs = schedule.epochs_per_step if step else schedule.first_step_epochs
         earlier = schedule.first_step_epochs + (step - 1) * schedule.epochs_per_step if step else 0
-        total = per_epoch * epochs if any_loss(self.settings) else 0
+        total = per_epoch * epochs if any_loss(self.settings, self.inputs.learned is not None) else 0
         accumulate = self.settings.finetune.accumulate if self.inputs.learned else 1
         loss: float | None = None
         for iteration in range(position.iteration, total):
@@ -133,7 +136,7 @@ class Trainer:
         means = {name: value / total for name, value in position.sums.items()} if total else None
         return Trained(total, means, loss)
 
-    def _whiten(self, samples: LabelledSamples) -> None:
+    def whiten(self, samples: LabelledSamples) -> None:
         """Set the adapter by the spread within classes, the more so the more targets have a label.
 
         The losses then train it further.
@@ -160,12 +163,10 @@ class Trainer:
         with self.accelerator.autocast():
             x = self._rows(index, is_target)
         output, adversary = self.network(x.float(), labels), self.network.discriminator
-        nodes = labels, is_target, aligned
-        losses = graph_losses(output, *nodes, adversary, strength, self.settings.losses)
-        if self.settings.losses.means:
-            losses["means"] = self.settings.losses.means * class_mean_loss(
-                x.float(), labels, self.class_means
-            )
+        nodes, weights = (labels, is_target, aligned), self.settings.losses
+        losses = graph_losses(output, *nodes, adversary, strength, weights)
+        if weights.means and self.inputs.learned is not None:
+            losses["means"] = weights.means * class_mean_loss(x.float(), labels, self.class_means)
         self.accelerator.backward(torch.stack(list(losses.values())).sum() / accumulate)
         return {name: float(value.detach()) for name, value in losses.items()}
 
@@ -179,10 +180,10 @@ class Trainer:
         return x
 
 
-def any_loss(settings: PGLSettings) -> bool:
+def any_loss(settings: PGLSettings, has_images: bool) -> bool:
     """Whether any loss is switched on."""
-    losses = settings.losses
-    return bool(losses.node or losses.means or losses.adversary or (losses.edge and settings.graph.enabled))
+    losses, edge = settings.losses, settings.losses.edge and settings.graph.enabled
+    return bool(losses.node or losses.adversary or edge or (losses.means and has_images))
 
 
 def set_rates(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, epoch: int) -> None:
@@ -196,7 +197,7 @@ def set_rates(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, epo
 def mean_directions(samples: LabelledSamples, n_classes: int) -> Tensor:
     """Return the mean direction of each class, of source and labelled targets alike: (C, d)."""
     means = torch.zeros(n_classes, samples.source.shape[1], device=samples.source.device)
-    for x, labels in ((samples.source, samples.source_labels), (samples.target, samples.pseudo_labels)):
-        sums, _ = class_sums(x, labels, n_classes)
-        means += F.normalize(sums, dim=1)
+    source = samples.source, samples.source_labels
+    for rows, labels in (source, (samples.target, samples.pseudo_labels)):
+        means += F.normalize(class_sums(rows, labels, n_classes)[0], dim=1)
     return F.normalize(means, dim=1)

@@ -25,8 +25,8 @@ from opensetda.pgl.view import Embeddings, TrainingView, Viewer
 from opensetda.progress import ProgressEvent
 from opensetda.rows import IntArray
 
-# Name of the embeddings in a step's record.
-_VIEW = "view"
+# Names of embeddings and labels in a step's record.
+_VIEW, _SCORED_LABELS = "view", "scored_labels"
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,13 @@ class _Steps:
         self.settings, self.n_classes = trainer.settings, trainer.n_classes
         self.n_targets = len(trainer.inputs.target)
         self.total = self.settings.steps if self.n_targets else 1
+        self.passes = self.settings.ranking.passes if self.n_targets else 1
         self.source_labels = torch.from_numpy(source_labels).to(trainer.device)
         self.rule = StableStepRule(self.settings.stopping.band, self.settings.stopping.early)
         # The labels that each step is trained on, and those of the next one.
         self.pseudo_labels: list[IntArray] = [np.full(self.n_targets, UNLABELLED, dtype=np.intp)]
+        # The labels that the targets of each step were scored with.
+        self.scored_labels: list[IntArray] = []
         self.labels: list[IntArray] = []
         self.history: list[dict[str, Any]] = []
         self.weights: list[Arrays] = []
@@ -119,6 +122,8 @@ class _Steps:
             assert record is not None, "a step's record is written before the latest"
             known, held_out = record.arrays["known"], record.arrays["held_out"]
             self._rank(step, StepScores(known, held_out, record.arrays["nearest"].astype(np.intp)))
+            own = self.pseudo_labels[step] if self.passes == 1 else record.arrays[_SCORED_LABELS]
+            self.scored_labels.append(own.astype(np.intp))
             self.history.append(record.values)
             if self.viewer is not None:
                 self.views.append(record.arrays[_VIEW])
@@ -132,13 +137,17 @@ class _Steps:
         trainer, step, started = self.trainer, self.position.step, time.perf_counter()
         save = None if self.store is None else self._save
         iterations, losses, last_loss = trainer.train_step(
-            self._samples(step), self.total, self.position, self.progress, save
+            self._samples(self.pseudo_labels[step], step / self.total),
+            self.total,
+            self.position,
+            self.progress,
+            save,
         )
         if losses is not None and trainer.inputs.learned is not None:
             checkpoints.share_weights(trainer, self.team)
             trainer.inputs.refresh()
         # The steps are ranked by one draw of support and graphs, the kept one by several.
-        scores = transduce_once(trainer.network, self._samples(step), self.settings, trainer.rng)
+        scores = self._score(step)
         share = self._rank(step, scores)
         pseudo_labels = self.pseudo_labels[-1]
         known = (pseudo_labels >= 0) & (pseudo_labels < self.n_classes)
@@ -160,7 +169,7 @@ class _Steps:
             }
         )
         if self.viewer is not None:
-            self.views.append(self.viewer.look(trainer.network, self._samples(step)))
+            self.views.append(self.viewer.look(trainer.network, self._scored_samples(step)))
         # Reported before it is saved: after a crash in between, the step runs and reports again.
         if self.progress is not None:
             place = step + 1, self.total, iterations + 1, iterations + 1
@@ -168,14 +177,34 @@ class _Steps:
         self.position = Position(step + 1)
         self._keep(step, scores)
 
+    def _score(self, step: int) -> StepScores:
+        """Score all targets: once, or in passes, each with more labels by the scores before it."""
+        trainer, passes = self.trainer, self.passes
+        labels = self.pseudo_labels[step]
+        for done in range(passes):
+            if passes > 1:
+                # Anew: what was labelled before the backbone changed does not count.
+                labels = self._ranked(scores, done / passes) if done else self.pseudo_labels[0]
+                trainer.whiten(self._samples(labels, done / passes))
+            samples = self._samples(labels, done / passes if passes > 1 else step / self.total)
+            scores = transduce_once(trainer.network, samples, self.settings, trainer.rng)
+        self.scored_labels.append(labels)
+        return scores
+
+    def _ranked(self, scores: StepScores, progress: float) -> IntArray:
+        """Give this share of the targets their pseudo-labels, the surest and the least sure."""
+        balance = self.settings.ranking.class_balance
+        ranked = scores.known, scores.nearest, self.openness.share
+        return rank_pseudo_labels(*ranked, progress, self.n_classes, balance)
+
     def _rank(self, step: int, scores: StepScores) -> float:
         """Estimate how many targets are unknown, and rank them; returns that share."""
         share = self.openness.update(scores.known, scores.held_out)
         self.rule.add(self.openness.estimates[-1])
-        ranked, balance = (scores.known, scores.nearest, share), self.settings.ranking.class_balance
-        progress = (step + 1) / self.total
+        ranked = scores.known, scores.nearest, share
         self.labels.append(rank_pseudo_labels(*ranked, 1.0, self.n_classes))
-        self.pseudo_labels.append(rank_pseudo_labels(*ranked, progress, self.n_classes, balance))
+        progress = self.settings.ranking.labelled * (step + 1) / self.total
+        self.pseudo_labels.append(self._ranked(scores, progress))
         return share
 
     def _keep(self, step: int, scores: StepScores) -> None:
@@ -187,6 +216,8 @@ class _Steps:
             self.weights.append(weights)
             return
         arrays = scores._asdict() | {"nearest": scores.nearest.astype(np.int64)}
+        if self.passes > 1:
+            arrays[_SCORED_LABELS] = self.scored_labels[-1].astype(np.int64)
         if self.viewer is not None:
             arrays[_VIEW] = self.views[-1]
         if self.team.is_first:
@@ -211,7 +242,7 @@ class _Steps:
         if kept.step < kept.steps:
             checkpoints.load_weights(self.trainer, self._weights(kept.step - 1))
             self.trainer.inputs.refresh()
-        samples = self._samples(kept.step - 1)
+        samples = self._scored_samples(kept.step - 1)
         network, settings, rng = self.trainer.network, self.settings, self.trainer.rng
         scores = transduce(network, samples, settings, rng, settings.ranking.draws)
         view = None
@@ -227,8 +258,12 @@ class _Steps:
         assert record is not None, "every step before the last has its record"
         return record.arrays
 
-    def _samples(self, step: int) -> LabelledSamples:
+    def _scored_samples(self, step: int) -> LabelledSamples:
+        """Return the samples with the labels they were scored with at a step."""
+        progress = step / self.total if self.passes == 1 else 1 - 1 / self.passes
+        return self._samples(self.scored_labels[step], progress)
+
+    def _samples(self, pseudo_labels: IntArray, progress: float) -> LabelledSamples:
         inputs = self.trainer.inputs
-        labels = torch.from_numpy(self.pseudo_labels[step]).to(self.trainer.device)
-        rows = inputs.source, self.source_labels, inputs.target
-        return LabelledSamples(*rows, labels, progress=step / self.total)
+        labels = torch.from_numpy(pseudo_labels).to(self.trainer.device)
+        return LabelledSamples(inputs.source, self.source_labels, inputs.target, labels, progress)

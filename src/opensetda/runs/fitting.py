@@ -222,12 +222,13 @@ def _trainable_images(
 ) -> tuple[nn.Module, TrainableImages]:
     """Return the whole backbone, and the images with what is to be trained of it."""
     from opensetda.backbones.activations import store_activations
-    from opensetda.backbones.finetuning import FineTunedImages
+    from opensetda.backbones.finetuning import FineTunedImages, fixed_views
     from opensetda.backbones.model import load_backbone
 
     assert data.recipe is not None
     keep_freed_memory()
     backbone = load_backbone(data.recipe)
+    backbone.views = fixed_views(settings)
     images = run.request.images
     if images.finetune == "all":
         return backbone, FineTunedImages(backbone, data.image_paths)
@@ -295,7 +296,7 @@ def write_run(
     if backbone is not None:
         from safetensors.torch import save as save_tensors
 
-        tensors = {name: value.cpu().contiguous() for name, value in backbone.state_dict().items()}
+        tensors = {name: value.cpu().contiguous() for name, value in backbone.saved_state().items()}
         (folder / files.BACKBONE).write_bytes(save_tensors(tensors))
     if broken:
         write_broken(folder / files.BROKEN, broken)
