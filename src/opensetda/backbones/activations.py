@@ -179,7 +179,7 @@ def _fill(
             )
         with turn:
             stream.seek(start + row * stored.nbytes)
-            stream.write(stored.data)
+            stream.write(stored.tobytes())
 
     rows, turn = range(len(paths))[team.rank :: team.size], threading.Lock()
     try:
