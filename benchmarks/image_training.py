@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,9 +26,10 @@ SEEDS = (0, 1, 2)
 # A small backbone is the embedded one on small images.
 SMALL = ["--image-size", "64"]
 TUNED = [
-    *("--finetune", "--set", "finetune.flip=false"),
+    *("--finetune", "all", "--set", "finetune.flip=false"),
     *("--set", "optimiser.iterations_per_epoch=15"),
 ]
+LAST = ["last" if option == "all" else option for option in TUNED]
 # What the paper trains: Office-Home with ResNet-50 (25 classes, B = 2) and VisDA-17 with VGG-19
 # (6 classes, B = 8).
 PAPER = {"resnet50": ("paper-office-home", 25), "vgg19": ("paper-visda", 6)}
@@ -158,14 +160,77 @@ def show_iterations(result: dict[str, Any]) -> None:
             )
 
 
+def measure_stages(images: Path) -> dict[str, Any]:
+    """One iteration of the preset `finetune` by the last stages and by all, 160 x 160 pixels."""
+    return {kind: _measured_child("stages", kind, images) for kind in ("last", "all")}
+
+
+def run_stages(kind: str, folder: str, n: str = "280") -> dict[str, Any]:
+    """Train the bundled backbone on photographs; seconds are processor time."""
+    from opensetda.backbones.activations import store_activations
+    from opensetda.backbones.finetuning import FineTunedImages
+    from opensetda.backbones.model import load_backbone
+    from opensetda.backbones.registry import resolve
+    from opensetda.nn.inputs import TrainableImages, TunedImages
+    from opensetda.pgl.episodes import EpisodeSampler
+    from opensetda.pgl.settings import PGLSettings
+    from opensetda.pgl.trainer import Trainer
+    from opensetda.rows import Rows
+    from opensetda.system.memory import keep_freed_memory
+
+    keep_freed_memory()
+    settings, recipe = PGLSettings.preset("finetune"), resolve(size=160)
+    backbone, rng = load_backbone(recipe), np.random.default_rng(0)
+    paths = [str(path) for path in sorted(Path(folder).rglob("*.jpg"))]
+    paths = paths[:: max(1, len(paths) // int(n))][: int(n)]
+    y = np.arange(len(paths) // 2) % 6
+    X = rng.normal(size=(len(paths), recipe.width)).astype(np.float32)
+    source, target = Rows(X, np.arange(len(y))), Rows(X, np.arange(len(y), len(X)))
+    with tempfile.TemporaryDirectory() as scratch:
+        started = time.process_time()
+        figures: dict[str, Any] = {"images": len(paths)}
+        trained: TrainableImages = FineTunedImages(backbone, paths)
+        if kind == "last":
+            trained = store_activations(backbone, paths, settings.finetune, Path(scratch))
+            figures["stored"] = (Path(scratch) / "activations.npy").stat().st_size
+        figures["preparation"] = time.process_time() - started
+        inputs = TunedImages(trained, source, target, settings.alignment, settings.finetune)
+        trainer = Trainer(inputs, 6, settings, rng)
+        sampler = EpisodeSampler(y, np.full(len(y), -1), 6, 0.0, settings.episodes)
+        seconds = []
+        for _ in range(6):
+            started = time.process_time()
+            trainer.backward(sampler, strength=1.0)
+            trainer.optimiser.step()
+            seconds.append(time.process_time() - started)
+        started = time.process_time()
+        inputs.refresh()
+        figures["refresh"] = time.process_time() - started
+    # The first one decodes images and fills caches.
+    return {**figures, "seconds": float(np.median(seconds[1:]))}
+
+
+def show_stages(result: dict[str, Any]) -> None:
+    """Print the table of `measure_stages`."""
+    print("EfficientNet-Lite0 at 160 x 160, 6 classes, the preset 'finetune'; processor time")
+    for kind in ("last", "all"):
+        found = result[kind]
+        line = f"{kind}: {found['seconds']:.2f} s an iteration, peak {found['peak'] / 1e9:.2f} GB"
+        if kind == "last":
+            n = found["images"]
+            line += f", {found['stored'] / n / 1e3:.0f} KB and {found['preparation'] / n:.2f} s"
+            line += " an image before"
+        print(line)
+
+
 def measure_crashes() -> dict[str, Any]:
-    """Kill -9 a fine-tuning run at random moments and resume, until it is complete."""
+    """Kill -9 a run of `--finetune last` at random moments and resume, until it is complete."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         osda("data", "digits", folder / "digits", "--every", 20)
         fit = [
             *("fit", folder / "digits" / "mnist", folder / "digits" / "scikit-learn"),
-            *("--cache", folder / "cache", *SMALL, "--checkpoint-every", "0.5", *TUNED),
+            *("--cache", folder / "cache", *SMALL, "--checkpoint-every", "0.5", *LAST),
             *("--set", "steps=5"),
         ]
         started = time.perf_counter()
@@ -176,6 +241,8 @@ def measure_crashes() -> dict[str, Any]:
         while kills < KILLS:
             out = folder / f"killed-{len(outcomes)}"
             command, own = [*OSDA, *map(str, [*fit, "--out", out])], 0
+            # Some are killed while they store activations.
+            shutil.rmtree(folder / "cache" / "activations")
             # About three kills a run; each try gets at least far enough to write something.
             while kills < KILLS:
                 lived = _killed(command, rng.uniform(0.1, 0.6) * whole)
@@ -300,7 +367,7 @@ def _measured_child(what: str, *arguments: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    functions = {"iteration": run_iteration, "predict": run_predict}
+    functions = {"iteration": run_iteration, "predict": run_predict, "stages": run_stages}
     outcome = functions[sys.argv[1]](*sys.argv[2:])
     outcome["peak"] = peak_memory()
     print(json.dumps(outcome))

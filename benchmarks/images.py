@@ -6,6 +6,7 @@
     python benchmarks/images.py accuracy        # Office-31 images against its features
     python benchmarks/images.py finetuning      # PACS, Office-31: frozen and fine-tuned; hours
     python benchmarks/images.py iterations      # one of the paper's ResNet-50 and VGG-19
+    python benchmarks/images.py stages          # one iteration, --finetune last against all
     python benchmarks/images.py crashes         # 20 times kill -9, then resume
     python benchmarks/images.py memory          # osda predict on 1,000 and 10,000 images
 
@@ -241,6 +242,7 @@ PARTS: dict[str, Part] = {
     ),
     "finetuning": (finetuning.measure, finetuning.show),
     "iterations": (lambda given: training.measure_iterations(), training.show_iterations),
+    "stages": (lambda given: training.measure_stages(given.data), training.show_stages),
     "crashes": (lambda given: training.measure_crashes(), training.show_crashes),
     "memory": (lambda given: training.measure_memory(given.data), training.show_memory),
 }

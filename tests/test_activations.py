@@ -13,8 +13,11 @@ from PIL import Image
 from opensetda.backbones import activations
 from opensetda.backbones.activations import store_activations
 from opensetda.backbones.finetuning import WHOLE, FineTunedImages, draw_view, prepare
+from opensetda.backbones.stages import cut
 from opensetda.errors import InputError
 from opensetda.nn.settings import FineTuneSettings
+from opensetda.system.files import new_array_file
+from opensetda.system.team import Team
 from test_stages import tiny_backbone
 
 SIZE, N = 32, 5
@@ -178,6 +181,27 @@ def test_without_a_usable_cache_they_are_in_the_scratch_folder(store, tmp_path):
     assert (tmp_path / "scratch" / "activations.npy").exists()
     (tmp_path / "cache").write_text("a file")
     assert torch.equal(store().view(ROWS), expected)
+
+
+def test_processes_share_the_images(store, backbone, paths, tmp_path):
+    store()
+    whole = np.load(store.folder / files(store)[0])
+    early, _, _ = cut(backbone)
+    new_array_file(tmp_path / "shared.npy", np.float16, whole.shape)
+    for rank in range(2):
+        team = Team()
+        team.rank, team.size = rank, 2
+        seen = []
+        activations._fill(
+            tmp_path / "shared.npy",
+            early,
+            paths,
+            FineTuneSettings(),
+            team,
+            lambda *counts, seen=seen: seen.append(counts),
+        )
+        assert seen[-1] == (3 - rank, 3 - rank)
+    assert np.array_equal(np.load(tmp_path / "shared.npy"), whole)
 
 
 def test_kinds_of_views():

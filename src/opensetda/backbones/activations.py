@@ -12,6 +12,7 @@ import json
 import math
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -141,9 +142,9 @@ def store_activations(
     try:
         with _held(aside), counting("store activations") as progress:
             _fill(aside, early, paths, settings, team, progress)
-            team.wait()
-            if team.is_first:
-                os.replace(aside, path)  # noqa: PTH105 - known to be atomic
+        team.wait()
+        if team.is_first:
+            os.replace(aside, path)  # noqa: PTH105 - known to be atomic
         team.wait()
     finally:
         if team.is_first:
@@ -180,17 +181,19 @@ def _fill(
             raise InputError(
                 f"--finetune last: activations of {name} exceed float16; take --finetune all"
             )
-        os.pwrite(target, stored.tobytes(), start + row * stored.nbytes)
+        with turn:
+            stream.seek(start + row * stored.nbytes)
+            stream.write(stored.tobytes())
 
-    rows = range(len(paths))[team.rank :: team.size]
-    target = os.open(file, os.O_WRONLY)
+    rows, turn = range(len(paths))[team.rank :: team.size], threading.Lock()
     try:
-        with ThreadPoolExecutor(usable_cores()) as workers:
-            for done, _ in enumerate(workers.map(store, rows), start=1):
-                progress(done, len(rows))
-        os.fsync(target)
+        with file.open("r+b") as stream:
+            with ThreadPoolExecutor(usable_cores()) as workers:
+                for done, _ in enumerate(workers.map(store, rows), start=1):
+                    progress(done, len(rows))
+            stream.flush()
+            os.fsync(stream.fileno())
     finally:
-        os.close(target)
         engine.release()
 
 
