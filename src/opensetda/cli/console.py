@@ -31,6 +31,7 @@ class _Mode:
     json: bool = False
     silent: bool = False
     warnings: list[str] = field(default_factory=list)
+    expected: list[tuple[float, float]] = field(default_factory=list)
 
 
 _mode = _Mode()
@@ -103,6 +104,19 @@ def note(line: str) -> None:
     """Print a line about what is being done."""
     if not is_quiet():
         typer.echo(line, err=True)
+
+
+def expect(seconds: float, megabytes: float) -> None:
+    """Record what a piece of work is expected to take."""
+    _mode.expected.append((seconds, megabytes))
+
+
+def expected() -> dict[str, float] | None:
+    """Return what the command was expected to take, for programs; None if it was too quick."""
+    if not _mode.expected:
+        return None
+    seconds, megabytes = zip(*_mode.expected, strict=True)
+    return {"seconds": round(sum(seconds), 1), "memory_mb": round(max(megabytes), 1)}
 
 
 def warn(message: str) -> None:
