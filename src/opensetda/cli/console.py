@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ class _Mode:
     json: bool = False
     silent: bool = False
     warnings: list[str] = field(default_factory=list)
+    begun: float = field(default_factory=time.monotonic)
     expected: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -106,9 +108,11 @@ def note(line: str) -> None:
         typer.echo(line, err=True)
 
 
-def expect(seconds: float, megabytes: float) -> None:
-    """Record what a piece of work is expected to take."""
-    _mode.expected.append((seconds, megabytes))
+def expect(begun: float, left: float, megabytes: float) -> None:
+    """Record that work which began at this time takes so many seconds from now on."""
+    # What came before the first piece of work is part of the command.
+    since = begun if _mode.expected else _mode.begun
+    _mode.expected.append((time.monotonic() - since + left, megabytes))
 
 
 def expected() -> dict[str, float] | None:

@@ -112,7 +112,7 @@ class _Expectation:
             return
         self._told = True
         memory = peak_megabytes() if megabytes is None else megabytes
-        console.expect(time.monotonic() - self._begun + left, memory)
+        console.expect(self._begun, left, memory)
         if left >= _WORTH_TELLING:
             console.note(f"{self._title}: {_joined([f'about {duration(left)}', size(memory)])}")
 
