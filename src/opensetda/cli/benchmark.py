@@ -19,7 +19,7 @@ from opensetda.errors import InputError, RunPausedError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opensetda.benchmark.grid import Cell, GridProgress, Results
+    from opensetda.benchmark.grid import GridProgress, Results
     from opensetda.benchmark.output import TextTable
     from opensetda.benchmark.summary import Section
     from opensetda.benchmark.tasks import TaskSet
@@ -123,7 +123,8 @@ def benchmark(
         + (f", of which {kept:,} are finished already" if kept else "")
     )
     try:
-        with grid_progress(unfinished(found, cells, folder), jobs) as progress:
+        left = [cell.variant.label for cell in unfinished(found, cells, folder)]
+        with grid_progress(left, jobs) as progress:
             results = run_grid(found, cells, folder, jobs, progress, where)
     except KeyboardInterrupt:
         raise RunPausedError(
@@ -172,15 +173,18 @@ def find_benchmark(
 
 
 @contextmanager
-def grid_progress(cells: Sequence[Cell], jobs: int | None) -> Iterator[GridProgress]:
-    """Yield a function that shows progress and warns of failed runs; `cells` are to run."""
+def grid_progress(methods: Sequence[str], jobs: int | None) -> Iterator[GridProgress]:
+    """Yield a function that shows progress and warns of failed runs.
+
+    `methods` has the method of each run that is to come.
+    """
     from opensetda.benchmark.workers import DEFAULT_JOBS
     from opensetda.cli.counting import counting_progress
     from opensetda.cli.pace import GridPace
     from opensetda.system.memory import peak_megabytes
 
     failed, at_once, largest = 0, jobs or DEFAULT_JOBS, 0.0
-    pace = GridPace([cell.variant.label for cell in cells], at_once)
+    pace = GridPace(methods, at_once)
     with counting_progress("benchmark", "run") as progress:
 
         def tell(done: int, total: int, row: dict[str, Any] | None) -> None:

@@ -12,7 +12,7 @@ from opensetda.system.memory import check_free
 _PEAK = 1.25
 # Gradients and the two moments of Adam.
 _PER_PARAMETER = 3
-_ADVICE = "take a smaller --image-size, a smaller --backbone, or --set finetune.chunk=16"
+_ADVICE = "take --finetune last, a smaller --image-size, or --set finetune.chunk=16"
 
 
 def check_training_memory(network: nn.Module, pixels: Tensor, n_images: int) -> None:

@@ -239,7 +239,9 @@ def fit_domains(
     y = np.concatenate([labels, np.repeat(labels[:1], len(chosen))])
     domain = np.repeat([0, -1], [len(source), len(chosen)])
     shape = len(source) + len(chosen), source.shape[1]
-    check_free(4 * math.prod(shape), "the features of both domains", "give fewer rows or columns")
+    check_free(
+        4 * math.prod(shape), "reading the features of both domains", "give fewer rows or columns"
+    )
     X = np.empty(shape, dtype=np.float32)
     both = (Rows(source, np.arange(len(source))), 0), (Rows(target, chosen), len(source))
     for rows, place in both:
