@@ -3,6 +3,7 @@
     python benchmarks/estimates.py                       # about a quarter of an hour
     python benchmarks/estimates.py --only fine-tune      # the commands whose name has this word
     python benchmarks/estimates.py --data FOLDER         # with one folder of classes per domain
+    python benchmarks/estimates.py --share 0.25          # fewer images, for a busy machine
 
 The expected seconds and the expected memory are those of `--json`, told after a few batches. The
 true ones are of the whole process, from its start to its end. The bar: at most 30 % off in nine
@@ -32,7 +33,6 @@ class Command(NamedTuple):
 
     name: str
     arguments: tuple[str, ...]
-    n_processes: int = 1
 
 
 class Measured(NamedTuple):
@@ -76,8 +76,9 @@ def find_domains(data: Path, work: Path) -> list[Path]:
     return [*domains, *domains][:4]
 
 
-def part(domain: Path, work: Path, per_class: int, classes: int | None = None) -> str:
+def part(domain: Path, work: Path, per_class: float, classes: int | None = None) -> str:
     """Link to the first images of the first classes of a domain."""
+    per_class = max(int(per_class), 4)
     folder = work / f"{domain.name}-{per_class}-{classes or 'all'}"
     for label in sorted(path for path in domain.iterdir() if path.is_dir())[:classes]:
         (folder / label.name).mkdir(parents=True, exist_ok=True)
@@ -88,14 +89,15 @@ def part(domain: Path, work: Path, per_class: int, classes: int | None = None) -
     return str(folder)
 
 
-def commands(domains: list[Path], work: Path) -> Iterator[Command]:
-    """Yield the ten commands; later ones use the runs of earlier ones."""
+def commands(domains: list[Path], work: Path, share: float) -> Iterator[Command]:
+    """Yield the ten commands, on a share of the images; later ones use the runs of earlier ones."""
     one, two, three, four = domains
     frozen, tuned = str(work / "frozen"), str(work / "tuned")
 
     def pair(per_class: int, *more: Path) -> tuple[str, str]:
         source, target = more or (three, two)
-        return part(source, work, per_class, classes=4), part(target, work, per_class)
+        n = share * per_class
+        return part(source, work, n, classes=4), part(target, work, n)
 
     def steps(number: int, iterations: int, *more: str) -> tuple[str, ...]:
         changes = f"steps={number}", f"optimiser.iterations_per_epoch={iterations}", *more
@@ -105,7 +107,7 @@ def commands(domains: list[Path], work: Path) -> Iterator[Command]:
         return "--out", str(work / name)
 
     fresh = ("--no-cache", "--image-size")
-    photographs, drawings = part(one, work, 400), part(four, work, 400)
+    photographs, drawings = part(one, work, 400 * share), part(four, work, 400 * share)
     yield Command("features, 224 pixels", ("features", photographs, *out("a.npz"), *fresh, "224"))
     yield Command("features, 320 pixels", ("features", drawings, *out("b.npz"), *fresh, "320"))
     fit = ("fit", *pair(200), "--out", frozen, *fresh, "224")
@@ -123,7 +125,7 @@ def commands(domains: list[Path], work: Path) -> Iterator[Command]:
     yield Command("fine-tune, osbp", ("fit", *pair(100, two, one), *out("e"), *tiny, *rival))
     methods = ("--method", "source-only", "--method", "pgl", "--method", "osbp")
     grid = ("benchmark", "demo", *methods, "--seeds", "4", "--jobs", "2", *out("f"))
-    yield Command("benchmark", grid, n_processes=2)
+    yield Command("benchmark", grid)
 
 
 def show(name: str, found: Measured) -> None:
@@ -142,13 +144,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--only", default="")
+    parser.add_argument("--share", type=float, default=1.0)
     options = parser.parse_args()
     print("| command | expected s | true s | off by % | expected MB | peak MB |")
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         rows = []
-        for command in commands(find_domains(options.data, work), work):
+        for command in commands(find_domains(options.data, work), work, options.share):
             if options.only in command.name:
                 rows.append(run(*command.arguments))
                 show(command.name, rows[-1])

@@ -247,10 +247,10 @@ def test_half_precision_wants_a_gpu():
 
 def test_a_rehearsal_changes_nothing(monkeypatch):
     rehearsed = TinyImages(norm=True)
-    expected = run(rehearsed, **{"finetune.batch_norm": "train"})
+    _, expected = run(rehearsed, **{"finetune.batch_norm": "train"})
     monkeypatch.setattr(TunedImages, "_rehearse", lambda self, n_images: None)
     unrehearsed = TinyImages(norm=True)
-    result = run(unrehearsed, **{"finetune.batch_norm": "train"})
+    _, result = run(unrehearsed, **{"finetune.batch_norm": "train"})
     assert (result.scores.known == expected.scores.known).all()
     for name, value in rehearsed.backbone.state_dict().items():
         assert value.equal(unrehearsed.backbone.state_dict()[name]), name

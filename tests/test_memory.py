@@ -28,8 +28,8 @@ def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_available", lambda: 800.0)
     for version, names in memory._GROUP_FILES.items():
         write_group(tmp_path / version, 1000, 700, 50, names)
-    assert list(memory._left_in_groups(tmp_path)) == [350, 350, 350]
     left = list(memory._left_in_groups(tmp_path))
+    assert set(left) == {350}
     monkeypatch.setattr(memory, "_left_in_groups", lambda: iter(left))
     assert memory.free_bytes() == 350
 
