@@ -32,7 +32,7 @@ class _Mode:
     json: bool = False
     silent: bool = False
     warnings: list[str] = field(default_factory=list)
-    begun: float = field(default_factory=time.monotonic)
+    begun: float = field(default_factory=lambda: time.monotonic())
     expected: list[tuple[float, float]] = field(default_factory=list)
 
 

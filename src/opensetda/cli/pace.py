@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 
 from opensetda.progress import ProgressEvent
 
@@ -25,6 +25,7 @@ class Pace:
     """The rate of work since a mark; times are in seconds of any clock."""
 
     def __init__(self, now: float | None = None, done: float = 0.0) -> None:
+        # Replaced or appended to, never shortened: another thread may read it to draw a bar.
         self._points = [(time.monotonic() if now is None else now, done)]
 
     def at(self, done: float, now: float | None = None) -> None:
@@ -42,43 +43,44 @@ class Pace:
     @property
     def rate(self) -> float | None:
         """How much is done per second, in the latest half of the work; None while unknown."""
-        return self._rate(self._half(len(self._points) - 1), len(self._points) - 1)
-
-    @property
-    def since(self) -> float:
-        """The time of the latest report."""
-        return self._points[-1][0]
+        points = self._points
+        return _rate(_later_half(points), points[-1])
 
     def steady_rate(self, total: float) -> float | None:
         """Return the rate if it is reliable, for work that ends at `total`; else None."""
-        (begun, before), (now, done) = self._points[0], self._points[-1]
-        last = len(self._points) - 1
-        half = self._half(last)
+        points = list(self._points)
+        begun, middle, now = points[0], _later_half(points), points[-1]
         # The first report alone says nothing: it has all that is done once.
-        if last < 2 or now - begun < _SECONDS or now - self._points[half][0] < _WINDOW:
+        if len(points) < 3 or now[0] - begun[0] < _SECONDS or now[0] - middle[0] < _WINDOW:
             return None
-        if done - before < _SHARE * (total - before):
-            if last < _REPORTS:
+        if now[1] - begun[1] < _SHARE * (total - begun[1]):
+            if len(points) <= _REPORTS:
                 return None
-            middle = bisect_left(self._points, (now + self._points[half][0]) / 2, key=_time)
-            first, second = self._rate(half, middle), self._rate(middle, last)
+            between = points[bisect_left(points, (now[0] + middle[0]) / 2, key=itemgetter(0))]
+            first, second = _rate(middle, between), _rate(between, now)
             if first is None or second is None or abs(second / first - 1) > _DIFFERENCE:
                 return None
-        return self.rate
+        return _rate(middle, now)
 
     def left(self, total: float) -> float | None:
         """Return the seconds left until `total`; None while unknown."""
         rate, (then, done) = self.steady_rate(total), self._points[-1]
         return None if rate is None else max((total - done) / rate - (time.monotonic() - then), 0.0)
 
-    def _half(self, last: int) -> int:
-        middle = (self._points[0][1] + self._points[last][1]) / 2
-        # The latest report itself is no window.
-        return min(bisect_left(self._points, middle, key=_amount), max(last - 1, 0))
 
-    def _rate(self, first: int, last: int) -> float | None:
-        (since, before), (now, done) = self._points[first], self._points[last]
-        return (done - before) / (now - since) if now > since and done > before else None
+_Point = tuple[float, float]
+"""A time, and how much was done by then."""
+
+
+def _later_half(points: Sequence[_Point]) -> _Point:
+    """Return where the latest half of the work begins; not at its end."""
+    amount = (points[0][1] + points[-1][1]) / 2
+    return points[min(bisect_left(points, amount, key=itemgetter(1)), max(len(points) - 2, 0))]
+
+
+def _rate(first: _Point, last: _Point) -> float | None:
+    (since, before), (now, done) = first, last
+    return (done - before) / (now - since) if now > since and done > before else None
 
 
 class TrainingPace:
@@ -153,7 +155,7 @@ class GridPace:
         self._begun = self._then = time.monotonic()
         self._left = {name: methods.count(name) for name in dict.fromkeys(methods)}
         self._at_once, self._n = at_once, len(methods)
-        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._seconds: dict[str, list[float]] = {name: [] for name in self._left}
 
     def at(self, method: str, seconds: float | None) -> None:
         """Record a run that took some seconds; None: it failed."""
@@ -165,26 +167,18 @@ class GridPace:
     def left(self) -> float | None:
         """Return the seconds left; None until each method, or a fifth of all, is there."""
         n_left = sum(self._left.values())
-        missing = any(n and not self._seconds.get(name) for name, n in self._left.items())
+        missing = any(n and not self._seconds[name] for name, n in self._left.items())
         elapsed = self._then - self._begun
-        if not self._seconds or elapsed < _SECONDS or (missing and n_left > 0.8 * self._n):
-            return None
         done = [seconds for some in self._seconds.values() for seconds in some]
+        if not done or elapsed < _SECONDS or (missing and n_left > 0.8 * self._n):
+            return None
         usual = sum(done) / len(done)
-        todo = sum(n * _mean(self._seconds.get(name), usual) for name, n in self._left.items())
+        todo = sum(n * _mean(self._seconds[name], usual) for name, n in self._left.items())
         # Runs that are under way are half done.
         begun = min(self._at_once - 1, n_left) * usual / 2
         share = (sum(done) + begun) / (sum(done) + todo)
         return max(elapsed * (1 / share - 1) - (time.monotonic() - self._then), 0.0)
 
 
-def _mean(values: Sequence[float] | None, otherwise: float) -> float:
+def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
-
-
-def _time(point: tuple[float, float]) -> float:
-    return point[0]
-
-
-def _amount(point: tuple[float, float]) -> float:
-    return point[1]
