@@ -124,8 +124,8 @@ def test_lines_tell_how_far_a_long_grid_is(capsys, monkeypatch):
     # The runs that are under way count as half done.
     assert lines == [
         "benchmark: 1/6 runs, 10.0 s/run, 10 s",
-        "benchmark: about 90 s, 2.0 GB of memory",
-        "benchmark: 2/6 runs, 80.0 s/run, 90 s, about 90 s left",
+        "benchmark: about 2 min, 2.0 GB of memory",
+        "benchmark: 2/6 runs, 80.0 s/run, 90 s, about 2 min left",
     ]
 
 
