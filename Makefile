@@ -35,6 +35,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/images.py
+	$(BIN)/python benchmarks/estimates.py
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/review.py
 

@@ -98,9 +98,10 @@ def test_a_terminal_shows_a_bar(monkeypatch, capsys):
 
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    with grid_progress() as tell:
+    nothing = {"seconds": None, "memory_mb": None}
+    with grid_progress(["x"] * 4, jobs=2) as tell:
         tell(0, 4, None)
-        tell(1, 4, {"error": "ValueError: no", "method": "x", "task": "a-b"})
+        tell(1, 4, {"error": "ValueError: no", "method": "x", "task": "a-b", **nothing})
         time.sleep(0.15)
     err = capsys.readouterr().err
     assert "1/4 runs, 1 failed" in err
@@ -112,12 +113,20 @@ def test_lines_tell_how_far_a_long_grid_is(capsys, monkeypatch):
 
     clock = [0.0]
     monkeypatch.setattr("opensetda.cli.counting.time.monotonic", lambda: clock[0])
-    with grid_progress() as tell:
-        tell(0, 4, None)
-        clock[0] = 90.0
-        tell(1, 4, {"error": None})
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "benchmark: 1/4 runs, 90.0 s/run, 90 s, about 4 min left"
+    monkeypatch.setattr("opensetda.system.memory.peak_megabytes", lambda: 200.0)
+    with grid_progress(["quick", "slow"] * 3, jobs=2) as tell:
+        tell(0, 6, None)
+        for done, (method, seconds) in enumerate((("quick", 10.0), ("slow", 80.0)), start=1):
+            clock[0] += seconds
+            row = {"error": None, "method": method, "seconds": seconds, "memory_mb": 900.0}
+            tell(done, 6, row)
+    lines = capsys.readouterr().err.splitlines()
+    # The runs that are under way count as half done.
+    assert lines == [
+        "benchmark: 1/6 runs, 10.0 s/run, 10 s",
+        "benchmark: about 2 min, 2.0 GB of memory",
+        "benchmark: 2/6 runs, 80.0 s/run, 90 s, about 2 min left",
+    ]
 
 
 def test_settings_and_columns_reach_the_runs(place):

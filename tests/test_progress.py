@@ -13,10 +13,10 @@ from cli_helpers import make_images, run_fit
 from opensetda import ProgressiveClassMeans
 from opensetda.cli import console
 from opensetda.cli.counting import (
-    Pace,
     counting_progress,
     duration,
     rate_text,
+    size,
     training_progress,
 )
 from opensetda.cli.main import main
@@ -34,6 +34,11 @@ def clock(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("opensetda.cli.counting.time.monotonic", lambda: now[0])
     return now
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    monkeypatch.setattr("opensetda.cli.counting.peak_megabytes", lambda: 1830.0)
 
 
 @pytest.fixture
@@ -99,28 +104,25 @@ def test_durations_are_readable_whatever_they_are(seconds, text):
     assert duration(seconds) == text
 
 
-def test_the_time_left_is_of_what_is_left_and_goes_by(clock):
-    pace = Pace()
-    assert pace.rate is None
-    assert pace.left(100) is None
-    clock[0] = 10.0
-    pace.at(20)
-    assert pace.rate == 2
-    assert pace.left(100) == 40
-    clock[0] = 15.0
-    assert pace.left(100) == 35
+@pytest.mark.parametrize(
+    ("megabytes", "text"),
+    [(640.2, "640 MB of memory"), (1830, "1.8 GB of memory"), (float("nan"), "")],
+)
+def test_memory_is_readable_however_much(megabytes, text):
+    assert size(megabytes) == text
 
 
 # counted work --------------------------------------------------------------------------------
 
 
-def test_lines_are_sparse_and_have_total_rate_and_time_left(capsys, clock):
+def test_lines_are_sparse_and_have_total_rate_and_time_left(capsys, clock, memory):
     with counting_progress("features") as tell:
         for done in range(3601):
             clock[0] = float(done)
             tell(done, 3600)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "features: 10/3,600 images, 1.0 images/s, 10 s, about 60 min left"
+    assert lines[0] == "features: about 60 min, 1.8 GB of memory"
+    assert lines[1] == "features: 10/3,600 images, 1.0 images/s, 10 s, about 60 min left"
     assert 5 < len(lines) < 25
 
 
@@ -130,8 +132,12 @@ def test_what_was_found_at_once_does_not_count_as_speed(capsys, clock):
         tell(900, 1000)  # from the cache
         clock[0] = 11.0
         tell(905, 1000)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "features: 905/1,000 images, 2.0 s/image, 11 s, about 3 min left"
+        clock[0] = 31.0
+        tell(915, 1000)
+    lines = capsys.readouterr().err.splitlines()
+    # One report alone does not promise anything.
+    assert lines[0] == "features: 905/1,000 images, 2.0 s/image, 11 s"
+    assert lines[1] == "features: 915/1,000 images, 2.0 s/image, 31 s, about 3 min left"
 
 
 def test_the_next_lot_is_counted_from_its_own_beginning(capsys, clock):
@@ -140,15 +146,19 @@ def test_the_next_lot_is_counted_from_its_own_beginning(capsys, clock):
         clock[0] = 5.0
         tell(100, 100)
         tell(0, 50)
+        clock[0] = 8.0
+        tell(3, 50)
         clock[0] = 15.0
         tell(10, 50)
-    (line,) = capsys.readouterr().err.splitlines()
+    *_, line = capsys.readouterr().err.splitlines()
     assert line == "features: 10/50 images, 1.0 images/s, 15 s, about 40 s left"
 
 
 def test_a_terminal_gets_a_bar_with_total_rate_and_time_left(terminal, capsys, clock):
     with counting_progress("features") as tell:
         tell(0, 1000)
+        clock[0] = 2.0
+        tell(170, 1000)
         clock[0] = 4.0
         tell(340, 1000)
         drawn(capsys, "features", "340/1,000 images", "85.0 images/s", "8 s left")
@@ -188,12 +198,12 @@ def test_work_within_work_has_a_bar_below(terminal, capsys):
 def test_a_training_has_a_line_a_step(capsys, clock):
     with training_progress("pgl") as listen:
         for step in (1, 2):
-            for iteration in (1, 2, 3):
+            for iteration in range(1, 11):
                 clock[0] += 0.5
-                listen(ProgressEvent(step, 2, iteration, 3, loss=0.5))
+                listen(ProgressEvent(step, 2, iteration, 10, loss=0.5))
     assert capsys.readouterr().err.splitlines() == [
-        "pgl: step 1/2, loss 0.500, 2.0 it/s, 2 s, about 1 s left",
-        "pgl: step 2/2, loss 0.500, 2.0 it/s, 3 s",
+        "pgl: step 1/2, loss 0.500, 2.0 it/s, 6 s, about 4 s left",
+        "pgl: step 2/2, loss 0.500, 2.0 it/s, 10 s",
     ]
 
 
@@ -204,16 +214,17 @@ def test_a_long_step_has_lines_in_between(capsys, clock):
             listen(ProgressEvent(1, 1, iteration, 100, loss=2.0, message="dreaming"))
     lines = capsys.readouterr().err.splitlines()
     first = "osbp: step 1/1, iteration 10/100, loss 2.000, dreaming, 1.0 it/s, 10 s"
-    assert lines[0] == f"{first}, about 90 s left"
+    assert lines[0].startswith("osbp: about 95 s, ")
+    assert lines[1] == f"{first}, about 90 s left"
     assert lines[-1] == "osbp: step 1/1, loss 2.000, 1.0 it/s, 2 min"
 
 
 def test_a_run_that_goes_on_counts_its_own_time_only(capsys, clock):
     with training_progress("pgl") as listen:
-        for step in (9, 10):
+        for step in (7, 8, 9, 10):
             clock[0] += 60
-            listen(ProgressEvent(step, 10, 1, 1))
-    assert "about 60 s left" in capsys.readouterr().err.splitlines()[0]
+            listen(ProgressEvent(step, 10))
+    assert "step 9/10, 60.0 s/step, 3 min, about 60 s left" in capsys.readouterr().err
 
 
 def test_quick_steps_without_iterations_are_one_line(capsys, clock):
@@ -227,9 +238,10 @@ def test_quick_steps_without_iterations_are_one_line(capsys, clock):
 
 def test_a_training_on_a_terminal_is_a_bar(terminal, capsys, clock):
     with training_progress("pgl") as listen:
-        clock[0] = 2.0
-        listen(ProgressEvent(3, 10, 1, 5, loss=0.25, message="ranking"))
-        state = "step 3/10, iteration 1/5, loss 0.250, ranking"
+        for iteration in (1, 2, 3):
+            clock[0] += 2.0
+            listen(ProgressEvent(3, 10, iteration, 5, loss=0.25, message="ranking"))
+        state = "step 3/10, iteration 3/5, loss 0.250, ranking"
         drawn(capsys, state, "2.0 s/it", "left", "\x1b[")
 
 
@@ -322,7 +334,7 @@ def test_rows_are_labelled_part_by_part_to_the_same_bytes(workplace, monkeypatch
     monkeypatch.setattr(ProgressiveClassMeans, "open_set_scores", scored)
     assert main([*predict, "parts.parquet"]) == 0
     (line, *_) = capsys.readouterr().err.splitlines()
-    assert line == "predict: 25/60 rows, 2.5 rows/s, 10 s, about 14 s left"
+    assert line == "predict: 25/60 rows, 2.5 rows/s, 10 s"
     assert read_parquet(Path("parts.parquet")) == read_parquet(Path("whole.parquet"))
 
 

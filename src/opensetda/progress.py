@@ -25,6 +25,8 @@ class ProgressEvent:
     """Training iterations of all steps and runs so far, if one has just finished."""
     entry: Mapping[str, Any] | None = None
     """The step's entry in `history_`, if it has just finished; do not change it."""
+    ending: float | None = None
+    """Expected seconds from the last iteration to the end of each step, if they are known."""
 
     @property
     def fraction(self) -> float:

@@ -79,10 +79,19 @@ class Extractor(AbstractContextManager["Extractor"]):
         if self._engine is not None:
             self._engine.release()
 
-    def features(self, paths: Sequence[str]) -> tuple[Features, list[str | None]]:
-        """Return the features of the usable images, (n_ok, width), and each image's problem."""
+    def features(
+        self, paths: Sequence[str], progress: Callable[[int], None] | None = None
+    ) -> tuple[Features, list[str | None]]:
+        """Return the features of the usable images, (n_ok, width), and each image's problem.
+
+        `progress` is called with the number of images, whenever some are finished.
+        """
+        outcomes: list[Features | str] = []
         with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
-            outcomes = [outcome for some in results for outcome in some]
+            for some in results:
+                outcomes += some
+                if progress is not None:
+                    progress(len(some))
         good = [outcome for outcome in outcomes if not isinstance(outcome, str)]
         features = np.array(good, dtype=np.float32).reshape(len(good), self.recipe.width)
         return features, [outcome if isinstance(outcome, str) else None for outcome in outcomes]

@@ -180,6 +180,12 @@ def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
     return sum(_finished(out, cell.key(tasks)) is not None for cell in cells)
 
 
+def unfinished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> list[Cell]:
+    """Return the cells that `run_grid` runs: by key, as two may differ by their labels only."""
+    by_key = {cell.key(tasks): cell for cell in cells}
+    return [cell for key, cell in by_key.items() if _finished(out, key) is None]
+
+
 def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, str]:
     """Return the fingerprint of each task that the folder has results of, without creating it.
 

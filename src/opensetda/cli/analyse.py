@@ -124,7 +124,8 @@ def analyse(
         )
     made = {"table": files[:2], "figure": files[2:4], "runs": next(iter(files[4:]), None)}
     shown = {"analysis": analysis, "title": result.table.title, "rows": result.table.plain_rows()}
-    console.result({**shown, "notes": result.table.notes, "failed": len(failed), "files": made})
+    ending = {"failed": len(failed), "expected": console.expected(), "files": made}
+    console.result({**shown, "notes": result.table.notes, **ending})
     if result.runs is not None and failed and len(failed) == len(result.runs.rows):
         raise typer.Exit(1)
 

@@ -97,7 +97,7 @@ def benchmark(
             f"--reference {reference}: not among the methods, which are {', '.join(names)}"
         )
     against = reference or (OWN if OWN in names else None)
-    from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid
+    from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid, unfinished
     from opensetda.benchmark.output import write_report
     from opensetda.benchmark.variants import make_variants
     from opensetda.benchmark.workers import Backend
@@ -123,7 +123,8 @@ def benchmark(
         + (f", of which {kept:,} are finished already" if kept else "")
     )
     try:
-        with grid_progress() as progress:
+        left = [cell.variant.label for cell in unfinished(found, cells, folder)]
+        with grid_progress(left, jobs) as progress:
             results = run_grid(found, cells, folder, jobs, progress, where)
     except KeyboardInterrupt:
         raise RunPausedError(
@@ -172,19 +173,32 @@ def find_benchmark(
 
 
 @contextmanager
-def grid_progress() -> Iterator[GridProgress]:
-    """Yield a function that shows progress and warns of failed runs."""
-    from opensetda.cli.counting import counting_progress
+def grid_progress(methods: Sequence[str], jobs: int | None) -> Iterator[GridProgress]:
+    """Yield a function that shows progress and warns of failed runs.
 
-    failed = 0
+    `methods` has the method of each run that is to come.
+    """
+    from opensetda.benchmark.workers import DEFAULT_JOBS
+    from opensetda.cli.counting import counting_progress
+    from opensetda.cli.pace import GridPace
+    from opensetda.system.memory import peak_megabytes
+
+    failed, at_once, largest = 0, jobs or DEFAULT_JOBS, 0.0
+    pace = GridPace(methods, at_once)
     with counting_progress("benchmark", "run") as progress:
 
         def tell(done: int, total: int, row: dict[str, Any] | None) -> None:
-            nonlocal failed
+            nonlocal failed, largest
+            if row is not None:
+                pace.at(row["method"], row["seconds"])
+                largest = max(largest, row["memory_mb"] or 0.0)
             if row is not None and row["error"] is not None:
                 failed += 1
                 console.warn(f"{row['method']} on {row['task']} failed: {row['error']}")
-            progress(done, total, f"{failed:,} failed" if failed else "")
+            # With one job the runs are in this very process.
+            workers = min(at_once, total) * largest if at_once > 1 else 0.0
+            remark = f"{failed:,} failed" if failed else ""
+            progress(done, total, remark, pace.left, peak_megabytes() + workers)
 
         yield tell
 
@@ -209,7 +223,8 @@ def show_results(results: Results, sections: Sequence[Section], out: Path) -> No
     console.say(f"  runs     {runs}")
     console.say(f"  table    {page}, {output.CSV}, {output.LATEX}")
     files = {"runs": runs, "table": [page, out / output.CSV, out / output.LATEX]}
-    console.result({"rows": results.rows, "failed": len(failed), "files": files})
+    summary = {"failed": len(failed), "expected": console.expected(), "files": files}
+    console.result({"rows": results.rows, **summary})
 
 
 def _rich(table: TextTable) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ class _Mode:
     json: bool = False
     silent: bool = False
     warnings: list[str] = field(default_factory=list)
+    begun: float = field(default_factory=lambda: time.monotonic())
+    expected: list[tuple[float, float]] = field(default_factory=list)
 
 
 _mode = _Mode()
@@ -103,6 +106,21 @@ def note(line: str) -> None:
     """Print a line about what is being done."""
     if not is_quiet():
         typer.echo(line, err=True)
+
+
+def expect(begun: float, left: float, megabytes: float) -> None:
+    """Record that work which began at this time takes so many seconds from now on."""
+    # What came before the first piece of work is part of the command.
+    since = begun if _mode.expected else _mode.begun
+    _mode.expected.append((time.monotonic() - since + left, megabytes))
+
+
+def expected() -> dict[str, float] | None:
+    """Return what the command was expected to take, for programs; None if it was too quick."""
+    if not _mode.expected:
+        return None
+    seconds, megabytes = zip(*_mode.expected, strict=True)
+    return {"seconds": round(sum(seconds), 1), "memory_mb": round(max(megabytes), 1)}
 
 
 def warn(message: str) -> None:

@@ -1,11 +1,12 @@
 """Progress of long work: share done, rate and time left.
 
 A bar on a terminal, elsewhere a line now and then, so that logs stay readable, and nothing with
-`--quiet`.
+`--quiet`. Before that, as soon as it is known, how long all takes, and how much memory.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opensetda.cli import console
+from opensetda.cli.pace import Pace, TrainingPace
 from opensetda.progress import ProgressEvent, ProgressListener
+from opensetda.system.memory import peak_megabytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,29 +26,43 @@ if TYPE_CHECKING:
 _FIRST_LINE_SECONDS = 10.0
 _LINES_GROW = 1.5
 
+# What is expected is told if it is this many seconds, and not when most is done.
+_WORTH_TELLING = 10.0
+_LATEST_SHARE = 0.5
+
 _SAME_FOR_MANY = ("it", "MB")
 
 
 CountingProgress = Callable[..., None]
-"""Called with how many items are done, how many there are, and perhaps a remark."""
+"""Called with how many items are done and how many there are.
+
+Then perhaps a remark, a function of the seconds left, and the memory in MB."""
 
 
 @contextmanager
 def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgress]:
     """Yield a function that shows the progress of work on items, each a `noun` ("image")."""
     with _meter(title) as show:
-        pace = Pace()
+        pace, expectation = Pace(), _Expectation(title)
         latest: int | None = None
 
-        def tell(done: int, total: int, more: str = "") -> None:
-            nonlocal latest, pace
+        def tell(
+            done: int,
+            total: int,
+            more: str = "",
+            left: Callable[[], float | None] | None = None,
+            megabytes: float | None = None,
+        ) -> None:
+            nonlocal latest, pace, expectation
             if latest is not None and done < latest:
                 # The next batch of the same kind has a count of its own.
-                pace, latest = Pace(), None
+                pace, expectation, latest = Pace(), _Expectation(title), None
             pace.at(done)
             state = _joined([f"{done:,}/{total:,} {plural(noun)}", more])
-            share = done / total if total else 1.0
-            show(_Sign(share, state, rate_text(pace.rate, noun), lambda: pace.left(total)))
+            share, rate = done / total if total else 1.0, rate_text(pace.rate, noun)
+            sign = _Sign(share, state, rate, left or (lambda: pace.left(total)))
+            expectation.offer(sign, megabytes)
+            show(sign)
             if latest is None:
                 # Items done at once were found, not computed: they say nothing about the rate.
                 pace.mark()
@@ -61,30 +78,21 @@ def training_progress(title: str) -> Iterator[ProgressListener]:
     In a log, each step that has iterations gets a line; long steps get more.
     """
     with _meter(title, at_once=True) as show:
-        pace, updates = Pace(), Pace()
-        n_events = 0
+        pace, expectation = TrainingPace(), _Expectation(title)
         latest: ProgressEvent | None = None
 
-        def left() -> float | None:
-            # How long the final labelling of the targets takes is not known.
-            return None if latest is None or latest.fraction >= 1 else pace.left(1.0)
-
         def sign(event: ProgressEvent, due: bool = False) -> _Sign:
-            rate = rate_text(updates.rate, "it" if event.iterations else "step")
-            return _Sign(event.fraction, _state(event, is_over=due), rate, left, due)
+            rate = rate_text(pace.rate, "it" if event.iterations else "step")
+            return _Sign(event.fraction, _state(event, is_over=due), rate, pace.left, due)
 
         def listen(event: ProgressEvent) -> None:
-            nonlocal latest, n_events
-            if latest is None:
-                # A resumed run has done the steps before in an earlier process.
-                pace.begin_with(event.fraction_before)
-            n_events += 1
-            updates.at(n_events)
-            pace.at(event.fraction)
+            nonlocal latest
+            pace.at(event)
             # A step is over when the next one begins: after its last iteration it still ranks.
             if latest is not None and event.step > latest.step and latest.iterations:
                 show(sign(latest, due=True))
             latest = event
+            expectation.offer(sign(event))
             show(sign(event))
 
         yield listen
@@ -92,36 +100,21 @@ def training_progress(title: str) -> Iterator[ProgressListener]:
             show(sign(latest, due=True))
 
 
-class Pace:
-    """The rate of work since a mark."""
+class _Expectation:
+    """The time and memory of one piece of work, told once, as soon as they are known."""
 
-    def __init__(self) -> None:
-        self._mark = self._latest = (time.monotonic(), 0.0)
+    def __init__(self, title: str) -> None:
+        self._title, self._begun, self._told = title, time.monotonic(), False
 
-    def begin_with(self, before: float) -> None:
-        """Set how much was done at the start."""
-        self._mark = (self._mark[0], before)
-
-    def at(self, done: float) -> None:
-        """Record how much is done now."""
-        self._latest = (time.monotonic(), done)
-
-    def mark(self) -> None:
-        """Measure from here on."""
-        self._mark = self._latest
-
-    @property
-    def rate(self) -> float | None:
-        """How much is done per second; None while unknown."""
-        (since, before), (now, done) = self._mark, self._latest
-        return (done - before) / (now - since) if now > since and done > before else None
-
-    def left(self, total: float) -> float | None:
-        """Return the seconds left until `total`; None while unknown."""
-        rate, (then, done) = self.rate, self._latest
-        if rate is None:
-            return None
-        return max((total - done) / rate - (time.monotonic() - then), 0.0)
+    def offer(self, sign: _Sign, megabytes: float | None = None) -> None:
+        left = None if self._told or sign.share > _LATEST_SHARE else sign.left()
+        if left is None:
+            return
+        self._told = True
+        memory = peak_megabytes() if megabytes is None else megabytes
+        console.expect(self._begun, left, memory)
+        if left >= _WORTH_TELLING:
+            console.note(f"{self._title}: {_joined([f'about {duration(left)}', size(memory)])}")
 
 
 def rate_text(rate: float | None, noun: str) -> str:
@@ -139,6 +132,14 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(megabytes: float) -> str:
+    """Return "640 MB of memory" or "1.8 GB of memory"; "" if unknown."""
+    if math.isnan(megabytes):
+        return ""
+    amount = f"{megabytes:.0f} MB" if megabytes < 995 else f"{megabytes / 1000:.1f} GB"
+    return f"{amount} of memory"
 
 
 def plural(noun: str) -> str:

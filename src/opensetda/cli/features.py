@@ -76,6 +76,7 @@ def features(
             "broken": written.n_broken,
             "cached": written.n_cached,
             "seconds": written.seconds,
+            "expected": console.expected(),
             "files": {"features": out, "broken": written.broken_list},
         }
     )

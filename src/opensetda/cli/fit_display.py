@@ -88,6 +88,7 @@ def _summary(run: FittedRun, training: Training, request: FitRequest) -> dict[st
         "resumed": run.resumed,
         "data_seconds": training.data_seconds,
         "seconds": training.seconds,
+        "expected": console.expected(),
     }
 
 

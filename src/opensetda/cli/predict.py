@@ -82,4 +82,5 @@ def predict(
     files = {"labels": out, "broken": written.broken_list}
     summary = console.label_summary(counts, unknown_label)
     n_broken = len(written.broken)
-    console.result({"samples": counts.total(), **summary, "broken": n_broken, "files": files})
+    summary |= {"broken": n_broken, "expected": console.expected(), "files": files}
+    console.result({"samples": counts.total(), **summary})

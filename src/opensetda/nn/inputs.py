@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from opensetda.nn import dry_run
 from opensetda.nn.alignment import Alignment
 from opensetda.nn.settings import AlignmentSettings, FineTuneSettings
 from opensetda.rows import IntArray, Rows
@@ -32,9 +34,12 @@ class FixedRows:
         How raw features become aligned rows, also those of later samples.
     learned : nn.Module or None
         The backbone that is trained, if there is one.
+    refresh_seconds : float or None
+        Expected time of a `refresh`, once it is known.
     """
 
     learned = None
+    refresh_seconds: float | None = None
 
     def __init__(self, source: Rows, target: Rows, settings: AlignmentSettings) -> None:
         self.alignment = Alignment(settings).fit(source, target)
@@ -133,6 +138,7 @@ class TunedImages:
             for place, chunk in rows.chunks():
                 self._features[rows.index[place]] = chunk
         self.device = torch.device("cpu")
+        self.refresh_seconds: float | None = None
         if images.averaged > 1:
             # The rows are features of the images themselves.
             self._look_again()
@@ -159,6 +165,8 @@ class TunedImages:
         rows = np.empty(len(numbers), dtype=np.intp)
         for theirs, place in zip((~targets, targets), self._index, strict=True):
             rows[theirs] = place[numbers[theirs]]
+        if self.refresh_seconds is None:
+            self._rehearse(len(rows))
         self.learned.train()
         if self.settings.batch_norm == "frozen":
             for module in self.learned.modules():
@@ -174,6 +182,24 @@ class TunedImages:
         everyone[own.start : own.stop] = features.detach().cpu().numpy()
         x = torch.from_numpy(self.team.sum(everyone)).to(self.device)
         return self._aligned(torch.cat([x[: own.start], features, x[own.stop :]]), is_target)
+
+    def _rehearse(self, n_images: int) -> None:
+        """Check that a graph of images fits into memory, and time a part of `refresh`.
+
+        In evaluation mode: no random number is drawn, and no statistics change.
+        """
+        self.learned.eval()
+        rows = np.concatenate(self._index)
+        if self._shares_graphs:
+            n_images = len(self.team.rows(n_images))
+        few = self.images.view(rows[:2], 0).to(self.device)
+        n_images = min(n_images, self.settings.chunk or n_images)
+        dry_run.check_training_memory(self.learned, few, n_images)
+        begun, part = time.perf_counter(), rows[:REFRESHED_IMAGES]
+        with torch.no_grad():
+            self.learned(self.images.view(part, 0).to(self.device)).cpu()
+        per_image = (time.perf_counter() - begun) / len(part)
+        self.refresh_seconds = self.images.averaged * per_image * len(rows) / self.team.size
 
     @property
     def _shares_graphs(self) -> bool:

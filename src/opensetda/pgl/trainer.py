@@ -123,7 +123,10 @@ class Trainer:
             if progress is not None:
                 place = step + 1, steps, done, total + 1
                 message = "labelling" if done == total else ""
-                progress(ProgressEvent(*place, loss, message, per_epoch * earlier + done))
+                ends = self.inputs.refresh_seconds
+                progress(
+                    ProgressEvent(*place, loss, message, per_epoch * earlier + done, ending=ends)
+                )
             # The last gradients of a step do not wait for the next step.
             if done % accumulate == 0 or done == total:
                 if self.inputs.learned is not None:

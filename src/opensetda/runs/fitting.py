@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -44,7 +45,7 @@ from opensetda.runs.request import FitRequest
 from opensetda.runs.tensorboard import EventLog
 from opensetda.runs.unfinished import UnfinishedRun
 from opensetda.system.files import near, new_folder, plain, write_json
-from opensetda.system.memory import keep_freed_memory, peak_megabytes
+from opensetda.system.memory import check_free, keep_freed_memory, peak_megabytes
 from opensetda.system.team import Team
 
 if TYPE_CHECKING:
@@ -255,7 +256,11 @@ def fit_domains(
     # The targets' places in y hold the first source label: any value would do, none is read.
     y = np.concatenate([labels, np.repeat(labels[:1], len(chosen))])
     domain = np.repeat([0, -1], [len(source), len(chosen)])
-    X = np.empty((len(source) + len(chosen), source.shape[1]), dtype=np.float32)
+    shape = len(source) + len(chosen), source.shape[1]
+    check_free(
+        4 * math.prod(shape), "reading the features of both domains", "give fewer rows or columns"
+    )
+    X = np.empty(shape, dtype=np.float32)
     both = (Rows(source, np.arange(len(source))), 0), (Rows(target, chosen), len(source))
     for rows, place in both:
         for part, chunk in rows.chunks():

@@ -252,11 +252,17 @@ class _Labeller:
         counts: Counter[str] = Counter()
         broken: list[Broken] = []
         names, done = iter(paths), 0
+
+        def finished(more: int) -> None:
+            nonlocal done
+            done += more
+            progress(done)
+
         # The features are not kept, but the exported network is, unless it was fine-tuned.
         memory = default_cache_folder()
         with Extractor(run.recipe(), state=run.backbone_state(), memory=memory) as extractor:
             while part := list(islice(names, PART)):
-                features, reasons = extractor.features(part)
+                features, reasons = extractor.features(part, finished)
                 results = list(zip(part, reasons, strict=True))
                 read = [path for path, reason in results if reason is None]
                 failed = [
@@ -273,8 +279,6 @@ class _Labeller:
                     table = PredictionTable.of_samples(model, features, ids, IMAGE_ID)
                     counts.update(table.labels.tolist())
                     writer.write(table)
-                done += len(part)
-                progress(done)
         return counts, broken, extractor.warnings
 
     def _table(self, read: Callable[[tuple[int, str], Path], tuple[Any, Any]]) -> WrittenLabels:

@@ -1,15 +1,24 @@
-"""The peak of this process's memory, and what glibc does with freed memory."""
+"""Memory: the peak of this process, what is free, and what glibc does with freed memory."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from opensetda.errors import InputError
+
 # From malloc.h: map no block on its own, give nothing back, ask the kernel for large blocks.
 _MALLOC_OPTIONS = ((-4, 0), (-1, 2**31 - 1), (-2, 2**28))
+
+# Limit, use and releasable pages of control groups, of version 2 and of version 1.
+_GROUP_FILES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 
 
 def reset_peak() -> bool:
@@ -31,6 +40,47 @@ def peak_megabytes() -> float:
         return math.nan
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+def free_bytes() -> float:
+    """Return how much memory can still be taken; infinity where the system does not say.
+
+    On Linux it is what the machine has available, or the group of processes (a container), if
+    that is less.
+    """
+    return min(_available(), *_left_in_groups(), math.inf)
+
+
+def check_free(needed: float, what: str, advice: str) -> None:
+    """Raise an `InputError` if `what` needs more memory than is free."""
+    free = free_bytes()
+    if needed > free:
+        amounts = f"needs about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
+        raise InputError(f"{what} {amounts}; {advice}")
+
+
+def _available() -> float:
+    with suppress(OSError, IndexError, ValueError):
+        lines = Path("/proc/meminfo").read_text()
+        return int(lines.partition("MemAvailable:")[2].split()[0]) * 1024
+    return math.inf
+
+
+def _left_in_groups(root: Path = Path("/sys/fs/cgroup")) -> Iterator[float]:
+    """Yield what is left of each limit on the control groups of this process."""
+    own = dict.fromkeys(("", "memory"), "")
+    with suppress(OSError, ValueError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        own |= {name: path for _, name, path in (line.split(":", 2) for line in lines)}
+    for version, (limit, used, files) in _GROUP_FILES.items():
+        folder = Path(f"{root / version}{own[version]}")
+        for group in (folder, *folder.parents):
+            # Without a limit there is no number; in a container outer groups are not visible.
+            with suppress(OSError, ValueError, IndexError):
+                left = int((group / limit).read_text()) - int((group / used).read_text())
+                # Pages of files are given back when they are needed.
+                pages = (group / "memory.stat").read_text().partition(f"\n{files} ")[2]
+                yield left + int(pages.split()[0])
 
 
 def keep_freed_memory() -> bool:

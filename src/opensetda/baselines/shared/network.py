@@ -189,7 +189,8 @@ class NetworkRival(TransformerMixin, rival.AlignedRival):  # type: ignore[misc]
                 late.append({name: value.detach() for name, value in losses.items()})
             if listener is not None:
                 done, loss = iteration + 1, float(total.detach())
-                listener(ProgressEvent(1, 1, done, self.iterations, loss, updates=done))
+                place, ends = (1, 1, done, self.iterations), inputs.refresh_seconds
+                listener(ProgressEvent(*place, loss, updates=done, ending=ends))
         inputs.refresh()
         names = dict.fromkeys(name for losses in late for name in losses)
         return {n: sum(float(losses.get(n, 0.0)) for losses in late) / len(late) for n in names}
