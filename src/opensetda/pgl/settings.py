@@ -249,6 +249,7 @@ _FINETUNE: dict[str, Any] = {
     "losses.means": 1.0,
     "optimiser.backbone_rate": 3e-4,
     "optimiser.iterations_per_epoch": 75,
+    "ranking.labelled": 0.6,
     "ranking.passes": 10,
     "stopping.band": 1,
 }
