@@ -67,7 +67,7 @@ def test_fit_refuses_tables_that_do_not_fit(workplace, monkeypatch, capsys):
 
 def test_fine_tuning_that_does_not_fit_is_one_line(pictures, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(memory, "free_bytes", lambda: 2e7)
-    assert main(image_fit(pictures, tmp_path / "run", "--finetune")) == 2
+    assert main(image_fit(pictures, tmp_path / "run", "--finetune", "all")) == 2
     err = capsys.readouterr().err
     (line,) = [line for line in err.splitlines() if "error:" in line]
     assert line.startswith("error: fine-tuning needs about ")
