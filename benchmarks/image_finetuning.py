@@ -20,8 +20,10 @@ from typing import Any
 
 from image_training import OSDA, hos
 from opensetda.data.benchmarks.catalogue import BENCHMARKS
+from published import fill
 
 FIGURES = Path(__file__).resolve().parent / "figures" / "finetuning.csv"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "images.md"
 SIZE = 160
 PACS = ("photo", "art_painting", "cartoon", "sketch")
 PACS_KNOWN = ("dog", "elephant", "giraffe", "guitar")
@@ -71,7 +73,7 @@ def measure(given: Any) -> dict[str, Any]:
                 continue
             wanted = list(product(given.kinds, given.told))
             _measure_task(images[suite], suite, task, domains, wanted, given.take)
-    return {"figures": str(FIGURES)}
+    return {"figures": FIGURES.name, "write": given.write}
 
 
 def _measure_task(
@@ -128,7 +130,7 @@ def _classes(suite: str, images: Path) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _link(images: Path, folder: Path, label: str, take: int) -> int:
-    """Link every so-manieth image of a class into a folder; returns their number."""
+    """Link every first, second ... image of a class into a folder; returns their number."""
     (folder / label).mkdir(parents=True)
     files = sorted((images / label).iterdir())[::take]
     for path in files:
@@ -155,12 +157,16 @@ def read_figures() -> list[Row]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the tables, and what the bars ask for."""
-    print("\n".join(tables(read_figures())))
+    """Print the tables, and write them into the page if that was asked for."""
+    text = "\n".join(tables(read_figures()))
+    print(text)
+    if result["write"]:
+        page = fill(PAGE.read_text(encoding="utf-8"), {"finetuning": f"\n{text}"})
+        PAGE.write_text(page, encoding="utf-8")
 
 
 def tables(rows: Sequence[Row]) -> Iterator[str]:
-    """Return HOS of each suite by task and kind, with the gain over frozen features."""
+    """Return HOS in % of each suite by task and kind, with the gain over frozen features."""
     for suite, told in product(TASKS, ("told", "auto")):
         own = [row for row in rows if (row["suite"], row["told"]) == (suite, told)]
         found = {(row["kind"], row["task"]): float(row["hos"]) for row in own}
@@ -168,8 +174,10 @@ def tables(rows: Sequence[Row]) -> Iterator[str]:
         if not tasks:
             continue
         words = "share told" if told == "told" else "nothing told"
-        every = " and ".join(sorted({row["every"] for row in own}))
-        yield f"{suite}, {words}: HOS in % (every {every}. image of a class)"
+        taken = {"1": "all images", "2": "every second image", "3": "every third image"}
+        images = " or ".join(taken[number] for number in sorted({row["every"] for row in own}))
+        yield f"{suite}, {words}, {images}:"
+        yield ""
         yield f"| | {' | '.join(tasks)} | mean | gain | worst |"
         yield f"|{' --- |' * (len(tasks) + 4)}"
         for kind in KINDS:

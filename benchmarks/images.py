@@ -264,7 +264,9 @@ def main() -> None:
     kinds = ["frozen", "fine-tuned"]
     tuning.add_argument("--kinds", nargs="+", default=kinds, choices=finetuning.KINDS)
     tuning.add_argument("--told", nargs="+", default=["told", "auto"], choices=["told", "auto"])
-    tuning.add_argument("--take", type=int, default=1, help="every so-manieth image of a class")
+    help_take = "1: all images of a class, 2: every second, 3: every third"
+    tuning.add_argument("--take", type=int, default=1, choices=(1, 2, 3), help=help_take)
+    tuning.add_argument("--write", action="store_true", help="write the tables into docs/images.md")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     unknown = set(arguments.parts) - set(PARTS)

@@ -206,7 +206,9 @@ def _key(
         "recipe": backbone.recipe.key,
         "device": PartialState().device.type,
         "colours": VIEW_COLOURS,
-        **{name: asdict(settings)[name] for name in ("views", "averaged", "crop", "flip", "colour")},
+        **{
+            name: asdict(settings)[name] for name in ("views", "averaged", "crop", "flip", "colour")
+        },
     }
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode())
     with FileDigests(cache) as digests:

@@ -12,7 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from opensetda.backbones.model import LUMA, FixedView, ImageBackbone, Pixels, normalise, resize_image
+from opensetda.backbones.model import (
+    LUMA,
+    FixedView,
+    ImageBackbone,
+    Pixels,
+    normalise,
+    resize_image,
+)
 from opensetda.backbones.recipe import Preprocessing
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError

@@ -108,7 +108,9 @@ class Trainer:
         per_epoch = schedule.iterations_per_epoch or max(1, -(-len(samples.target) // queries))
         epochs = schedule.epochs_per_step if step else schedule.first_step_epochs
         earlier = schedule.first_step_epochs + (step - 1) * schedule.epochs_per_step if step else 0
-        total = per_epoch * epochs if any_loss(self.settings, self.inputs.learned is not None) else 0
+        total = (
+            per_epoch * epochs if any_loss(self.settings, self.inputs.learned is not None) else 0
+        )
         accumulate = self.settings.finetune.accumulate if self.inputs.learned else 1
         loss: float | None = None
         for iteration in range(position.iteration, total):
