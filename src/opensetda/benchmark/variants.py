@@ -64,11 +64,13 @@ def make_variants(
         raise InputError(f"--set and --preset are for {OWN}, which is not among the methods")
     variants = []
     for name in dict.fromkeys(names):
-        variant = Variant(name, OWN if name in PAPER else name, PAPER.get(name, "default"))
+        variant = Variant(name, name)
         if name == OWN:
             variant = Variant(name, name, preset, settings)
+        elif name in PAPER:
+            variant = Variant(name, OWN, PAPER[name])
         # Wrong settings are found here.
-        own = {"preset": variant.preset, "changes": dict(variant.changes)}
-        build_method(variant.method, openness="auto", **own)
+        own, changed = variant.preset, dict(variant.changes)
+        build_method(variant.method, openness="auto", preset=own, changes=changed)
         variants.append(variant)
     return variants
