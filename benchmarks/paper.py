@@ -161,10 +161,10 @@ def tables(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _table(rows: Sequence[Row], part: str) -> str:
-    """Return HOS of every task, and the means over tasks of OS*, UNK, AUROC and seconds."""
+    """Return HOS of every task, and the means over tasks of all figures."""
     places = dict.fromkeys((row["backbone"], row["task"]) for row in rows)
     heads = [f"{TITLES[backbone]}, {task}" for backbone, task in places]
-    lines = [["settings", *heads, "OS*", "UNK", "AUROC", "processor seconds"]]
+    lines = [["settings", *heads, "mean", "OS*", "UNK", "AUROC", "processor seconds"]]
     lines.append(["---"] * len(lines[0]))
     for name in variants(part):
         own = {(r["backbone"], r["task"]): r for r in rows if r["variant"] == name}
@@ -174,7 +174,7 @@ def _table(rows: Sequence[Row], part: str) -> str:
         whole = len(own) == len(places)
         means = [
             f"{100 * fmean(float(r[metric]) for r in own.values()):.1f}" if whole else "-"
-            for metric in METRICS[1:-1]
+            for metric in METRICS[:-1]
         ]
         seconds = f"{fmean(float(r['cpu_seconds']) for r in own.values()):.0f}" if whole else "-"
         sign = "+ " if part == "path" and name != LABEL else ""
