@@ -2,11 +2,13 @@
 
     python benchmarks/rivals.py             # both grids and the bars; about an hour on 2 cores
     python benchmarks/rivals.py --backbones resnet50 --methods pgl oslpp      # a part of it
+    python benchmarks/rivals.py --methods pgl-paper --seeds 1 --jobs 1        # hours: only if named
     python benchmarks/rivals.py --write     # also write the tables of README.md, docs/rivals.md
 
 Each grid is one `osda benchmark office31 --data FEATURES/BACKBONE`, as a user would type it; an
-interrupted one is resumed. The figures are kept in benchmarks/figures/rivals-*.csv; `--tables`
-makes the tables from these files, without measuring.
+interrupted one is resumed. The figures are kept in benchmarks/figures/rivals-*.csv, where a part
+replaces its own lines only; a method has a mean if it has all six tasks. `--tables` makes the
+tables from these files, without measuring.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ def _run(backbone: str, options: argparse.Namespace) -> None:
         *("--jobs", str(options.jobs), "--out", str(out)),
     ]
     command += [part for name in options.methods for part in ("--method", name)]
+    command += [part for share in options.openness for part in ("--openness", share)]
+    command += [part for task in options.tasks for part in ("--task", "-".join(TASKS[task]))]
     started = time.perf_counter()
     subprocess.run(command, check=True)
     minutes = (time.perf_counter() - started) / 60
@@ -73,37 +77,46 @@ def _run(backbone: str, options: argparse.Namespace) -> None:
 
 
 def _keep_figures(backbone: str, out: Path) -> None:
-    """Write mean figures of each method, openness and task, and their means over tasks."""
+    """Write mean figures of each method, openness and task, and their means over tasks.
+
+    Lines of earlier runs stay, unless this one has measured them again.
+    """
     from pyarrow import parquet
 
     rows = parquet.read_table(out / "results.parquet").to_pylist()
     failed = [row for row in rows if row["status"] != "ok"]
     if failed:
         print(f"{backbone}: {len(failed)} runs failed, the first: {failed[0]['error']}")
-    short = {"-".join(domains): name for name, domains in TASKS.items()}
+    earlier = read_figures(backbone)
     FIGURES.mkdir(exist_ok=True)
     with (FIGURES / f"rivals-{backbone}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for openness in OPENNESS:
-            for method in dict.fromkeys(row["method"] for row in rows):
-                own = [
-                    row
-                    for row in rows
-                    if (row["method"], row["openness"], row["status"]) == (method, openness, "ok")
+            for method in dict.fromkeys(row["method"] for row in [*earlier, *rows]):
+                group = method, openness
+                new = [
+                    r for r in rows if (r["method"], r["openness"], r["status"]) == (*group, "ok")
                 ]
+                old = {r["task"]: r for r in earlier if (r["method"], r["openness"]) == group}
                 place = {"backbone": backbone, "openness": openness, "method": method}
-                writer.writerows({**place, **line} for line in _lines(own, short))
+                writer.writerows({**place, **line} for line in _lines(new, old))
 
 
-def _lines(rows: Sequence[dict[str, Any]], short: dict[str, str]) -> list[dict[str, Any]]:
-    lines = []
-    for task, name in short.items():
-        own = [row for row in rows if row["task"] == task]
+def _lines(rows: Sequence[dict[str, Any]], earlier: dict[str, Row]) -> list[dict[str, Any]]:
+    """Return the lines of a method: of the tasks in `rows`, else the earlier ones, and the mean."""
+    if not rows:
+        return list(earlier.values())
+    lines: list[dict[str, Any]] = []
+    for name, domains in TASKS.items():
+        own = [row for row in rows if row["task"] == "-".join(domains)]
         if own:
             lines.append({"task": name, **_means(own), "deviation": _deviation(own)})
-    if not lines:
-        return []
+        elif name in earlier:
+            lines.append(dict(earlier[name]))
+    if len(lines) < len(TASKS):
+        # Tasks differ in difficulty: the mean of some would not compare.
+        return lines
     mean = {metric: f"{fmean(float(line[metric]) for line in lines):.4f}" for metric in METRICS}
     # The mean over tasks of each seed; a seed that lacks a task would differ for that alone.
     by_seed = {seed: [r for r in rows if r["seed"] == seed] for seed in {r["seed"] for r in rows}}
@@ -205,13 +218,16 @@ def task_table(rows: Sequence[Row], backbone: str, openness: str) -> str:
         if (row["backbone"], row["openness"], row["task"]) == (backbone, openness, "mean")
     }
     lines = []
-    for name in sorted(mean, key=lambda name: -by_task["mean"][name]):
-        row = mean[name]
+    measured = dict.fromkeys(name for values in by_task.values() for name in values)
+    for name in sorted(measured, key=lambda name: -by_task["mean"].get(name, 0.0)):
+        row = mean.get(name)
+        cells = [_cell(by_task[task].get(name), by_task[task].values()) for task in by_task]
+        if row is None:
+            lines.append([name, *cells, *("-" for _ in (*_SHOWN, "seconds", "memory"))])
+            continue
         deviation = f" ± {100 * float(row['deviation']):.1f}" if row["deviation"] else ""
         lines.append([
-            name,
-            *(_cell(by_task[task].get(name), by_task[task].values()) for task in TASKS),
-            _cell(by_task["mean"][name], by_task["mean"].values()) + deviation,
+            *(name, *cells[:-1], cells[-1] + deviation),
             *(f"{100 * float(row[metric]):.1f}" for metric in _SHOWN),
             f"{float(row['seconds']):.1f}",
             f"{float(row['memory_mb']):.0f}",
@@ -239,6 +255,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--backbones", nargs="+", default=list(BACKBONES), choices=BACKBONES)
     parser.add_argument("--methods", nargs="+", default=[], help="methods to run (default: all)")
+    parser.add_argument("--tasks", nargs="+", default=[], choices=TASKS, help="default: all")
+    parser.add_argument("--openness", nargs="+", default=[], choices=OPENNESS, help="default: both")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)

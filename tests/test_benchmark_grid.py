@@ -325,6 +325,13 @@ def test_a_method_that_was_added_is_compared_too(monkeypatch):
     assert benchmark_methods()[-2:] == ("brand-new", "pgl")
 
 
+def test_the_papers_settings_have_a_name_that_runs_only_if_named():
+    assert make_variants(["pgl-paper"]) == [Variant("pgl-paper", "pgl", "paper-office-home")]
+    assert "pgl-paper" not in benchmark_methods()
+    paper, own = make_variants(["pgl-paper", "pgl"], changes={"steps": "3"})
+    assert (paper.changes, own.changes) == ((), (("steps", "3"),))
+
+
 def test_settings_are_those_of_pgl():
     source, pgl = make_variants(["source-only", "pgl"], "paper-visda", {"steps": "3"})
     assert source == Variant("source-only", "source-only")

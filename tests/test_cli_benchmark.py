@@ -74,6 +74,12 @@ def test_again_is_from_the_folder_and_the_folder_has_a_usual_name(quick_cells, p
     assert (place / "benchmark-digits" / "table.md").read_bytes() == table
 
 
+def test_the_papers_settings_by_name(quick_cells, place):
+    assert benchmark("--method", "pgl-paper", "--openness", "true", "--seeds", "1") == 0
+    rows = read_rows(place / "benchmark-digits" / "results.parquet")
+    assert [row["method"] for row in rows] == ["source-only", "pgl-paper"]
+
+
 def test_quiet_leaves_the_tables(quick_cells, place, capsys):
     assert benchmark("--quiet", "--openness", "auto") == 0
     out, err = capsys.readouterr()

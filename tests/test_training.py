@@ -61,6 +61,22 @@ def test_the_backbone_has_a_learning_rate_of_its_own():
     assert all(group["weight_decay"] == 5e-5 for group in groups.values())
 
 
+def test_one_pass_over_all_weights_is_the_same_adam():
+    networks = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        network = PGLNetwork(6, 3, GraphSettings(form="paper", edge_width=4, node_width=4))
+        optimiser = make_optimiser(network, OptimiserSettings(weight_decay=0.1), fused=fused)
+        random = torch.Generator().manual_seed(1)
+        for _ in range(5):
+            for parameter in network.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=random)
+            optimiser.step()
+        networks.append(network)
+    for plain, in_one in zip(*(n.parameters() for n in networks), strict=True):
+        assert torch.allclose(plain, in_one, rtol=1e-5, atol=1e-8)
+
+
 @pytest.mark.parametrize(("epoch", "factor"), [(0, 1), (3, 1), (4, 0.5), (7, 0.5), (8, 0.25)])
 def test_rates_decay_every_few_epochs(epoch, factor):
     settings = OptimiserSettings(decay=0.5, decay_every=4, graph_rate=1.0, backbone_rate=0.1)

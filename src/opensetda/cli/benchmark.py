@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opensetda.benchmark.variants import OWN, benchmark_methods, check_names
+from opensetda.benchmark.variants import OWN, PAPER, benchmark_methods, check_names
 from opensetda.cli import console, options
 from opensetda.cli.options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
 from opensetda.errors import InputError, RunPausedError
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from opensetda.benchmark.tasks import TaskSet
 
 _SHOWN_FAILURES = 10
-_METHODS_HELP = f"Method to compare; repeatable. Default all: {', '.join(benchmark_methods())}."
+_METHODS_HELP = (
+    f"Method to compare; repeatable. Default all: {', '.join(benchmark_methods())}. Only if named, "
+    f"because it is slow: {', '.join(PAPER)}, with the settings of the paper."
+)
 _TASKS_HELP = "Task to run; repeatable. Default: all of the protocol."
 _OPENNESS_HELP = "Use the true share of unknowns or estimate it; repeatable. Default: both."
 _SEEDS_HELP = "Number of seeds, from 0; deterministic methods run once."

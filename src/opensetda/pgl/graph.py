@@ -260,8 +260,8 @@ class _NormalisedLeaky(torch.autograd.Function):
         grad_scale, grad_shift = torch.zeros_like(scale), torch.zeros_like(shift)
         for part in _row_chunks(*h.shape):
             x = (h[part] - mean).mul_(factor)
-            leak = torch.where(x * scale + shift > 0, 1.0, LEAK).to(h.dtype)
-            torch.mul(grads[0][part], leak, out=inner[part])
+            before = x * scale + shift
+            inner[part] = torch.ops.aten.leaky_relu_backward(grads[0][part], before, LEAK, False)
             grad_shift += inner[part].sum(0)
             grad_scale += x.mul_(inner[part]).sum(0)
         for part in _row_chunks(*h.shape):

@@ -78,7 +78,8 @@ class Trainer:
     def use_network(self, network: PGLNetwork) -> None:
         """Train this network from now on, with a new optimiser."""
         self.network = network.to(self.device)
-        optimiser = make_optimiser(network, self.settings.optimiser, self.inputs.parameters())
+        rates, fused = self.settings.optimiser, self.settings.graph.form == "paper"
+        optimiser = make_optimiser(network, rates, self.inputs.parameters(), fused)
         # Not the network: it is small, sensitive, and would be cast to the mixed precision, too.
         self.optimiser: torch.optim.Optimizer = self.accelerator.prepare(optimiser)
 
