@@ -1,4 +1,4 @@
-"""The part `finetuning` of `benchmarks/images.py`: does training the backbone pay?
+"""The part `finetuning` of `benchmarks/images.py`: what training the backbone gains.
 
 Every row is one `osda fit` and one `osda evaluate`, as a user would type them, on the images of
 PACS and Office-31 at 160 x 160 pixels. Rows that benchmarks/figures/finetuning.csv has are not

@@ -179,15 +179,19 @@ class _Steps:
 
     def _score(self, step: int) -> StepScores:
         """Score all targets: once, or in passes, each with more labels by the scores before it."""
-        trainer, passes = self.trainer, self.passes
-        labels = self.pseudo_labels[step]
-        for done in range(passes):
-            if passes > 1:
-                # Anew: what was labelled before the backbone changed does not count.
-                labels = self._ranked(scores, done / passes) if done else self.pseudo_labels[0]
-                trainer.whiten(self._samples(labels, done / passes))
-            samples = self._samples(labels, done / passes if passes > 1 else step / self.total)
-            scores = transduce_once(trainer.network, samples, self.settings, trainer.rng)
+        labels, progress = self.pseudo_labels[step], step / self.total
+        if self.passes > 1:
+            # Anew: what was labelled before the backbone changed does not count.
+            labels, progress = self.pseudo_labels[0], 0.0
+            self.trainer.whiten(self._samples(labels, progress))
+        network, settings, rng = self.trainer.network, self.settings, self.trainer.rng
+        scores = transduce_once(network, self._samples(labels, progress), settings, rng)
+        for done in range(1, self.passes):
+            progress = done / self.passes
+            labels = self._ranked(scores, progress)
+            samples = self._samples(labels, progress)
+            self.trainer.whiten(samples)
+            scores = transduce_once(network, samples, settings, rng)
         self.scored_labels.append(labels)
         return scores
 
