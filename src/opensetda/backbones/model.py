@@ -71,7 +71,7 @@ class ImageBackbone(nn.Module):
         super().__init__()
         self.network = network
         self.recipe = recipe
-        self.views = (FixedView(),)
+        self.views: tuple[FixedView, ...] = (FixedView(),)
         layers = _TRAINED_LAYERS.get(type(network).__module__)
         if layers is not None:
             for name, parameter in network.named_parameters():

@@ -49,8 +49,7 @@ from opensetda.system.memory import check_free, keep_freed_memory, peak_megabyte
 from opensetda.system.team import Team
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from opensetda.backbones.model import ImageBackbone
     from opensetda.nn.inputs import TrainableImages
 
 _PACKAGES = (
@@ -220,7 +219,7 @@ def _trainable_images(
     settings: FineTuneSettings,
     team: Team,
     listener: RunListener,
-) -> tuple[nn.Module, TrainableImages]:
+) -> tuple[ImageBackbone, TrainableImages]:
     """Return the whole backbone, and the images with what is to be trained of it."""
     from opensetda.backbones.activations import store_activations
     from opensetda.backbones.finetuning import FineTunedImages, fixed_views
@@ -280,7 +279,7 @@ def write_run(
     seconds: tuple[float, float] = (0.0, 0.0),
     feature_names: tuple[str, ...] | None = None,
     broken: Sequence[Broken] = (),
-    backbone: nn.Module | None = None,
+    backbone: ImageBackbone | None = None,
     view: RunView | None = None,
     images: tuple[Mapping[int, str], Sequence[str]] = ({}, ()),
     corrections: Corrections | None = None,
