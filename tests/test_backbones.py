@@ -17,6 +17,7 @@ from torch import nn
 from backbone_helpers import TINY, VIT, tiny_state
 from extraction_helpers import load_image
 from opensetda.backbones.model import (
+    FixedView,
     ImageBackbone,
     load_backbone,
     load_state,
@@ -188,6 +189,23 @@ class TestModel:
         weights.unlink()
         again = load_backbone(recipe, tuned)
         assert all(torch.equal(v, tuned[n]) for n, v in again.state_dict().items())
+
+    def test_features_are_the_mean_over_the_views(self, weights):
+        backbone = load_backbone(resolve(TINY, weights))
+        images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+        backbone.views = (FixedView(), FixedView(mirror=True), FixedView(grey=True))
+        how = backbone.recipe.preprocessing
+        grey = FixedView(grey=True).of(images, how)
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (how.mean, how.std))
+        brightness = (grey * std + mean).flatten(2)
+        torch.testing.assert_close(brightness[:, 0], brightness[:, 2])
+        torch.testing.assert_close(FixedView(grey=True).of(grey, how), grey)
+        with torch.inference_mode():
+            expected = sum(map(backbone.network, (images, images.flip(3), grey))) / 3
+            torch.testing.assert_close(backbone(images), expected)
+            again = load_backbone(backbone.recipe, backbone.saved_state())
+            torch.testing.assert_close(again(images), expected)
+        assert again.views == backbone.views
 
     def test_timm_comes_with_a_torchvision_that_imports(self):
         assert import_timm().is_model("resnet50")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from opensetda import PGLClassifier
 from opensetda.context import FitContext, Record
@@ -62,6 +63,20 @@ def test_images_go_on_to_the_same_bits(tmp_path, undisturbed, lives, before):
     store = FolderCheckpoints(tmp_path, every=0)
     _, resumed = run(TinyImages(norm=True), store, **{"finetune.batch_norm": "train"})
     same(resumed, undisturbed)
+
+
+@pytest.mark.parametrize("lives", [0, 1, 3, 5, 9, 11])
+def test_passes_and_class_means_go_on_to_the_same_bits(tmp_path, lives):
+    recipe = {
+        **{"losses.means": 1.0, "losses.node": 0, "losses.edge": 0, "stopping.band": 1},
+        **{"optimiser.first_step_epochs": 0, "ranking.passes": 3, "ranking.labelled": 0.6},
+    }
+    expected = run(TinyImages(averaged=2), **recipe)[1]
+    with pytest.raises(CrashError):
+        run(TinyImages(averaged=2), Dying(tmp_path, lives, before=False), **recipe)
+    resumed = run(TinyImages(averaged=2), FolderCheckpoints(tmp_path, every=0), **recipe)[1]
+    same(resumed, expected)
+    assert torch.equal(resumed.samples.pseudo_labels, expected.samples.pseudo_labels)
 
 
 def test_so_many_writes_there_are(tmp_path):
@@ -135,7 +150,8 @@ def test_a_step_without_training_goes_on_to_the_same_bits(tmp_path):
     store = FolderCheckpoints(tmp_path)
     assert store.read(LATEST).values["step"] == 1
     same(run(images, store, **changes)[1], undisturbed)
-    assert len(looked) == 2 * 2  # at the end of the two steps that train, in two parts
+    # At the end of the two steps that train, in two parts; and twice to know what it will cost.
+    assert len(looked) == 2 * 2 + 2
 
 
 def test_early_stopping_is_not_forgotten(tmp_path, monkeypatch):

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from opensetda.nn.parts import Discriminator, reversal_strength
 from opensetda.pgl.graph import normalised_edges
 from opensetda.pgl.losses import (
+    MEAN_SCALE,
+    class_mean_loss,
     domain_loss,
     edge_affinity_loss,
     focal_loss,
@@ -44,6 +46,17 @@ def test_focal_has_a_finite_gradient_where_everything_is_right(focusing):
     logits = torch.tensor([[200.0, -200.0]], requires_grad=True)
     focal_loss(logits, torch.tensor([0]), focusing).backward()
     assert logits.grad.isfinite().all()
+
+
+def test_class_mean_loss_by_hand():
+    means = torch.eye(2)
+    x = torch.tensor([[0.6, 0.8], [-0.8, 0.6], [1.0, 0.0]])
+    known = class_mean_loss(x[:1], torch.tensor([0]), means)
+    assert float(known) == pytest.approx(math.log(1 + math.exp(MEAN_SCALE * 0.2)))
+    both = class_mean_loss(x[:2], torch.tensor([0, 2]), means)
+    assert float(both - known) == pytest.approx(MEAN_SCALE / 2 * 0.6**2)
+    # A sample without a label has no part in it.
+    assert float(class_mean_loss(x, torch.tensor([0, 2, -1]), means)) == float(both)
 
 
 def test_pairs_that_count():

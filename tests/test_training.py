@@ -250,3 +250,18 @@ def test_most_targets_are_labelled_rightly(run, task):
     labels = run().step_labels[-1]
     names = np.array([*np.unique(task.labels), "unknown"])
     assert (names[labels] == task.truth).mean() > 0.9
+
+
+def test_passes_label_anew_and_fewer_targets_teach(run):
+    result = run(steps=2, **{"ranking.passes": 5, "ranking.labelled": 0.5})
+    assert result.samples.progress == 0.8
+    counts = [entry["n_known"] + entry["n_unknown"] for entry in result.history]
+    n_targets = len(result.step_labels[0])
+    assert counts == pytest.approx([n_targets / 4, n_targets / 2], abs=2)
+    labelled = (result.samples.pseudo_labels >= 0).float().mean()
+    assert float(labelled) == pytest.approx(0.8, abs=0.05)
+
+
+def test_rows_have_no_backbone_that_class_means_could_teach(run):
+    off = dict.fromkeys(("losses.node", "losses.edge", "losses.adversary"), 0)
+    assert run(**off, **{"losses.means": 1.0}).history[-1]["loss"] is None

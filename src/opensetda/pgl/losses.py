@@ -10,6 +10,7 @@ from opensetda.nn.parts import Discriminator
 from opensetda.pgl.network import GraphOutput
 from opensetda.pgl.settings import LossSettings
 
+# s of the loss on class means.
 MEAN_SCALE = 10.0
 
 
@@ -62,9 +63,13 @@ def normalised_edge_loss(edges: Tensor, labels: Tensor, n_classes: int) -> Tenso
 
 
 def class_mean_loss(x: Tensor, labels: Tensor, means: Tensor) -> Tensor:
-    r"""Pull labelled samples to the mean of their class, push unknown ones from all (ours).
+    r"""Draw labelled samples to the mean of their class, push unknown ones from all (ours).
 
-    Shapes: x (N, d) of unit length, labels (N,) in 0..C, means (C, d) of unit length -> scalar.
+    .. math::
+        \mathcal{L}_m = \mathbb{E}_{y \le C} [-\log \operatorname{softmax}_y (s\, x M^\top)]
+                      + \frac{s}{2}\, \mathbb{E}_{y = C + 1} \sum_c \max(0, x M_c^\top)^2
+
+    Shapes: x (N, d) and means M (C, d), both of unit length, labels (N,) -> scalar.
     """
     cosines, n_classes = x @ means.t(), len(means)
     known, unknown = (labels >= 0) & (labels < n_classes), labels == n_classes
