@@ -70,6 +70,7 @@ PATH: dict[str, dict[str, Any]] = {
         "optimiser.epochs_per_step": 1,
         "optimiser.iterations_per_epoch": 30,
         "optimiser.decay": 1,
+        "finetune.averaged": 4,
         "finetune.batch_norm": "frozen",
     },
     "10 steps": {"steps": 10},
