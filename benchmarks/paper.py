@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from office31 import BACKBONES, DATA, TASKS
-from opensetda.benchmark.grid import TRUE, Cell, run_grid
+from opensetda.benchmark.grid import TRUE, Cell, n_finished, run_grid
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.variants import PAPER, Variant
 from opensetda.pgl.settings import PGLSettings
@@ -122,6 +122,8 @@ def measure(part: str, backbone: str, options: argparse.Namespace) -> Iterator[R
     for task in options.tasks:
         for name, variant in variants(part).items():
             cell = Cell(variant, "-".join(TASKS[task]), TRUE, 0)
+            if options.finished and not n_finished(tasks, [cell], out):
+                continue
             (found,) = run_grid(tasks, [cell], out).rows
             if found["error"] is not None:
                 print(f"{backbone} {task} {name}: failed, {found['error']}")
@@ -198,6 +200,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", default=["A-D", "W-D"], choices=TASKS)
     parser.add_argument("--backbones", nargs="+", default=BACKBONES[:1], choices=BACKBONES)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--finished", action="store_true", help="start no run, read finished ones")
     parser.add_argument("--tables", action="store_true", help="measure nothing")
     parser.add_argument("--write", action="store_true", help="write the tables into the page")
     return parser.parse_args()
