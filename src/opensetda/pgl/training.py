@@ -188,18 +188,18 @@ class _Steps:
         scores = transduce_once(network, self._samples(labels, progress), settings, rng)
         for done in range(1, self.passes):
             progress = done / self.passes
-            labels = self._ranked(scores, progress)
+            labels = self._ranked(scores, self.openness.share, progress)
             samples = self._samples(labels, progress)
             self.trainer.whiten(samples)
             scores = transduce_once(network, samples, settings, rng)
         self.scored_labels.append(labels)
         return scores
 
-    def _ranked(self, scores: StepScores, progress: float) -> IntArray:
-        """Give this share of the targets their pseudo-labels, the surest and the least sure."""
+    def _ranked(self, scores: StepScores, share: float, progress: float) -> IntArray:
+        """Give a part (`progress`) of the targets their pseudo-labels, the surest ones."""
         balance = self.settings.ranking.class_balance
-        ranked = scores.known, scores.nearest, self.openness.share
-        return rank_pseudo_labels(*ranked, progress, self.n_classes, balance)
+        ranked = scores.known, scores.nearest, share, progress
+        return rank_pseudo_labels(*ranked, self.n_classes, balance)
 
     def _rank(self, step: int, scores: StepScores) -> float:
         """Estimate how many targets are unknown, and rank them; returns that share."""
@@ -208,7 +208,7 @@ class _Steps:
         ranked = scores.known, scores.nearest, share
         self.labels.append(rank_pseudo_labels(*ranked, 1.0, self.n_classes))
         progress = self.settings.ranking.labelled * (step + 1) / self.total
-        self.pseudo_labels.append(self._ranked(scores, progress))
+        self.pseudo_labels.append(self._ranked(scores, share, progress))
         return share
 
     def _keep(self, step: int, scores: StepScores) -> None:
