@@ -215,11 +215,11 @@ def show_stages(result: dict[str, Any]) -> None:
     print("EfficientNet-Lite0 at 160 x 160, 6 classes, the preset 'finetune'; processor time")
     for kind in ("last", "all"):
         found = result[kind]
-        line = f"{kind}: {found['seconds']:.2f} s an iteration, peak {found['peak'] / 1e9:.2f} GB"
+        line = f"{kind}: {found['seconds']:.2f} s per iteration, peak {found['peak'] / 1e9:.2f} GB"
         if kind == "last":
             n = found["images"]
             line += f", {found['stored'] / n / 1e3:.0f} KB and {found['preparation'] / n:.2f} s"
-            line += " an image before"
+            line += " per image before the training"
         print(line)
 
 

@@ -207,3 +207,11 @@ def browser():
 
     with open_browser() as opened:
         yield opened
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time, which passes only when a test says so."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now

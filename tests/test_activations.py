@@ -72,7 +72,7 @@ def test_the_plain_view_has_the_features_of_prediction(store, backbone, paths):
     assert not torch.equal(found, features)  # rounded to 16 bits
 
 
-def test_views_are_drawn_by_row_and_number_alone(store, paths):
+def test_views_are_drawn_by_image_and_number_alone(store, paths):
     stored = store()
     assert (stored.views, stored.averaged) == (6, 4)
     views = [stored.view(ROWS, number) for number in range(stored.views)]
@@ -84,7 +84,10 @@ def test_views_are_drawn_by_row_and_number_alone(store, paths):
     assert torch.equal(one, torch.stack([views[n][row] for row, n in enumerate(numbers)]))
     # The same in another folder, and for fewer images.
     alone = store(cache=False, paths=paths[:2])
-    assert torch.equal(alone.view(ROWS[:2], 3), views[3][:2])
+    assert torch.equal(alone.view(ROWS[:2], 5), views[5][:2])
+    # The order of the images has no effect.
+    backwards = store(cache=False, paths=paths[::-1])
+    assert torch.equal(backwards.view(ROWS[::-1].copy(), 5), views[5])
 
 
 def test_a_second_run_reads_them(store, monkeypatch):

@@ -11,14 +11,6 @@ from opensetda.progress import ProgressEvent
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """The time, which passes only when a test says so."""
-    now = [0.0]
-    monkeypatch.setattr("opensetda.cli.pace.time.monotonic", lambda: now[0])
-    return now
-
-
-@pytest.fixture
 def told():
     """What a command expects, for programs."""
     with console.command_line():

@@ -29,14 +29,6 @@ from opensetda.system import files
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """The time, which passes only when a test says so."""
-    now = [0.0]
-    monkeypatch.setattr("opensetda.cli.counting.time.monotonic", lambda: now[0])
-    return now
-
-
-@pytest.fixture
 def memory(monkeypatch):
     monkeypatch.setattr("opensetda.cli.counting.peak_megabytes", lambda: 1830.0)
 

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -47,7 +48,7 @@ from opensetda.system.team import ALONE, Team
 KEPT_BYTES = 10 * 10**9
 """Activations in the cache beyond so many bytes are removed, those used longest ago first."""
 
-_VERSION = 1  # of the cuts, and of how views are drawn and stored
+_VERSION = 2  # of the cuts, and of how views are drawn and stored
 
 Progress = Callable[[int, int], None]
 Counting = Callable[[str], AbstractContextManager[Progress]]
@@ -168,8 +169,10 @@ def _fill(
 
     def store(row: int) -> None:
         image = decode_again(paths[row])
+        # By what the image shows: the order of the rows must not matter.
+        content = zlib.crc32(image.tobytes())
         views = (
-            draw_view(number, np.random.default_rng([0, number, row]), settings)
+            draw_view(number, np.random.default_rng([content, number]), settings)
             for number in range(n_views)
         )
         pixels = [prepare(image, view, preprocessing).permute(1, 2, 0).numpy() for view in views]
