@@ -276,22 +276,24 @@ def test_the_share_of_unknowns_is_that_of_the_frozen_features():
     assert told.fit(X, y, domain, context=FitContext(images=TinyImages())).openness_ == 0.4
 
 
-def test_no_label_and_no_order_of_the_target_reaches_a_learning_backbone():
-    settings = {
-        "steps": 2,
-        "optimiser.iterations_per_epoch": 2,
-        "losses.edge": 1.0,
-        "optimiser.backbone_rate": 1e-2,
-        "optimiser.first_step_epochs": 1,
-    }
+@pytest.mark.parametrize(
+    ("preset", "changes", "averaged"),
+    [
+        ("default", {"losses.edge": 1.0, "optimiser.first_step_epochs": 1, "steps": 2}, 1),
+        ("finetune", {"alignment.components": 6}, 2),
+    ],
+)
+def test_no_label_and_no_order_of_the_target_reaches_a_learning_backbone(preset, changes, averaged):
+    schedule = {"optimiser.iterations_per_epoch": 2, "optimiser.backbone_rate": 1e-2}
+    settings = {**schedule, **changes}
 
     def fit(order, target_labels):
-        images = TinyImages()
+        images = TinyImages(averaged=averaged)
         X = images.features()[order]
         y = np.where(order < N_SOURCE, images.labels[order], target_labels[order])
         images.images = images.images[order]
         domain = np.where(order < N_SOURCE, 1, -1)
-        classifier = PGLClassifier(random_state=0, settings=settings)
+        classifier = PGLClassifier(preset=preset, random_state=0, settings=settings)
         classifier.fit(X, y, domain, context=FitContext(images=images))
         return classifier, order[order >= N_SOURCE], images.backbone[0].weight.detach()
 
