@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import resource
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,15 +22,9 @@ OSDA = [sys.executable, "-c", "from opensetda.cli.main import run; run()"]
 SEEDS = (0, 1, 2)
 # A small backbone is the embedded one on small images.
 SMALL = ["--image-size", "64"]
-TUNED = [
-    *("--finetune", "all", "--set", "finetune.flip=false"),
-    *("--set", "optimiser.iterations_per_epoch=15"),
-]
-LAST = ["last" if option == "all" else option for option in TUNED]
 # What the paper trains: Office-Home with ResNet-50 (25 classes, B = 2) and VisDA-17 with VGG-19
 # (6 classes, B = 8).
 PAPER = {"resnet50": ("paper-office-home", 25), "vgg19": ("paper-visda", 6)}
-KILLS = 20
 
 
 def osda(*arguments: Any) -> str:
@@ -221,77 +212,6 @@ def show_stages(result: dict[str, Any]) -> None:
             line += f", {found['stored'] / n / 1e3:.0f} KB and {found['preparation'] / n:.2f} s"
             line += " per image before the training"
         print(line)
-
-
-def measure_crashes() -> dict[str, Any]:
-    """Kill -9 a run of `--finetune last` at random moments and resume, until it is complete."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        osda("data", "digits", folder / "digits", "--every", 20)
-        fit = [
-            *("fit", folder / "digits" / "mnist", folder / "digits" / "scikit-learn"),
-            *("--cache", folder / "cache", *SMALL, "--checkpoint-every", "0.5", *LAST),
-            *("--set", "steps=5"),
-        ]
-        started = time.perf_counter()
-        osda(*fit, "--out", folder / "undisturbed")
-        whole = time.perf_counter() - started
-        expected = _predictions(folder / "undisturbed")
-        outcomes, kills, rng = [], 0, random.Random(0)
-        while kills < KILLS:
-            out = folder / f"killed-{len(outcomes)}"
-            command, own = [*OSDA, *map(str, [*fit, "--out", out])], 0
-            # Some are killed while they store activations.
-            shutil.rmtree(folder / "cache" / "activations")
-            # About three kills a run; each try gets at least far enough to write something.
-            while kills < KILLS:
-                lived = _killed(command, rng.uniform(0.1, 0.6) * whole)
-                if lived is None:
-                    break
-                kills, own = kills + 1, own + 1
-                command = [*OSDA, "resume", str(out)]
-            if not out.exists():
-                osda("resume", out)
-            outcomes.append({"kills": own, "identical": _predictions(out) == expected})
-            print(f"  run {len(outcomes)}: {own} kills, identical: {outcomes[-1]['identical']}")
-    return {"kills": kills, "runs": outcomes, "seconds": whole}
-
-
-def _predictions(run: Path) -> dict[str, bytes]:
-    return {
-        name: (run / name).read_bytes()
-        for name in (
-            "predictions.parquet",
-            "steps.parquet",
-            "model.safetensors",
-            "backbone.safetensors",
-        )
-    }
-
-
-def _killed(command: list[str], seconds: float) -> float | None:
-    """Kill a command after some time; None if it was done before."""
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            return seconds
-        if process.returncode:
-            raise RuntimeError(f"{command}: {process.stderr.read() if process.stderr else ''}")
-    return None
-
-
-def show_crashes(result: dict[str, Any]) -> None:
-    """Print what `measure_crashes` found."""
-    same = sum(run["identical"] for run in result["runs"])
-    print(
-        f"{result['kills']} kills in {len(result['runs'])} fine-tuning runs of "
-        f"{result['seconds']:.0f} s: {same} of them end with identical bytes"
-    )
 
 
 def measure_memory(images: Path) -> dict[str, Any]:

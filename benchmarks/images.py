@@ -1,4 +1,4 @@
-"""Images: accuracy, speed, fine-tuning, crashes, memory.
+"""Images: accuracy, speed, fine-tuning, memory.
 
     python benchmarks/images.py                 # all parts, about half an hour on 2 quiet cores
     python benchmarks/images.py extraction      # how fast files become features
@@ -7,7 +7,6 @@
     python benchmarks/images.py finetuning      # PACS, Office-31: frozen and fine-tuned; hours
     python benchmarks/images.py iterations      # one of the paper's ResNet-50 and VGG-19
     python benchmarks/images.py stages          # one iteration, --finetune last against all
-    python benchmarks/images.py crashes         # 20 times kill -9, then resume
     python benchmarks/images.py memory          # osda predict on 1,000 and 10,000 images
 
 `extraction` alternates the plain eager network on pre-decoded tensors (batches of 32, the
@@ -243,7 +242,6 @@ PARTS: dict[str, Part] = {
     "finetuning": (finetuning.measure, finetuning.show),
     "iterations": (lambda given: training.measure_iterations(), training.show_iterations),
     "stages": (lambda given: training.measure_stages(given.data), training.show_stages),
-    "crashes": (lambda given: training.measure_crashes(), training.show_crashes),
     "memory": (lambda given: training.measure_memory(given.data), training.show_memory),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opensetda.data.tables import mapped
+from opensetda.data.tables import mapped, scratch
 from opensetda.data.tables import parquet_parts as parts
 from opensetda.data.tables.loading import TableColumns
 
@@ -17,6 +17,7 @@ def make_all_large(monkeypatch):
     monkeypatch.setattr(mapped, "_CHUNK_BYTES", 48)
     monkeypatch.setattr(parts, "_BATCH_VALUES", 12)
     monkeypatch.setattr(parts, "_BATCH_ROWS", 4)
+    monkeypatch.setattr(scratch, "_BLOCK_BYTES", 48)
 
 
 def a_matrix(n_rows=11, dtype=np.float32):

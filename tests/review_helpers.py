@@ -17,6 +17,7 @@ import numpy as np
 
 from cli_helpers import draw_image
 from opensetda.runs.folder import (
+    ESTIMATES,
     FORMAT,
     IMAGES,
     PREDICTIONS,
@@ -24,25 +25,34 @@ from opensetda.runs.folder import (
     VERSION,
     VIEW,
     RunFolder,
-    RunView,
 )
+from opensetda.runs.manifest import Manifest
 from opensetda.runs.pictures import write_images
 from opensetda.runs.predictions import PredictionTable
+from opensetda.runs.view import RunView
 from opensetda.system.files import write_json
 
 CLASSES = ("ant", "bee", "cat", "dog", "<script>alert(1)</script>")
 KINDS = ("black", "pink", "yellow")
 
 
-def make_run(folder, n=60, unknown="unknown", images=True, identity="one", seed=0):
+def sign(folder):
+    """Make a run with changed files one of this user, with right checksums."""
+    manifest = Manifest.of(folder)
+    if IMAGES in manifest.files:
+        manifest.sign_images(IMAGES)
+    manifest.write()
+
+
+def make_run(folder, n=60, unknown="unknown", images=True, identity="one", seed=0, classes=CLASSES):
     """A run whose unknowns, every other target, are of three kinds; return its folder."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     is_unknown = np.arange(n) % 2 == 1
     scores = np.where(is_unknown, -1, 1) * rng.uniform(0.01, 1, n)
-    proba = rng.dirichlet(np.full(len(CLASSES), 0.4), n)
+    proba = rng.dirichlet(np.full(len(classes), 0.4), n)
     p_unknown = 1 / (1 + np.exp(4 * scores))
-    nearest = np.array(CLASSES)[proba.argmax(axis=1)]
+    nearest = np.array(classes)[proba.argmax(axis=1)]
     ids = np.array([f'street/it\'s "{row}" <b>.png' for row in range(n)])
     table = PredictionTable(
         ids=ids,
@@ -50,7 +60,7 @@ def make_run(folder, n=60, unknown="unknown", images=True, identity="one", seed=
         known_scores=scores,
         nearest=nearest,
         proba=np.column_stack([proba * (1 - p_unknown)[:, None], p_unknown]),
-        classes=CLASSES,
+        classes=classes,
         unknown_label=unknown,
         id_name="path" if images else "id",
     )
@@ -62,9 +72,11 @@ def make_run(folder, n=60, unknown="unknown", images=True, identity="one", seed=
         *(np.arange(0), np.zeros((0, 0), dtype=np.uint8)),
     )
     view.write(folder / VIEW)
-    openness = {"share": 0.5, "low": 0.4, "high": 0.6}
-    estimates = {"openness": openness, "kept_step": None, "rejection": {"threshold": 0}}
-    write_json(folder / "estimates.json", estimates)
+    openness = {"share": 0.5, "low": 0.4, "high": 0.6, "confidence": 0.9, "estimates": {}}
+    openness |= {"told": False, "own_boundary": False, "origin": "", "warnings": []}
+    estimates = {"openness": openness, "kept_step": None}
+    estimates |= {"scaling": {"name": "none", "reason": ""}}
+    write_json(folder / ESTIMATES, {**estimates, "rejection": {"threshold": 0, "slope": 1}})
     if images:
         pictures = folder.parent / f"{folder.name}-pictures"
         pictures.mkdir()
@@ -75,14 +87,13 @@ def make_run(folder, n=60, unknown="unknown", images=True, identity="one", seed=
             draw_image(name, rng, side=96).save(paths[-1])
         write_images(folder / IMAGES, {}, paths)
     settings = {
-        "format": FORMAT,
-        "version": VERSION,
-        "unknown_label": unknown,
-        "has_ids": True,
-        "columns": {},
-        "identity": identity,
+        **{"format": FORMAT, "version": VERSION, "method": "pgl", "openness": "auto"},
+        **{"unknown_label": unknown, "has_ids": True, "columns": {}, "identity": identity},
+        **{"classes": list(classes), "settings": {}, "inputs": {"source": {}, "target": {}}},
+        **dict.fromkeys(("scaling", "preset", "seed", "backbone", "command", "sample")),
     }
     write_json(folder / SETTINGS, settings)
+    sign(folder)
     return RunFolder.open(folder)
 
 

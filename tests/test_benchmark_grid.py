@@ -18,6 +18,7 @@ from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.variants import Variant, benchmark_methods, make_variants
 from opensetda.benchmark.workers import run_all
 from opensetda.errors import InputError
+from opensetda.runs.checked import sealed
 from opensetda.runs.methods import METHODS
 from opensetda.system.memory import peak_megabytes, reset_peak
 
@@ -201,11 +202,20 @@ def test_a_folder_of_something_else_is_refused(quick_cells, tasks, tmp_path):
     other = find_tasks("digits", write_domains(tmp_path / "more", per_class=7), tasks.tasks)
     with pytest.raises(InputError, match="other data for usps-mnist"):
         run_grid(other, cells, out)
-    (out / "benchmark.json").write_text('{"benchmark": "office31", "tasks": {}}')
+    identity = sealed({"benchmark": "office31", "tasks": {}})
+    (out / "benchmark.json").write_text(json.dumps(identity))
     with pytest.raises(InputError, match="results of office31, not of digits"):
+        run_grid(tasks, cells, out)
+    (out / "benchmark.json").write_text(json.dumps(identity | {"benchmark": "digits"}))
+    with pytest.raises(InputError, match=r"benchmark\.json: damaged"):
         run_grid(tasks, cells, out)
     with pytest.raises(InputError, match="not empty"):
         run_grid(tasks, cells, tmp_path / "data")
+    # As a process leaves it that is killed while it writes the first file.
+    (tmp_path / "killed" / "cells").mkdir(parents=True)
+    (tmp_path / "killed" / ".benchmark.0123abcd.partial.json").touch()
+    run_grid(tasks, cells, tmp_path / "killed")
+    assert not list((tmp_path / "killed").glob(".*"))
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="a file is in the way"):
         run_grid(tasks, cells, tmp_path / "file")

@@ -40,7 +40,7 @@ def test_no_command_shows_the_help(capsys):
     ("error", "code", "words"),
     [
         (RuntimeError("boom\nsecond line"), 1, "RuntimeError: boom second line (run again with"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (OSError(28, "No space left on device"), 1, "run: cannot be written, no space left"),
         (MemoryError(), 1, "out of memory"),
         (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
     ],

@@ -22,7 +22,8 @@ from opensetda.cli.main import main
 from opensetda.cli.report import report_at_end
 from opensetda.report import figures
 from opensetda.report.figures import FIGURES
-from opensetda.runs.folder import IMAGES, MAP, PREDICTIONS, REPORT, THUMBNAILS, VIEW
+from opensetda.runs.folder import IMAGES, MAP, PREDICTIONS, REPORT, THUMBNAILS
+from opensetda.runs.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("quick_maps")
 
@@ -110,16 +111,6 @@ def test_wrong_use_of_report(run, answer):
         assert words in refusal(answer, "report", *arguments)
     assert not (run / REPORT).exists()
     assert names_in(run.parent / "empty") == []
-
-
-def test_a_run_of_an_earlier_release_has_a_page_without_a_map(run, answer):
-    (run / VIEW).unlink()
-    answer("report", "run")
-    page = page_of(run / REPORT)
-    assert 'id="map-data"' not in page
-    assert 'id="summary"' in page
-    assert 'id="classes"' in page
-    assert not (run / MAP).exists()
 
 
 def test_figures_instead_of_the_page(run, answer):
@@ -225,6 +216,9 @@ def test_images_that_are_gone_are_told(run, pictures, answer):
     paths = [b"/gone/" + path for path in table["path"].to_pylist()]
     moved = table.set_column(table.schema.get_field_index("path"), "path", [paths])
     pyarrow.parquet.write_table(moved, run / IMAGES)
+    manifest = Manifest.of(run)
+    manifest.sign_images(IMAGES)
+    manifest.write()
     answer("report", "run")
     page = page_of(run / REPORT)
     assert f"{len(paths)} images cannot be read any more, the first is /gone/" in page

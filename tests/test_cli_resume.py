@@ -12,6 +12,7 @@ import pytest
 from cli_helpers import FIT, OPENNESS, QUICK_IMAGES, blobs, image_fit, names_in
 from cli_processes import READING, Osda
 from opensetda.cli.main import main
+from opensetda.runs.checked import sealed
 
 pytestmark = pytest.mark.usefixtures("quick_curves")
 
@@ -125,7 +126,7 @@ def test_a_failure_after_the_training_keeps_the_training(place, undisturbed, cap
     fail_to_write(place)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2] == "The training so far is kept, go on with 'osda resume run'"
-    assert "No space left on device" in lines[-1]
+    assert "no space left on device" in lines[-1]
     assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
     assert main(["resume", "run"]) == 0
     assert_same(place / "run", undisturbed / "run")
@@ -151,13 +152,18 @@ def stopped(undisturbed, tmp_path_factory):
     return folder
 
 
+def reseal(path, content):
+    del content["sha256"]
+    path.write_text(json.dumps(sealed(content)))
+
+
 @pytest.fixture
 def interrupted(stopped, place):
     """The same in a place of its own."""
     shutil.copytree(left_behind(stopped), left_behind(place))
     for name in ("request.json", "inputs.json"):
         path = left_behind(place) / name
-        path.write_text(path.read_text().replace(str(stopped), str(place)))
+        reseal(path, json.loads(path.read_text().replace(str(stopped), str(place))))
     return place
 
 
@@ -266,7 +272,7 @@ def change_request(change):
     def damage(folder):
         request = json.loads((folder / "request.json").read_text())
         change(request)
-        (folder / "request.json").write_text(json.dumps(request))
+        reseal(folder / "request.json", request)
 
     return damage
 
@@ -275,14 +281,26 @@ def cut(name):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:40])
 
 
+def flip(name):
+    def damage(folder):
+        content = bytearray((folder / name).read_bytes())
+        content[-20] ^= 1
+        (folder / name).write_bytes(content)
+
+    return damage
+
+
 DAMAGES = {
     "cut": (cut("request.json"), "request.json: damaged ("),
     "stranger": (change_request(lambda r: r.update(format="x")), "not the request of a run"),
-    "version": (change_request(lambda r: r.update(version=9)), "version 9 is not 1"),
+    "version": (change_request(lambda r: r.update(version=9)), "version 9 is not 2"),
     "seed": (change_request(lambda r: r["request"].update(seed="x")), "damaged (seed: "),
     "missing": (change_request(lambda r: r["request"].pop("source")), "damaged (source: "),
     "setting": (change_request(lambda r: r["request"].update(changes={"stepz": "1"})), "'stepz'"),
     "method": (change_request(lambda r: r["request"].update(method="magic")), "'magic'"),
+    "byte": (flip("request.json"), "request.json: damaged ("),
+    "byte of a checkpoint": (flip("checkpoints/latest.safetensors"), "latest.safetensors: damaged"),
+    "step": (lambda folder: (folder / "checkpoints/step-001.safetensors").unlink(), "step-001"),
     "inputs": (cut("inputs.json"), "inputs.json: damaged ("),
     "checkpoint": (cut("checkpoints/latest.safetensors"), "latest.safetensors: damaged ("),
 }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import threading
+import time
+from types import SimpleNamespace
 
 from opensetda.cli.main import main
-from review_helpers import OsdaReview, make_run
+from review_helpers import OsdaReview, ask, corrections, make_run
 
 
 def test_the_command_says_what_it_saved_and_ends_with_ctrl_c(tmp_path, capsys):
@@ -24,6 +27,56 @@ def test_the_command_says_what_it_saved_and_ends_with_ctrl_c(tmp_path, capsys):
     assert (code, out) == (0, "0 decisions saved\n")
     assert "Ctrl-C ends it" in errors
     assert "Traceback" not in errors
+
+
+def test_a_termination_ends_it_at_once_with_everything_saved(tmp_path):
+    """In the middle of a request, too."""
+    run = make_run(tmp_path / "run", n=6, images=False).path
+    with OsdaReview(run) as osda:
+        port, token = int(osda.address.split(":")[2].split("/")[0]), osda.address.split("=")[1]
+        server = SimpleNamespace(server_port=port, token=token)
+        row = ask(server, "/api/list?key=border&start=0")[2]["samples"][0]["row"]
+        assert ask(server, "/api/decide", {"row": row, "list": "border", "label": "moth"})[0] == 200
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            slow.sendall(b"POST /api/undo HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
+            begun = time.monotonic()
+            code, out, errors = osda.end(signal.SIGTERM)
+        assert time.monotonic() - begun < 10
+    assert (code, out) == (128 + signal.SIGTERM, "")
+    assert "Traceback" not in errors
+    assert [row["label"] for row in corrections(run)] == ["moth"]
+
+
+def test_controls_in_a_name_do_not_reach_the_terminal(tmp_path, monkeypatch, capsys):
+    run = make_run(tmp_path / "a\x1b[2Jrun", n=6, images=False).path
+
+    def serve(server):
+        server.session.decide(server.session._lists["border"][0], "border", None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("opensetda.review.server.ReviewServer.serve_forever", serve)
+    assert main(["review", str(run), "--no-browser"]) == 0
+    assert capsys.readouterr().out.endswith(
+        f"1 decision saved: {tmp_path}/a\\x1b[2Jrun/corrections.csv\n"
+    )
+
+
+def test_a_table_that_could_not_be_written_is_said_at_the_end(tmp_path, monkeypatch, capsys):
+    run = make_run(tmp_path / "run", n=6, images=False).path
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    def serve(server):
+        monkeypatch.setattr("opensetda.review.decisions.new_file", full)
+        server.session.decide(server.session._lists["border"][0], "border", None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("opensetda.review.server.ReviewServer.serve_forever", serve)
+    assert main(["review", str(run), "--no-browser"]) == 2
+    out, errors = capsys.readouterr()
+    assert "saved" not in out
+    assert f"saved to review.jsonl, but not to {run}/corrections.csv (No space left" in errors
 
 
 def test_the_browser_is_opened_with_the_address(tmp_path, monkeypatch, capsys):

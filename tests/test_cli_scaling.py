@@ -13,11 +13,10 @@ from cli_processes import Osda
 from opensetda import InputError
 from opensetda.cli.main import main
 from opensetda.nn.scaling import RANKS
-from opensetda.report.run_parts import RunParts
 from opensetda.runs import fit
-from opensetda.runs.folder import ESTIMATES, MODEL, SETTINGS, RunFolder, view_of
+from opensetda.runs.folder import ESTIMATES, SETTINGS, RunFolder
 from opensetda.runs.methods import build_method
-from opensetda.system.files import write_json
+from opensetda.runs.view import view_of
 
 SAME = ("predictions.parquet", "model.json", "model.safetensors", "estimates.json")
 
@@ -137,29 +136,6 @@ def test_none_is_the_default_of_the_method():
     assert build_method("dann+osvm", openness=0.5, scaling="ranks").scaling == "ranks"
     with pytest.raises(InputError, match="setting 'scaling' does not exist"):
         build_method("dann", openness=0.5, changes={"scaling": "ranks"})
-
-
-def test_a_run_of_an_earlier_release_did_not_scale(workplace, capsys):
-    assert main([*FIT, *OPENNESS]) == 0
-    run = RunFolder.open("run")
-    labels = run.model().predict(blobs(5)[0])
-    for name, place in ((SETTINGS, ()), (ESTIMATES, ()), (MODEL, ("state",))):
-        content = read("run", name)
-        part = content
-        for key in place:
-            part = part[key]
-        del part["scaling"]
-        if place:
-            del part["parameters"]["scaling"]
-        write_json(run.path / name, content)
-    run = RunFolder.open("run")
-    assert run.estimates()["scaling"] == {"name": "none", "reason": "", "quality": {}}
-    assert run.model().scaling_ == "none"
-    np.testing.assert_array_equal(run.model().predict(blobs(5)[0]), labels)
-    capsys.readouterr()
-    assert main(["report", "run"]) == 0
-    assert "Columns: as given." in (run.path / "report.html").read_text(encoding="utf-8")
-    assert RunParts(run).estimates["scaling"]["name"] == "none"
 
 
 def test_the_map_shows_what_the_method_saw(loud):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -74,7 +76,7 @@ def test_further_columns_and_a_byte_order_mark_are_fine(tmp_path):
         (["a.png,Unknown"], "path,label", "row 2: 'Unknown' is too like 'unknown'"),
         (["a.png,CAT"], "path,label", "row 2: 'CAT' is too like the class 'cat'"),
         (["b.png,owl", "a.png,Owl"], "path,label", "row 3: 'Owl' is too like the class 'owl'"),
-        (['a.png,"two\nlines"'], "path,label", "row 3: the name has control characters"),
+        (['a.png,"two\nlines"'], "path,label", "row 3: the name has U+000A in it"),
         ([f"a.png,{'x' * 201}"], "path,label", "row 2: the name has 201 characters"),
         (["a.png,cat"], "name,label", "no column id or path"),
         (["a.png,cat"], "path,class", "no column label"),
@@ -129,6 +131,67 @@ def test_a_file_that_cannot_be_used_is_found_before_data_is_read(tmp_path):
         check_corrections(tmp_path / "binary.csv")
 
 
+def test_a_pipe_or_a_device_is_no_file_of_corrections(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "device.csv").symlink_to("/dev/zero")
+    for name, what in (("pipe.csv", "a pipe"), ("device.csv", "a device"), ("", "a folder")):
+        with pytest.raises(InputError, match=f"{what}, not a file"):
+            check_corrections(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"path,label\na.png,caf\xe9\n", "not a CSV file that can be read ('utf-8' codec"),
+        (b"path,label\na.png," + b"x" * 200_000, "(field larger than field limit (131072))"),
+        (b'path,label\n"' + b"a.png,cat\n" * 20_000, "(field larger than field limit (131072))"),
+        (b"path,label\n" + b"a.png,cat," * 200_000, "(a line of more than 1,048,576 characters)"),
+        (b"\0" * 5000, "no column id or path"),
+        (b"path,label,label\na.png,cat,dog\n", "two columns label; keep one of them"),
+        (b"path,label\na.png,c\0at\n", "row 2: the name has U+0000 in it"),
+        (b"path,label\na.png\0,cat\n", "row 2: 'a.png\\x00' is no sample"),
+        (b"path,label\n\xef\xbb\xbfa.png,cat\n", "row 2: '\\ufeffa.png' is no sample"),
+        (b"path,label\n" + b"x" * 9999 + b",cat\n", "xxx...' is no sample of the target"),
+        ("path,label\na.png,\u200b\n".encode(), "row 2: the name has U+200B ZERO WIDTH SPACE in"),
+        (
+            "path,label\na.png,c\u200dat\n".encode(),
+            "row 2: 'c\\u200dat' is too like the class 'cat'",
+        ),
+        (
+            "path,label\na.png,U\u200dnknown\n".encode(),
+            "is too like 'unknown', which means no class",
+        ),
+    ],
+)
+def test_a_hostile_file_is_one_line(tmp_path, content, words):
+    path = tmp_path / "corrections.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_corrections(path, data(), "unknown")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert len(str(caught.value)) < 400
+    assert str(caught.value).isprintable()
+
+
+def test_a_file_larger_than_any_is_not_read(tmp_path):
+    with (tmp_path / "corrections.csv").open("wb") as stream:
+        stream.truncate((1 << 28) + 1)
+    with pytest.raises(InputError, match="larger than 256 MiB"):
+        check_corrections(tmp_path / "corrections.csv")
+
+
+def test_many_new_names_take_no_time(tmp_path):
+    """Each is compared with all others, in a few milliseconds."""
+    count = 20_000
+    ids = [str(row) for row in range(count)]
+    many = replace(data(ids), target=np.zeros((count, 1), dtype=np.float32))
+    path = corrections_file(tmp_path, *(f"{row},new {row}" for row in ids))
+    begun = time.process_time()
+    assert len(read_corrections(path, many, "unknown").rows) == count
+    assert time.process_time() - begun < 5
+
+
 def told_of(path, **labels):
     rows = sorted(int(name[1:]) for name in labels)
     names = np.array([labels[f"r{row}"] for row in rows])
@@ -166,7 +229,7 @@ def test_what_was_told_counts(tmp_path):
     assert told.corrected.tolist() == [True, True, False]
     assert table.labels.tolist() == ["cat", "unknown", "dog"]
     told.write(tmp_path / "p.parquet")
-    again = PredictionTable.read_parquet(tmp_path / "p.parquet", table.classes)
+    again = PredictionTable.read_parquet(tmp_path / "p.parquet")
     assert again.corrected.tolist() == [
         True,
         True,

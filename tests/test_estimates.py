@@ -70,7 +70,7 @@ def test_the_share_is_estimated_unless_it_is_told(workplace, capsys):
     run = workplace / "run"
     settings, estimates = read(run / "settings.json"), read(run / "estimates.json")
     assert settings["openness"] == "auto"
-    assert settings["version"] == 2
+    assert settings["version"] == 3
     openness = estimates["openness"]
     assert openness["low"] <= 1 / 3 <= openness["high"]
     assert openness["low"] <= openness["share"] <= openness["high"]
@@ -246,7 +246,7 @@ def test_tampered_estimates_are_named(run, change, capsys):
 def test_a_run_of_an_earlier_release_is_not_read_but_may_be_replaced(run, capsys):
     write_json(run.path / folder.SETTINGS, {**run.settings, "version": 1})
     (run.path / folder.ESTIMATES).unlink()
-    with pytest.raises(InputError, match="version 1 is not 2; fit again"):
+    with pytest.raises(InputError, match="version 1 is not 3; fit again"):
         RunFolder.open(run.path)
     check_destination(run.path, overwrite=True)
     assert main([*FIT, "--overwrite"]) == 0

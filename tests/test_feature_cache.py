@@ -18,8 +18,10 @@ import pytest
 
 from opensetda.backbones import cache as cache_module
 from opensetda.backbones import file_digests
-from opensetda.backbones.cache import FeatureCache, default_cache_folder
+from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.file_digests import FILE_NAME, FileDigests, read_digest
+from opensetda.system.files import new_file
+from opensetda.system.launch import default_cache_folder
 
 WIDTH = 16
 
@@ -208,15 +210,15 @@ def test_a_reader_keeps_what_is_merged_away(tmp_path):
     np.testing.assert_array_equal(reader.read([digest_of(0)])[0], [row_of(0)])
 
 
-def test_what_dead_writers_left_is_removed_in_the_end(tmp_path):
+def test_what_dead_writers_left_is_removed(tmp_path):
     fill(tmp_path, range(1))
     place = segments(tmp_path)[0].parent
-    old, young = place / "old.partial", place / "young.partial"
-    old.touch()
-    young.touch()
-    os.utime(old, (0, 0))
-    open_cache(tmp_path)
-    assert [path.name for path in place.glob("*.partial")] == ["young.partial"]
+    dead = place / ".a1.0123abcd.partial.features"
+    dead.touch()
+    with new_file(place / "b2.features") as being_written:
+        open_cache(tmp_path)
+        assert not dead.exists()
+        assert being_written.exists()
 
 
 WRITER = """

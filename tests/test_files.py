@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,7 +74,7 @@ def test_an_old_folder_comes_back_if_the_new_one_cannot_be_moved(tmp_path, monke
         with files.new_folder(run) as aside:
             (aside / "new").write_text("")
 
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="no space left"):
         blocked()
     assert names_in(tmp_path) == ["run"]
     assert (run / "content").read_text() == "old"
@@ -117,3 +120,80 @@ def test_a_place_whose_name_is_no_text_is_found_before_training(tmp_path):
 )
 def test_paths_in_commands_can_be_typed(path, typed):
     assert files.in_shell(path) == typed
+
+
+DIES = """
+import os, pathlib, sys
+from opensetda.system import files
+with files.{function}(pathlib.Path({path!r})) as aside:
+    print(aside, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("function", ["new_file", "new_folder"])
+def test_the_next_writer_removes_what_a_dead_one_left(tmp_path, function):
+    path = tmp_path / "labels.csv"
+    died = subprocess.run(
+        [sys.executable, "-c", DIES.format(function=function, path=str(path))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    left = Path(died.stdout.strip())
+    assert died.returncode == -9
+    assert left.exists()
+    (tmp_path / ".other.0123abcd.partial.csv").touch()
+    with files.new_file(path) as first, files.new_file(path) as second:
+        assert not left.exists()
+        assert first.exists()
+        second.write_text("whole")
+    assert names_in(tmp_path) == [".other.0123abcd.partial.csv", "labels.csv"]
+
+
+def test_a_folder_that_was_moved_away_comes_back(tmp_path):
+    replaced = tmp_path / ".run.0123abcd.replaced"
+    replaced.mkdir()
+    (replaced / "content").write_text("old")
+    files.remove_abandoned(tmp_path / "run")
+    assert (tmp_path / "run" / "content").read_text() == "old"
+    replaced.mkdir()
+    files.remove_abandoned(tmp_path / "run")
+    assert names_in(tmp_path) == ["run"]
+
+
+def test_a_temporary_folder_goes_at_the_end_and_those_of_the_dead_go_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / ".opensetda.0123abcd.partial").mkdir()
+    with files.temporary_folder() as folder:
+        assert names_in(tmp_path) == [folder.name]
+    assert names_in(tmp_path) == []
+
+
+def test_only_regular_files_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for name, kind in (("pipe", "a pipe"), ("zeros", "a device"), (".", "a folder")):
+        with pytest.raises(InputError, match=f"{kind}, not a file"):
+            files.open_regular(tmp_path / name)
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    with files.open_regular(tmp_path / "link") as stream:
+        assert stream.read() == b"text"
+    with pytest.raises(OSError, match="symbolic links"):
+        files.open_regular(tmp_path / "link", follow_links=False)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space"), OSError("9 requested and 4 written")])
+def test_a_full_disk_is_named(tmp_path, error):
+    def full():
+        with files.new_file(tmp_path / "labels.csv"):
+            raise error
+
+    with pytest.raises(OSError, match=r"cannot be written, no space left .* MB left\); make room"):
+        full()
+
+
+def test_the_root_is_no_place_to_write():
+    with pytest.raises(InputError, match="the root of the disk"):
+        files.check_writable(files.Path("/"))

@@ -122,7 +122,7 @@ def sampled():
 
 
 def read_table(path):
-    return PredictionTable.read_parquet(path, ("cat", "dog"))
+    return PredictionTable.read_parquet(path)
 
 
 def label(classifier, X, sample, folder, size=1, ids=None):

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from large_table_helpers import IDS, a_matrix, is_in_file, make_all_large, names
-from opensetda.data.tables import mapped
+from opensetda.data.tables import mapped, scratch
 from opensetda.data.tables import parquet_parts as parts
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth
 from opensetda.data.tables.mapped import StoredText
@@ -81,10 +81,10 @@ def test_columns_before_rows_are_read_if_they_are_small(tmp_path, monkeypatch):
     [
         (np.ones(3), "the array has shape (3,) of float64; features need numbers in two"),
         (np.array([["a", "b"]]), "features need numbers in two dimensions"),
-        (np.array([[None]]), "it holds Python objects, which are never unpickled"),
+        (np.array([[None]]), "holds Python objects, which are never unpickled"),
         (np.ones((2, 4)), "4 features, but the model has 3"),
         (np.ones((0, 3)), "the table is empty"),
-        (np.ones((2, 0)), "0 features, but the model has 3"),
+        (np.ones((2, 0)), "the array has no feature"),
     ],
 )
 def test_other_bare_arrays_are_refused(tmp_path, X, words):
@@ -101,7 +101,7 @@ def test_damaged_bare_arrays_are_named(tmp_path):
     for damaged in (b"", whole[:5], whole[:50], whole[:-1], b"x" + whole[1:], whole[:20] * 9):
         path.write_bytes(damaged)
         assert error_of(read_samples, path, 3).startswith(f"{path}: cannot read an .npy file")
-    path.write_bytes(whole[:6] + b"\x03\x00" + whole[8:])
+    path.write_bytes(whole[:6] + b"\x09\x00" + whole[8:])
     assert "its version is not known" in error_of(read_samples, path, 3)
     path.write_bytes(whole.replace(b"(11, 3)", b"(-1, 3)"))
     assert "the file is damaged" in error_of(read_samples, path, 3)
@@ -137,22 +137,36 @@ def test_a_large_array_stays_in_its_archive(tmp_path, source, large, dtype):
     assert table.ids.tolist() == names(11)
 
 
-def test_small_and_packed_arrays_are_read_as_ever(tmp_path, monkeypatch):
+def packed_and_by_column(folder):
+    """Write the same table compressed, column by column, and both."""
+    by_column = np.asfortranarray(a_matrix(dtype=np.float64))
+    np.savez_compressed(folder / "p.npz", X=a_matrix(dtype=np.float64), id=names(11))
+    np.savez(folder / "f.npz", X=by_column, id=names(11))
+    np.savez_compressed(folder / "pf.npz", X=by_column, id=names(11))
+    return [folder / name for name in ("p.npz", "f.npz", "pf.npz")]
+
+
+def test_small_arrays_are_read_into_memory(tmp_path, monkeypatch):
     path = save(tmp_path / "t.npz", a_matrix(dtype=np.float64), id=names(11))
-    monkeypatch.setattr(mapped, "LARGE_BYTES", a_matrix().nbytes)
-    small = read_samples(path, 3, columns=IDS)
-    monkeypatch.setattr(mapped, "LARGE_BYTES", 0)
-    np.savez_compressed(tmp_path / "p.npz", X=a_matrix(dtype=np.float64), id=names(11))
-    np.savez(tmp_path / "f.npz", X=np.asfortranarray(a_matrix(dtype=np.float64)), id=names(11))
-    for table in (
-        small,
-        read_samples(tmp_path / "p.npz", 3, columns=IDS),
-        read_samples(tmp_path / "f.npz", 3, columns=IDS),
-    ):
+    monkeypatch.setattr(mapped, "LARGE_BYTES", 2 * a_matrix().nbytes)
+    for file in (path, *packed_and_by_column(tmp_path)):
+        table = read_samples(file, 3, columns=IDS)
         assert type(table.X) is type(table.ids) is np.ndarray
         assert table.X.dtype == np.float32
         assert table.X.flags.c_contiguous
+        np.testing.assert_array_equal(table.X, a_matrix())
         assert table.ids.tolist() == names(11)
+
+
+def test_large_packed_arrays_are_unpacked_to_a_file(tmp_path, large):
+    for file in packed_and_by_column(tmp_path):
+        table = read_samples(file, 3, columns=IDS, scratch=tmp_path / "scratch")
+        assert is_in_file(table.X)
+        assert table.X.flags.c_contiguous
+        np.testing.assert_array_equal(table.X, a_matrix())
+        assert table.ids.tolist() == names(11)
+    # Features and ids of the two compressed tables, and the features of the other.
+    assert len(list((tmp_path / "scratch").iterdir())) == 5
 
 
 def test_a_large_source_keeps_its_labels(tmp_path, large):
@@ -238,6 +252,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(mapped, "_CHUNK_BYTES", 1 << 18)
     monkeypatch.setattr(parts, "_BATCH_VALUES", 1 << 16)
     monkeypatch.setattr(parts, "_GROUP_VALUES", 1 << 18)
+    monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 18)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from large_table_helpers import IDS, a_matrix, is_in_file, make_all_large, names
-from opensetda.data.tables import mapped
+from opensetda.data.tables import mapped, scratch
 from opensetda.data.tables import parquet_parts as parts
 from opensetda.data.tables.loading import (
     TableColumns,
@@ -132,8 +132,8 @@ def test_own_scratch_files_are_gone_with_their_users(tmp_path, large, monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     at_exit = []
-    monkeypatch.setattr(parts.atexit, "register", at_exit.append)
-    parts._own_folder.cache_clear()
+    monkeypatch.setattr(scratch.atexit, "register", at_exit.append)
+    scratch._own_folder.cache_clear()
     table = read_samples(save(tmp_path / "t.parquet", a_matrix(), id=names(11)), 3, columns=IDS)
     (folder,) = (tmp_path / "tmp").iterdir()
     assert len(list(folder.iterdir())) == 2
@@ -141,13 +141,13 @@ def test_own_scratch_files_are_gone_with_their_users(tmp_path, large, monkeypatc
     del table
     gc.collect()
     assert list(folder.iterdir()) == []
-    monkeypatch.setattr(parts.os, "getpid", lambda: -1)
+    monkeypatch.setattr(scratch.os, "getpid", lambda: -1)
     at_exit[0]()
     assert folder.exists()
     monkeypatch.undo()
     at_exit[0]()
     assert not folder.exists()
-    parts._own_folder.cache_clear()
+    scratch._own_folder.cache_clear()
 
 
 @pytest.mark.parametrize("group_values", [1 << 22, 8])

@@ -15,6 +15,7 @@ from cli_helpers import FIT, OPENNESS, draw_image
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder
+from opensetda.runs.manifest import Manifest
 from opensetda.runs.pictures import (
     SIDE,
     SOURCE,
@@ -23,9 +24,20 @@ from opensetda.runs.pictures import (
     Shown,
     smaller,
     thumbnail,
+    thumbnail_table,
     write_images,
-    write_thumbnails,
 )
+
+
+def with_images(run, *images):
+    """Return a run of this user that lists these images."""
+    if images:
+        write_images(run.path / IMAGES, *images)
+    manifest = Manifest.of(run.path)
+    if images:
+        manifest.sign_images(IMAGES)
+    manifest.write()
+    return RunFolder.open(run.path)
 
 
 def opened(webp):
@@ -103,6 +115,7 @@ def test_no_file_outside_of_the_folder(run, workplace):
     for name in ("../secret.png", str(workplace / "secret.png"), "notes.txt", "nul\0.png"):
         table.ids[1] = name
         table.write(run.path / "predictions.parquet")
+        run = with_images(run)
         assert Pictures(run, workplace / "photos").file(1) is None, name
 
 
@@ -115,7 +128,7 @@ def test_links_out_of_the_folder_are_not_followed(run, workplace):
 
 def test_images_of_a_run_are_remembered(run, workplace):
     photos = workplace / "photos" / "street"
-    write_images(run.path / IMAGES, {7: str(photos / "0.png")}, [str(photos / "1.png"), "gone.png"])
+    run = with_images(run, {7: str(photos / "0.png")}, [str(photos / "1.png"), "gone.png"])
     pictures = Pictures(run)
     assert pictures.file(7, SOURCE) == photos / "0.png"
     assert pictures.file(0) == photos / "1.png"
@@ -128,8 +141,8 @@ def test_images_of_a_run_are_remembered(run, workplace):
 
 
 def test_thumbnails_are_made_once(run, workplace):
-    write_images(run.path / IMAGES, {}, [str(workplace / "photos/street/0.png")])
-    write_thumbnails(run.path / THUMBNAILS, {Shown(TARGET, 0): b"kept"})
+    run = with_images(run, {}, [str(workplace / "photos/street/0.png")])
+    run.manifest.replace({THUMBNAILS: thumbnail_table({Shown(TARGET, 0): b"kept"})})
     pictures = Pictures(run)
     pictures.keep([Shown(TARGET, 0)])
     assert pictures.thumbnail(0) == b"kept"
@@ -139,14 +152,14 @@ def test_thumbnails_are_made_once(run, workplace):
 def test_file_names_need_not_be_text(run, workplace):
     odd = os.fsdecode(os.fsencode(workplace / "photos") + b"/caf\xe9 'x'.png")
     draw_image("red", np.random.default_rng(0)).save(odd, "PNG")
-    write_images(run.path / IMAGES, {7: odd}, [odd])
+    run = with_images(run, {7: odd}, [odd])
     pictures = Pictures(run)
     assert pictures.file(0) == pictures.file(7, SOURCE) == Path(odd)
     assert opened(pictures.thumbnail(0)).size == (SIDE, SIDE)
 
 
 def test_images_that_are_gone_are_counted(run, workplace):
-    write_images(run.path / IMAGES, {}, [str(workplace / "photos/street/1.png"), "gone.png"])
+    run = with_images(run, {}, [str(workplace / "photos/street/1.png"), "gone.png"])
     pictures = Pictures(run)
     pictures.keep([Shown(TARGET, 0), Shown(TARGET, 1)])
     assert pictures.lost == ["gone.png"]
@@ -158,11 +171,35 @@ def test_damaged_thumbnails_are_made_anew_if_the_images_are_there(run, workplace
         (run.path / THUMBNAILS).write_bytes(b"no parquet")
     else:
         pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), run.path / THUMBNAILS)
-    with pytest.raises(InputError, match=r"thumbnails\.parquet: damaged; remove it"):
+    with pytest.raises(InputError, match=r"thumbnails\.parquet: damaged"):
         Pictures(run)
-    write_images(run.path / IMAGES, {}, [str(workplace / "photos/street/0.png")])
+    run = with_images(run, {}, [str(workplace / "photos/street/0.png")])
     Pictures(run).keep([Shown(TARGET, 0)])
     assert Pictures(run).thumbnail(0).startswith(b"RIFF")
     pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), run.path / IMAGES)
     with pytest.raises(InputError, match=r"images\.parquet: damaged"):
         Pictures(run)
+
+
+def test_images_of_a_strangers_run_are_shown_only_below_a_folder_that_is_named(run, workplace):
+    photos = workplace / "photos" / "street"
+    (workplace / "private").mkdir()
+    private = workplace / "private" / "me.png"
+    private.write_bytes((photos / "0.png").read_bytes())
+    (photos / "link.png").symlink_to(private)
+    listed = [str(photos / "1.png"), str(private), str(photos / "link.png")]
+    listed.append(str(photos / ".." / ".." / "private" / "me.png"))
+    assert Pictures(with_images(run, {}, listed)).withheld == 0
+    # As a stranger would: the list is another one, and its checksum is right.
+    write_images(run.path / IMAGES, {7: str(private)}, listed)
+    manifest = Manifest.read(run.path)
+    manifest.files[IMAGES] = Manifest.of(run.path).files[IMAGES]
+    manifest.write()
+    run = RunFolder.open(run.path)
+    pictures = Pictures(run)
+    assert pictures.withheld == 5
+    assert pictures.thumbnail(0) is pictures.file(7, SOURCE) is None
+    pictures = Pictures(run, workplace / "photos")
+    assert pictures.withheld == 4
+    assert pictures.file(0) == photos / "0.png"  # as its id says
+    assert not pictures.file(7, SOURCE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from pyarrow.parquet import read_table
 
 from cli_helpers import make_images, run_fit
 from opensetda import ProgressiveClassMeans
@@ -23,7 +23,6 @@ from opensetda.cli.main import main
 from opensetda.context import FitContext
 from opensetda.progress import ProgressEvent
 from opensetda.runs import fit_data, predicting
-from opensetda.runs.predictions import read_parquet
 from opensetda.runs.request import FitRequest, TableOptions
 from opensetda.system import files
 
@@ -327,7 +326,7 @@ def test_rows_are_labelled_part_by_part_to_the_same_bytes(workplace, monkeypatch
     assert main([*predict, "parts.parquet"]) == 0
     (line, *_) = capsys.readouterr().err.splitlines()
     assert line == "predict: 25/60 rows, 2.5 rows/s, 10 s"
-    assert read_parquet(Path("parts.parquet")) == read_parquet(Path("whole.parquet"))
+    assert read_table("parts.parquet") == read_table("whole.parquet")
 
 
 def test_a_download_is_counted_domain_by_domain(terminal, tmp_path, capsys):

@@ -8,12 +8,12 @@ import shutil
 import numpy as np
 import pytest
 
-from cli_helpers import FIT, FIT_PGL, OPENNESS
+from cli_helpers import FIT, OPENNESS
 from opensetda.cli.main import main
 from opensetda.report.collect import Progress, collect, facts_of
 from opensetda.report.plane import planes_of
 from opensetda.report.run_parts import cut_of, nearest_to_cut
-from opensetda.runs.folder import MAP, THUMBNAILS, VIEW, RunFolder
+from opensetda.runs.folder import MAP, THUMBNAILS, RunFolder
 from opensetda.runs.predictions import PredictionTable
 
 
@@ -195,15 +195,6 @@ def test_where_only_labels_have_steps_places_stay(workplace):
         report.kept.step if report.kept else len(report.map.steps)
     )
     np.testing.assert_array_equal(report.map.places[0], report.map.places[-1])
-
-
-def test_a_run_of_an_earlier_release_has_no_map(workplace):
-    assert main(FIT_PGL) == 0
-    (workplace / "run" / VIEW).unlink()
-    report = collect(RunFolder.open("run"))
-    assert report.map is report.edges is None
-    assert report.groups == ()
-    assert report.border
 
 
 def table(scores, labels, corrected=None):

@@ -22,8 +22,8 @@ from opensetda.report.matrices import draw_confusion
 from opensetda.report.plots import IntervalRow, draw_intervals
 from opensetda.report.run_parts import RunParts
 from opensetda.runs.figure_style import figure_bytes, figure_name, short_number
-from opensetda.runs.folder import ESTIMATES, REPORT, THUMBNAILS, TRUTH, VIEW, RunFolder
-from opensetda.system.files import write_json
+from opensetda.runs.folder import THUMBNAILS, TRUTH, RunFolder
+from opensetda.runs.manifest import reseal
 from report_helpers import HOSTILE, make_report
 
 FORMULAS = ("$x_1$", r"$\frac{", "$", r"a\$b$", *HOSTILE)
@@ -96,14 +96,12 @@ def test_no_thumbnail_is_made_for_them(evaluated, drawn):
 
 
 def test_figures_that_a_run_cannot_fill_are_left_out(evaluated, tmp_path):
-    untold, old = tmp_path / "untold", tmp_path / "old"
+    untold = tmp_path / "untold"
     shutil.copytree(evaluated.path, untold)
     (untold / TRUTH).unlink()
-    shutil.copytree(untold, old)
-    (old / VIEW).unlink()
+    reseal(untold)
     wanted = [name for name in FIGURES if name != "confusion"]
     assert list(figures.draw_figures(RunFolder.open(untold))) == wanted
-    assert list(figures.draw_figures(RunFolder.open(old))) == ["curves", "scores", "openness"]
 
 
 def test_a_method_without_steps_and_edges_has_neither(workplace):
@@ -114,39 +112,9 @@ def test_a_method_without_steps_and_edges_has_neither(workplace):
     assert "given" in {text.get_text() for text in texts(drawn["openness"])}
 
 
-EARLIER = {
-    **{"share": 0.41, "low": 0.3, "high": 0.5, "confidence": 0.9, "told": False, "warnings": []},
-    **{"found_unknowns": True, "own_boundary": False, "by_step": [0.41, 0.41]},
-    "estimates": {
-        "held-out classes": {"share": 0.41, "low": 0.3, "high": 0.5},
-        "free mixture": {"share": 0.6, "low": 0.55, "high": 0.7},
-    },
-}
-"""What a run of an earlier release knows about the share; one even earlier has less."""
-
-
-@pytest.mark.parametrize("missing", [(), ("estimates", "confidence", "own_boundary", "by_step")])
-def test_runs_of_earlier_releases_are_reported_and_evaluated(
-    evaluated, pictures, tmp_path, missing
-):
-    run, estimates = tmp_path / "run", evaluated.estimates()
-    shutil.copytree(evaluated.path, run)
-    openness = {key: value for key, value in EARLIER.items() if key not in missing}
-    write_json(run / ESTIMATES, {**estimates, "openness": openness})
-    words = {
-        text.get_text() for text in texts(figures.draw_figures(RunFolder.open(run))["openness"])
-    }
-    assert {"estimated", "41.0"} <= words
-    assert ("free mixture" in words) is not bool(missing)
-    assert main(["evaluate", str(run), "--labels", str(pictures / "truth.txt")]) == 0
-    assert main(["report", str(run)]) == 0
-    page = (run / REPORT).read_text(encoding="utf-8")
-    assert "Share of unknowns, estimated" in page
-
-
 def test_the_estimate_stands_beside_a_share_of_another_origin(evaluated):
     parts = RunParts(evaluated)
-    openness = {**EARLIER, "estimates": {}, "share": 0.7, "own_boundary": True}
+    openness = {**parts.estimates["openness"], "share": 0.7, "own_boundary": True, "told": False}
     openness["estimates"] = {
         "estimate": {"share": 0.4, "low": 0.2, "high": 0.6},
         "hidden classes alone": {"share": 0.3, "low": 0.3, "high": 0.3},

@@ -61,9 +61,9 @@ def test_twenty_decisions_by_keyboard_survive_a_kill(tmp_path, browser):
     tab = Tab(browser)
     with OsdaReview(run) as osda:
         tab.open(osda.address)
-        # Neither in the address bar nor for scripts: the token is in a cookie only.
+        # Not in the address bar, and in no cookie, which other ports would get.
         assert "token" not in tab.page.url
-        assert tab.page.evaluate("document.cookie") == ""
+        assert tab.context.cookies() == []
         tab.wait_for("#lists", "Group 3")
         tab.press("Enter", "k", "k", "Enter", "k")  # five are kept, however fast the keys come
         tab.press("1", "2", "3", "4", "0")  # five are one of the likely classes, or unknown
@@ -113,7 +113,11 @@ def test_twenty_decisions_by_keyboard_survive_a_kill(tmp_path, browser):
         seen = {}
         for key, size in (("border", 60), ("1", 10), ("2", 10), ("3", 10)):
             query = f"/api/list?key={key}&start=0&count={size}"
-            page = tab.page.evaluate("query => fetch(query).then(a => a.json())", query)
+            page = tab.page.evaluate(
+                """query => fetch(query, { headers: { "X-Review-Token": sessionStorage.token } })
+                .then(answer => answer.json())""",
+                query,
+            )
             seen |= {s["name"]: s["label"] for s in page["samples"] if s["label"] is not None}
         after = corrections(run)
         assert after == before
@@ -121,7 +125,7 @@ def test_twenty_decisions_by_keyboard_survive_a_kill(tmp_path, browser):
         kinds = {row["decision"] for row in after}
         assert kinds == {"kept", "corrected", "new class"}
         assert {"Moth", HOSTILE.replace("1", "2"), HOSTILE, "cat"} <= set(seen.values())
-        # A reload, and another tab, show the same.
+        # A reload, and another tab with the address, show the same.
         tab.press("[", "[", "[")
         tab.wait_for("#title", "Near the threshold")
         here = tab.text("#far"), tab.text("#lists"), tab.text("#place"), tab.text("#name")
@@ -129,9 +133,10 @@ def test_twenty_decisions_by_keyboard_survive_a_kill(tmp_path, browser):
         tab.wait_for("#lists", "Group 3")
         assert here == (tab.text("#far"), tab.text("#lists"), tab.text("#place"), tab.text("#name"))
         other = tab.context.new_page()
-        other.goto(tab.page.url)
+        other.goto(osda.address)
         other.wait_for_selector("#main:not([hidden])")
         assert other.inner_text("#far") == here[0]
+        assert "token" not in other.url
         code, out, _ = osda.end(signal.SIGINT)
     assert code == 0
     assert out == f"{len(after)} decisions saved: {run / 'corrections.csv'}\n"
@@ -169,6 +174,68 @@ def test_names_are_shown_as_text_and_refused_in_place(tmp_path, browser):
         tab.page.keyboard.type("12")
         tab.press("Enter")
         tab.page.wait_for_function("() => location.hash === '#border/12'")
+
+
+def test_the_token_stays_in_its_tab(tmp_path, browser):
+    """An address for once, a reload, another tab, another port, a wrong token."""
+    session = ReviewSession(make_run(tmp_path / "it's <i>\x1brun", n=6).path)
+    tab = Tab(browser)
+    asked = []
+    tab.page.on("request", lambda request: asked.append((request.url, request.headers)))
+    with serving(session) as server, serving(session) as other:
+        once = server.address_for_once()
+        tab.open(once)
+        assert tab.page.title() == tab.page.inner_text("h1").replace("Review", "Review of")
+        assert tab.text("#run") == "it's <i>\\u{1b}run"
+        tab.page.wait_for_function("() => document.querySelector('#picture img').naturalWidth > 0")
+        tab.page.reload()
+        tab.page.wait_for_selector("#main:not([hidden])")
+        tab.press("k")
+        tab.wait_for("#far", "1 of 6")
+        # Only the first address has a token in it, and no request says where it came from.
+        assert [url for url, _ in asked if "token=" in url] == [once]
+        told = {headers.get(name) for _, headers in asked for name in ("referer", "cookie")}
+        assert told <= {None, ""}
+        assert tab.page.evaluate("history.length") == 2
+        assert tab.complaints == []
+        # A page on another port of this machine has none of it.
+        tab.page.goto(other.address.split("?")[0])
+        tab.wait_for("#trouble", "open the address that 'osda review' printed last")
+        assert tab.page.evaluate("[document.cookie, sessionStorage.length]") == ["", 0]
+        # Used up, and wrong: the tab still has the right one.
+        for address in (once, once[:-3], once[:-3] + "%FF"):
+            tab.open(address)
+            tab.wait_for("#far", "1 of 6")
+        assert tab.page.is_hidden("#trouble")
+        tab.page.evaluate("sessionStorage.clear()")
+        tab.page.goto(once)
+        tab.wait_for("#trouble", "open the address that 'osda review' printed last")
+        tab.open(server.address)
+    session.close()
+
+
+def test_what_cannot_be_seen_is_shown_as_an_escape(tmp_path, browser):
+    names = ("a\x1b[2Jnt", "be\u200be", "c\u202eat", "d\nog", "👨\u200d👩 <i>")
+    run = make_run(tmp_path / "run", n=6, images=False, classes=names, unknown="un\u2060known")
+    shown = ("a\\u{1b}[2Jnt", "be\\u{200b}e", "c\\u{202e}at", "d\\u{a}og", names[-1])
+    tab = Tab(browser)
+    with serving(ReviewSession(run.path)) as server:
+        tab.open(server.address)
+        for name in (*shown, "un\\u{2060}known"):
+            assert name in tab.text("#bars")
+        tab.name("c", "[2J")
+        tab.wait_for("#far", "1 of 6")
+        # Stored as it is: it is a class of the run.
+        assert names[0] in [row["label"] for row in corrections(run.path)]
+        # So is what the server complains of, until it is over.
+        export, session = server.session._export, server.session
+        session._export, session.trouble = (lambda: None), "not to a\x07.csv"
+        tab.press("k", "ArrowLeft")
+        tab.wait_for("#trouble", "not to a\\u{7}.csv")
+        session._export = export
+        tab.press("k")
+        tab.page.wait_for_selector("#trouble", state="hidden")
+    assert tab.complaints == []
 
 
 def test_a_slow_disk_loses_no_key(tmp_path, browser):

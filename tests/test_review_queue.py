@@ -13,7 +13,7 @@ from opensetda.errors import InputError
 from opensetda.review.session import LONGEST_PAGE, ReviewSession, border_rows, rows_to_review
 from opensetda.runs.folder import VIEW, RunFolder, check_destination
 from opensetda.runs.groups import unknown_groups
-from review_helpers import CLASSES, corrections, make_run
+from review_helpers import CLASSES, corrections, make_run, sign
 
 
 @pytest.fixture
@@ -46,6 +46,15 @@ def test_one_side_alone_starts_where_the_other_would_be():
     assert border_rows(np.arange(500.0), np.arange(500) < 3).size == 200
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1.7e308])
+@pytest.mark.filterwarnings("error")
+def test_scores_that_are_no_numbers_do_no_harm(value):
+    is_unknown = np.arange(6) % 2 == 1
+    assert sorted(border_rows(np.full(6, value), is_unknown)) == [*range(6)]
+    scores = np.array([0.9, value, 0.6, 0.1, 0.7, -value])
+    assert border_rows(scores, is_unknown)[0] == (0 if value == 1.7e308 else 2)
+
+
 def test_a_sample_is_shown_with_its_likely_classes(session):
     shown = session.page("border", 0, 5)["samples"]
     assert len(shown) == 5
@@ -61,6 +70,7 @@ def test_a_sample_is_shown_with_its_likely_classes(session):
 def test_a_sample_without_a_name_is_a_row(folder):
     settings = folder / "settings.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "has_ids": False}))
+    sign(folder)
     session = ReviewSession(folder)
     assert session.page("border", 0, 1)["samples"][0]["name"].startswith("Row ")
     session.close()
@@ -130,7 +140,8 @@ def test_two_reviews_of_a_run_are_one_too_many(session, folder):
     session.close()
     ReviewSession(folder).close()
     assert sorted(entry.name for entry in folder.iterdir()) == [
-        *("estimates.json", "predictions.parquet", "settings.json", "view.safetensors")
+        *("estimates.json", "manifest.json", "predictions.parquet", "settings.json"),
+        "view.safetensors",
     ]
 
 
@@ -163,6 +174,7 @@ def test_what_a_person_has_told_is_not_asked_again(folder):
 def test_a_run_that_was_replaced_is_not_written_to(session, folder):
     settings = folder / "settings.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "identity": "two"}))
+    sign(folder)
     with pytest.raises(InputError, match="replaced by another run meanwhile"):
         session.decide(0, "border", None)
     with pytest.raises(InputError, match="replaced by another run meanwhile"):
@@ -185,9 +197,29 @@ def test_a_run_without_identity_is_told_by_its_predictions(tmp_path):
 def test_a_table_that_a_crash_left_behind_is_made_anew(session, folder):
     session.decide(0, "border", None)
     session.close()
-    (folder / "corrections.csv").write_text("old")
+    (folder / "corrections.csv").unlink()
     ReviewSession(folder).close()
     assert len(corrections(folder)) == 1
+
+
+def test_a_log_that_was_cut_short_is_not_taken_for_all(session, folder):
+    for row in range(3):
+        session.decide(row, "border", None)
+    session.close()
+    log, table = folder / "review.jsonl", folder / "corrections.csv"
+    whole, rows = log.read_bytes(), table.read_bytes()
+    log.write_bytes(whole[:-20])
+    with pytest.raises(InputError, match=r"review\.jsonl: cut short: 1 decisions in corrections"):
+        ReviewSession(folder)
+    assert (log.read_bytes(), table.read_bytes()) == (whole[:-20], rows)
+    log.write_bytes(whole)
+    again = ReviewSession(folder)
+    again.undo()
+    again.close()
+    # A crash between the undo and the table leaves the undone decision in the table.
+    table.write_bytes(rows)
+    ReviewSession(folder).close()
+    assert table.read_bytes().count(b"\n") == 3
 
 
 def test_decisions_are_not_overwritten(session, folder):

@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from opensetda import InputError
 from opensetda.data.tables.loading import TruthTable
-from opensetda.runs import folder
+from opensetda.runs import folder, manifest
 from opensetda.runs.curves import draw_curves
 from opensetda.runs.evaluation import evaluate_run
 from opensetda.runs.fitting import write_run
 from opensetda.runs.folder import RunFolder, check_destination
+from opensetda.runs.manifest import MANIFEST, Manifest, reseal
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system import files
 from runs_helpers import blobs, fitted, names_in
@@ -30,10 +32,24 @@ def record(**changes):
         "preset": "default",
         "settings": {"steps": 10},
         "seed": 0,
-        "inputs": {},
+        "inputs": {"source": {"rows": 60}, "target": {"rows": 90}},
         "columns": {"label": "y", "id": None},
     }
     return {**values, **changes}
+
+
+def resealed(run):
+    reseal(run.path)
+    return RunFolder.open(run.path)
+
+
+def nested(levels):
+    return {"a": nested(levels - 1)} if levels else {}
+
+
+def without(content, part, key):
+    del content[part][key]
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +113,7 @@ def test_a_class_called_unknown_does_not_collide(tmp_path, classifier):
         table.ids, table.labels, table.known_scores, table.nearest, table.proba, ("unknown", "id")
     )
     renamed.write(tmp_path / "p.parquet")
-    again = PredictionTable.read_parquet(tmp_path / "p.parquet", renamed.classes)
+    again = PredictionTable.read_parquet(tmp_path / "p.parquet")
     assert again.classes == ("unknown", "id")
     np.testing.assert_array_equal(again.proba, table.proba)
 
@@ -160,12 +176,99 @@ def test_tampered_files_are_named(run):
     model = json.loads((run.path / folder.MODEL).read_text())
     for broken in ({}, {"state": {**model["state"], "state_version": 3}}):
         files.write_json(run.path / folder.MODEL, broken)
-        with pytest.raises(InputError, match=r"model\.json"):
+        with pytest.raises(InputError, match=r"model\.json: damaged \(its checksum"):
             run.model()
-    table = pyarrow.parquet.read_table(run.path / folder.PREDICTIONS)
-    pyarrow.parquet.write_table(table.drop(["label"]), run.path / folder.PREDICTIONS)
-    with pytest.raises(InputError, match="damaged"):
-        run.predictions()
+        with pytest.raises(InputError, match=r"model\.json"):
+            resealed(run).model()
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "change", "read"),
+    [
+        (folder.SETTINGS, "classes", lambda s: {**s, "classes": None}, lambda run: run),
+        (folder.SETTINGS, "inputs", lambda s: {**s, "inputs": None}, lambda run: run),
+        (folder.SETTINGS, "nested", lambda s: {**s, "settings": nested(40)}, lambda run: run),
+        (folder.ESTIMATES, "openness.share", lambda s: {**s, "openness": {}}, RunFolder.estimates),
+        (folder.ENVIRONMENT, "packages", lambda s: {**s, "packages": 3}, RunFolder.environment),
+        (folder.MODEL, "state", lambda s: {"feature_names": None, "state": []}, RunFolder.model),
+        (folder.MODEL, "classes", lambda s: without(s, "state", "classes"), RunFolder.model),
+    ],
+)
+def test_a_wrong_field_is_named_where_the_checksums_are_right(run, name, field, change, read):
+    path = run.path / name
+    files.write_json(path, change(json.loads(path.read_text())))
+    with pytest.raises(InputError, match=rf"{name}.*{field}"):
+        read(resealed(run))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        (folder.PREDICTIONS, lambda t: t.drop(["label"]), "no column 'label'"),
+        (folder.PREDICTIONS, lambda t: t.set_column(1, "label", [[3] * 90]), "is not text"),
+        (folder.PREDICTIONS, lambda t: t.set_column(3, "p_unknown", [[2.0] * 90]), "cannot be"),
+        (folder.STEPS, lambda t: t.slice(1), "89 rows for 90 targets"),
+        (folder.STEPS, lambda t: t.rename_columns(["id", "step_x", *t.column_names[2:]]), "'x'"),
+    ],
+)
+def test_a_wrong_column_is_named_where_the_checksums_are_right(run, name, change, words):
+    table = pyarrow.parquet.read_table(run.path / name)
+    pyarrow.parquet.write_table(change(table), run.path / name)
+    again = resealed(run)
+    with pytest.raises(InputError, match=f"{name}: damaged .*{words}"):
+        (again.predictions(), again.steps())
+
+
+def test_a_model_with_a_damaged_number_is_not_used(run):
+    arrays = load_file(run.path / folder.WEIGHTS)
+    name = next(key for key, values in arrays.items() if values.dtype.kind == "f")
+    arrays[name].reshape(-1)[0] = np.nan
+    save_file(arrays, run.path / folder.WEIGHTS)
+    with pytest.raises(InputError, match=r"model\.safetensors: damaged \(its checksum"):
+        run.model()
+    with pytest.raises(InputError, match="holds a number that is not finite"):
+        resealed(run).model()
+
+
+def test_arrays_of_another_model_are_refused(run):
+    arrays = load_file(run.path / folder.WEIGHTS)
+    save_file({name: values[..., :1] for name, values in arrays.items()}, run.path / folder.WEIGHTS)
+    with pytest.raises(InputError, match=r"model\.json: damaged"):
+        resealed(run).model()
+
+
+def test_an_evaluation_meanwhile_is_no_damage(run):
+    reader = RunFolder.open(run.path)
+    run.write_metrics({}, b"png", np.full(90, "cat"))
+    assert reader.truth().tolist() == ["cat"] * 90
+
+
+def test_a_damaged_manifest_is_named(run):
+    path = run.path / MANIFEST
+    content = json.loads(path.read_text())
+    content["files"].pop(folder.MODEL)
+    files.write_json(path, content)
+    with pytest.raises(InputError, match=r"manifest\.json: damaged"):
+        RunFolder.open(run.path)
+    path.unlink()
+    with pytest.raises(InputError, match=r"manifest\.json: missing"):
+        RunFolder.open(run.path)
+
+
+def test_a_crash_between_manifest_and_files_leaves_a_run_that_can_be_read(run, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    truth = np.full(90, "cat")
+    with monkeypatch.context() as patched:
+        patched.setattr(manifest.ExitStack, "enter_context", fail)
+        with pytest.raises(KeyboardInterrupt):
+            run.write_metrics({}, b"png", truth)
+    again = RunFolder.open(run.path)
+    assert again.truth() is None
+    again.write_metrics({}, b"png", truth)
+    assert again.truth().tolist() == truth.tolist()
+    assert all(len(digests) == 1 for digests in Manifest.read(run.path).files.values())
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path, run):
@@ -259,9 +362,10 @@ def test_truth_that_cannot_fit_is_refused(run):
 def test_an_evaluation_replaces_an_earlier_one(run):
     assert run.truth() is None
     for value in (1, 2):
-        run.write_metrics({"value": value}, b"png", np.array(["cat", f"mouse {value}"]))
+        labels = ["cat", f"mouse {value}"] * 45
+        run.write_metrics({"value": value}, b"png", np.array(labels))
         assert json.loads((run.path / folder.METRICS).read_text()) == {"value": value}
-        assert run.truth().tolist() == ["cat", f"mouse {value}"]
+        assert run.truth().tolist() == labels
     assert (run.path / folder.CURVES).read_bytes() == b"png"
 
 
@@ -291,5 +395,6 @@ def test_settings_without_what_a_run_needs_are_refused(run, key):
     settings = json.loads(path.read_text())
     del settings[key]
     path.write_text(json.dumps(settings))
+    reseal(run.path)
     with pytest.raises(InputError, match=key):
         RunFolder.open(run.path)

@@ -69,14 +69,6 @@ def test_parameters_that_json_cannot_hold_are_left_out():
     assert Listening.from_state(saved, arrays).listener is None
 
 
-def test_a_model_of_release_0_1_lists_services_as_parameters(classifier):
-    saved, arrays = classifier.get_state()
-    former = {"progress": None, "images": None, "checkpoints": None, "view": True, "team": None}
-    saved["parameters"] = saved["parameters"] | former
-    restored = ProgressiveClassMeans.from_state(saved, arrays)
-    assert restored.get_params() == classifier.get_params()
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -299,15 +299,6 @@ def test_a_wrong_name_is_found_even_if_images_are_trained(task):
 # saved models -------------------------------------------------------------------------------
 
 
-def test_a_model_of_an_earlier_release_does_not_scale(task):
-    fitted = ProgressiveClassMeans().fit(task.X, task.y, sample_domain=task.domain)
-    state, arrays = fitted.get_state()
-    del state["scaling"], state["parameters"]["scaling"]
-    again = ProgressiveClassMeans.from_state(state, arrays)
-    assert again.scaling_ == NONE
-    np.testing.assert_array_equal(again.predict_proba(task.X), fitted.predict_proba(task.X))
-
-
 def test_a_saved_model_without_its_tables_is_refused(task):
     fitted = ProgressiveClassMeans(scaling=RANKS).fit(task.X, task.y, sample_domain=task.domain)
     state, arrays = fitted.get_state()

@@ -163,14 +163,6 @@ def test_settings_that_do_not_go_together():
         PGLSettings().with_changes({"graph.form": "paper"})
 
 
-def test_a_setting_of_earlier_releases_is_dropped_when_it_was_saved():
-    saved = PGLSettings().to_dict()
-    saved["optimiser"]["graphs"] = 2
-    assert PGLSettings.from_dict(saved) == PGLSettings()
-    with pytest.raises(InputError, match=r"'optimiser\.graphs' does not exist"):
-        PGLSettings().with_changes({"optimiser.graphs": 2})
-
-
 def test_a_saved_setting_that_does_not_exist_is_refused():
     values = PGLSettings().to_dict()
     values["losses"]["magic"] = 1

@@ -148,7 +148,9 @@ def test_folder_names_do_not_become_columns(tmp_path, source):
     data=st.data(),
 )
 def test_round_trip(tmp_path, X, suffix, data):
-    name = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=6)
+    text = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), max_size=6)
+    # A name of marks alone could not be seen, and is refused.
+    name = text.map(lambda some: f"x{some}")
     ids = data.draw(st.lists(name, min_size=len(X), max_size=len(X), unique=True))
     path = save(tmp_path / f"t.{suffix}", X, id=ids)
     table = read_samples(path, X.shape[1], columns=TableColumns(id="id"))

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from opensetda.data.tables import arrays
 from opensetda.data.tables.loading import TableColumns, read_domains
 from table_helpers import FORMATS, error_of, save, text
 
@@ -121,7 +122,7 @@ def test_unreadable_files_are_named(tmp_path, target, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(np, "load", refuse)
+    monkeypatch.setattr(arrays, "open_regular", refuse)
     assert "cannot be read (Permission denied)" in error_of(read_domains, path, target)
 
 

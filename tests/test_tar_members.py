@@ -215,5 +215,5 @@ def test_what_cannot_be_opened(tmp_path):
     assert "not a file" in error_of(read_images, tmp_path / "s/0.tar")
     (tmp_path / "s" / "0.tar").unlink()
     (tmp_path / "s" / "0.tar").symlink_to("nowhere")
-    assert "0.tar: not a file" in error_of(read_images, tmp_path / "s")
+    assert "0.tar: cannot be read (No such file" in error_of(read_images, tmp_path / "s")
     assert "no such file" in error_of(read_images, tmp_path / "missing.tar")

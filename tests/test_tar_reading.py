@@ -115,13 +115,13 @@ def test_many_threads_and_a_small_memory(tmp_path, monkeypatch):
 def test_a_shard_that_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(file_digests, "_SETTLED_NS", 0)
     path = write_tar(tmp_path / "0.tar", ("1.jpg", "one"), ("2.jpg", "two"))
-    image = f"{path}/2.jpg"
+    image, digest = f"{path}/2.jpg", "0" * 64
     content, before = read_signed(image, read_content)
     assert (content, before is not None) == (b"two", True)
     with FileDigests(tmp_path / "cache") as digests:
-        digests.remember(image, before, "digest")
+        digests.remember(image, before, digest)
     with FileDigests(tmp_path / "cache") as digests:
-        assert digests.recall([image, f"{path}/1.jpg"]) == ["digest", None]
+        assert digests.recall([image, f"{path}/1.jpg"]) == [digest, None]
         assert read_signed(f"{path}/1.jpg", read_content)[1] not in (None, before)
     write_tar(path, ("1.jpg", "another"), ("0.jpg", "zero"), ("2.jpg", "second"))
     assert read_content(image) == b"second"
@@ -130,7 +130,7 @@ def test_a_shard_that_changes(tmp_path, monkeypatch):
     write_tar(path, ("1.jpg", "one"))
     with pytest.raises(BrokenImageError, match="no such file"):
         read_content(image)
-    assert read_digest(path)[0] != "digest"
+    assert read_digest(path)[0] != digest
 
 
 def test_an_image_is_read_without_the_rest(tmp_path):

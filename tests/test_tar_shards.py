@@ -196,10 +196,10 @@ def test_where_a_class_is(tmp_path, members, label):
         ("json", "[" * 100_000, "recursion"),
         ("json", '{"label": 1.5}', "'label' is neither text nor a whole number"),
         ("json", '{"label": true}', "neither text"),
-        ("json", '{"label": "\\ud800"}', "not UTF-8"),
+        ("json", '{"label": "\\ud800"}', "no character of a name"),
         ("cls", b"\xff\xfe", "not UTF-8"),
-        ("cls", "cup\npen", "not one line"),
-        ("txt", "long " * 99, "not one line"),
+        ("cls", "cup\npen", "no character of a name"),
+        ("txt", "long " * 99, "494 characters, at most 200"),
         ("txt", bytes((1 << 20) + 1), "1,048,577 bytes"),
     ],
 )

@@ -11,7 +11,7 @@ from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.pgl.view import MOST_NODES, Viewer, principal_components
 from opensetda.runs.fitting import fit_domains
-from opensetda.runs.folder import RunView, view_of
+from opensetda.runs.view import RunView, view_of
 
 
 def clouds(n_source=40, n_target=60, seed=0, wide=12):
@@ -136,7 +136,11 @@ def test_a_run_keeps_the_view(seen, tmp_path):
     ids = [f"s{row}" for row in range(len(source))]
     view = view_of(seen, source, names, target, ids)
     view.write(tmp_path / "view.safetensors")
-    back = RunView.read(tmp_path / "view.safetensors")
+    path = tmp_path / "view.safetensors"
+    back = RunView.parse(path.read_bytes(), path)
+    back.check(len(target), 2)
+    with pytest.raises(ValueError, match="'target' does not fit"):
+        back.check(len(view.target) // 2, 2)
     for name in ("source", "target", "source_labels", "nodes", "affinity"):
         np.testing.assert_array_equal(getattr(back, name), getattr(view, name))
     assert back.source_names == tuple(f"s{row}" for row in view.source)
@@ -153,9 +157,5 @@ def test_every_method_has_a_view(fitted, task):
 
 
 def test_a_damaged_view_is_named(tmp_path):
-    path = tmp_path / "view.safetensors"
-    with pytest.raises(InputError, match=r"view\.safetensors: missing"):
-        RunView.read(path)
-    path.write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"view\.safetensors: damaged"):
-        RunView.read(path)
+        RunView.parse(b"nothing", tmp_path / "view.safetensors")

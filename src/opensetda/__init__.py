@@ -7,9 +7,14 @@ where none of them fits.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# ONNX Runtime reports its use to its maker, unless told not to before it is imported: here, and in
+# the processes that this one starts. Nothing leaves this machine.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from opensetda.baselines.ati import ATI

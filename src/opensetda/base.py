@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 from opensetda import state
 from opensetda.context import FitContext
 from opensetda.errors import InputError
-from opensetda.nn.alignment import aligned_samples
+from opensetda.nn.doubts import study_domains
 from opensetda.nn.scaling import NONE, Scaling, check_scaling
 from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_posterior
 from opensetda.openness.tracker import KeptStep, OpennessTracker
@@ -33,6 +33,7 @@ from opensetda.rows import (
     Rows,
     canonical_source,
     check_finite,
+    moderated,
     split_domains,
 )
 
@@ -227,7 +228,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.scaling_ = self.scaler_.name
         source, target = self.scaler_.domains(source, target)
         if self.has_target_:
-            openness.estimate(*aligned_samples(source, y_source, target), len(target))
+            study_domains(openness, source, y_source, target, self.classes_, self.scaler_)
         scores = self._fit_domains(source, y_source, target, openness, context)
         if self.has_target_:
             scores = Scores(*(target.mean_of_twins(values) for values in scores))
@@ -312,8 +313,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             check_is_fitted(self)
         floats = {"dtype": [np.float32, np.float64], "ensure_all_finite": False}
         X = validate_data(self, X, reset=reset, **floats)
-        check_finite(X)
-        return X if reset else np.asarray(X)
+        limits = check_finite(X)
+        return moderated(X, *limits) if reset else self.scaler_.moderate(np.asarray(X))
 
     def open_set_scores(self, X: Any) -> Scores:
         """Check later samples and score them.

@@ -33,8 +33,8 @@ class CheckpointStore(Protocol):
     def write(self, name: str, record: Record) -> None:
         """Keep a record, in the place of an earlier one of that name."""
 
-    def read(self, name: str) -> Record | None:
-        """Return a record, None if there is none."""
+    def read(self, name: str, is_needed: bool = False) -> Record | None:
+        """Return a record; None if there is none, an error if one is needed."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,14 @@
-"""Errors that are the caller's to fix."""
+"""Errors that are the caller's to fix, and text from outside as it may be shown."""
+
+from __future__ import annotations
+
+import re
+
+# Control characters, which a terminal obeys; ends of lines; marks that turn the direction of the
+# text that follows; and halves of characters, which cannot be printed.
+_UNSEEN = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
 
 
 class InputError(ValueError):
@@ -30,6 +40,11 @@ class RunPausedError(Exception):
 
     No `KeyboardInterrupt`: typer takes those for its own, and the text would be lost.
     """
+
+
+def visible(text: str) -> str:
+    r"""Return text for a terminal: names from outside may hold ``\x1b`` and other commands."""
+    return _UNSEEN.sub(lambda unseen: unseen[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(error: BaseException, most: int | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,67 @@ from opensetda.errors import InputError
 
 FloatArray = npt.NDArray[np.floating[Any]]
 IntArray = npt.NDArray[np.intp]
+Limits = npt.NDArray[np.float64]
 
 CHUNK_ROWS = 4096
 READ_ROWS = 256
+# Numbers in a chunk of wide rows; up to 4,096 columns a chunk has all of its rows.
+CHUNK_NUMBERS = 2**24
 # Scaled rows of a domain are kept in memory up to this size.
 KEPT_BYTES = 2**28
+# Squares of numbers beyond these powers of two, or sums of them, overflow or vanish.
+SMALLEST_POWER, LARGEST_POWER = -20, 40
+# In single precision little is left of values that differ by less than this share of their size.
+FAR_OFF = 2.0**-16
+
+
+class Moderation(NamedTuple):
+    """Brings extreme numbers to ordinary ones, (x - offset) / 2^exponent.
+
+    One power of two for both domains: nothing is rounded, and methods compare ratios only. The
+    offset (D,), if there is one, is the middle of columns that hardly differ from it.
+    """
+
+    exponent: int = 0
+    offset: npt.NDArray[np.float64] | None = None
+
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        """Return rows as ordinary numbers, in double precision: (n, D) -> (n, D)."""
+        rows = rows.astype(np.float64)
+        return np.ldexp(rows if self.offset is None else rows - self.offset, -self.exponent)
+
+
+class Moderated:
+    """A matrix, perhaps a memory map, whose rows are ordinary numbers when they are read."""
+
+    def __init__(self, X: FloatArray, moderation: Moderation) -> None:
+        self.base, self.moderation, self.shape = X, moderation, X.shape
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def __getitem__(self, rows: Any) -> FloatArray:
+        return self.moderation(self.base[rows])
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether single precision leaves little of columns that are far from zero."""
+        return self.moderation.offset is not None and self.base.dtype == np.float32
+
+
+def moderated(X: FloatArray, low: Limits, high: Limits) -> Any:
+    """Return X, or what moderates it if columns between these limits are extreme: (D,), (D,)."""
+    middle = low / 2 + high / 2
+    far = (high > low) & (high - low < FAR_OFF * np.abs(middle))
+    offset = np.where(far, middle, 0.0) if far.any() else None
+    if offset is not None:
+        low, high = low - offset, high - offset
+    largest = float(np.maximum(np.abs(low), np.abs(high)).max())
+    power = int(np.frexp(largest)[1])
+    ordinary = largest == 0 or SMALLEST_POWER < power <= LARGEST_POWER
+    if ordinary and offset is None:
+        return X
+    return Moderated(X, Moderation(0 if ordinary else power, offset))
 
 
 class Rows:
@@ -48,6 +104,7 @@ class Rows:
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
         """Yield the place of each chunk within these rows, and the chunk as float32."""
+        size = min(size, chunk_rows(self.width))
         for start in range(0, len(self), size):
             place = slice(start, min(start + size, len(self)))
             yield place, self._scaled(place) if self.kept is None else self.kept[place].copy()
@@ -158,27 +215,59 @@ def content_keys(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
     weights = np.random.default_rng(0).integers(1, 2**63, rows.shape[1], dtype=np.uint64)
     # + 0.0 turns -0.0 into 0.0: equal numbers must give equal keys.
     bits = np.ascontiguousarray(rows + np.float32(0)).view(np.uint32).astype(np.uint64)
-    return np.asarray(((bits + np.uint64(1)) * weights).sum(axis=1, dtype=np.uint64))
+    bits += np.uint64(1)
+    bits *= weights
+    return np.asarray(bits.sum(axis=1, dtype=np.uint64))
+
+
+def chunk_rows(width: int) -> int:
+    """Return how many rows of this width make a chunk."""
+    return min(CHUNK_ROWS, max(1, CHUNK_NUMBERS // width))
 
 
 def unit_rows(X: FloatArray) -> FloatArray:
     """Scale rows to unit length; a row of zeros stays zero."""
-    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    # What overflows or vanishes here is computed again.
+    with np.errstate(over="ignore", under="ignore"):
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    if not (lengths > 2.0**-LARGEST_POWER).all() or not (lengths < 2.0**LARGEST_POWER).all():
+        X = moderate_rows(X)
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
     return np.asarray(X / np.maximum(lengths, np.finfo(np.float32).tiny))
 
 
-def check_finite(X: FloatArray, name: str = "X") -> None:
-    """Raise an `InputError` that names the first row with NaN or infinity, also as float32."""
-    largest = np.finfo(np.float32).max
-    for start in range(0, len(X), CHUNK_ROWS):
-        finite = (np.abs(X[start : start + CHUNK_ROWS]) <= largest).all(axis=1)
-        if not finite.all():
-            row = start + int(np.argmin(finite))
+def moderate_rows(X: FloatArray) -> FloatArray:
+    """Bring rows whose squares overflow or vanish near one, by a power of two for each."""
+    powers = np.frexp(np.abs(X).max(axis=1))[1]
+    extreme = np.abs(powers) >= LARGEST_POWER
+    if not extreme.any():
+        return X
+    X = X.copy()
+    X[extreme] = np.ldexp(X[extreme], -powers[extreme, None])
+    return X
+
+
+def check_finite(X: FloatArray, name: str = "X") -> tuple[Limits, Limits]:
+    """Raise an `InputError` that names the first row with NaN or infinity, also as float32.
+
+    Returns the smallest and the largest value of each column: (D,), (D,).
+    """
+    limit = float(np.finfo(np.float32).max)
+    low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
+    size = chunk_rows(X.shape[1])
+    for start in range(0, len(X), size):
+        chunk = X[start : start + size]
+        smallest, largest = chunk.min(axis=0), chunk.max(axis=0)
+        # Not true of NaN, either.
+        if not ((smallest >= -limit) & (largest <= limit)).all():
+            row = start + int(np.argmin((np.abs(chunk) <= limit).all(axis=1)))
             kind = "NaN" if np.isnan(X[row]).any() else "infinity (inf), or a number beyond 3e38"
             raise InputError(
                 f"{name}: row {row} contains {kind}; remove the row or fill in the missing values"
             )
+        low, high = np.minimum(low, smallest), np.maximum(high, largest)
         release_pages(X)
+    return low, high
 
 
 def release_pages(X: npt.NDArray[Any]) -> None:

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from opensetda.errors import InputError
 
 STATE_VERSION = 2
-# Services that models of earlier releases list as parameters.
-_FORMER_PARAMETERS = {"progress", "images", "checkpoints", "view", "team"}
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -57,13 +55,11 @@ def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
     dtype = np.dtype(state["classes_dtype"])
     if dtype.kind not in "biufU":
         raise InputError(f"saved model: classes of type {dtype} are not supported")
-    parameters = state["parameters"].items()
-    classifier = cls(**{k: v for k, v in parameters if k not in _FORMER_PARAMETERS})
+    classifier = cls(**state["parameters"])
     classifier.classes_ = np.array(state["classes"], dtype=dtype)
     classifier.n_features_in_ = int(state["n_features"])
     classifier.has_target_ = bool(state["has_target"])
-    # Models of earlier releases did not scale.
-    classifier.scaling_ = str(state.get("scaling", "none"))
+    classifier.scaling_ = str(state["scaling"])
     classifier.openness_ = float(state["openness"])
     classifier.history_ = []
     if classifier.has_target_:

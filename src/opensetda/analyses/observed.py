@@ -51,7 +51,7 @@ class StepMemory:
         else:
             self.records[name] = record
 
-    def read(self, name: str) -> Record | None:
+    def read(self, name: str, is_needed: bool = False) -> Record | None:
         """Return the record of a step, but never a latest one to resume from."""
         return self.records.get(name)
 

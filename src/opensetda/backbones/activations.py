@@ -14,9 +14,9 @@ import os
 import shutil
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,13 @@ from opensetda.data.images.decoding import BrokenImageError
 from opensetda.errors import InputError
 from opensetda.nn.settings import FineTuneSettings
 from opensetda.rows import IntArray, release_pages
-from opensetda.system.files import aside_of, is_partial, new_array_file
+from opensetda.system.files import claimed, is_partial, new_array_file, sweep
 from opensetda.system.team import ALONE, Team
 
 KEPT_BYTES = 10 * 10**9
 """Activations in the cache beyond so many bytes are removed, those used longest ago first."""
 
+_READ_BYTES = 1 << 22
 _VERSION = 2  # of the cuts, and of how views are drawn and stored
 
 Progress = Callable[[int, int], None]
@@ -118,39 +119,46 @@ def store_activations(
     n_views = max(settings.views, averaged)
     whole = (len(paths), n_views, *shape)
     n_bytes = 2 * math.prod(whole)
-    path, is_kept = scratch / "activations.npy", False
-    if cache is not None and team.size == 1:
-        kept = cache / "activations"
-        with suppress(OSError):
-            kept.mkdir(parents=True, exist_ok=True)
-            if os.access(kept, os.W_OK | os.X_OK):
-                path, is_kept = kept / f"{_key(backbone, paths, settings, cache)}.npy", True
     amount = f"{_amount(n_bytes)} of activations: {len(paths):,} images, {n_views} views"
-    if is_kept and _is_whole(path, whole):
-        note(f"{amount}, from the cache")
-        path.touch()
+    kept = None
+    if cache is not None and team.size == 1:
+        with suppress(OSError):
+            (cache / "activations").mkdir(parents=True, exist_ok=True)
+            if os.access(cache / "activations", os.W_OK | os.X_OK):
+                kept = cache / "activations" / f"{_key(backbone, paths, settings, cache)}.npy"
+    if kept is None:
+        path = scratch / "activations.npy"
+        note(f"{amount}, stored in {scratch}")
+        team.first_does(lambda: _make(path, whole, n_bytes))
+        with counting("store activations") as progress:
+            _fill(path, early, paths, settings, team, progress)
+        team.wait()
         return StoredActivations(last, path, averaged)
-    note(f"{amount}, stored in {path.parent}")
-
-    def make() -> str:
-        if is_kept:
-            _prune(path.parent, n_bytes)
-        aside = aside_of(path)
-        _make(aside, whole, n_bytes)
-        return str(aside)
-
-    aside = Path(team.first_does(make))
-    try:
-        with _held(aside), counting("store activations") as progress:
-            _fill(aside, early, paths, settings, team, progress)
-        team.wait()
-        if team.is_first:
+    for path in kept.parent.glob(f"{kept.stem}-*.npy"):
+        if path == _named(kept, path) and _is_whole(path, whole):
+            note(f"{amount}, from the cache")
+            path.touch()
+            return StoredActivations(last, path, averaged)
+    note(f"{amount}, stored in {kept.parent}")
+    _prune(kept, n_bytes)
+    with claimed(kept, lambda aside: _make(aside, whole, n_bytes)) as aside:
+        try:
+            with counting("store activations") as progress:
+                _fill(aside, early, paths, settings, team, progress)
+            path = _named(kept, aside)
             os.replace(aside, path)  # noqa: PTH105 - known to be atomic
-        team.wait()
-    finally:
-        if team.is_first:
+        finally:
             aside.unlink(missing_ok=True)
     return StoredActivations(last, path, averaged)
+
+
+def _named(kept: Path, file: Path) -> Path:
+    """Return the name of a file of activations, which has the checksum of its content."""
+    checksum = 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(_READ_BYTES):
+            checksum = zlib.crc32(chunk, checksum)
+    return kept.with_name(f"{kept.stem}-{checksum:08x}.npy")
 
 
 def _fill(
@@ -246,42 +254,16 @@ def _make(path: Path, shape: tuple[int, ...], n_bytes: int) -> None:
     new_array_file(path, np.float16, shape)
 
 
-def _prune(folder: Path, n_bytes: int) -> None:
+def _prune(kept: Path, n_bytes: int) -> None:
     """Remove what killed processes left, and old files until there is room for a new one."""
+    sweep(kept.parent)
     with suppress(OSError):
-        whole = []
-        for path in folder.glob("*.npy"):
-            if not is_partial(path.name):
-                whole.append(path)
-            elif _is_abandoned(path):
-                path.unlink(missing_ok=True)
+        whole = [path for path in kept.parent.glob("*.npy") if not is_partial(path.name)]
         for path in sorted(whole, key=lambda path: path.stat().st_mtime, reverse=True):
             n_bytes += path.stat().st_size
             if n_bytes > KEPT_BYTES:
                 # Processes that have it open keep it.
                 path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Lock a file that is being written; the system releases it when the process dies."""
-    with path.open("rb") as stream:
-        with suppress(ImportError, OSError):
-            import fcntl
-
-            fcntl.flock(stream, fcntl.LOCK_SH)
-        yield
-
-
-def _is_abandoned(path: Path) -> bool:
-    try:
-        import fcntl
-
-        with path.open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return False
-    return True
 
 
 def _amount(n_bytes: int) -> str:

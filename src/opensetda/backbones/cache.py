@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import time
 import warnings
 import zlib
@@ -22,25 +23,34 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.system.files import new_file
+from opensetda.errors import InputError
+from opensetda.system.files import is_partial, new_file, open_regular, sweep
 
 Features = npt.NDArray[np.float32]
 
 FLUSHED_ROWS = 1024  # a crash loses at most this many rows
 _FLUSHED_SECONDS = 60.0
 _MANY_SMALL_SEGMENTS = 32
-_ABANDONED_SECONDS = 24 * 3600  # after which files of writers that died are removed
 
-_SUFFIX, _PARTIAL = ".features", ".partial"
+_SUFFIX = ".features"
 _INDEX = np.dtype([("digest", "u1", 32), ("checksum", "<u4")])
 
 
-def default_cache_folder() -> Path:
-    """Return ``$OSDA_CACHE``, else ``$XDG_CACHE_HOME/opensetda``, else ``~/.cache/opensetda``."""
-    if chosen := os.environ.get("OSDA_CACHE"):
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "opensetda"
+def check_private(folder: Path) -> None:
+    """Raise an `InputError` if another user can put features into a cache folder.
+
+    It is made if it does not exist, for this user alone. A folder that a group shares is fine.
+    """
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for place in (folder, folder / "features"):
+        with suppress(OSError, AttributeError):  # Windows has no user numbers
+            status = place.stat()
+            theirs = "belongs to another user" if status.st_uid not in (os.getuid(), 0) else None
+            if theirs or status.st_mode & stat.S_IWOTH:
+                theirs = theirs or "can be written by every user"
+                advice = "use a folder of your own (--cache, OSDA_CACHE), or --no-cache"
+                raise InputError(f"{place}: the cache {theirs}, so it is not trusted; {advice}")
 
 
 class FeatureCache(AbstractContextManager["FeatureCache"]):
@@ -61,6 +71,7 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
         self.width = width
         self.warnings: list[str] = []  # one line per problem
         self._place = folder / "features" / recipe_key
+        check_private(folder)
         self._segments: list[_Segment] = []
         self._pending: dict[str, Features] = {}
         self._flushed = time.monotonic()
@@ -118,18 +129,15 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
             self._merge_small()
 
     def _open_segments(self) -> None:
+        sweep(self._place)
         try:
-            paths = sorted(self._place.glob("*"))
+            paths = sorted(self._place.glob(f"*{_SUFFIX}"))
         except OSError as error:
             reason = error.strerror or error
             self.warnings.append(f"{self.folder}: the cache cannot be read ({reason})")
             paths = []
         for path in paths:
-            if _PARTIAL in path.name:
-                with suppress(OSError):
-                    if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
-                        path.unlink()
-            elif path.suffix == _SUFFIX:
+            if not is_partial(path.name):
                 self._open(path)
         self._index()
 
@@ -217,14 +225,14 @@ def _write_segment(folder: Path, rows: Mapping[str, Features]) -> Path:
     index["digest"] = [np.frombuffer(bytes.fromhex(digest), np.uint8) for digest in rows]
     index["checksum"] = [_checksum(row) for row in matrix]
     path = folder / f"{secrets.token_hex(8)}{_SUFFIX}"
-    with new_file(path) as aside, aside.open("xb") as stream:
+    with new_file(path) as aside, aside.open("wb") as stream:
         np.save(stream, index)
         np.save(stream, matrix)
     return path
 
 
 def _read_segment(path: Path, width: int) -> _Segment:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         index = np.load(stream, allow_pickle=False)
         version = np.lib.format.read_magic(stream)
         if version != (1, 0):

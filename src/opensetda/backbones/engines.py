@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from opensetda.backbones.model import ImageBackbone, load_backbone, normalise
 from opensetda.backbones.recipe import Recipe
 from opensetda.errors import InputError, one_line
-from opensetda.system.files import new_folder
+from opensetda.system.files import new_folder, open_regular
 
 ENGINES = ("auto", "onnx", "torch")
 TOLERANCE = 1e-3  # largest relative difference between exported and eager features
@@ -40,7 +40,7 @@ Features = npt.NDArray[np.float32]
 
 _ACCELERATOR_BATCH = 32
 _INPUT, _OUTPUT = "images", "features"
-_GRAPH_FILE, _PROBE_FILE = "network.onnx", "probe.npy"
+_GRAPH_FILE, _DIGEST_FILE, _PROBE_FILE = "network.onnx", "network.sha256", "probe.npy"
 
 
 class TorchEngine:
@@ -132,12 +132,12 @@ def _exports(problem: str) -> Iterator[None]:
 
 
 class OnnxEngine:
-    """An exported network, given by path or content, with one thread per caller."""
+    """An exported network, given by its content, with one thread per caller."""
 
     name = "onnx"
     batch = 1
 
-    def __init__(self, graph: str | bytes) -> None:
+    def __init__(self, graph: bytes) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -171,8 +171,12 @@ def open_onnx_engine(
     found: list[str] = []
     if folder is not None and folder.is_dir():
         try:
+            with open_regular(folder / _GRAPH_FILE) as stream:
+                graph = stream.read()
+            if (folder / _DIGEST_FILE).read_text() != hashlib.sha256(graph).hexdigest():
+                raise ExportError("its checksum differs")
             expected = np.load(folder / _PROBE_FILE, allow_pickle=False)
-            engine = OnnxEngine(str(folder / _GRAPH_FILE))
+            engine = OnnxEngine(graph)
             _compare(engine, images, expected)
             return engine, found
         except Exception as error:
@@ -189,6 +193,7 @@ def open_onnx_engine(
         # Another process may have been faster, or the disk is full: then it is exported again.
         with suppress(OSError), new_folder(folder) as aside:
             (aside / _GRAPH_FILE).write_bytes(graph)
+            (aside / _DIGEST_FILE).write_text(hashlib.sha256(graph).hexdigest())
             np.save(aside / _PROBE_FILE, expected)
     return engine, found
 

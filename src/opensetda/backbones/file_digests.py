@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from opensetda.data.images.decoding import member_status
+from opensetda.system.files import open_regular
 
 FILE_NAME = "files.sqlite3"
 
@@ -25,6 +27,9 @@ FILE_NAME = "files.sqlite3"
 _SETTLED_NS = 2_000_000_000
 _FLUSHED_EVERY = 512
 _LOCK_SECONDS = 5.0
+_DIGEST = re.compile("[0-9a-f]{64}")
+# Text that is none, or in the place of a number, is a ValueError or a TypeError.
+_DAMAGED = (sqlite3.Error, TypeError, ValueError)
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS files (
@@ -105,8 +110,9 @@ class FileDigests(AbstractContextManager["FileDigests"]):
                 marks = ",".join("?" * len(some))
                 rows = self._database.execute(f"SELECT * FROM files WHERE path IN ({marks})", some)
                 for path, size, mtime, ctime, inode, device, digest in rows:
-                    found[bytes(path)] = ((size, mtime, ctime, inode, device), digest)
-        except sqlite3.Error:
+                    if _DIGEST.fullmatch(digest):
+                        found[bytes(path)] = ((size, mtime, ctime, inode, device), digest)
+        except _DAMAGED:
             self._forget_database()
         return found
 
@@ -120,7 +126,7 @@ def read_digest(path: str | Path) -> tuple[str, Signature | None]:
     """Return the digest of a file and its signature, as `read_signed` does."""
 
     def read(name: str) -> str:
-        with open(name, "rb") as stream:  # noqa: PTH123 - there may be millions of files
+        with open_regular(name) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     return read_signed(path, read)
@@ -150,6 +156,8 @@ def _signature(path: bytes) -> Signature | None:
     try:
         status = os.stat(path)  # noqa: PTH116 - bytes
         size = status.st_size
+    except ValueError:  # a NUL in the path
+        return None
     except OSError:
         found = member_status(os.fsdecode(path))
         if found is None:
@@ -179,7 +187,7 @@ def _open(folder: Path) -> sqlite3.Connection | None:
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute(_TABLE)
         database.execute("SELECT * FROM files LIMIT 1")
-    except (OSError, sqlite3.Error):
+    except (OSError, *_DAMAGED):
         if database is not None:
             database.close()
         return None

@@ -6,6 +6,7 @@ Every tensor of a weights file is checked before it is used. Nothing is ever unp
 from __future__ import annotations
 
 import argparse
+import os
 import pickle
 import sys
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ from opensetda.backbones.networks import ask_timm, build_network
 from opensetda.backbones.recipe import TIMM_PREFIX, Preprocessing, Recipe
 from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE, EMBEDDED, find_weights
 from opensetda.errors import InputError, one_line
+from opensetda.system.files import open_regular
+from opensetda.system.memory import check_free
 
 State = dict[str, Tensor]
 Pixels = npt.NDArray[np.uint8]
@@ -153,6 +156,13 @@ def _without_ends(pixels: Pixels) -> Pixels:
 
 def read_state(path: Path) -> State:
     """Read the tensors of a ``.safetensors`` or torch file."""
+    try:
+        # The libraries open it by its name: a pipe would block them.
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+    except OSError as error:
+        raise _damaged(path, "weights", one_line(error)) from error
+    check_free(size, f"{path}: reading it", "give the file of a network")
     content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     for _ in _WRAPPERS:
         inner = next((content[w] for w in _WRAPPERS if isinstance(content.get(w), Mapping)), None)
@@ -234,7 +244,7 @@ def _embedded_state(path: Path) -> State:
 def _read_safetensors(path: Path) -> Mapping[str, Any]:
     try:
         return load_file(path)
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise _damaged(path, "a .safetensors file", one_line(error, 120)) from error
 
 
@@ -249,7 +259,8 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
         advice = "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
         problem = "holds Python objects, which are never unpickled"
         raise InputError(f"{path}: {problem}; {advice}") from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:
+        # A damaged file may raise anything.
         if "torchscript" in str(error).lower():
             raise InputError(
                 f"{path}: is a TorchScript archive; save the tensors alone: "

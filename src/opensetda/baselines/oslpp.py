@@ -16,6 +16,7 @@ from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.rejection.base import Matrix, Vector
 from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
+from opensetda.system.memory import check_free
 
 # Eigenvalues below this share of the largest are noise of the arithmetic.
 SMALLEST_EIGENVALUE = 1e-9
@@ -158,6 +159,8 @@ def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Ma
     centred = (unit - mean for rows in domains for _, unit in _unit_chunks(rows))
     # The smaller of the two products has the same spectrum.
     wide = width > n_rows
+    numbers = width * n_rows if wide else width**2
+    check_free(16.0 * numbers, f"OSLPP on {n_rows} rows of {width} columns", "take fewer of both")
     if wide:
         matrix = np.concatenate(list(centred))
         product = matrix @ matrix.T

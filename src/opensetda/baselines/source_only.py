@@ -12,7 +12,7 @@ from opensetda.base import Scores
 from opensetda.baselines.shared import rival
 from opensetda.context import FitContext
 from opensetda.openness.tracker import OpennessTracker
-from opensetda.rows import FloatArray
+from opensetda.rows import FloatArray, moderate_rows
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -36,7 +36,7 @@ class SourceOnly(rival.RejectingRival):
         self, domains: rival.Domains, openness: OpennessTracker, context: FitContext
     ) -> Scores:
         rows = np.concatenate([chunk for _, chunk in domains.source.chunks()])
-        unit = Normalizer().transform(rows)
+        unit = Normalizer().transform(moderate_rows(rows))
         self._fit_rejector(unit, domains.y)
         if self.rejector_.needs_logits:
             regression = LogisticRegression(C=self.C, max_iter=1000).fit(unit, domains.y)
@@ -47,7 +47,7 @@ class SourceOnly(rival.RejectingRival):
         return scores
 
     def _score_rows(self, X: FloatArray) -> Scores:
-        unit = Normalizer().transform(X.astype(np.float64))
+        unit = Normalizer().transform(moderate_rows(X.astype(np.float64)))
         logits = np.zeros((len(unit), len(self.classes_)))
         if self.rejector_.needs_logits:
             logits = unit @ self.coef_.T + self.intercept_

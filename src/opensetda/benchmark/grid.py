@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from opensetda import __version__
 from opensetda.base import OpenSetClassifier
@@ -26,10 +27,11 @@ from opensetda.benchmark.variants import Variant
 from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, one_thread, run_all
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
+from opensetda.runs.checked import check_value, sealed, unsealed
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.fitting import fit_domains
 from opensetda.runs.methods import build_method
-from opensetda.system.files import check_writable, new_file, plain, read_json, write_json
+from opensetda.system.files import check_writable, new_file, plain, read_json, sweep, write_json
 from opensetda.system.memory import peak_megabytes, reset_peak
 
 CELLS = "cells"
@@ -44,6 +46,9 @@ MEASURED = (
     *(*METRICS, "share", "true_share", "kept_step", "scaling"),
     *("seconds", "cpu_seconds", "memory_mb"),
 )
+
+_TEXTS = {"benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings"}
+_NUMBERS = {"target_openness", "seed", *MEASURED} - _TEXTS
 
 GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
 """Called with the number of finished cells, of all cells, and the row of the last one."""
@@ -154,7 +159,7 @@ def run_grid(
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     if not known or known | needed != known:
         with new_file(out / IDENTITY) as aside:
-            write_json(aside, {"benchmark": tasks.name, "tasks": known | needed})
+            write_json(aside, sealed({"benchmark": tasks.name, "tasks": known | needed}))
     order = list(left)
     on_cluster = backend is not None and backend.name != LOKY
     work = [(tasks, left[key], key if on_cluster else None) for key in order]
@@ -164,7 +169,7 @@ def run_grid(
             key, lost = order[place], isinstance(outcome, LostWorkerError)
             row = plain(failed_row(tasks.name, left[key], str(outcome)) if lost else outcome)
             with new_file(_cell_file(out, key)) as aside:
-                write_json(aside, {"key": key, "release": __version__, "row": row})
+                write_json(aside, sealed({"key": key, "release": __version__, "row": row}))
             rows[key] = row
             tell(done, len(left), row)
     return Results(
@@ -195,12 +200,16 @@ def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, 
         raise InputError(f"{out}: a file is in the way; choose another --out")
     path = out / IDENTITY
     if not path.exists():
-        if out.is_dir() and any(out.iterdir()):
+        # A grid that was killed before its first cell has left its folder for them.
+        sweep(out)
+        mine = [out / CELLS] if (out / CELLS).is_dir() and not any((out / CELLS).iterdir()) else []
+        if out.is_dir() and any(entry not in mine for entry in out.iterdir()):
             raise InputError(f"{out}: not empty, and not of a benchmark; choose another --out")
         check_writable(out)
         return {}
-    identity = read_json(path)
-    name, known = str(identity.get("benchmark")), dict(identity.get("tasks", {}))
+    advice = "choose another --out"
+    identity = check_value(unsealed(read_json(path), path, advice), _Identity, path, advice)
+    name, known = identity["benchmark"], identity["tasks"]
     if name != tasks.name:
         raise InputError(
             f"{out}: holds results of {name}, not of {tasks.name}; choose another --out"
@@ -215,17 +224,33 @@ def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, 
     return known
 
 
+class _Identity(TypedDict):
+    benchmark: str
+    tasks: dict[str, str]
+
+
+class _Cell(TypedDict):
+    key: str
+    release: str
+    row: dict[str, Any]
+
+
 def _cell_file(out: Path, key: str) -> Path:
     return out / CELLS / f"{key}.json"
 
 
 def _finished(out: Path, key: str) -> dict[str, Any] | None:
     """Return the row of a successful cell; None if it is missing, failed or damaged."""
+    path = _cell_file(out, key)
     try:
-        row = dict(read_json(_cell_file(out, key))["row"])
-    except (InputError, KeyError, TypeError, ValueError):
+        row: dict[str, Any] = check_value(unsealed(read_json(path), path), _Cell, path)["row"]
+    except InputError:
         return None
-    return row if row.get("status") == OK else None
+    is_whole = row.keys() == {*_TEXTS, *_NUMBERS} and all(
+        isinstance(value, str | None if name in _TEXTS else int | float | None)
+        for name, value in row.items()
+    )
+    return row if is_whole and row["status"] == OK else None
 
 
 # In a worker --------------------------------------------------------------------------------

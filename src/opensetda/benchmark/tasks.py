@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.cache import FeatureCache, default_cache_folder
+from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extraction import extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
@@ -36,6 +36,7 @@ from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
 from opensetda.runs.request import ImageOptions
 from opensetda.system.files import file_record
+from opensetda.system.launch import default_cache_folder
 
 CountingProgress = Callable[[int, int], None]
 Pairs = dict[str, tuple[str, str]]

@@ -138,7 +138,6 @@ analyse.__doc__ = (analyse.__doc__ or "").format(
 def show_table(table: ResultTable) -> None:
     """Print a table and its notes, without details on a narrow screen."""
     from rich.console import Console
-    from rich.markup import escape
 
     # One word per line in headings, for narrow columns.
     columns = [
@@ -151,9 +150,9 @@ def show_table(table: ResultTable) -> None:
     kept = [p for p, column in enumerate(table.columns) if not (narrow and column.detail)]
     sides = ["left" if column.form == "text" else "right" for column in table.columns]
     headings = {columns[place][0]: sides[place] for place in kept}
-    shown = console.new_table(escape(table.title), headings)
+    shown = console.new_table(table.title, headings)
     for number in range(len(table.rows)):
-        cells = [escape(columns[place][number + 1]) for place in kept]
+        cells = [columns[place][number + 1] for place in kept]
         shown.add_row(*cells, style="bold" if number in table.marked else None)
     # Numbers are never cut.
     console.show(shown, at_least=sum(widths[place] for place in kept) + 2)

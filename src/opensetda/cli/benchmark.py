@@ -14,7 +14,7 @@ import typer
 from opensetda.benchmark.variants import OWN, PAPER, benchmark_methods, check_names
 from opensetda.cli import console, options
 from opensetda.cli.options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
-from opensetda.errors import InputError, RunPausedError
+from opensetda.errors import InputError, RunPausedError, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -233,7 +233,7 @@ def show_results(results: Results, sections: Sequence[Section], out: Path) -> No
 def _rich(table: TextTable) -> Table:
     """Return a table for the terminal, without deviations if it would be too wide."""
     from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
 
     from opensetda.benchmark.output import PLUS_MINUS
 
@@ -244,11 +244,11 @@ def _rich(table: TextTable) -> Table:
     # "amazon-dslr" on two lines, for narrow columns.
     headings = [text.replace("-", "-\n") if short else text for text in table.headings]
     sides = dict.fromkeys(headings, "right") | {headings[0]: "left"}
-    shown = console.new_table(escape(table.title), sides)
+    shown = console.new_table(table.title, sides)
     for row in table.rows:
         texts = []
         for entry in row:
-            text = entry.text.split(f" {PLUS_MINUS}")[0] if short else entry.text
-            texts.append(f"[bold]{escape(text)}[/bold]" if entry.best else escape(text))
+            text = visible(entry.text.split(f" {PLUS_MINUS}")[0] if short else entry.text)
+            texts.append(Text(text, style="bold" if entry.best else ""))
         shown.add_row(*texts)
     return shown

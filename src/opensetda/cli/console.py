@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from opensetda.errors import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from opensetda.metrics.open_set import OpenSetMetrics
 
 DASH = "-"
+# Of a warning or an error.
+_LONGEST_LINE = 1000
 
 
 @dataclass
@@ -78,7 +83,7 @@ def is_quiet() -> bool:
 def say(line: str = "") -> None:
     """Print a line of results, never wrapped: paths stay whole."""
     if not _mode.json and not _mode.silent:
-        typer.echo(line)
+        _print(visible(line))
 
 
 def result(values: Mapping[str, Any]) -> None:
@@ -91,7 +96,7 @@ def result(values: Mapping[str, Any]) -> None:
 
         whole = plain(_with_paths({**values, "warnings": _mode.warnings}))
         # In ASCII: the name of a file may have bytes that are not text.
-        typer.echo(json.dumps(whole, allow_nan=False))
+        _print(json.dumps(whole, allow_nan=False))
 
 
 def _with_paths(value: Any) -> Any:
@@ -105,7 +110,7 @@ def _with_paths(value: Any) -> Any:
 def note(line: str) -> None:
     """Print a line about what is being done."""
     if not is_quiet():
-        typer.echo(line, err=True)
+        _print(visible(line), err=True)
 
 
 def expect(begun: float, left: float, megabytes: float) -> None:
@@ -137,8 +142,26 @@ def fail(message: str, exit_code: int) -> int:
 
 def _complain(label: str, colour: str, message: str) -> None:
     if not _mode.silent:
-        line = " ".join(message.split())
-        typer.echo(f"{typer.style(label, fg=colour, bold=True)} {line}", err=True)
+        line = visible(" ".join(message.split()))
+        if len(line) > _LONGEST_LINE:
+            # What it is about is at the start, what to do at the end.
+            line = f"{line[: _LONGEST_LINE - 300]} ... {line[-300:]}"
+        _print(f"{typer.style(label, fg=colour, bold=True)} {line}", err=True)
+
+
+def _print(line: str, err: bool = False) -> None:
+    try:
+        typer.echo(line, err=err)
+    except BrokenPipeError:
+        _print_nowhere(sys.stderr if err else sys.stdout)
+
+
+def _print_nowhere(stream: Any) -> None:
+    """Drop further output: its reader is gone, as after ``| head -1``, but the work goes on."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def show(table: Table, at_least: int = 0) -> None:
@@ -147,7 +170,12 @@ def show(table: Table, at_least: int = 0) -> None:
         return
     from rich.console import Console
 
-    console = Console(highlight=False)
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            _print_nowhere(sys.stdout)
+
+    # No markup: a class may be called "[red]".
+    console = Screen(highlight=False, markup=False)
     # A log or a pipe has no width: a long line is better than a cut number.
     console.width = max(console.width, at_least, 0 if console.is_terminal else 160)
     console.print(table)
@@ -158,9 +186,18 @@ def new_table(title: str, columns: Mapping[str, str]) -> Table:
     from rich import box
     from rich.table import Table
 
+    class VisibleTable(Table):
+        def add_row(self, *cells: Any, **options: Any) -> None:
+            # Of several lines, if the table is ours: a name in a table has none.
+            shown = [
+                "\n".join(map(visible, cell.split("\n"))) if isinstance(cell, str) else cell
+                for cell in cells
+            ]
+            super().add_row(*shown, **options)
+
     style: dict[str, Any] = {"title_style": "bold", "header_style": "bold"}
     style |= {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
-    table = Table(title=title, **style)
+    table = VisibleTable(title=visible(title), **style)
     for name, justify in columns.items():
         table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
     return table

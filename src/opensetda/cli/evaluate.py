@@ -57,5 +57,5 @@ def evaluate(
         console.say(f"  report   {report}")
     files = {"metrics": run / METRICS, "curves": run / CURVES, "report": report}
     estimated = {"openness": openness, "kept_step": kept, "scaling": estimates["scaling"]}
-    estimated["ignored"] = evaluation.n_ignored
-    console.result({**evaluation.to_dict(), **estimated, "files": files})
+    counts = {"ignored": evaluation.n_ignored}
+    console.result({**evaluation.to_dict(), **estimated, **counts, "files": files})

@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Annotated
 
@@ -36,7 +37,7 @@ from opensetda.errors import (
     OtherProcessError,
     RunPausedError,
 )
-from opensetda.system.launch import is_first, is_shared, lost_process
+from opensetda.system.launch import default_cache_folder, is_first, is_shared, lost_process
 
 app = typer.Typer(
     name="osda",
@@ -63,6 +64,7 @@ app.add_typer(data_app)
 _UsageError = typer.BadParameter.__mro__[1]
 
 _WRONG_USE, _INTERRUPTED = 2, 130
+_LIBRARY_CACHES = {"MPLCONFIGDIR": "matplotlib", "TORCHINDUCTOR_CACHE_DIR": "torchinductor"}
 # The others are for one process only.
 _SHARED_COMMANDS = ("fit", "resume", "features", "predict")
 _NOTHING_WRITTEN = "interrupted; nothing was written"
@@ -88,6 +90,9 @@ def _options(
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
+    # What libraries keep, a list of fonts and a folder for compiled code, is kept with our cache.
+    for variable, name in _LIBRARY_CACHES.items():
+        os.environ.setdefault(variable, str(default_cache_folder() / name))
     with console.command_line():
         return _answer(arguments)
 
@@ -142,8 +147,9 @@ def _end_together(error: BaseException, message: str, code: int) -> None:
     elif this_team().may_speak():
         console.be_silent(False)
         console.fail(message, code)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     # Connections to a lost process may hang at a usual exit.
     os._exit(code)
 
@@ -165,6 +171,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return (f"{message.rstrip('.')}; see '{command} --help'" if message else ""), 2
     if isinstance(error, MemoryError):
         return "out of memory; give fewer rows or a smaller graph", 1
+    if isinstance(error, OSError) and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
     if isinstance(error, OSError | LostRunError):
         return str(error), 1
     kind = type(error).__name__

@@ -238,7 +238,7 @@ def cache_folder(cache: Path | None, no_cache: bool) -> str | None:
     if no_cache:
         return None
     if cache is None:
-        from opensetda.backbones.cache import default_cache_folder
+        from opensetda.system.launch import default_cache_folder
 
         cache = default_cache_folder()
     elif cache.exists() and not cache.is_dir():

@@ -64,6 +64,8 @@ def review(
         pass
     finally:
         session.close()
+    if session.trouble:
+        raise InputError(session.trouble)
     decided = console.counted(len(session.decisions), "decision")
     where = f": {session.corrections}" if session.corrections.exists() else ""
     console.say(f"{decided} saved{where}")

@@ -16,6 +16,9 @@ Matrix = npt.NDArray[np.float32]
 
 # Principal components are computed from this many rows per domain.
 MOMENT_ROWS = 16_384
+# With more columns, products of rows take the place of products of columns, if they are fewer,
+# and as many rows are taken as have these numbers.
+WIDE, WIDE_NUMBERS = 4096, 2**25
 # Rows of each domain that the share of unknowns is estimated from.
 SAMPLED_ROWS = 2000
 # With this many times as many columns as components, these are found one after the other.
@@ -47,10 +50,15 @@ class Alignment:
         """Compute means and components; without a target, from the source alone."""
         self.fit_means(source, target)
         if self.settings.components is not None:
-            moment = self._second_moment(source, self.source_mean)
-            if len(target):
-                moment = (moment + self._second_moment(target, self.target_mean)) / 2
-            self.projection = self._principal_map(moment)
+            if source.width > max(WIDE, *(2 * len(sampled(rows)) for rows in (source, target))):
+                found = self._pairs_of_few_rows(source, target)
+            else:
+                moment = self._second_moment(source, self.source_mean)
+                if len(target):
+                    moment = (moment + self._second_moment(target, self.target_mean)) / 2
+                keep = min(self.settings.components, source.width)
+                found = _largest_eigenvectors(moment.astype(np.float64), keep)
+            self.projection = self._principal_map(*found)
         return self
 
     def fit_means(self, source: Rows, target: Rows) -> None:
@@ -96,25 +104,43 @@ class Alignment:
         return total / len(rows)
 
     def _second_moment(self, rows: Rows, mean: npt.NDArray[np.float64]) -> FloatArray:
-        sample = rows.first(MOMENT_ROWS)
+        sample = sampled(rows)
         moment = np.zeros((rows.width, rows.width), dtype=np.float32)
         for _, chunk in sample.chunks():
             centred = self._centre(chunk, mean.astype(np.float32))
             moment += centred.T @ centred
         return moment / np.float32(len(sample))
 
-    def _principal_map(self, moment: FloatArray) -> npt.NDArray[np.float64]:
-        width = len(moment)
-        keep = min(self.settings.components or width, width)
-        variances, directions = _largest_eigenvectors(moment.astype(np.float64), keep)
+    def _pairs_of_few_rows(self, source: Rows, target: Rows) -> tuple[Any, Any]:
+        """Return what `_largest_eigenvectors` would, from products of rows: no (D, D) matrix."""
+        means = (source, self.source_mean), (target, self.target_mean)
+        domains = [(sampled(rows), mean.astype(np.float32)) for rows, mean in means if len(rows)]
+        parts = [
+            self._centre(chunk, mean) / np.float32(np.sqrt(len(domains) * len(rows)))
+            for rows, mean in domains
+            for _, chunk in rows.chunks()
+        ]
+        matrix = np.concatenate(parts)
+        keep = min(self.settings.components or len(matrix), len(matrix))
+        variances, vectors = _largest_eigenvectors((matrix @ matrix.T).astype(np.float64), keep)
+        lengths = np.sqrt(np.maximum(variances, np.finfo(np.float32).tiny))
+        return variances, (matrix.T @ vectors.astype(np.float32)).astype(np.float64) / lengths
+
+    def _principal_map(self, variances: Any, directions: Any) -> npt.NDArray[np.float64]:
         variances, directions = variances[::-1], directions[:, ::-1]
         real = variances > SMALLEST_VARIANCE * max(variances[0], np.finfo(np.float64).tiny)
         if not real.any():
             real[0], variances = True, np.ones_like(variances)
         # The sign of an eigenvector is arbitrary: fix it, for reproducible bits.
         largest = np.abs(directions).argmax(axis=0)
-        directions = directions * np.sign(directions[largest, np.arange(keep)])
+        directions = directions * np.sign(directions[largest, np.arange(len(largest))])
         return np.asarray(directions[:, real] * variances[real] ** (-self.settings.whitening / 2))
+
+
+def sampled(rows: Rows) -> Rows:
+    """Return as many rows as moments and quantiles of columns are computed from."""
+    many = MOMENT_ROWS if rows.width <= WIDE else WIDE_NUMBERS // rows.width
+    return rows.first(max(2, min(MOMENT_ROWS, many)))
 
 
 def _differ(rows: Rows) -> bool:

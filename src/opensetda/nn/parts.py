@@ -12,6 +12,12 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from opensetda.nn.settings import OptimiserSettings
+from opensetda.system.memory import check_free
+
+# Bytes per weight of an adapter: weight, gradient, two moments of Adam, and in double precision.
+_PER_WEIGHT = 24.0
+# Up to this width there is always memory for it.
+WIDEST = 4096
 
 
 def zero_linear(width_in: int, width_out: int) -> nn.Linear:
@@ -34,6 +40,9 @@ class Adapter(nn.Module):
 
     def __init__(self, width: int, unit: bool, learns: bool = True) -> None:
         super().__init__()
+        if learns and width > WIDEST:
+            advice = "take fewer columns, or --set alignment.components=64"
+            check_free(_PER_WEIGHT * width**2, f"a network for {width} columns", advice)
         self.change = zero_linear(width, width) if learns else None
         self.unit = unit
 

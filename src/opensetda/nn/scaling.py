@@ -16,9 +16,17 @@ from scipy.special import ndtri
 from sklearn.metrics import roc_auc_score
 
 from opensetda.errors import InputError
-from opensetda.nn.alignment import MOMENT_ROWS, Alignment
+from opensetda.nn.alignment import WIDE, Alignment, sampled
 from opensetda.nn.settings import AlignmentSettings
-from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
+from opensetda.rows import (
+    FloatArray,
+    IntArray,
+    Moderated,
+    Moderation,
+    Rows,
+    chunk_rows,
+    unit_rows,
+)
 
 AUTO, NONE, STANDARD, RANKS = "auto", "none", "standard", "ranks"
 SCALINGS = (AUTO, NONE, STANDARD, RANKS)
@@ -52,9 +60,12 @@ class Scaling:
         "standard": each domain's columns get mean 0 and deviation 1. "ranks": a value becomes
         the normal score of its rank in its column and domain.
     source, target : arrays, optional
-        Mean and deviation, (2, D), or evenly spaced quantiles, (`LEVELS`, D), of each domain.
+        Mean and deviation, (2, D), or evenly spaced quantiles, (`LEVELS` or fewer, D), of each
+        domain.
     reason, quality : str and dict
         Why "auto" chose it, or "as asked"; and the figures of the candidates, if it chose.
+    moderation : Moderation, optional
+        What brought extreme numbers to ordinary ones before they were scaled.
     """
 
     def __init__(
@@ -64,9 +75,10 @@ class Scaling:
         target: Table | None = None,
         reason: str = "",
         quality: Mapping[str, float] | None = None,
+        moderation: Moderation | None = None,
     ) -> None:
         self.name, self._source, self._target = name, source, target
-        self.reason, self.quality = reason, dict(quality or {})
+        self.reason, self.quality, self.moderation = reason, dict(quality or {}), moderation
 
     @classmethod
     def fit(cls, name: str, source: Rows, y: IntArray, target: Rows) -> Scaling:
@@ -78,11 +90,12 @@ class Scaling:
             # The first of those that are as good.
             name = max(quality, key=lambda name: quality[name]) if quality else NONE
             reason = _reason(name, quality, len(np.unique(y[:CHOOSING_ROWS])))
+        notes = reason, quality, source.X.moderation if isinstance(source.X, Moderated) else None
         if name == NONE:
-            return cls(name, reason=reason, quality=quality)
+            return cls(name, None, None, *notes)
         of_source = _table(name, source)
         of_target = _table(name, target) if len(target) else of_source
-        return cls(name, of_source, of_target, reason, quality)
+        return cls(name, of_source, of_target, *notes)
 
     def domains(self, source: Rows, target: Rows) -> tuple[Rows, Rows]:
         """Return rows that are scaled whenever they are read."""
@@ -98,19 +111,30 @@ class Scaling:
         """Scale rows of the target, also later ones: (n, D) -> (n, D)."""
         return rows if self._target is None else _scale(self.name, rows, self._target)
 
+    def moderate(self, rows: FloatArray) -> FloatArray:
+        """Bring later rows to ordinary numbers, as those of `fit` were: (n, D) -> (n, D)."""
+        return rows if self.moderation is None else self.moderation(rows)
+
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the tables by name, for a saved model."""
         tables = {"source": self._source, "target": self._target}
+        if self.moderation is not None:
+            exponent = np.array([self.moderation.exponent])
+            tables |= {"exponent": exponent, "offset": self.moderation.offset}
         return {PREFIX + name: table for name, table in tables.items() if table is not None}
 
     @classmethod
     def restore(cls, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Scaling:
         """Return the scaling of a saved model."""
-        if name == NONE:
-            return cls(name)
         if name not in SCALINGS:
             raise InputError(f"saved model: scaling {name!r} does not exist; fit again")
-        return cls(name, arrays[f"{PREFIX}source"], arrays[f"{PREFIX}target"])
+        scaling = cls(name)
+        if name != NONE:
+            scaling = cls(name, arrays[f"{PREFIX}source"], arrays[f"{PREFIX}target"])
+        if f"{PREFIX}exponent" in arrays:
+            exponent = int(arrays[f"{PREFIX}exponent"].item())
+            scaling.moderation = Moderation(exponent, arrays.get(f"{PREFIX}offset"))
+        return scaling
 
     def to_dict(self) -> dict[str, Any]:
         """Return name, reason and quality, for the record."""
@@ -149,7 +173,8 @@ def scaling_quality(source: Rows, y: IntArray) -> dict[str, float]:
     Empty if the rows that choose are all of one class.
     """
     # In canonical order the first rows are a random sample.
-    sample, labels = source.first(CHOOSING_ROWS), y[:CHOOSING_ROWS]
+    most = min(CHOOSING_ROWS, chunk_rows(source.width))
+    sample, labels = source.first(most), y[:most]
     classes, labels = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         return {}
@@ -189,11 +214,13 @@ def hidden_class_quality(rows: FloatArray, y: IntArray) -> float:
 
 
 def _table(name: str, rows: Rows) -> Table:
-    sample = np.concatenate([chunk for _, chunk in rows.first(MOMENT_ROWS).chunks()])
+    sample = np.concatenate([chunk for _, chunk in sampled(rows).chunks()])
     if name == RANKS:
         # Far faster than numpy's quantiles, which are partitions for every level.
         ordered = np.sort(sample, axis=0).astype(np.float64)
-        places = np.linspace(0, len(ordered) - 1, LEVELS)
+        # Of wide rows there are few, and no more levels than rows.
+        levels = LEVELS if ordered.shape[1] <= WIDE else max(2, min(LEVELS, len(ordered)))
+        places = np.linspace(0, len(ordered) - 1, levels)
         below, share = places.astype(np.intp), (places % 1)[:, None]
         above = np.minimum(below + 1, len(ordered) - 1)
         return np.asarray((1 - share) * ordered[below] + share * ordered[above])
@@ -207,7 +234,7 @@ def _scale(name: str, rows: FloatArray, table: Table) -> FloatArray:
     rows = rows.astype(np.float32, copy=False)
     if name == STANDARD:
         return np.asarray((rows - table[0]) / table[1], dtype=np.float32)
-    levels = np.linspace(0, 1, LEVELS)
+    levels = np.linspace(0, 1, len(table))
     rank = np.empty(rows.shape)
     for column in range(rows.shape[1]):
         values, quantiles = rows[:, column], table[:, column]

@@ -54,7 +54,9 @@ def cosine_without_nearest(
     cosine = (_products(v, means) - (v * centres[nearest]).sum(axis=1)[:, None]) / lengths[nearest]
     if target_means is not None and mix is not None:
         along = ((means * target_means).sum(axis=1) - centres @ target_means.T) / lengths
-        mixed = np.sqrt((1 - mix) ** 2 + mix**2 + 2 * mix * (1 - mix) * along)
+        squares = (1 - mix) ** 2 + mix**2 + 2 * mix * (1 - mix) * along
+        # Means of equal classes have no direction: a cosine of theirs may be anything.
+        mixed = np.sqrt(np.maximum(squares, 0.0))
         cosine = (1 - mix) * cosine + mix * _products(v, target_means)
         cosine = cosine / np.maximum(mixed, 1e-12)[nearest]
     cosine[np.arange(len(v)), nearest] = -np.inf

@@ -100,6 +100,8 @@ class OpennessTracker:
         # What the scores of each step so far speak for; the step to keep is chosen by it.
         self.estimates: list[float] = []
         self.kept = 0
+        # Warnings about the rows themselves.
+        self.doubts: list[str] = []
         self._followed: float | None = None
         self._rejected: float | None = None
 
@@ -151,9 +153,13 @@ class OpennessTracker:
             warnings=(),
             own_boundary=self._followed is not None,
         )
-        return replace(report, warnings=(*_warnings(report), *self._not_separated()))
+        return replace(report, warnings=(*self.doubts, *_warnings(report), *self._about_targets()))
 
-    def _not_separated(self) -> list[str]:
+    def _about_targets(self) -> list[str]:
+        estimated = self.told is None and self._followed is None
+        if self.n_targets < FEWEST_TARGETS and not estimated:
+            few = f"fewer than {FEWEST_TARGETS} targets say little about their domain"
+            return [f"{few}: their labels are uncertain"]
         rejected = self.share if self._rejected is None else self._rejected
         if abs(rejected - self.share) <= max(NOT_SEPARATED, 1 / self.n_targets):
             return []

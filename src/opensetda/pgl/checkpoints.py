@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ import torch
 from safetensors.numpy import load, save
 
 from opensetda.context import Arrays, CheckpointStore, Record
+from opensetda.errors import InputError, LostProcessError, OtherProcessError, one_line
 from opensetda.nn.inputs import TunedImages
 from opensetda.pgl.trainer import Position, Trainer
 from opensetda.rows import IntArray
 from opensetda.system.team import Team
 
 LATEST = "latest"
+START_ANEW = "start anew with 'osda fit ... --overwrite'"
 
 
 def step_name(step: int) -> str:
@@ -31,11 +34,27 @@ def step_name(step: int) -> str:
     return f"step-{step + 1:03d}"
 
 
-def read_record(store: CheckpointStore, name: str, team: Team) -> Record | None:
+@contextmanager
+def fitting(name: str) -> Iterator[None]:
+    """Turn what goes wrong with a record that does not fit the training into an `InputError`."""
+    try:
+        yield
+    except (InputError, OtherProcessError, LostProcessError, MemoryError):
+        raise
+    except Exception as error:
+        # torch, numpy and our own code each have errors for values that do not fit.
+        raise InputError(
+            f"checkpoint {name}: damaged ({one_line(error, 120)}); {START_ANEW}"
+        ) from error
+
+
+def read_record(
+    store: CheckpointStore, name: str, team: Team, is_needed: bool = False
+) -> Record | None:
     """Return a record, None if there is none; the first process reads it for all."""
     if team.size == 1:
-        return store.read(name)
-    found = store.read(name) if team.is_first else None
+        return store.read(name, is_needed)
+    found = store.read(name, is_needed) if team.is_first else None
     values = json.loads(team.from_first(json.dumps(found and found.values).encode()))
     if values is None:
         return None
@@ -75,11 +94,6 @@ def load_weights(trainer: Trainer, arrays: Mapping[str, npt.NDArray[Any]]) -> No
 def fingerprint(trainer: Trainer, source_labels: IntArray, seed: int) -> str:
     """Return a hash of what defines a training: settings, seed, labels and aligned rows."""
     settings = trainer.settings.to_dict()
-    # A setting of earlier releases: their checkpoints, by one process, are still good.
-    settings["optimiser"]["graphs"] = None
-    if settings["graph"]["scatter_ridge"] is None:
-        # Earlier releases did not have it.
-        del settings["graph"]["scatter_ridge"]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(f"{seed} {trainer.n_classes}".encode())
     inputs = trainer.inputs
@@ -95,8 +109,7 @@ def latest_record(trainer: Trainer, position: Position, of: str) -> Record:
         arrays |= _named(f"optimiser.{number}", state)
     torch_state = torch.get_rng_state().numpy().tobytes().hex()
     stream = {"numpy": trainer.rng.bit_generator.state, "torch": torch_state}
-    # A list of streams: earlier releases had several.
-    values = {"fingerprint": of, **vars(position), "streams": [stream]}
+    values = {"fingerprint": of, **vars(position), "stream": stream}
     return Record(values | {"sums": dict(position.sums)}, arrays)
 
 
@@ -110,7 +123,7 @@ def go_back(trainer: Trainer, record: Record) -> Position:
     groups = trainer.optimiser.state_dict()["param_groups"]
     trainer.optimiser.load_state_dict({"state": states, "param_groups": groups})
     values = record.values
-    stream = values["streams"][0]
+    stream = values["stream"]
     trainer.rng.bit_generator.state = stream["numpy"]
     bits = bytearray.fromhex(stream["torch"])
     torch.set_rng_state(torch.frombuffer(bits, dtype=torch.uint8))

@@ -22,9 +22,6 @@ from opensetda.nn.settings import (
     Weight,
 )
 
-# Settings of earlier releases, which saved models still list.
-FORMER_SETTINGS = {"optimiser": "graphs", "finetune": "share_of_frozen"}
-
 
 @dataclass(frozen=True, config=CHECKED)
 class EpisodeSettings:
@@ -168,12 +165,8 @@ class PGLSettings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Check the values and return them as settings."""
-        tree = dict(values)
-        for group, former in FORMER_SETTINGS.items():
-            if isinstance(branch := tree.get(group), Mapping):
-                tree[group] = {k: v for k, v in branch.items() if k != former}
         try:
-            return TypeAdapter(cls).validate_python(tree)
+            return TypeAdapter(cls).validate_python(dict(values))
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"])

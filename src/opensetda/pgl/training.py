@@ -116,21 +116,28 @@ class _Steps:
         if latest.values["fingerprint"] != self.fingerprint:
             other = "of a training with other data or settings; remove them to start anew"
             raise InputError(f"checkpoints: {other}")
-        self.position = checkpoints.go_back(self.trainer, latest)
+        with checkpoints.fitting(checkpoints.LATEST):
+            self.position = checkpoints.go_back(self.trainer, latest)
         for step in range(self.position.step):
-            record = self._read(checkpoints.step_name(step))
-            assert record is not None, "a step's record is written before the latest"
-            known, held_out = record.arrays["known"], record.arrays["held_out"]
-            self._rank(step, StepScores(known, held_out, record.arrays["nearest"].astype(np.intp)))
-            own = self.pseudo_labels[step] if self.passes == 1 else record.arrays[_SCORED_LABELS]
-            self.scored_labels.append(own.astype(np.intp))
-            self.history.append(record.values)
-            if self.viewer is not None:
-                self.views.append(record.arrays[_VIEW])
+            with checkpoints.fitting(checkpoints.step_name(step)):
+                self._repeat(step, self._step_record(step))
         trained = any(entry["loss"] is not None for entry in self.history)
         if self.position.iteration == 0 and trained:
             # Only the start of a step needs the rows of all samples; its end refreshes them.
             self.trainer.inputs.refresh()
+
+    def _repeat(self, step: int, record: Record) -> None:
+        """Do again what followed from the scores of a step."""
+        arrays = record.arrays
+        if not len(arrays["known"]) == len(arrays["held_out"]) == len(arrays["nearest"]):
+            raise ValueError("scores of another target")
+        nearest = arrays["nearest"].astype(np.intp)
+        self._rank(step, StepScores(arrays["known"], arrays["held_out"], nearest))
+        own = self.pseudo_labels[step] if self.passes == 1 else arrays[_SCORED_LABELS]
+        self.scored_labels.append(own.astype(np.intp))
+        self.history.append(record.values)
+        if self.viewer is not None:
+            self.views.append(arrays[_VIEW])
 
     def run(self) -> None:
         """Train for one step, score all targets, and give them new pseudo-labels."""
@@ -235,9 +242,9 @@ class _Steps:
             record = checkpoints.latest_record(self.trainer, position, self.fingerprint)
             self.store.write(checkpoints.LATEST, record)
 
-    def _read(self, name: str) -> Record | None:
+    def _read(self, name: str, is_needed: bool = False) -> Record | None:
         assert self.store is not None
-        return checkpoints.read_record(self.store, name, self.team)
+        return checkpoints.read_record(self.store, name, self.team, is_needed)
 
     def finish(self) -> TrainingResult:
         """Go back to the kept step, and score the targets by several draws."""
@@ -258,9 +265,12 @@ class _Steps:
     def _weights(self, step: int) -> Arrays:
         if self.store is None:
             return self.weights[step]
-        record = self._read(checkpoints.step_name(step))
-        assert record is not None, "every step before the last has its record"
-        return record.arrays
+        return self._step_record(step).arrays
+
+    def _step_record(self, step: int) -> Record:
+        record = self._read(checkpoints.step_name(step), is_needed=True)
+        assert record is not None, "it is needed"
+        return record
 
     def _scored_samples(self, step: int) -> LabelledSamples:
         """Return the samples with the labels they were scored with at a step."""

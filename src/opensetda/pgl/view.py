@@ -111,6 +111,9 @@ class Viewer:
 def principal_components(rows: FloatArray) -> Embeddings:
     """Return the first principal components: (n, d) -> (n, at most `COMPONENTS`)."""
     keep = min(COMPONENTS, *rows.shape)
+    if (rows == rows[0]).all():
+        # scikit-learn would divide by their variance.
+        return np.zeros((len(rows), keep), dtype=np.float16)
     reduced = PCA(keep, svd_solver="covariance_eigh").fit_transform(rows)
     return np.asarray(reduced, dtype=np.float16)
 

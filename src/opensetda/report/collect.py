@@ -27,11 +27,10 @@ from opensetda.report.content import (
 )
 from opensetda.report.plane import CountingProgress, Plane, planes_of
 from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
-from opensetda.runs.folder import ENVIRONMENT, RunFolder
+from opensetda.runs.folder import RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
-from opensetda.system.files import read_json
 
 _BORDER = 24
 _TYPICAL = 8
@@ -54,8 +53,7 @@ class Progress:
 def collect(run: RunFolder, images: Path | None = None, progress: Progress | None = None) -> Report:
     """Collect everything that a report shows; map and thumbnails are kept in the run folder.
 
-    A run of an earlier release has no map and no groups. `images` is the folder of the images of
-    a feature table.
+    `images` is the folder of the images of a feature table, or of somebody else's run.
     """
     return _Collector(run, images, progress or Progress()).report()
 
@@ -70,13 +68,11 @@ class _Collector:
 
     def report(self) -> Report:
         run, table, parts, settings = self.run, self.table, self.parts, self.run.settings
-        planes = {} if self.view is None else planes_of(run, self.progress.map)
-        grouped = UnknownGroups((), "") if self.view is None else unknown_groups(run)
+        planes, grouped = planes_of(run, self.progress.map), unknown_groups(run)
         chosen = _ChosenRows.of(table, run.unknown_label, grouped)
         shown = [Shown(TARGET, row) for row in chosen.all()]
-        if self.view is not None:
-            shown += [Shown(TARGET, row) for row in self.view.target.tolist()]
-            shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
+        shown += [Shown(TARGET, row) for row in self.view.target.tolist()]
+        shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
         self.pictures.keep(list(dict.fromkeys(shown)), self.progress.pictures)
         kept, inputs = parts.estimates["kept_step"], settings["inputs"]
         scaling = parts.estimates["scaling"]
@@ -107,12 +103,17 @@ class _Collector:
             groups=tuple(self._group(*group) for group in enumerate(grouped.groups, start=1)),
             groups_note=grouped.note,
             border=self._cards(chosen.border),
-            facts=facts_of(settings, read_json(run.path / ENVIRONMENT), parts.estimates),
+            facts=facts_of(settings, run.environment(), parts.estimates),
             run=str(run.path),
         )
 
     def _lost_images(self) -> list[str]:
-        lost = self.pictures.lost
+        lost, withheld = self.pictures.lost, self.pictures.withheld
+        if withheld:
+            return [
+                f"{_counted(withheld, 'image')} not shown: the run was made by another user or on "
+                "another machine; to show them, give their folder to 'osda report' with --images"
+            ]
         if not lost:
             return []
         return [
@@ -127,11 +128,9 @@ class _Collector:
         values = {name: getattr(final, name.lower().replace("*", "_star")) for name in _METRICS}
         return {name: float(v) for name, v in values.items() if v is not None and v == v}
 
-    def _map(self, planes: Mapping[int, Plane]) -> SampleMap | None:
+    def _map(self, planes: Mapping[int, Plane]) -> SampleMap:
         """Return the map; its pictures are smaller if there are many."""
         view = self.view
-        if view is None:
-            return None
         shown = [(row, SOURCE) for row in view.source.tolist()]
         shown += [(row, TARGET) for row in view.target.tolist()]
         if not self.pictures.any:
@@ -242,7 +241,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _input_name(record: dict[str, Any]) -> str:
+def _input_name(record: Mapping[str, Any]) -> str:
     return str(record["embedded"]) if "embedded" in record else printable(Path(record["path"]).name)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from opensetda.errors import InputError
-from opensetda.openness.share_model import CONFIDENCE
 from opensetda.openness.tracker import ESTIMATE
 from opensetda.report.content import EdgeMap, SampleMap
 from opensetda.report.matrices import PairMap, draw_confusion, draw_maps
@@ -152,12 +151,12 @@ def _openness(parts: RunParts) -> Figure:
     rows = [IntervalRow(openness.kind, openness.share, strong=True)]
     if openness.is_estimated:
         rows = [replace(rows[0], low=openness.low, high=openness.high)]
-    for name, estimate in found.get("estimates", {}).items():
+    for name, estimate in found["estimates"].items():
         if name == ESTIMATE and openness.is_estimated:
             continue
-        share, low, high = (float(estimate[key]) for key in ("share", "low", "high"))
-        rows.append(IntervalRow(name, share, *((low, high) if low < high else ())))
-    confidence = 100 * float(found.get("confidence", CONFIDENCE))
+        low, high = estimate["low"], estimate["high"]
+        rows.append(IntervalRow(name, estimate["share"], *((low, high) if low < high else ())))
+    confidence = 100 * found["confidence"]
     what = f"share of unknowns, % of targets, with intervals of {confidence:.0f} %"
     return draw_intervals(rows, what, openness.true)
 

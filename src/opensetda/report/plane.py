@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow
-import pyarrow.parquet
 
 from opensetda.errors import InputError
-from opensetda.runs.folder import MAP, RunFolder, kept_place
-from opensetda.runs.predictions import read_parquet
-from opensetda.system.files import new_file
+from opensetda.runs.checked import CheckedTable
+from opensetda.runs.folder import MAP, RunFolder, parquet_bytes
 
 Plane = npt.NDArray[np.float32]
 CountingProgress = Callable[[int, int], None]
@@ -35,21 +32,20 @@ def planes_of(run: RunFolder, progress: CountingProgress | None = None) -> dict[
     Every plane has shape (n, 2) and lies within [0, 1]. Of many steps some are left out; a method
     without steps has one plane.
     """
-    path, view = run.path / MAP, run.view()
-    steps, kept = view.steps, kept_place(run, view)
+    view = run.view()
+    steps, kept = view.steps, run.kept_place(view)
     numbers = _chosen(len(steps), kept)
-    if path.exists():
+    if run.manifest.has(MAP):
         # A damaged file is made again.
-        with suppress(InputError, KeyError, ValueError):
-            planes = _read(path)
+        with suppress(InputError, ValueError):
+            planes = _read(run.table(MAP))
             if sorted(planes) == numbers and len(planes[numbers[0]]) == len(steps[0]):
                 return planes
     chosen = [steps[number - 1] for number in numbers]
     found = lay_out(chosen, numbers.index(kept + 1), progress)
     planes = dict(zip(numbers, found, strict=True))
     columns = {f"{x}{n}": planes[n][:, place] for n in numbers for place, x in enumerate((_X, _Y))}
-    with new_file(path) as aside:
-        pyarrow.parquet.write_table(pyarrow.table(columns), aside)
+    run.manifest.replace({MAP: parquet_bytes(pyarrow.table(columns))})
     return planes
 
 
@@ -149,7 +145,9 @@ def _scaled(planes: list[npt.NDArray[np.float64]]) -> list[Plane]:
     return [np.asarray((plane - middle) / side + 0.5, dtype=np.float32) for plane in alike]
 
 
-def _read(path: Path) -> dict[int, Plane]:
-    table = read_parquet(path)
-    numbers = [int(name[1:]) for name in table.column_names if name.startswith(_X)]
-    return {n: np.column_stack([table[f"{axis}{n}"] for axis in (_X, _Y)]) for n in numbers}
+def _read(table: CheckedTable) -> dict[int, Plane]:
+    numbers = [int(name[1:]) for name in table.names if name.startswith(_X)]
+    return {
+        n: np.column_stack([table.numbers(f"{axis}{n}", 0, 1) for axis in (_X, _Y)])
+        for n in numbers
+    }

@@ -22,14 +22,15 @@ from opensetda.report.content import (
 from opensetda.report.plane import Plane
 from opensetda.runs.curves import Panel, curve_panels
 from opensetda.runs.evaluation import Evaluation, evaluate_labels
-from opensetda.runs.folder import VIEW, RunFolder, RunView, StepLabels, kept_place
+from opensetda.runs.folder import RunFolder, StepLabels
 from opensetda.runs.predictions import PredictionTable
+from opensetda.runs.view import RunView
 
 BINS = 60
 
 
 class RunParts:
-    """A complete run, read once; one of an earlier release has no view, hence no map, no edges."""
+    """A complete run, read once."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
@@ -42,7 +43,7 @@ class RunParts:
         if self.truth is not None:
             given = (self.predictions, self.steps, self.truth, run.unknown_label)
             self.evaluation = evaluate_labels(*given)
-        self.view: RunView | None = run.view() if (run.path / VIEW).exists() else None
+        self.view: RunView = run.view()
 
     def panels(self) -> list[Panel]:
         """Return the curves over steps."""
@@ -54,14 +55,14 @@ class RunParts:
     def openness(self) -> Openness:
         """Return the share of unknowns."""
         found = self.estimates["openness"]
-        kind = OWN_BOUNDARY if found.get("own_boundary") else ESTIMATED
+        kind = OWN_BOUNDARY if found["own_boundary"] else ESTIMATED
         kind = GIVEN if found["told"] else kind
         return Openness(
-            share=float(found["share"]),
-            low=float(found["low"]),
-            high=float(found["high"]),
+            share=found["share"],
+            low=found["low"],
+            high=found["high"],
             kind=kind,
-            sentence=str(found.get("origin", kind)),
+            sentence=found["origin"],
             true=None if self.evaluation is None else self.evaluation.true_openness,
         )
 
@@ -78,7 +79,7 @@ class RunParts:
         """
         table, source = self.predictions, self.run.settings["inputs"]["source"]
         n_source, n_target = len(view.source), len(view.target)
-        kept = kept_place(self.run, view) + 1
+        kept = self.run.kept_place(view) + 1
         moves = len(planes) > 1
         # Without positions for each step, the labels of the steps are shown.
         numbers = sorted(planes) if moves else sorted(self.steps)
@@ -148,7 +149,7 @@ class RunParts:
     def edges(self) -> EdgeMap | None:
         """Return the learned affinities; None if the method has no graph."""
         view = self.view
-        if view is None or not len(view.nodes):
+        if not len(view.nodes):
             return None
         table = self.predictions
         labels = self._indices(view, table.labels)[view.nodes]

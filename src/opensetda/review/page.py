@@ -11,6 +11,7 @@ import jinja2
 from PIL import Image
 
 from opensetda.data.images.decoding import BrokenImageError, decode_image
+from opensetda.errors import visible
 
 _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 _FOLDER = resources.files("opensetda.review") / "templates"
@@ -29,7 +30,7 @@ class Content(NamedTuple):
 
 
 def render(template: str = "review.html", **values: str) -> bytes:
-    """Return the page of a run, or another template; all values are escaped."""
+    """Return the page, or another template; all values are escaped."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     text = (_FOLDER / template).read_text(encoding="utf-8")
     return environment.from_string(text).render(values).encode()
@@ -65,5 +66,7 @@ def showable(path: Path) -> Content:
 
 def placeholder(reason: str) -> Content:
     """Return a picture that says why there is none."""
+    # Also of what XML does not allow.
+    reason = visible(reason)
     words = reason if len(reason) <= 44 else f"{reason[:43]}…"
     return Content("image/svg+xml", render("placeholder.svg", reason=words), is_placeholder=True)

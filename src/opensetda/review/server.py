@@ -3,6 +3,10 @@
 Every request is checked first: the Host header (a foreign name that resolves to 127.0.0.1 is
 refused), then the token, then, for changes, the origin and the type of the body. No input is ever
 used as a path.
+
+The page itself holds nothing of the run and needs no token. It takes the token from its address and
+sends it in a header. Not as a cookie: browsers send those to every port of a host. Pictures, for
+which browsers send no header, have a secret of their own in their paths.
 """
 
 from __future__ import annotations
@@ -10,17 +14,18 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR, socket
 from socketserver import TCPServer
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from opensetda.errors import InputError
-from opensetda.review.decisions import NotSavedError
-from opensetda.review.page import assets, render
+from opensetda.review.log import NotSavedError
+from opensetda.review.page import Content, assets, render
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 
 T = TypeVar("T")
@@ -40,6 +45,10 @@ _HEADERS = {
 }
 _JSON = "application/json"
 _NOTHING = "there is nothing here"
+_TOKEN_PATH = "/api/token"
+_PICTURE = re.compile("/(?P<kind>picture|thumbnail)/(?P<secret>[^/]*)/(?P<row>[^/]*)")
+# More connections than a browser makes before it sends the token.
+_MOST_STRANGERS = 64
 # Until a silent connection is closed, and to read the body of a refused request.
 _SECONDS_OF_SILENCE, _SECONDS_TO_DISCARD = 60, 1
 
@@ -52,19 +61,21 @@ class ReviewServer(ThreadingHTTPServer):
     """Serves one review on 127.0.0.1; port 0 is any that is free."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, session: ReviewSession, port: int = 0) -> None:
         self.session, self.token = session, secrets.token_urlsafe(24)
+        self.secret = secrets.token_urlsafe(24)
         self._once: set[str] = set()
-        self.page, self.assets = render(run=session.run.path.resolve().name), assets()
+        # Connections without the token so far, the oldest first.
+        self._strangers: dict[socket, None] = {}
+        self.public = {"/": Content("text/html; charset=utf-8", render()), **assets()}
         super().__init__((ADDRESS, port), _Handler)
 
     def server_bind(self) -> None:
         """Bind without looking up the name of this machine, which can take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, self.socket.getsockname()[1]
-        # One name per port, because browsers send cookies to all ports of a host.
-        self.cookie_name = f"osda_review_{self.server_port}"
 
     @property
     def address(self) -> str:
@@ -84,6 +95,26 @@ class ReviewServer(ThreadingHTTPServer):
             self._once.remove(given)
             return True
         return False
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; of too many strangers, the oldest has to go."""
+        self._strangers[request] = None
+        with suppress(StopIteration, RuntimeError, OSError):
+            if len(self._strangers) > _MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                self.trust(oldest)
+                # Its thread, which waits for a request, gets an end of file.
+                oldest.shutdown(SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.trust(request)
+        super().shutdown_request(request)
+
+    def trust(self, connection: socket) -> None:
+        """Note that a connection has sent the token."""
+        self._strangers.pop(connection, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore closed connections."""
@@ -125,7 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
                 query = parse_qs(parts.query)
             except ValueError:
                 raise InputError("no address") from None
-            self._check_token(parts.path, query)
+            if parts.path not in self.server.public or self.command != "GET":
+                self._check_token(parts.path)
             work(parts.path, query)
         except _RefusalError as refusal:
             self._refuse(*refusal.args)
@@ -140,34 +172,31 @@ class _Handler(BaseHTTPRequestHandler):
             what = "not saved" if isinstance(error, OSError) else type(error).__name__
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{what}: {error}")
 
-    def _check_token(self, path: str, query: Mapping[str, list[str]]) -> None:
-        # In the address at first; from then on the browser has a cookie.
-        in_address = [*query.get("token", ())] if path == "/" else []
-        given = [*in_address, *self.headers.get_all(TOKEN_HEADER, []), *self._cookies()]
-        token = self.server.token.encode()
-        is_right = [secrets.compare_digest(one.encode("utf-8", "replace"), token) for one in given]
-        if not any(is_right) and not any(self.server.is_first_use(one) for one in in_address):
+    def _check_token(self, path: str) -> None:
+        given, right = self.headers.get_all(TOKEN_HEADER, []), self.server.token
+        picture = _PICTURE.fullmatch(path)
+        if picture:
+            given, right = [picture["secret"]], self.server.secret
+        is_open = any(_is_same(one, right) for one in given)
+        if not is_open and path == _TOKEN_PATH:
+            # A token that works once opens nothing but the other one.
+            is_open = any(map(self.server.is_first_use, given))
+        if not is_open:
             line = "open the address that 'osda review' printed last"
             raise _RefusalError(HTTPStatus.FORBIDDEN, line)
-
-    def _cookies(self) -> Iterator[str]:
-        # Not http.cookies, which fails on one malformed cookie of another program.
-        for header in self.headers.get_all("Cookie", []):
-            for cookie in header.split(";"):
-                name, _, value = cookie.strip().partition("=")
-                if name == self.server.cookie_name:
-                    yield value
+        self.server.trust(self.connection)
 
     def _get(self, path: str, query: Mapping[str, list[str]]) -> None:
-        session = self.server.session
-        if path == "/":
-            name, token = self.server.cookie_name, self.server.token
-            cookie = f"{name}={token}; Path=/; HttpOnly; SameSite=Strict"
-            self._send("text/html; charset=utf-8", self.server.page, cookie=cookie)
-        elif path in self.server.assets:
-            self._send(*self.server.assets[path][:2])
+        session, picture = self.server.session, _PICTURE.fullmatch(path)
+        if path in self.server.public:
+            self._send(*self.server.public[path][:2])
+        elif picture:
+            is_small = picture["kind"] == "thumbnail"
+            self._send(*session.picture(_number(picture["row"]), is_small)[:2])
+        elif path == _TOKEN_PATH:
+            self._send_json({"token": self.server.token})
         elif path == "/api/start":
-            self._send_json(session.start())
+            self._send_json({"secret": self.server.secret, **session.start()})
         elif path == "/api/summary":
             self._send_json(session.summary())
         elif path == "/api/list":
@@ -175,9 +204,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(session.page(_one(query, "key"), _number(_one(query, "start")), count))
         elif path == "/api/open":
             self._send_json({"place": session.first_open(_one(query, "key"))})
-        elif path.startswith(("/picture/", "/thumbnail/")):
-            _, kind, row = path.split("/", 2)
-            self._send(*session.picture(_number(row), small=kind == "thumbnail")[:2])
         else:
             raise _RefusalError(HTTPStatus.NOT_FOUND, _NOTHING)
 
@@ -242,13 +268,9 @@ class _Handler(BaseHTTPRequestHandler):
         text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
         self._send(f"{_JSON}; charset=utf-8", text, status)
 
-    def _send(
-        self, kind: str, content: bytes, status: HTTPStatus = HTTPStatus.OK, cookie: str = ""
-    ) -> None:
+    def _send(self, kind: str, content: bytes, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)
         headers = {"Content-Type": kind, "Content-Length": str(len(content)), **_HEADERS}
-        if cookie:
-            headers["Set-Cookie"] = cookie
         if self.close_connection:
             headers["Connection"] = "close"
         for name, value in headers.items():
@@ -256,6 +278,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+
+def _is_same(given: str, right: str) -> bool:
+    # In a time that says nothing about the right one.
+    return secrets.compare_digest(given.encode("utf-8", "replace"), right.encode())
 
 
 def _one(query: Mapping[str, list[str]], name: str, default: str | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections import Counter
@@ -16,12 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.errors import InputError
+from opensetda.errors import InputError, one_line
 from opensetda.report.content import Indices, Numbers
 from opensetda.report.run_parts import own_labels
-from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
+from opensetda.review.decisions import Decisions
+from opensetda.review.log import DecisionLog, NotSavedError
 from opensetda.review.page import Content, placeholder, showable
-from opensetda.runs.corrections import check_name
+from opensetda.runs.corrections import Names
 from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import Pictures
@@ -50,6 +50,7 @@ class ReviewSession:
         self.run = RunFolder.open(path)
         self.corrections = self.run.path / CORRECTIONS
         self._lock, self._is_closed = threading.RLock(), False
+        self.trouble = ""  # why the table of corrections is out of date
         self._holds = _hold(path)
         try:
             self.table = table = self.run.predictions()
@@ -60,9 +61,13 @@ class ReviewSession:
             self._ids: list[str] = table.ids.tolist()
             self._pictures = Pictures(self.run, images)
             self._lists, self._note = {BORDER: rows_to_review(table, unknown)}, ""
-            if self.decisions.can_undo:
+            self.decisions.check_table(self.corrections, table.id_name)
+            self.decisions.check_whole(self.corrections, table.ids.tolist())
+            if not log.is_new:
                 # After a crash between writing log and table, the table is out of date.
                 self._export()
+                if self.trouble:
+                    raise InputError(self.trouble)
         except BaseException:
             self.close()
             raise
@@ -76,6 +81,8 @@ class ReviewSession:
     def close(self) -> None:
         """Release the run, once nothing is being written; later decisions are refused."""
         with self._lock:
+            if self.trouble and not self._is_closed:
+                self._export()
             holds, self._holds, self._is_closed = self._holds, None, True
             if holds is not None:
                 os.close(holds)
@@ -99,6 +106,7 @@ class ReviewSession:
                 "newClasses": self.decisions.new_names,
                 "isGrouping": self._grouping.is_alive(),
                 "note": self._note,
+                "trouble": self.trouble,
                 "lists": [self._list_summary(key) for key in self._lists],
             }
 
@@ -175,7 +183,7 @@ class ReviewSession:
             self._check_writable()
             if label is not None:
                 in_use = [*self.table.classes, *self.decisions.new_names]
-                label = check_name(label, in_use, self.unknown_label)
+                label = Names(in_use, self.unknown_label).checked(label)
             self.decisions.decide(rows, label, None if key == BORDER else int(key))
             self._export()
             return {"count": len(rows), "label": label, **self.summary()}
@@ -237,20 +245,28 @@ class ReviewSession:
                 self._lists[str(number)] = members.tolist()
 
     def _export(self) -> None:
+        """Write the table; what is in the log is saved, also if this fails."""
         try:
             self.decisions.write_csv(self.corrections, self._ids, self.table.id_name)
-        except OSError as error:
-            raise NotSavedError(
-                f"saved to {REVIEW}, but not to {CORRECTIONS} ({error.strerror}): make room, "
-                "and start 'osda review' again"
-            ) from error
+            self.trouble = ""
+        except (OSError, InputError) as error:
+            reason = getattr(error, "strerror", None) or one_line(error)
+            self.trouble = (
+                f"saved to {REVIEW}, but not to {self.corrections} ({reason}); repair that, and "
+                "start 'osda review' again"
+            )
 
     def _check_writable(self) -> None:
         """Raise a `NotSavedError` if the review is closed, or the run was replaced."""
         if self._is_closed:
             # After Ctrl-C a connection may still be open, and another review may have begun.
             raise NotSavedError("not saved: this review has ended; start 'osda review' again")
-        if run_identity(RunFolder.open(self.run.path)) != self._identity:
+        try:
+            is_same = run_identity(RunFolder.open(self.run.path)) == self._identity
+            self.decisions.check_table(self.corrections, self.table.id_name)
+        except (OSError, InputError) as error:
+            raise NotSavedError(f"not saved: {one_line(error)}") from error
+        if not is_same:
             raise NotSavedError(
                 f"{self.run.path}: replaced by another run meanwhile; start 'osda review' again"
             )
@@ -272,22 +288,23 @@ def border_rows(
     """
     if not len(scores):
         return np.zeros(0, dtype=np.intp)
-    unknown, known = scores[is_unknown], scores[~is_unknown]
+    is_number = np.isfinite(scores)
+    unknown, known = scores[is_unknown & is_number], scores[~is_unknown & is_number]
     # The threshold is in the middle between both sides, or at the end of the only one.
-    low = np.nanmax(unknown) if len(unknown) else np.nanmin(known)
-    high = np.nanmin(known) if len(known) else np.nanmax(unknown)
-    order = np.argsort(np.abs(scores - float((low + high) / 2)), kind="stable")
+    ends = [float(unknown.max())] if len(unknown) else []
+    ends += [float(known.min())] if len(known) else []
+    with np.errstate(invalid="ignore", over="ignore"):
+        distances = np.abs(scores - sum(ends) / max(len(ends), 1))
+    order = np.argsort(distances, kind="stable")
     sides = zip_longest(order[~is_unknown[order]][:most], order[is_unknown[order]][:most])
     mixed = [row for both in sides for row in both if row is not None]
     return np.array(mixed[:most], dtype=np.intp)
 
 
 def run_identity(run: RunFolder) -> str:
-    """Return the identity of a run, or a hash of its predictions."""
-    if run.settings.get("identity") is not None:
-        return str(run.settings["identity"])
-    with (run.path / PREDICTIONS).open("rb") as stream:
-        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    """Return the identity of a run, or the checksum of its predictions."""
+    identity = run.settings["identity"]
+    return f"sha256:{run.manifest.files[PREDICTIONS][0]}" if identity is None else identity
 
 
 def _hold(path: Path) -> int | None:

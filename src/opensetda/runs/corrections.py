@@ -8,20 +8,24 @@ domains' means did not help (`docs/experiments.md`).
 from __future__ import annotations
 
 import csv
+import os
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.data.limits import LONGEST_LABEL
+from opensetda.data.names import folded, is_visible, shown, unseen
 from opensetda.errors import InputError
 from opensetda.rows import IntArray
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
-from opensetda.system.files import file_record
+from opensetda.system.files import file_record, open_regular
 
 _ID_COLUMNS = ("id", IMAGE_ID)
 _LABEL = "label"
@@ -29,12 +33,7 @@ _USUAL_UNKNOWN = "unknown"
 # New classes that a note names.
 _MOST_NAMED = 5
 
-LONGEST_NAME = 200
-
-# Controls, halves of characters, and the ends of lines and paragraphs that are no controls.
-_REFUSED = frozenset({"Cc", "Cs", "Zl", "Zp"})
-# They change the direction of the text that follows: a name could look like another one.
-_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_LARGEST_FILE, _LONGEST_LINE = 1 << 28, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -126,107 +125,136 @@ def read_corrections(path: Path, data: FitData, unknown_label: str) -> Correctio
     """
     ids = row_numbers(len(data.target)) if data.ids is None else data.ids
     place = {name: row for row, name in enumerate(ids.tolist())}
-    classes = dict.fromkeys(np.unique(data.labels).tolist())
+    names = Names(np.unique(data.labels).tolist(), unknown_label)
     told: dict[int, tuple[str, int]] = {}
-    for number, (name, label) in _lines(path):
-        if name not in place:
-            raise InputError(
-                f"{path}, row {number}: {name!r} is no sample of the target; give the target "
-                "that was reviewed"
-            )
-        if not label.strip():
-            raise InputError(f"{path}, row {number}: no label; fill it in, or remove the row")
+    for number, name, label in _lines(path):
         try:
-            label = _checked(label, classes, unknown_label)
+            if name not in place:
+                raise InputError(
+                    f"{shown(name)} is no sample of the target; give the target that was reviewed"
+                )
+            if not label.strip():
+                raise InputError("no label; fill it in, or remove the row")
+            label = _checked(label, names)
+            before, line = told.get(place[name], (label, number))
+            if before != label:
+                both = f"{label!r} here and {before!r} in row {line}"
+                raise InputError(f"{shown(name)} is {both}; keep one of them")
         except InputError as error:
             raise InputError(f"{path}, row {number}: {error}") from None
-        earlier = told.get(place[name])
-        if earlier is not None and earlier[0] != label:
-            raise InputError(
-                f"{path}, row {number}: {name!r} is {label!r} here and {earlier[0]!r} in row "
-                f"{earlier[1]}; keep one of them"
-            )
         told[place[name]] = (label, number)
     rows = np.array(sorted(told), dtype=np.intp)
     labels = np.array([told[row][0] for row in rows.tolist()], dtype=np.str_)
     return Corrections(path, rows, labels, unknown_label)
 
 
-def _checked(label: str, classes: dict[str, None], unknown_label: str) -> str:
+def _checked(label: str, names: Names) -> str:
     """Return a label as it is meant; a new class joins the others."""
-    label = check_name(label, classes, unknown_label)
-    if label in classes or label == unknown_label:
-        return label
-    if label.casefold() == _USUAL_UNKNOWN:
+    label = names.checked(label)
+    if label not in names and folded(label) == _USUAL_UNKNOWN:
         # The reviewed run had this unknown label: it does not mean a class.
         raise InputError(
-            f"{label!r} is no class of the source, and unknowns are called {unknown_label!r} here; "
-            "give the --unknown-label of the run that was reviewed"
+            f"{label!r} is no class of the source, and unknowns are called "
+            f"{names.unknown_label!r} here; give the --unknown-label of the run that was reviewed"
         )
-    classes[label] = None
+    names.add(label)
     return label
 
 
 def check_corrections(path: Path) -> None:
     """Raise an `InputError` if a file of corrections cannot be read, before any data is."""
-    if not _lines(path):
+    if not sum(1 for _ in _lines(path)):
         raise InputError(f"{path}: no correction in it; leave out --corrections")
 
 
-def _lines(path: Path) -> list[tuple[int, tuple[str, str]]]:
-    """Return the number of each row, as an editor counts lines, with its id and label."""
+def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of each row, as an editor counts lines, with its id and label."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            id_column = _columns(path, reader.fieldnames or ())
-            return [(reader.line_num, _cells(path, reader, row, id_column)) for row in reader]
+        with open_regular(path) as file, TextIOWrapper(file, "utf-8-sig", newline="") as stream:
+            if os.fstat(stream.fileno()).st_size > _LARGEST_FILE:
+                raise InputError(f"{path}: larger than {_LARGEST_FILE >> 20} MiB; give fewer rows")
+            reader = csv.reader(_bounded(stream))
+            header = next(reader, [])
+            id_place, label_place = _columns(path, header)
+            for row in filter(None, reader):
+                if len(row) != len(header):
+                    raise InputError(
+                        f"{path}, row {reader.line_num}: not as many cells as the header; repair it"
+                    )
+                yield reader.line_num, row[id_place], row[label_place]
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; 'osda review' writes one") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a CSV file that can be read ({error})") from error
 
 
-def _columns(path: Path, names: Any) -> str:
-    found = [name for name in _ID_COLUMNS if name in names]
-    if not found or _LABEL not in names:
+def _bounded(stream: TextIO) -> Iterator[str]:
+    """Yield lines; one may be as long as the file."""
+    while line := stream.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise csv.Error(f"a line of more than {_LONGEST_LINE:,} characters")
+        yield line
+
+
+def _columns(path: Path, header: Sequence[str]) -> tuple[int, int]:
+    """Return the places of id and label."""
+    found = [name for name in _ID_COLUMNS if name in header]
+    if not found or _LABEL not in header:
         lacks = _LABEL if found else " or ".join(_ID_COLUMNS)
         raise InputError(f"{path}: no column {lacks}; 'osda review' writes one that has it")
-    return found[0]
+    for name in (found[0], _LABEL):
+        if header.count(name) > 1:
+            raise InputError(f"{path}: two columns {name}; keep one of them")
+    return header.index(found[0]), header.index(_LABEL)
 
 
-def _cells(
-    path: Path, reader: Any, row: Mapping[str | None, Any], id_column: str
-) -> tuple[str, str]:
-    name, label = row[id_column], row[_LABEL]
-    if name is None or label is None or None in row:
-        raise InputError(
-            f"{path}, row {reader.line_num}: not as many cells as the header; repair it"
-        )
-    return str(name), str(label)
+class Names:
+    """Names in use: known classes, new ones so far, and the label of unknowns."""
 
+    def __init__(self, classes: Iterable[str], unknown_label: str) -> None:
+        self.unknown_label = unknown_label
+        self._names, self._alike = set[str](), dict[str, str]()
+        for name in (unknown_label, *classes):
+            self.add(name)
 
-def check_name(name: str, in_use: Iterable[str], unknown_label: str) -> str:
-    """Return a label as it is to be stored, or raise an `InputError` that says what is wrong.
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
 
-    A name in use (known classes, new ones so far, the unknown label) is taken as it is. A new one
-    is trimmed and composed (NFC), so that the same word typed on two machines is the same class.
-    """
-    in_use = [*in_use, unknown_label]
-    if name in in_use:
+    def add(self, name: str) -> None:
+        """Use a name from now on."""
+        if name not in self._names:
+            self._names.add(name)
+            self._alike.setdefault(folded(name), name)
+
+    def checked(self, name: str) -> str:
+        """Return a label as it is to be stored, or raise an `InputError` that says what is wrong.
+
+        A name in use is taken as it is. A new one is trimmed and composed (NFC), so that the same
+        word typed on two machines is the same class; one that looks like another is refused.
+        """
+        if name in self:
+            return name
+        name = unicodedata.normalize("NFC", name).strip()
+        if not name:
+            raise InputError("the name is empty; type one")
+        if len(name) > LONGEST_LABEL:
+            raise InputError(f"the name has {len(name)} characters; {LONGEST_LABEL} are allowed")
+        if name in self:
+            return name
+        if which := unseen(name):
+            raise InputError(f"the name has {which} in it, which cannot be seen; type it by hand")
+        if not is_visible(name):
+            raise InputError("the name has nothing in it that can be seen; type one")
+        alike = self._alike.get(folded(name))
+        if alike == self.unknown_label:
+            # Files that say "unknown" and "Unknown" and mean two things would be read wrongly.
+            raise InputError(
+                f"{name!r} is too like {alike!r}, which means no class; choose another"
+            )
+        if alike is not None:
+            raise InputError(
+                f"{name!r} is too like the class {alike!r}; take that or choose another"
+            )
         return name
-    name = unicodedata.normalize("NFC", name).strip()
-    if not name:
-        raise InputError("the name is empty; type one")
-    if len(name) > LONGEST_NAME:
-        raise InputError(f"the name has {len(name)} characters; {LONGEST_NAME} are allowed")
-    if any(unicodedata.category(c) in _REFUSED or c in _TURNING for c in name):
-        raise InputError("the name has control characters in it; type it by hand")
-    if name in in_use:
-        return name
-    alike = next((other for other in in_use if other.casefold() == name.casefold()), None)
-    if alike == unknown_label:
-        # Files that say "unknown" and "Unknown" and mean two things would be read wrongly.
-        raise InputError(f"{name!r} is too like {alike!r}, which means no class; choose another")
-    if alike is not None:
-        raise InputError(f"{name!r} is too like the class {alike!r}; take that or choose another")
-    return name

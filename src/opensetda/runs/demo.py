@@ -14,11 +14,12 @@ from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.evaluation import evaluate_labels, evaluate_targets, write_evaluation
 from opensetda.runs.fitting import fit_domains, write_run
-from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination, view_of
+from opensetda.runs.folder import COMPARISON, THUMBNAILS, RunFolder, check_destination
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, full_settings
-from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, write_thumbnails
-from opensetda.system.files import new_folder, plain, write_json
+from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, thumbnail_table
+from opensetda.runs.view import view_of
+from opensetda.system.files import json_bytes, new_folder, plain
 
 METHODS = ("source-only", "class-means", "pgl")
 
@@ -96,8 +97,8 @@ def run_demo(
                 "scaling": classifier.scaling_,
                 "seconds": round(seconds, 3),
             }
-        steps = _write(aside, classifier, task, record, seconds)
-        write_json(aside / COMPARISON, rows)
+        run, steps = _write(aside, classifier, task, record, seconds)
+        run.manifest.replace({COMPARISON: json_bytes(rows)})
     for warning in classifier.openness_report_.warnings:
         listener.warn(warning)
     return Demo(out.resolve(), classifier, steps, rows, task.openness)
@@ -109,8 +110,8 @@ def _write(
     task: OpenSetTask,
     record: dict[str, Any],
     seconds: float,
-) -> dict[int, OpenSetMetrics]:
-    """Write the run of PGL with its evaluation; return the metrics of its steps."""
+) -> tuple[RunFolder, dict[int, OpenSetMetrics]]:
+    """Write the run of PGL with its evaluation; return it, and the metrics of its steps."""
     view = view_of(classifier, task.source_features, task.source_labels, task.target_features)
     # The evaluation draws the curves, with the true labels.
     run = write_run(folder, classifier, record, None, b"", seconds=(0.0, seconds), view=view)
@@ -119,10 +120,10 @@ def _write(
     for domain, pictures in zip((SOURCE, TARGET), digit_pictures(), strict=True):
         for row in view.source.tolist() if domain == SOURCE else range(len(pictures)):
             thumbnails[Shown(domain, row)] = thumbnail(pictures[row], smooth=False)
-    write_thumbnails(folder / THUMBNAILS, thumbnails)
+    run.manifest.replace({THUMBNAILS: thumbnail_table(thumbnails)})
     predictions, truth = run.predictions(), task.target_truth
     evaluation = evaluate_labels(predictions, run.steps(), truth, run.unknown_label)
     truth_record = {"embedded": "scikit-learn digits", "rows": len(truth)}
     title = "PGL: MNIST digits to scikit-learn's digits"
     write_evaluation(run, evaluation, truth_record, title)
-    return evaluation.steps
+    return run, evaluation.steps

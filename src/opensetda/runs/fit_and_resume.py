@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opensetda.backbones.cache import default_cache_folder
 from opensetda.errors import (
     InputError,
     LostProcessError,
@@ -36,7 +35,12 @@ from opensetda.runs.request import (
 from opensetda.runs.tensorboard import check_log, check_new_log
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
 from opensetda.system.files import in_shell, near, plain
-from opensetda.system.launch import launch_identity, lost_process, was_restarted
+from opensetda.system.launch import (
+    default_cache_folder,
+    launch_identity,
+    lost_process,
+    was_restarted,
+)
 from opensetda.system.team import Team, this_team
 
 # The preset of a method whose backbone is trained, where it has one.

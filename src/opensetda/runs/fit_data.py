@@ -19,8 +19,9 @@ from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 from opensetda.data.images.lists import ImageColumns
 from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains
 from opensetda.data.images.tar_shards import is_shard
+from opensetda.data.names import label_problem, twins
+from opensetda.data.tables import mapped
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
-from opensetda.data.tables.mapped import as_text, check_filled, check_finite_values, to_float32
 from opensetda.data.tables.parquet_parts import table_bytes, table_files
 from opensetda.errors import InputError
 from opensetda.rows import row_chunks
@@ -111,8 +112,10 @@ def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> 
             "both must come from the same feature extractor"
         )
     for start in range(0, len(values), _CHUNK):
-        check_finite_values(Path(name), start, np.asarray(values[start : start + _CHUNK]))
-    return values if isinstance(values, np.memmap) else np.ascontiguousarray(to_float32(values))
+        mapped.check_finite_values(Path(name), start, np.asarray(values[start : start + _CHUNK]))
+    return (
+        values if isinstance(values, np.memmap) else np.ascontiguousarray(mapped.to_float32(values))
+    )
 
 
 def label_text(labels: Any, name: str, advice: str) -> npt.NDArray[np.str_]:
@@ -120,9 +123,9 @@ def label_text(labels: Any, name: str, advice: str) -> npt.NDArray[np.str_]:
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values):
         raise InputError(f"{name}: shape {values.shape}; give one label per row")
-    text = as_text(values, name)
-    check_filled(text, Path(name), "labels", advice)
-    return text.astype(np.str_)
+    text = mapped.as_text(values, name)
+    mapped.check_cells(text, Path(name), "labels", advice, label_problem)
+    return mapped.fixed_width(text, Path(name), "labels")
 
 
 def load(
@@ -141,7 +144,8 @@ def load(
         summary = _summary(arrays.source, np.unique(arrays.labels), arrays.target)
         columns = asdict(TableColumns())
         domains = arrays.source, arrays.labels, arrays.target
-        return FitData(*domains, None, inputs, columns, None, summary)
+        alike = twins(np.unique(arrays.labels).tolist())
+        return FitData(*domains, None, inputs, columns, None, summary, warnings=alike)
     if is_image_request(request):
         with listener.counting("features") as progress:
             return load_images(request, progress, scratch, team)
@@ -229,6 +233,7 @@ def load_tables(
         columns=asdict(columns),
         feature_names=source.feature_names or target.feature_names,
         summary=_summary(source.X, source.class_counts(), target.X),
+        warnings=twins(source.class_counts()),
         source_ids=source.ids,
     )
 
@@ -279,7 +284,7 @@ def load_images(
         # Absolute: the list of broken images may be read from another folder.
         broken=[replace(image, path=str(Path(image.path).absolute())) for image in broken],
         notes=(*source.notes, *target.notes),
-        warnings=tuple(extraction.warnings),
+        warnings=(*twins(source.class_counts()), *extraction.warnings),
         source_ids=source.ids,
     )
 
@@ -319,7 +324,8 @@ def _kept(
     left = target.select(rows[rows >= len(source)] - len(source))
     for images, before in ((kept, source), (left, target)):
         if not len(images):
-            first = next(b for b in extraction.broken if b.path in set(before.paths))
+            own = {*before.paths}
+            first = next(image for image in extraction.broken if image.path in own)
             raise InputError(
                 f"{before.origin}: none of its {len(before):,} images can be read; "
                 f"the first is {first.id} ({first.reason})"

@@ -34,9 +34,10 @@ from opensetda.runs import folder as files
 from opensetda.runs.corrections import Corrections, read_corrections
 from opensetda.runs.curves import draw_curves
 from opensetda.runs.fit_data import DomainArrays, FitData
-from opensetda.runs.folder import RunFolder, RunView, view_of
+from opensetda.runs.folder import RunFolder
 from opensetda.runs.large import LabelledTargets, draw_sample, label_targets, sample_size
 from opensetda.runs.listening import RunListener
+from opensetda.runs.manifest import Manifest
 from opensetda.runs.methods import build_method, full_settings
 from opensetda.runs.outputs import many_images, write_broken
 from opensetda.runs.pictures import write_images
@@ -44,6 +45,7 @@ from opensetda.runs.predictions import IMAGE_ID, PredictionTable, class_names
 from opensetda.runs.request import FitRequest
 from opensetda.runs.tensorboard import EventLog
 from opensetda.runs.unfinished import UnfinishedRun
+from opensetda.runs.view import RunView, view_of
 from opensetda.system.files import near, new_folder, plain, write_json
 from opensetda.system.memory import check_free, keep_freed_memory, peak_megabytes
 from opensetda.system.team import Team
@@ -331,10 +333,14 @@ def write_run(
         predictions.write(folder / files.PREDICTIONS_FOR_PEOPLE)
         _write_steps(folder / files.STEPS, predictions, classifier)
     (folder / files.CURVES).write_bytes(curves)
-    # Last: a folder without it is not a run.
     settings = {**_RECORDED, **record, "classes": list(class_names(classifier))}
     write_json(folder / files.SETTINGS, settings)
-    return RunFolder(folder, settings)
+    # Last: a folder without it is not a run.
+    manifest = Manifest.of(folder)
+    if images[1]:
+        manifest.sign_images(files.IMAGES)
+    manifest.write()
+    return RunFolder.open(folder)
 
 
 def environment(seed: int, data_seconds: float, fit_seconds: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opensetda.rows import FloatArray, IntArray, unit_rows
-from opensetda.runs.folder import RunFolder, kept_place
+from opensetda.runs.folder import RunFolder
 
 MOST_GROUPS = 30
 # Ward's tree needs all distances: 3,000 samples make 36 MB of them.
@@ -34,7 +34,7 @@ def unknown_groups(run: RunFolder) -> UnknownGroups:
     """Group the targets of a run that were labelled unknown."""
     view, labels = run.view(), run.labels()
     n_unknown = int((labels == run.unknown_label).sum())
-    embedded = view.steps[kept_place(run, view)][len(view.source) :].astype(np.float64)
+    embedded = view.steps[run.kept_place(view)][len(view.source) :].astype(np.float64)
     chosen = np.flatnonzero(labels[view.target] == run.unknown_label)
     if len(chosen) > MOST_SAMPLES:
         chosen = np.random.default_rng(0).choice(chosen, MOST_SAMPLES, replace=False)

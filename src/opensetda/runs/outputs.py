@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from opensetda.backbones.extraction import Broken
 from opensetda.data.images.lists import printable
 from opensetda.errors import InputError, OtherProcessError
-from opensetda.system.files import aside_of, check_writable, make_parents, new_file
+from opensetda.system.files import check_writable, make_parents, new_file, temporary_folder
 from opensetda.system.team import Team
 
 
@@ -63,19 +62,20 @@ def shared_folder(beside: Path, team: Team) -> Iterator[Path]:
 
     No other process uses it any more when the first one leaves.
     """
-    place = Path(team.first_does(lambda: str(aside_of(beside.resolve()))))
-    made = make_parents(place) if team.is_first else []
+    whole = beside.resolve()
+    made = make_parents(whole) if team.is_first else []
+    held = ExitStack()
     try:
-        team.first_does(place.mkdir)
-        yield place
+        # Locked by the first process, as long as any uses it.
+        yield Path(team.first_does(lambda: str(held.enter_context(temporary_folder(whole)))))
     except BaseException as error:
         # Before the folder is removed: processes that miss it fail as a consequence of this.
         if not isinstance(error, OtherProcessError):
             team.may_speak()
         raise
     finally:
+        held.close()
         if team.is_first:
-            shutil.rmtree(place, ignore_errors=True)
             for folder in made:
                 with suppress(OSError):
                     folder.rmdir()

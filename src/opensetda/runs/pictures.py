@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder
-from opensetda.system.files import new_file
+from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder, parquet_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,35 +38,43 @@ class Pictures:
     Parameters
     ----------
     root : Path, optional
-        Folder of the images of a feature table, whose ids are paths that start here.
+        Folder of the images: of a feature table, whose ids are paths that start here, or of a
+        run by somebody else.
 
     Attributes
     ----------
     lost : list of str
         Image files that `keep` found missing or broken.
+    withheld : int
+        Images of a run by somebody else that are not below `root`: a stranger's list could name
+        any image of this machine, and a report with it may be passed on.
     """
 
     def __init__(self, run: RunFolder, root: Path | None = None) -> None:
         self.run, self.root = run, root
-        self._files = _image_files(run)
+        listed = self._files = _image_files(run)
+        if root is not None and not root.is_dir():
+            raise InputError(f"--images {root}: no such folder; give the folder of the images")
+        is_own = run.manifest.is_own(IMAGES)
+        if not is_own:
+            base = None if root is None else root.resolve()
+            self._files = {shown: path for shown, path in listed.items() if _is_below(path, base)}
+        self.withheld = len(listed) - len(self._files)
         if root is not None:
-            if not root.is_dir():
-                raise InputError(f"--images {root}: no such folder; give the folder of the images")
-            self._files |= _files_below(run, root)
+            self._files |= _files_below(run, root, is_needed=is_own or not self._files)
         self._thumbnails = self._kept()
         self.lost: list[str] = []
 
     def _kept(self) -> dict[Shown, bytes]:
-        path = self.run.path / THUMBNAILS
+        if not self.run.manifest.has(THUMBNAILS):
+            return {}
         try:
-            return _read_thumbnails(path)
-        except InputError as error:
+            return dict(_by_sample(self.run, THUMBNAILS, "webp"))
+        except InputError:
             if self._files:
                 # They are made anew.
                 return {}
-            raise InputError(
-                f"{path}: damaged; remove it, and the report has no pictures"
-            ) from error
+            raise
 
     @property
     def any(self) -> bool:
@@ -106,8 +113,7 @@ class Pictures:
                     self._thumbnails[shown] = image
                 if progress is not None:
                     progress(done, len(missing))
-        with new_file(self.run.path / THUMBNAILS) as aside:
-            write_thumbnails(aside, self._thumbnails)
+        self.run.manifest.replace({THUMBNAILS: thumbnail_table(self._thumbnails)})
 
 
 def write_images(path: Path, source: Mapping[int, str], target: Sequence[str]) -> None:
@@ -127,10 +133,9 @@ def write_images(path: Path, source: Mapping[int, str], target: Sequence[str]) -
     pyarrow.parquet.write_table(table, path)
 
 
-def write_thumbnails(path: Path, images: Mapping[Shown, bytes]) -> None:
-    """Write thumbnails, by sample."""
+def thumbnail_table(images: Mapping[Shown, bytes]) -> bytes:
+    """Return the content of ``thumbnails.parquet``: images by sample."""
     import pyarrow as pa
-    import pyarrow.parquet
 
     table = pa.table(
         {
@@ -140,7 +145,7 @@ def write_thumbnails(path: Path, images: Mapping[Shown, bytes]) -> None:
         }
     )
     # Compressed images do not get smaller.
-    pyarrow.parquet.write_table(table, path, compression="none")
+    return parquet_bytes(table, compression="none")
 
 
 def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE, smooth: bool = True) -> bytes:
@@ -153,12 +158,15 @@ def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE, smooth: bool = Tr
     return _encoded(_fitted(Image.fromarray(pixels), side, smooth))
 
 
-def smaller(webp: bytes, side: int) -> bytes:
-    """Return a thumbnail at a smaller size."""
-    from PIL import Image
+def smaller(webp: bytes, side: int) -> bytes | None:
+    """Return a thumbnail at a smaller size; None if it is no picture."""
+    from opensetda.data.images.decoding import BrokenImageError, decode_bytes
 
-    with Image.open(io.BytesIO(webp)) as image:
-        return webp if max(image.size) <= side else _encoded(_fitted(image, side, True))
+    try:
+        pixels = decode_bytes(webp)
+    except BrokenImageError:
+        return None
+    return webp if max(pixels.shape) <= side else thumbnail(pixels, side)
 
 
 def _fitted(image: Image, side: int, smooth: bool) -> Image:
@@ -187,22 +195,24 @@ def _thumbnail_of(path: str) -> bytes | None:
 
 
 def _image_files(run: RunFolder) -> dict[Shown, str]:
-    from opensetda.runs.predictions import read_parquet
-
-    if not (run.path / IMAGES).exists():
+    """Return the files of the samples; none of a run that has no images."""
+    if not run.manifest.has(IMAGES):
         return {}
-    table = read_parquet(run.path / IMAGES)
-    try:
-        columns = [table[name].to_pylist() for name in ("domain", "row", "path")]
-    except KeyError as error:
-        raise InputError(f"{run.path / IMAGES}: damaged ({error}); fit again") from error
-    return {
-        Shown(domain, row): os.fsdecode(path) for domain, row, path in zip(*columns, strict=True)
-    }
+    return {shown: os.fsdecode(path) for shown, path in _by_sample(run, IMAGES, "path")}
 
 
-def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
-    """Find the images that the ids of a feature table name, inside `root` only."""
+def _by_sample(run: RunFolder, name: str, column: str) -> Iterator[tuple[Shown, bytes]]:
+    table = run.table(name)
+    domains, rows = table.text("domain").tolist(), table.counts("row")
+    yield from zip(map(Shown, domains, rows), table.content(column), strict=True)
+
+
+def _is_below(path: str, base: Path | None) -> bool:
+    return base is not None and "\0" not in path and Path(path).resolve().is_relative_to(base)
+
+
+def _files_below(run: RunFolder, root: Path, is_needed: bool) -> dict[Shown, str]:
+    """Find the images that the ids name, inside `root` only; it is an error to find none."""
     from opensetda.data.images.decoding import IMAGE_SUFFIXES, member_status
 
     found, base = {}, root.resolve()
@@ -217,23 +227,10 @@ def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
         inside = path.suffix.lower() in IMAGE_SUFFIXES and path.is_relative_to(base)
         if inside and (path.is_file() or member_status(str(path)) is not None):
             found[shown] = str(path)
-    if not found:
+    if not found and is_needed:
         first = next(iter(names.values()), "")
         raise InputError(
             f"--images {root}: none of the ids is an image in it (the first is {first!r}); "
             "give the folder that the ids start from"
         )
     return found
-
-
-def _read_thumbnails(path: Path) -> dict[Shown, bytes]:
-    from opensetda.runs.predictions import read_parquet
-
-    if not path.exists():
-        return {}
-    table: Any = read_parquet(path)
-    try:
-        columns = [table[name].to_pylist() for name in ("domain", "row", "webp")]
-    except KeyError as error:
-        raise InputError(f"{path}: damaged ({error})") from error
-    return {Shown(domain, row): image for domain, row, image in zip(*columns, strict=True)}

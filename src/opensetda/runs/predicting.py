@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opensetda.backbones.cache import default_cache_folder
 from opensetda.backbones.extraction import Broken, Extractor
 from opensetda.data.images.lists import ImageColumns, printable
 from opensetda.data.images.loading import is_image_data, iterate_images
@@ -26,6 +24,8 @@ from opensetda.runs.listening import RunListener
 from opensetda.runs.outputs import check_new_file, many_images, shared_folder, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, numbers_of
 from opensetda.runs.shared_tables import written_together
+from opensetda.system.files import temporary_folder
+from opensetda.system.launch import default_cache_folder
 from opensetda.system.team import ALONE, Team, this_team
 
 SUFFIXES = (".csv", ".json", ".parquet")
@@ -104,9 +104,9 @@ def predict(
     columns = _Columns(id_column, drop, features_key, path_column, images_root)
     if out is None:
         folder = open_run(run)
-        with TemporaryDirectory() as scratch:
+        with temporary_folder() as scratch:
             # Every process labels everything: there is no file to write together.
-            place = Path(scratch) / "labels.parquet"
+            place = scratch / "labels.parquet"
             labeller = _Labeller(folder, place, None, None, ALONE, listener)
             written = labeller.label(samples, columns, strict)
             _warn_of(written, "left out", listener)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
-from safetensors import SafetensorError
 
-from opensetda.errors import InputError
+from opensetda.runs.checked import CheckedTable
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -148,32 +146,31 @@ class PredictionTable:
             writer.write(self)
 
     @classmethod
-    def read_parquet(cls, path: Path, classes: Sequence[str] = ()) -> Self:
-        """Read a Parquet file of `write`; classes that it leaves out have a probability of 0."""
-        table = read_parquet(path)
-        columns = [name for name in table.column_names if name.startswith(CLASS_PREFIX)]
+    def read_parquet(cls, path: Path) -> Self:
+        """Read a Parquet file of `write` that has all classes."""
+        with path.open("rb") as stream:
+            return cls.of_table(CheckedTable(stream, path))
+
+    @classmethod
+    def of_table(cls, table: CheckedTable, classes: Sequence[str] = ()) -> Self:
+        """Return the predictions of a file; classes that it leaves out have a probability of 0."""
+        columns = [name for name in table.names if name.startswith(CLASS_PREFIX)]
         names = tuple(name.removeprefix(CLASS_PREFIX) for name in columns) or tuple(classes)
-        corrected = None
-        try:
-            unknown = table["p_unknown"].to_numpy()
-            if f"{_TOP}1" in table.column_names:
-                proba = _of_top_classes(table, names)
-            else:
-                proba = np.column_stack([*(table[name].to_numpy() for name in columns), unknown])
-            if "corrected" in table.column_names:
-                corrected = np.array(table["corrected"].to_pylist(), dtype=bool)
-            return cls(
-                ids=np.array(table[0].to_pylist(), dtype=np.str_),
-                labels=np.array(table["label"].to_pylist(), dtype=np.str_),
-                known_scores=table["known_score"].to_numpy(),
-                nearest=np.array(table["nearest_class"].to_pylist(), dtype=np.str_),
-                proba=proba,
-                classes=names,
-                id_name=table.column_names[0],
-                corrected=corrected,
-            )
-        except KeyError as error:
-            raise InputError(f"{path}: damaged (no column {error}); fit again") from None
+        if f"{_TOP}1" in table.names:
+            proba = _of_top_classes(table, names)
+        else:
+            shares = [table.numbers(name, 0, 1) for name in (*columns, "p_unknown")]
+            proba = np.column_stack(shares)
+        return cls(
+            ids=table.text(table.names[0]),
+            labels=table.text("label"),
+            known_scores=table.numbers("known_score"),
+            nearest=table.text("nearest_class"),
+            proba=proba,
+            classes=names,
+            id_name=table.names[0],
+            corrected=table.flags("corrected") if "corrected" in table.names else None,
+        )
 
 
 def _columns_of(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
@@ -182,14 +179,14 @@ def _columns_of(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
     return [place.get(label, len(classes)) for label in labels]
 
 
-def _of_top_classes(table: Any, classes: Sequence[str]) -> npt.NDArray[np.float64]:
+def _of_top_classes(table: CheckedTable, classes: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return probabilities of all classes and unknown from a table with the likeliest only."""
     proba = np.zeros((len(table), len(classes) + 1))
-    for name in [name for name in table.column_names if name.startswith(_TOP)]:
-        columns = _columns_of(table[name].to_pylist(), classes)
-        numbers = table[_P_TOP + name.removeprefix(_TOP)].to_numpy()
+    for name in [name for name in table.names if name.startswith(_TOP)]:
+        columns = _columns_of(table.text(name).tolist(), classes)
+        numbers = table.numbers(_P_TOP + name.removeprefix(_TOP), 0, 1)
         proba[np.arange(len(table)), columns] = numbers
-    proba[:, -1] = table["p_unknown"].to_numpy()
+    proba[:, -1] = table.numbers("p_unknown", 0, 1)
     return proba
 
 
@@ -276,30 +273,3 @@ def row_numbers(n_rows: int) -> npt.NDArray[Any]:
 def numbers_of(rows: slice) -> npt.NDArray[Any]:
     """Return the numbers of some rows, counted from 1, as text."""
     return np.arange(rows.start + 1, rows.stop + 1).astype(np.str_)
-
-
-@contextmanager
-def reading(
-    path: Path,
-    advice: str = "fit again",
-    missing: str = "the run is not complete, fit again",
-) -> Iterator[Path]:
-    """Turn what goes wrong while a file of a run is read into an `InputError` that names it."""
-    try:
-        yield path
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{path}: missing; {missing}") from None
-    except (
-        *(OSError, AttributeError, KeyError, TypeError, ValueError),
-        *(SafetensorError, pa.ArrowException),
-    ) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: damaged ({reason}); {advice}") from error
-
-
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """Read some columns, or all, of a Parquet file of a run folder."""
-    with reading(path), pyarrow.parquet.ParquetFile(path) as file:
-        return file.read(None if columns is None else list(columns))

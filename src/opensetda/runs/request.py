@@ -6,25 +6,21 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
-
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from typing import Any, Literal, Self
 
 from opensetda.errors import InputError
+from opensetda.runs.checked import check_value
 
 SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
 """Default of the largest number of targets to learn from."""
+
+START_ANEW = "start anew with 'osda fit ... --overwrite'"
 
 ARRAY = "array"
 """Stands in place of the path of a domain that was given as an array."""
 
 
-def _of_earlier_releases(value: Any) -> Any:
-    # There it was true or false.
-    return ("all" if value else None) if isinstance(value, bool) else value
-
-
-FineTuning = Annotated[Literal["auto", "last", "all"] | None, BeforeValidator(_of_earlier_releases)]
+FineTuning = Literal["auto", "last", "all"] | None
 
 
 @dataclass(frozen=True)
@@ -118,15 +114,7 @@ class FitRequest:
     @classmethod
     def from_dict(cls, values: Any, where: Path) -> Self:
         """Build a request from what `to_dict` returned; errors name the file `where`."""
-        try:
-            return TypeAdapter(cls).validate_python(values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"]) or "content"
-            raise InputError(
-                f"{where}: damaged ({name}: {first['msg']}); "
-                "start anew with 'osda fit ... --overwrite'"
-            ) from None
+        return check_value(values, cls, where, START_ANEW)
 
 
 def trained_part(choice: bool | str | None) -> Literal["last", "all"] | None:

@@ -7,7 +7,9 @@ moment leaves it behind, and `osda resume` goes on with it. A complete run remov
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -15,15 +17,17 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import safe_open
 from safetensors.numpy import save
 
 from opensetda.context import Record
 from opensetda.errors import InputError
+from opensetda.runs.checked import damaged, parse_json, reading, sealed, unsealed
 from opensetda.runs.folder import SETTINGS
-from opensetda.runs.predictions import reading
-from opensetda.runs.request import FitRequest
+from opensetda.runs.request import START_ANEW, FitRequest
 from opensetda.system.files import (
+    REPLACED,
     aside_of,
     check_writable,
     in_shell,
@@ -31,22 +35,26 @@ from opensetda.system.files import (
     make_parents,
     near,
     new_file,
+    open_regular,
     plain,
     read_json,
+    remove_abandoned,
+    sweep,
+    whole_path,
     write_json,
 )
+from opensetda.system.memory import check_free
 
 SUFFIX = ".unfinished"
 
 _FORMAT = "opensetda-unfinished-run"
-_VERSION = 1
+_VERSION = 2
 _REQUEST = "request.json"
 _INPUTS = "inputs.json"
 _LOCK = "lock"
 _CHECKPOINTS = "checkpoints"
 _SCRATCH = "scratch"
-_VALUES = "values"
-_START_ANEW = "start anew with 'osda fit ... --overwrite'"
+_VALUES, _SEAL = "values", "sha256"
 _OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS, _SCRATCH)
 
 
@@ -73,7 +81,8 @@ class UnfinishedRun:
         if path.exists():
             # Locked first: it may be in use. Put back if this run fails before a checkpoint.
             with contextlib.closing(_lock(path)):
-                run._replaced = path.rename(aside_of(path))
+                remove_abandoned(path)
+                run._replaced = path.rename(aside_of(path, REPLACED))
         run._made = make_parents(path)
         try:
             path.mkdir()
@@ -83,7 +92,7 @@ class UnfinishedRun:
             run._lock = _lock(path)
             content = {"format": _FORMAT, "version": _VERSION, "request": request.to_dict()}
             with new_file(path / _REQUEST) as aside:
-                write_json(aside, content)
+                write_json(aside, sealed(content))
         except BaseException:
             run.undo()
             raise
@@ -93,10 +102,17 @@ class UnfinishedRun:
     def find(cls, out: Path) -> Self | None:
         """Open what a run left behind; None if there is nothing."""
         path = unfinished_path(out)
+        if not path.exists():
+            remove_abandoned(path)
         if not (path / _REQUEST).exists():
+            if (path / _CHECKPOINTS).exists():
+                raise InputError(f"{path / _REQUEST}: missing; {START_ANEW}")
             return None
         run = cls(out, _read_request(path))
         run._lock = _lock(path)
+        remove_abandoned(path)
+        for folder in (path, path / _CHECKPOINTS):
+            sweep(folder)
         run.was_left_behind = True
         return run
 
@@ -105,9 +121,9 @@ class UnfinishedRun:
         place, now = self.path / _INPUTS, plain(dict(inputs))
         if not place.exists():
             with new_file(place) as aside:
-                write_json(aside, now)
+                write_json(aside, sealed(now))
             return
-        before = read_json(place)
+        before = unsealed(read_json(place), place, START_ANEW)
         for name, entry in now.items():
             if before.get(name) != entry:
                 what, has = f"{self.path}: the {name} of 'osda fit'", "has"
@@ -116,7 +132,7 @@ class UnfinishedRun:
                 if name.endswith("s"):
                     has = "have"
                 raise InputError(f"{what} {has} changed since the run began, so it cannot go on; "
-                                 f"{_START_ANEW}")  # fmt: skip
+                                 f"{START_ANEW}")  # fmt: skip
 
     def checkpoints(self) -> FolderCheckpoints:
         """Return the checkpoints of the training."""
@@ -178,7 +194,7 @@ class UnfinishedRun:
 
 def unfinished_path(out: Path) -> Path:
     """Return the folder of an unfinished run that will be complete at `out`."""
-    out = out.resolve()
+    out = whole_path(out)
     return out.with_name(out.name + SUFFIX)
 
 
@@ -186,6 +202,9 @@ def check_unfinished(out: Path, overwrite: bool) -> None:
     """Raise an `InputError` if an unfinished run is in the way."""
     path = unfinished_path(out)
     check_writable(path)
+    if not path.exists():
+        # A process that died while it replaced an unfinished run has left it under another name.
+        remove_abandoned(path)
     if not path.exists():
         return
     if not path.is_dir():
@@ -209,8 +228,9 @@ def _read_request(path: Path) -> FitRequest:
         raise InputError(f"{path / _REQUEST}: not the request of a run; remove {path}")
     if written.get("version") != _VERSION:
         version = f"version {written.get('version')!r} is not {_VERSION}"
-        raise InputError(f"{path / _REQUEST}: {version}; {_START_ANEW}")
-    return FitRequest.from_dict(written.get("request"), path / _REQUEST)
+        raise InputError(f"{path / _REQUEST}: {version}; {START_ANEW}")
+    content = unsealed(written, path / _REQUEST, START_ANEW)
+    return FitRequest.from_dict(content.get("request"), path / _REQUEST)
 
 
 def _lock(path: Path) -> IO[bytes]:
@@ -253,22 +273,38 @@ class FolderCheckpoints:
         self.folder.mkdir(parents=True, exist_ok=True)
         # Not ascontiguousarray: it gives Adam's counters, which are single numbers, a dimension.
         arrays = {key: np.asarray(values, order="C") for key, values in record.arrays.items()}
-        data = save(arrays, metadata={_VALUES: json.dumps(record.values)})
+        values = json.dumps(record.values)
+        data = save(arrays, metadata={_VALUES: values, _SEAL: _checksum(values, arrays)})
         with new_file(self._path(name)) as aside:
             aside.write_bytes(data)
         self._written = time.monotonic()
 
-    def read(self, name: str) -> Record | None:
+    def read(self, name: str, is_needed: bool = False) -> Record | None:
         """Read a record, or raise an `InputError` that names the file."""
         path = self._path(name)
         if not path.exists():
+            if is_needed:
+                raise InputError(f"{path}: missing; {START_ANEW}")
             return None
-        with (
-            reading(path, _START_ANEW),
-            safe_open(path, framework="np") as file,
-        ):
-            values = json.loads(file.metadata()[_VALUES])
-            return Record(values, {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
+        with reading(path, START_ANEW):
+            with open_regular(path) as stream:
+                size = os.fstat(stream.fileno()).st_size
+            check_free(size, f"{path}: reading it", START_ANEW)
+            with safe_open(path, framework="np") as file:
+                about = file.metadata()
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            if about[_SEAL] != _checksum(about[_VALUES], arrays):
+                raise damaged(path, "its checksum differs", START_ANEW)
+            values = parse_json(about[_VALUES].encode(), dict[str, Any], path, START_ANEW)
+            return Record(values, arrays)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"
+
+
+def _checksum(values: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    digest = hashlib.sha256(values.encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,7 +1,12 @@
-"""Files and folders that appear whole or not at all."""
+"""Files: regular ones to read, and files and folders that appear whole or not at all.
+
+What is being written has a name of its own beside its place, and is locked. The system releases
+the lock when the writer dies, so the next writer to that place knows what it may remove.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -10,8 +15,11 @@ import re
 import secrets
 import shlex
 import shutil
+import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -20,9 +28,32 @@ import numpy as np
 
 from opensetda.errors import InputError, one_line
 
-_PARTIAL = ".partial"
+_PARTIAL, REPLACED = ".partial", ".replaced"
 _HASHED_BYTES = 1 << 22
 _SURROGATES = re.compile("[\ud800-\udfff]")  # bytes of file names that are not UTF-8
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_WRITE_ERRORS = (*_FULL, errno.EIO, errno.EFBIG, errno.EROFS)
+_LARGEST_JSON = 1 << 28
+
+
+def open_regular(path: str | Path, *, follow_links: bool = True) -> BufferedReader:
+    """Open a file to read; a pipe or a device, which may never end, is an `InputError`.
+
+    What is checked is the open file, and not its name, behind which another may appear.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    # Otherwise opening a pipe waits for a writer.
+    flags |= getattr(os, "O_NONBLOCK", 0)
+    if not follow_links:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    number = os.open(path, flags)
+    kind = stat.S_IFMT(os.fstat(number).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(number)
+        what = _KINDS.get(kind, "a device")
+        raise InputError(f"{os.fspath(path)}: {what}, not a file; copy its content to a file")
+    return open(number, "rb")  # noqa: PTH123 - of a number
 
 
 @contextmanager
@@ -30,13 +61,13 @@ def new_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` on success and is removed on any error."""
     if path.is_dir():
         raise InputError(f"{path}: a folder is in the way of the file; move it away")
-    aside = aside_of(path)
-    try:
-        yield aside
-        _flush(aside)
-        os.replace(aside, path)  # noqa: PTH105 - known to be atomic
-    finally:
-        aside.unlink(missing_ok=True)
+    with _writing(path), claimed(path, lambda aside: aside.touch(exist_ok=False)) as aside:
+        try:
+            yield aside
+            _flush(aside)
+            os.replace(aside, path)  # noqa: PTH105 - known to be atomic
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -44,29 +75,135 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder, which replaces `path` on success; on any error nothing has changed."""
     path = path.resolve()
     made = make_parents(path)
-    aside, earlier = aside_of(path), aside_of(path)
+    earlier = aside_of(path, REPLACED)
     try:
-        aside.mkdir()
-        yield aside
-        for written in aside.iterdir():
-            _flush(written)
-        if path.exists():
-            path.rename(earlier)
-        aside.rename(path)
-        made.clear()
+        with _writing(path), claimed(path, Path.mkdir) as aside:
+            try:
+                yield aside
+                for written in aside.iterdir():
+                    _flush(written)
+                with _held(path):
+                    if path.exists():
+                        path.rename(earlier)
+                    aside.rename(path)
+                made.clear()
+            finally:
+                if earlier.exists() and not path.exists():
+                    earlier.rename(path)
+                for left in (aside, earlier):
+                    shutil.rmtree(left, ignore_errors=True)
     finally:
-        if earlier.exists() and not path.exists():
-            earlier.rename(path)
-        for left in (aside, earlier):
-            shutil.rmtree(left, ignore_errors=True)
         for folder in made:
             with suppress(OSError):
                 folder.rmdir()
 
 
+@contextmanager
+def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder, removed at the end, as are those of processes that died.
+
+    It is beside `beside`, or in the system's temporary folder.
+    """
+    place = beside or Path(tempfile.gettempdir()) / "opensetda"
+    with claimed(place, lambda aside: aside.mkdir(mode=0o700)) as aside:
+        try:
+            yield aside
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def claimed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Make what will become `path` under a name beside it, and lock it while it is written."""
+    remove_abandoned(path)
+    while True:
+        aside = aside_of(path)
+        make(aside)
+        with _held(aside):
+            # Another process may have taken it for abandoned before it was locked.
+            if aside.exists():
+                yield aside
+                return
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what writers of `path` left behind when they died; put back what they replaced."""
+    stem, suffix = re.escape(path.stem), re.escape(path.suffix)
+    replaced = _abandoned(path.parent, rf"\.{stem}\.[0-9a-f]{{8}}\{REPLACED}{suffix}")
+    for entry in replaced:
+        with suppress(OSError):
+            if not path.exists():
+                entry.rename(path)
+    sweep(path.parent, rf"\.{stem}\.[0-9a-f]{{8}}\.(partial|replaced){suffix}")
+
+
+def sweep(folder: Path, names: str = r"\..*\.[0-9a-f]{8}\.partial(\..*)?") -> None:
+    """Remove all that writers left behind in a folder when they died."""
+    for entry in _abandoned(folder, names):
+        shutil.rmtree(entry, ignore_errors=True)
+        with suppress(OSError):
+            entry.unlink(missing_ok=True)
+
+
+def _abandoned(folder: Path, names: str) -> Iterator[Path]:
+    """Yield entries of a folder that no process is writing, each of them locked meanwhile."""
+    with suppress(OSError):
+        for entry in sorted(folder.iterdir()):
+            if re.fullmatch(names, entry.name):
+                with _held(entry) as is_abandoned:
+                    if is_abandoned:
+                        yield entry
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[bool]:
+    """Lock a file or folder; yield False if another process has, or the system cannot."""
+    number, is_held = None, False
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_held = True
+    try:
+        yield is_held
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Name the file in an error of its disk; the system and the libraries mostly do not."""
+    try:
+        yield
+    except OSError as error:
+        # numpy has no number for a file that it could write in part only.
+        number = error.errno or (errno.ENOSPC if " written" in str(error) else 0)
+        if number not in _WRITE_ERRORS:
+            raise
+        reason = os.strerror(number).lower()
+        if number in _FULL:
+            with suppress(OSError):
+                reason += f" ({shutil.disk_usage(path.parent).free / 1e6:,.1f} MB left)"
+            reason += "; make room there, then run the command again"
+        raise OSError(number, f"cannot be written, {reason}", str(path)) from error
+
+
+def whole_path(path: Path) -> Path:
+    """Return the absolute path of something to write, without links."""
+    try:
+        whole = path.resolve()
+    except (OSError, RuntimeError):
+        raise InputError(f"{path}: links that lead in a circle; choose another place") from None
+    if not whole.name:
+        raise InputError(f"{path}: the root of the disk; choose a folder in it")
+    return whole
+
+
 def check_writable(path: Path) -> None:
     """Raise an `InputError` if nothing can be written at `path`, before the work is done."""
-    whole = path.resolve()
+    whole = whole_path(path)
     if _SURROGATES.search(str(whole)):
         # Parquet's writer refuses such a name, but only after the training.
         raise InputError(f"{path}: a name with bytes that are no UTF-8; choose another")
@@ -77,11 +214,16 @@ def check_writable(path: Path) -> None:
         raise InputError(f"{path}: no permission to write in {parent}; choose another place")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write strict JSON with indentation."""
+def json_bytes(value: Any) -> bytes:
+    """Return strict JSON with indentation."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
     escaped = _SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
-    path.write_text(escaped + "\n", encoding="utf-8")
+    return f"{escaped}\n".encode()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write strict JSON with indentation."""
+    path.write_bytes(json_bytes(value))
 
 
 def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
@@ -98,10 +240,15 @@ def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
 def read_json(path: Path) -> Any:
     """Read JSON, or raise an `InputError` that names the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as stream:
+            if os.fstat(stream.fileno()).st_size > _LARGEST_JSON:
+                raise ValueError("larger than any file of this kind")
+            return json.loads(stream.read())
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path}: missing; the run is not complete, fit again") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: damaged ({one_line(error)}); fit again") from error
 
 
@@ -118,7 +265,7 @@ def plain(value: Any) -> Any:
 def file_record(path: Path, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
     """Return the path, size and SHA-256 of a file; `progress` gets the bytes of each chunk."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while chunk := stream.read(_HASHED_BYTES):
             digest.update(chunk)
             if progress is not None:
@@ -128,8 +275,8 @@ def file_record(path: Path, progress: Callable[[int], None] | None = None) -> di
 
 
 def is_partial(name: str) -> bool:
-    """Return whether a name is that of a file whose writer died."""
-    return name.startswith(".") and _PARTIAL in name
+    """Return whether a name is that of a file that is being written, or whose writer died."""
+    return name.startswith(".") and (_PARTIAL in name or REPLACED in name)
 
 
 def near(path: str | Path) -> Path:
@@ -143,9 +290,9 @@ def in_shell(path: str | Path) -> str:
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
-def aside_of(path: Path) -> Path:
+def aside_of(path: Path, kind: str = _PARTIAL) -> Path:
     """Return a unique name beside `path`, on the same disk: only there a move is atomic."""
-    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}{_PARTIAL}{path.suffix}")
+    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}{kind}{path.suffix}")
 
 
 def make_parents(path: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from pathlib import Path
 
 from opensetda.errors import LostProcessError
 
@@ -49,3 +50,11 @@ def lost_process(error: BaseException) -> str:
     if isinstance(error, LostProcessError):
         return f"another of the {size} processes is gone"
     return f"told to end, as torchrun does when another of the {size} processes is gone"
+
+
+def default_cache_folder() -> Path:
+    """Return ``$OSDA_CACHE``, else ``$XDG_CACHE_HOME/opensetda``, else ``~/.cache/opensetda``."""
+    if chosen := os.environ.get("OSDA_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "opensetda"

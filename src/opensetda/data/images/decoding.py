@@ -28,6 +28,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from opensetda.data.limits import LARGEST_IMAGE
+from opensetda.errors import InputError
+from opensetda.system.files import open_regular
+
 MAX_PIXELS = 2**27
 """Images of more pixels are refused: 134 megapixels, 400 MB as RGB."""
 IMAGE_SUFFIXES = frozenset(
@@ -46,8 +50,10 @@ _SHORT = ("truncated", "end of file", "not enough", "unexpected eof", "broken pn
 _REASONS = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "no such file"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "no permission to read it"),
-    errno.EISDIR: "a folder, not a file",
+    errno.ELOOP: "links that lead in a circle",
 }
+
+_TOO_LARGE = f"larger than any image ({LARGEST_IMAGE >> 30} GiB)"
 
 # Long names and pax records are held in memory, and no sensible ones are larger.
 _LARGEST_HEADER = 1 << 20
@@ -217,13 +223,21 @@ _turn = threading.Lock()
 def open_image(path: str | Path) -> IO[bytes]:
     """Open an image file, or one inside a tar, ``shard.tar/image.jpg``; thread-safe."""
     try:
-        return open(path, "rb")  # noqa: PTH123 - paths are text: there may be millions
+        stream = open_regular(path)
+    except InputError as error:
+        reason = str(error).removeprefix(f"{os.fspath(path)}: ").partition(";")[0]
+        raise OSError(errno.EINVAL, reason) from error
     except OSError:
         # Only now: a folder may be called "shard.tar", too.
         found = _split(os.fspath(path))
         if found is None:
             raise
-    with open(found[0], "rb") as stream:  # noqa: PTH123
+    else:
+        if os.fstat(stream.fileno()).st_size > LARGEST_IMAGE:
+            stream.close()
+            raise OSError(errno.EFBIG, _TOO_LARGE)
+        return stream
+    with open_regular(found[0]) as stream:
         member = archive_of(found[0], stream).files.get(found[1])
         if member is None:
             raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
@@ -236,10 +250,10 @@ def member_status(path: str) -> MemberStatus | None:
     if found is None:
         return None
     try:
-        with open(found[0], "rb") as stream:  # noqa: PTH123
+        with open_regular(found[0]) as stream:
             member = archive_of(found[0], stream).files.get(found[1])
             return None if member is None else MemberStatus(os.fstat(stream.fileno()), member)
-    except OSError:
+    except (InputError, OSError):
         return None
 
 
@@ -266,6 +280,8 @@ def read_member(stream: IO[bytes], member: Member) -> bytes:
     """Return the content of a member of the archive open as `stream`."""
     if member.offset + member.size > os.fstat(stream.fileno()).st_size:
         raise TarError("cut short")
+    if member.size > LARGEST_IMAGE:
+        raise TarError(_TOO_LARGE)
     stream.seek(member.offset)
     return stream.read(member.size)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -10,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet
 
 from opensetda.data.images.decoding import IMAGE_SUFFIXES
+from opensetda.data.limits import LONGEST_LINE, MOST_LINES
+from opensetda.data.names import printable as printable
+from opensetda.data.reading import reading
 from opensetda.data.tables.formats import find_name, open_table
 from opensetda.errors import InputError
+from opensetda.system.files import open_regular
 
 LIST_SUFFIXES = (".txt",)
 MANIFEST_SUFFIXES = (".csv", ".parquet")
@@ -70,19 +75,24 @@ def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | No
 def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
     """Yield the images of a list of ``path label`` or ``path`` lines."""
     find = _finder(path, columns)
-    try:
+    with reading(path, "a list"), open_regular(path) as stream:
         # Keep bytes that are not UTF-8: on Linux they may be part of a file name.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-            for number, line in enumerate(lines, start=1):
-                text = line.strip()
-                if not text or text.startswith("#"):
-                    continue
-                written, label = parse_line(text, lambda name: find(name)[1])
-                where, there = find(written)
-                label = None if label is None else printable(label)
-                yield Entry(printable(written), where, label, f"line {number}", there)
-    except OSError as error:
-        raise cannot_read(path, error) from error
+        lines = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape")
+        for number in itertools.count(1):
+            line = lines.readline(LONGEST_LINE + 1)
+            if len(line) > LONGEST_LINE or number > MOST_LINES:
+                most = f"more than {LONGEST_LINE:,} characters"
+                most = most if number <= MOST_LINES else f"more than {MOST_LINES:,} lines"
+                raise InputError(f"{printable(str(path))}, line {number}: {most}; divide it")
+            if not line:
+                return
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            written, label = parse_line(text, lambda name: find(name)[1])
+            where, there = find(written)
+            label = None if label is None else printable(label)
+            yield Entry(printable(written), where, label, f"line {number}", there)
 
 
 def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Iterator[Entry]:
@@ -112,7 +122,7 @@ def is_manifest(path: Path, columns: ImageColumns) -> bool:
         return True
     try:
         names = _header(path)
-    except (InputError, OSError):
+    except InputError:
         # The reader of the table reports the problem.
         return False
     path_column = _first(names, _PATH_NAMES)
@@ -120,19 +130,6 @@ def is_manifest(path: Path, columns: ImageColumns) -> bool:
         return False
     label_column = columns.label or _first(names, _LABEL_NAMES)
     return {*names} <= {path_column, label_column, _first(names, (_ID_NAME,))}
-
-
-def printable(name: str) -> str:
-    r"""Return a file's name as valid text: bytes that are not UTF-8 become \xff."""
-    if name.isascii():
-        return name
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def cannot_read(path: Path | str, error: OSError) -> InputError:
-    """Return the error for a list or folder that cannot be opened."""
-    reason = (error.strerror or str(error)).lower()
-    return InputError(f"{printable(str(path))}: cannot be read ({reason}); check it")
 
 
 def _finder(path: Path, columns: ImageColumns) -> Callable[[str], tuple[str, bool]]:
@@ -150,12 +147,10 @@ def _finder(path: Path, columns: ImageColumns) -> Callable[[str], tuple[str, boo
 
 
 def _header(path: Path) -> Sequence[str]:
-    if path.suffix.lower() == ".parquet":
-        try:
-            return tuple(pyarrow.parquet.read_schema(path).names)
-        except pa.ArrowException as error:
-            raise InputError(f"{path}: cannot read a Parquet file: {error}") from error
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+    with reading(path, "a table"), open_regular(path) as stream:
+        if path.suffix.lower() == ".parquet":
+            return tuple(pyarrow.parquet.read_schema(stream).names)
+        lines = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
         return next(csv.reader([lines.readline(_LONGEST_HEADER)]), ())
 
 

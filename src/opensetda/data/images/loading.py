@@ -7,7 +7,6 @@ dropped here: `read_image_domains` never returns them, whatever the folders are 
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +19,14 @@ import numpy.typing as npt
 
 from opensetda.data.images import lists, tar_shards
 from opensetda.data.images.decoding import IMAGE_SUFFIXES, member_status
-from opensetda.data.images.lists import Entry, ImageColumns, cannot_read, printable
+from opensetda.data.images.lists import Entry, ImageColumns
 from opensetda.data.images.tar_shards import ShardWalk, is_shard
+from opensetda.data.names import label_problem, printable, shown
+from opensetda.data.reading import check_path, no_such, unreadable
 from opensetda.data.tables.formats import SUFFIXES as TABLE_SUFFIXES
 from opensetda.data.tables.formats import listing
 from opensetda.data.tables.loading import TruthTable, count_classes
+from opensetda.data.tables.mapped import fixed_width
 from opensetda.data.tables.parquet_parts import is_parts_folder
 from opensetda.errors import InputError
 
@@ -79,6 +81,7 @@ def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool
     suffix = path.suffix.lower()
     if is_shard(path.name):
         return True
+    check_path(path)
     if is_parts_folder(path):
         return False
     if path.is_dir() or suffix in IMAGE_SUFFIXES or suffix in lists.LIST_SUFFIXES:
@@ -116,7 +119,7 @@ def read_images(
         raise InputError(f"{_shown(path)}, {first.place}: {problem}; paths start from {start}")
     labels = _labels(path, entries, walk) if labelled else None
     notes = walk.notes(None if labels is None else np.unique(labels).tolist())
-    ids = np.array([entry.id for entry in entries], dtype=np.str_)
+    ids = fixed_width([entry.id for entry in entries], path, "id")
     return ImageList(tuple(entry.path for entry in entries), ids, labels, path, notes)
 
 
@@ -124,7 +127,7 @@ def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> T
     """Read the classes of images for evaluation; the files of a list need not exist."""
     path = Path(path)
     entries, walk = _checked_entries(path, columns or ImageColumns(), labelled=True)
-    ids = np.array([entry.id for entry in entries], dtype=np.str_)
+    ids = fixed_width([entry.id for entry in entries], path, "id")
     return TruthTable(_labels(path, entries, walk), ids, path)
 
 
@@ -158,15 +161,16 @@ def _entries(
     if tar_shards.is_pattern(path):
         tar_shards.refuse_url(path)
         yield from walk.shards.images(tar_shards.find_shards(path), labelled)
-    elif path.is_dir():
+        return
+    check_path(path)
+    if path.is_dir():
         yield from walk.folder(path, labelled)
     elif not path.exists():
         tar_shards.refuse_url(path)
         if suffix in IMAGE_SUFFIXES and member_status(str(path)) is not None:
             yield itself
             return
-        kind = "file" if suffix else "folder"
-        raise InputError(f"{_shown(path)}: no such {kind}{_neighbour(path)}")
+        raise no_such(path, lambda name: not name.startswith("."))
     elif suffix in IMAGE_SUFFIXES:
         yield itself
     elif suffix in lists.LIST_SUFFIXES:
@@ -187,12 +191,11 @@ def _checked_entries(
 ) -> tuple[list[Entry], FolderWalk]:
     """Return at least one image, all with unique names."""
     walk = FolderWalk()
-    entries = list(_entries(path, columns, labelled, walk))
-    if not entries:
-        raise _no_image(path, walk)
+    entries: list[Entry] = []
     ids: dict[str, str] = {}
     files: dict[str, str] = {}
-    for entry in entries:
+    for entry in _entries(path, columns, labelled, walk):
+        entries.append(entry)
         # "a.jpg" and "./a.jpg" are one file; the id of one file may be the name of another.
         file = os.path.normpath(entry.path) if entry.place else entry.path
         earlier = ids.get(entry.id, files.get(file))
@@ -202,13 +205,21 @@ def _checked_entries(
         ids[entry.id] = entry.place
         if entry.place:
             files[file] = entry.place
+    if not entries:
+        raise _no_image(path, walk)
     return entries, walk
 
 
 def _labels(path: Path, entries: list[Entry], walk: FolderWalk) -> Labels:
     without = [entry for entry in entries if not entry.label]
     if not without:
-        return np.array([entry.label for entry in entries], dtype=np.str_)
+        labels = [str(entry.label) for entry in entries]
+        problems = {label: why for label in {*labels} if (why := label_problem(label))}
+        if problems:
+            entry = next(entry for entry in entries if entry.label in problems)
+            what = f"class of {entry.place or shown(entry.id)}: {problems[str(entry.label)]}"
+            raise InputError(f"{_shown(path)}, {what}; rename it")
+        return fixed_width(labels, path, "class")
     first, place = without[0], ""
     if walk.shards.n_shards:
         file = first.id.rpartition("/")[2].partition(".")[0] + ".cls"
@@ -238,14 +249,6 @@ def _no_image(path: Path, walk: FolderWalk) -> InputError:
 
 def _shown(path: Path) -> str:
     return printable(str(path))
-
-
-def _neighbour(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f" (nor a folder {_shown(path.parent)})"
-    names = [name for name, _, _ in scan_folder(path.parent)]
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {_shown(path.parent / close[0])}?" if close else ""
 
 
 @dataclass
@@ -356,7 +359,7 @@ def scan_folder(folder: str | Path) -> list[FolderItem]:
                 if is_folder or is_broken or entry.is_file():
                     found.append((name, is_folder, is_link))
     except OSError as error:
-        raise cannot_read(folder, error) from error
+        raise unreadable(folder, error) from error
     return sorted(found)
 
 
@@ -364,5 +367,5 @@ def _identity(folder: str) -> tuple[int, int]:
     try:
         status = os.stat(folder)  # noqa: PTH116
     except OSError as error:
-        raise cannot_read(folder, error) from error
+        raise unreadable(folder, error) from error
     return status.st_dev, status.st_ino

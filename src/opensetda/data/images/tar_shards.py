@@ -19,8 +19,11 @@ from typing import IO
 
 from opensetda.data.images import decoding
 from opensetda.data.images.decoding import Archive, Member, TarError, clean_name
-from opensetda.data.images.lists import Entry, cannot_read, printable
+from opensetda.data.images.lists import Entry
+from opensetda.data.names import label_problem, printable
+from opensetda.data.reading import unreadable
 from opensetda.errors import InputError
+from opensetda.system.files import open_regular
 
 # Compressed ones are recognised so as to be refused with a clear message.
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
@@ -28,7 +31,6 @@ _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.
 # Files that may hold the class, the first one counts.
 _CLASS_ENDINGS = ("cls", "json", "txt")
 _CLASS_KEYS = ("label", "class", "cls")
-_LONGEST_CLASS = 200
 _LARGEST_CLASS_FILE = 1 << 20
 _BRACES = re.compile(r"(\{[^{}]*\})")
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
@@ -106,9 +108,7 @@ class ShardWalk:
     def _shard(self, shard: str, labelled: bool) -> list[tuple[str, str | None]]:
         shown = printable(shard)
         try:
-            if not os.path.isfile(shard):  # noqa: PTH113 - a pipe would block
-                raise InputError(f"{shown}: not a file; give a tar shard")
-            with open(shard, "rb") as stream:  # noqa: PTH123
+            with open_regular(shard) as stream:
                 archive = decoding.archive_of(shard, stream)
                 if not archive.is_whole:
                     self.unfinished.append(shown)
@@ -124,7 +124,7 @@ class ShardWalk:
         except TarError as error:
             raise InputError(f"{shown}: {error}; write it again") from error
         except OSError as error:
-            raise cannot_read(shard, error) from error
+            raise unreadable(shard, error) from error
 
     def _samples(self, shown: str, archive: Archive) -> dict[str, _Sample]:
         """Return the samples of a shard by their keys."""
@@ -211,9 +211,8 @@ def _class_of(shown: str, stream: IO[bytes], sample: _Sample) -> str | None:
                 raise ValueError(f"{member.size:,} bytes")
             text = decoding.read_member(stream, member).decode("utf-8-sig")
             label = _class_in_json(text) if ending == "json" else text.strip()
-            if label and (len(label) > _LONGEST_CLASS or min(label) < " "):
-                raise ValueError(f"not one line of at most {_LONGEST_CLASS} characters")
-            (label or "").encode()
+            if label and (problem := label_problem(label)):
+                raise ValueError(problem)
         except (ValueError, RecursionError, TarError) as error:
             reason = "not UTF-8" if isinstance(error, UnicodeError) else str(error)
             raise InputError(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import math
-import zipfile
+import os
 from collections.abc import Iterable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,19 +13,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 
-from opensetda.data.tables import mapped, parquet_parts
-from opensetda.data.tables.mapped import OnRead, StoredArray, StoredText, TextColumn, broken, ignore
-from opensetda.data.tables.parquet_parts import ParquetParts, is_parts_folder, unreadable
+from opensetda.data.limits import LONGEST_ROW
+from opensetda.data.names import shown
+from opensetda.data.reading import broken, check_path, no_such, reading
+from opensetda.data.tables import arrays, mapped, parquet_parts
+from opensetda.data.tables.mapped import OnRead, StoredArray, StoredText, TextColumn, ignore
+from opensetda.data.tables.parquet_parts import ParquetParts, is_parts_folder
 from opensetda.errors import InputError
+from opensetda.system.files import open_regular
+from opensetda.system.memory import check_free
 
 Matrix = npt.NDArray[Any]
 
 SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
 _ANY_SUFFIX = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
-_CHECKED_ROWS = 4096
+_MANY_COLUMNS = 1000
+_BLOCK_BYTES = 1 << 20
 
 
 class TableFile(Protocol):
@@ -75,6 +80,7 @@ def open_table(
     Columns of a CSV file in `text_columns` are read as text: the label 007 stays 007. `scratch` is
     as in `read_domains`.
     """
+    check_path(path)
     suffix = path.suffix.lower()
     if is_parts_folder(path):
         return ParquetParts(path, scratch)
@@ -84,52 +90,46 @@ def open_table(
     if suffix not in SUFFIXES:
         raise InputError(f"{path}: the name must end in {_ANY_SUFFIX}")
     if not path.exists():
-        raise InputError(f"{path}: no such file{_neighbour(path)}")
-    try:
-        if suffix == ".npz":
-            return ArrayFile(path)
-        if suffix == ".npy":
-            return BareArray(path)
-        if suffix == ".parquet":
-            parts = ParquetParts(path, scratch)
-            if mapped.is_large((len(parts), len(parts.names))):
-                return parts
-        return ColumnFile(path, _read_columns(path, suffix, text_columns))
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the text is not UTF-8; save the file as UTF-8") from error
+        raise no_such(path, lambda name: name.lower().endswith(SUFFIXES))
+    if suffix == ".npz":
+        return ArrayFile(path, scratch)
+    if suffix == ".npy":
+        return BareArray(path)
+    if suffix == ".parquet":
+        return ParquetParts(path, scratch)
+    return CSVFile(path, text_columns)
 
 
 class ArrayFile(TableFile):
-    """An ``.npz`` file: arrays by name. Nothing in it is ever unpickled."""
+    """An ``.npz`` file: arrays by name."""
 
     has_columns = False
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            loaded = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
-            raise broken(path, "an .npz file", "it is damaged, cut short or not one") from error
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise broken(path, "an .npz file", "it holds one bare array; save it with np.savez")
-        self._arrays, self.names = loaded, tuple(loaded.files)
+    def __init__(self, path: Path, scratch: Path | None = None) -> None:
+        self.path, self.names = path, arrays.array_names(path)
+        # A large compressed array is unpacked once.
+        self._array = cache(partial(arrays.find_array, path, scratch=scratch))
 
     def text(self, name: str) -> TextColumn:
         """Return a one-dimensional array as text."""
-        values = self._array(name)
-        if values.ndim != 1:
+        array = self._array(name)
+        if len(array.shape) != 1:
             needed = "labels and ids need one dimension"
-            raise InputError(f"{self.path}: array {name!r} has shape {values.shape}; {needed}")
-        return mapped.as_text(values, f"{self.path}: array {name!r}")
+            raise InputError(f"{self.path}: {array.name} has shape {array.shape}; {needed}")
+        mapped.check_rows(self.path, name, array.shape[0])
+        with reading(self.path, array.name, "the file is damaged"):
+            where = f"{self.path}: {array.name}"
+            cells = [mapped.as_text(chunk, where, start) for start, chunk in array.chunks()]
+        return np.concatenate([np.empty(0, dtype=object), *cells])
 
     def labels(self, name: str) -> TextColumn:
         """Return labels; numbers become names if the file has an array `classes`."""
-        numbers = self._array(name)
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or "classes" not in self.names:
+        array = self._array(name)
+        if len(array.shape) != 1 or array.dtype.kind not in "iu" or "classes" not in self.names:
             return self.text(name)
+        mapped.check_rows(self.path, name, array.shape[0])
         class_names = self.text("classes")
+        numbers = np.concatenate([np.empty(0, array.dtype), *(some for _, some in array.chunks())])
         outside = (numbers < 0) | (numbers >= len(class_names))
         if outside.any():
             row = int(outside.argmax())
@@ -140,59 +140,27 @@ class ArrayFile(TableFile):
         return np.asarray(class_names[numbers], dtype=object)
 
     def width(self, names: Sequence[str]) -> int | None:
-        """Return the number of features of a large array; None for others."""
-        stored = self._large(names)
-        return None if stored is None else stored.shape[1]
+        """Return the number of features."""
+        array = self._array(names[0])
+        mapped.check_shape(self.path, array.name, array)
+        return array.shape[1]
 
     def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
         """Return the array `names[0]`."""
-        (name,) = names
-        stored = self._large(names)
-        if stored is not None:
-            return mapped.checked_map(stored, on_read)
-        values = self._array(name)
-        mapped.check_shape(self.path, f"array {name!r}", values)
-        for start in range(0, len(values), _CHECKED_ROWS):
-            mapped.check_finite_values(self.path, start, values[start : start + _CHECKED_ROWS])
-        return np.ascontiguousarray(mapped.to_float32(values))
+        array = self._array(names[0])
+        mapped.check_shape(self.path, array.name, array)
+        if mapped.is_large(array.shape) and isinstance(array.map(), np.memmap):
+            return mapped.checked_map(array, on_read)
+        matrix = np.empty(array.shape, dtype=np.float32)
+        for start, chunk in array.chunks():
+            mapped.check_finite_values(self.path, start, chunk)
+            matrix[start : start + len(chunk)] = mapped.to_float32(chunk)
+        return matrix
 
     def stored_text(self, name: str, advice: str) -> StoredText | None:
         """Return a one-dimensional array as text that stays in the file."""
-        stored = self._stored(name)
-        if stored is None or len(stored.shape) != 1:
-            return None
-        return mapped.ArrayText(stored, name, advice)
-
-    def _large(self, names: Sequence[str]) -> StoredArray | None:
-        (name,) = names
-        stored = self._stored(name)
-        if stored is None or not mapped.is_large(stored.shape):
-            return None
-        mapped.check_shape(self.path, stored.name, stored)
-        return stored
-
-    def _stored(self, name: str) -> StoredArray | None:
-        archive = self._arrays.zip
-        assert archive is not None, "open as long as this is"
-        member = archive.getinfo(name if name in archive.NameToInfo else f"{name}.npy")
-        try:
-            return mapped.stored_array(self.path, member, f"array {name!r}")
-        except OSError as error:
-            raise broken(self.path, f"array {name!r}", mapped.one_line(error)) from error
-
-    def _array(self, name: str) -> npt.NDArray[Any]:
-        try:
-            return np.asarray(self._arrays[name])
-        except MemoryError:
-            raise
-        except Exception as error:
-            if isinstance(error, ValueError) and "allow_pickle" in str(error):
-                raise InputError(
-                    f"{self.path}: array {name!r} holds Python objects, which are never "
-                    "unpickled; save it as text or numbers, e.g. values.astype(str)"
-                ) from error
-            # zipfile, zlib, lzma and numpy each raise errors of their own.
-            raise broken(self.path, f"array {name!r}") from error
+        array = self._array(name)
+        return mapped.ArrayText(array, name, advice) if len(array.shape) == 1 else None
 
 
 class BareArray(TableFile):
@@ -203,21 +171,12 @@ class BareArray(TableFile):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as stream:
-            if stream.read(len(mapped.MAGIC)) != mapped.MAGIC:
-                raise broken(path, "an .npy file", "it is damaged, cut short or not one")
-            stream.seek(0)
-            found = mapped.read_header(stream, path, "an .npy file")
-            if found is None:
-                raise broken(path, "an .npy file", "its version is not known")
-            offset, end = stream.tell(), stream.seek(0, 2)
-        self._fortran, shape, dtype = found
-        self._array = StoredArray(path, "an .npy file", dtype, shape, offset)
-        if dtype.hasobject:
-            objects = "it holds Python objects, which are never unpickled"
-            raise InputError(f"{path}: {objects}; save numbers")
-        if end < offset + math.prod(shape) * dtype.itemsize:
-            raise broken(path, "an .npy file", "it is cut short")
+        with reading(path, what := "an .npy file"), open_regular(path) as stream:
+            header = arrays.read_header(stream, path, what)
+            if stream.seek(0, 2) < header.size + header.n_bytes:
+                raise broken(path, what, "it is cut short")
+        self._fortran = header.fortran
+        self._array = StoredArray(path, what, header.dtype, header.shape, header.size)
 
     def width(self, names: Sequence[str]) -> int | None:
         """Return the number of features."""
@@ -243,31 +202,38 @@ class BareArray(TableFile):
         raise InputError(f"{self.path}: a bare array has no {name!r} beside it")
 
 
-class ColumnFile(TableFile):
-    """A CSV or Parquet file: columns by name."""
+class CSVFile(TableFile):
+    """A CSV file: columns by name."""
 
     has_columns = True
 
-    def __init__(self, path: Path, table: Any) -> None:
-        self.path, self.names, self._table = path, tuple(table.column_names), table
+    def __init__(self, path: Path, text_columns: Iterable[str]) -> None:
+        with reading(path, "a CSV table"):
+            self.path, self._table = path, _read_csv(path, text_columns)
+            self.names = tuple(self._table.column_names)
         parquet_parts.check_once(path, self.names)
+        # By name, Arrow looks through all columns.
+        self._columns = dict(zip(self.names, self._table.columns, strict=True))
 
     def text(self, name: str) -> TextColumn:
         """Return a column as text."""
-        return parquet_parts.column_text(self._table.column(name), f"{self.path}: column {name!r}")
+        mapped.check_rows(self.path, name, self._table.num_rows)
+        with reading(self.path, f"column {name!r}"):
+            return parquet_parts.column_text(self._columns[name], f"{self.path}: column {name!r}")
 
     def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
         """Return columns side by side."""
         matrix = np.empty((self._table.num_rows, len(names)), dtype=np.float32)
-        for place, name in enumerate(names):
-            column = self._table.column(name)
-            matrix[:, place] = parquet_parts.column_numbers(column, self.path, name)
+        with reading(self.path, "a CSV table"):
+            for place, name in enumerate(names):
+                column = self._columns[name]
+                matrix[:, place] = parquet_parts.column_numbers(column, self.path, name)
         return matrix
 
     def check_kinds(self, names: Sequence[str]) -> None:
         """Raise an error for the first column that is not numeric."""
         for name in names:
-            parquet_parts.check_numeric(self._table.column(name), f"{self.path}: column {name!r}")
+            parquet_parts.check_numeric(self._columns[name], f"{self.path}: column {name!r}")
 
 
 def find_name(table: TableFile, name: str, option: str) -> str:
@@ -287,33 +253,35 @@ def find_name(table: TableFile, name: str, option: str) -> str:
 
 def listing(names: Sequence[str], most: int = 8) -> str:
     """Join names for an error message, at most the first few."""
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
+    some = ", ".join(map(shown, names[:most]))
+    return some if len(names) <= most else f"{some}, ... ({len(names)} in all)"
 
 
-def _read_columns(path: Path, suffix: str, text_columns: Iterable[str]) -> Any:
-    try:
-        if suffix == ".parquet":
-            # Not read_table: it would make columns out of folder names such as "year=2024".
-            with pyarrow.parquet.ParquetFile(path) as file:
-                return file.read()
-        convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text_columns, pa.string()))
-        parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+def _read_csv(path: Path, text_columns: Iterable[str]) -> Any:
+    with open_regular(path) as stream:
+        header, row = stream.readline(LONGEST_ROW), stream.readline(LONGEST_ROW)
+        # A number takes eight bytes, and four in the matrix; text as much as in the file.
+        cells = (row.count(b",") + 1) / max(1, len(row))
+        needed = os.fstat(stream.fileno()).st_size * max(1.0, 12 * cells)
+        check_free(needed, f"{path}: in memory it", "save it as Parquet, which is read in parts")
+        names = header.decode("utf-8-sig", "replace").strip().replace('"', "").split(",")
+        text = dict.fromkeys(text_columns, pa.string())
+        kinds, block = text, min(max(_BLOCK_BYTES, 4 * len(header), 4 * len(row)), LONGEST_ROW)
+        if len(names) > _MANY_COLUMNS:
+            # To guess the kind of each takes long, and so do many blocks.
+            kinds, block = dict.fromkeys(names, pa.float64()) | text, LONGEST_ROW
         try:
-            return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+            return _arrow_table(stream, kinds, block)
         except pa.ArrowInvalid:
             # On one thread the reader names the line.
-            read = pyarrow.csv.ReadOptions(use_threads=False)
-            return pyarrow.csv.read_csv(path, read, parse, convert)
-    except pa.ArrowException as error:
-        kind = "a Parquet file" if suffix == ".parquet" else "a CSV table"
-        raise broken(path, kind, mapped.one_line(error)) from error
+            return _arrow_table(stream, text, LONGEST_ROW, threads=False)
 
 
-def _neighbour(path: Path) -> str:
-    folder = path.parent
-    if not folder.is_dir():
-        return f" (nor a folder {folder})"
-    there = [entry.name for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES]
-    close = difflib.get_close_matches(path.name, there, n=1)
-    return f"; did you mean {folder / close[0]}?" if close else ""
+def _arrow_table(stream: Any, kinds: dict[str, Any], block: int, threads: bool = True) -> Any:
+    stream.seek(0)
+    return pyarrow.csv.read_csv(
+        stream,
+        pyarrow.csv.ReadOptions(use_threads=threads, block_size=block),
+        pyarrow.csv.ParseOptions(newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(column_types=kinds),
+    )

@@ -9,13 +9,15 @@ Large tables stay in their file, as a memory map; large Parquet tables are first
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from opensetda.data.limits import MOST_NAMES
+from opensetda.data.names import id_problem, label_problem
 from opensetda.data.tables import mapped
 from opensetda.data.tables.formats import Matrix, TableFile, find_name, listing, open_table
 from opensetda.data.tables.mapped import Labels, OnRead, StoredText, TextColumn
@@ -123,7 +125,9 @@ def _source(table: TableFile, columns: TableColumns, on_read: OnRead) -> Feature
     names = _feature_names(table, columns)
     X = _features(table, columns, names, on_read=on_read)
     advice = "label the row or remove it"
-    labels = _complete(table, table.labels(label_column), label_column, len(X), advice)
+    labels = _complete(
+        table, table.labels(label_column), label_column, len(X), advice, label_problem
+    )
     classes = np.unique(labels)
     if len(classes) < 2:
         problem = f"one class only ({str(classes[0])!r} in {label_column!r})"
@@ -195,7 +199,7 @@ def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTa
     table = _open(path, columns)
     label_column = find_name(table, columns.label, "--label-column")
     advice = "write the true class, or the word for unknown"
-    labels = _complete(table, table.labels(label_column), label_column, None, advice)
+    labels = _complete(table, table.labels(label_column), label_column, None, advice, label_problem)
     ids = _ids(table, columns, len(labels))
     return TruthTable(labels, None if ids is None else np.asarray(ids), table.path)
 
@@ -233,7 +237,7 @@ def _features(
         arrays = [columns.features] if table.names else []
         names = [find_name(table, name, "--features-key") for name in arrays]
     width = table.width(names)
-    if width is not None and expected is not None:
+    if width and expected is not None:
         # First: an id column that was not declared is text, and one column too many.
         table.check_kinds(names)
         _check_width(table.path, width, *expected)
@@ -255,6 +259,7 @@ def _ids(
     if columns.id is None:
         return None
     name = find_name(table, columns.id, "--id-column")
+    stay_in_file = stay_in_file or n_rows > MOST_NAMES
     ids: Labels | StoredText | None = table.stored_text(name, _NO_ID) if stay_in_file else None
     if ids is None:
         ids = _complete(table, table.text(name), name, n_rows, _NO_ID)
@@ -268,14 +273,19 @@ def _ids(
 
 
 def _complete(
-    table: TableFile, values: TextColumn, name: str, n_rows: int | None, advice: str
+    table: TableFile,
+    values: TextColumn,
+    name: str,
+    n_rows: int | None,
+    advice: str,
+    problem_of: Callable[[str], str | None] = id_problem,
 ) -> Labels:
     if len(values) == 0:
         raise InputError(f"{table.path}: the table is empty; give at least one row")
     if n_rows is not None:
         _check_length(table, len(values), name, n_rows)
-    mapped.check_filled(values, table.path, name, advice)
-    return values.astype(np.str_)
+    mapped.check_cells(values, table.path, name, advice, problem_of)
+    return mapped.fixed_width(values, table.path, name)
 
 
 def _check_length(table: TableFile, n: int, name: str, n_rows: int) -> None:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 import operator
-import struct
-import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from opensetda.data.limits import MOST_NAMES
+from opensetda.data.names import id_problem
+from opensetda.data.reading import broken, one_line, reading
 from opensetda.errors import InputError
 from opensetda.rows import release_pages
+from opensetda.system.memory import check_free
 
 OnRead = Callable[[int], None]
 IntArray = npt.NDArray[np.intp]
@@ -33,12 +35,6 @@ LARGE_BYTES = 1 << 28
 _CHUNK_BYTES = 1 << 22
 _CHUNK_ROWS = 1 << 16
 
-MAGIC = np.lib.format.MAGIC_PREFIX
-_LOCAL_HEADER = struct.Struct("<4s2xHH16xHH")
-_LOCAL_SIGNATURE = b"PK\x03\x04"
-_ENCRYPTED = 1 << 0
-_UTF_8_NAME = 1 << 11
-
 
 def ignore(n_bytes: int) -> None:
     """Do nothing with the number of bytes read: the default of `on_read`."""
@@ -48,6 +44,7 @@ class StoredArray(NamedTuple):
     """An uncompressed array in a file, in C order; `name` is its name in messages.
 
     `crc` is the CRC-32 of the array's header, and of header and values; None if the file has none.
+    `values` are those of an array that had to be unpacked first.
     """
 
     path: Path
@@ -56,14 +53,17 @@ class StoredArray(NamedTuple):
     shape: tuple[int, ...]
     offset: int
     crc: tuple[int, int] | None = None
+    values: npt.NDArray[Any] | None = None
 
     def map(self) -> npt.NDArray[Any]:
-        """Return the array as a read-only memory map."""
+        """Return the array, as a read-only memory map if it is in a file."""
+        if self.values is not None:
+            return self.values
         if not math.prod(self.shape) or not self.dtype.itemsize:
             return np.zeros(self.shape, self.dtype)
         try:
             return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
-        except (OSError, ValueError) as error:
+        except (OSError, OverflowError, TypeError, ValueError) as error:
             # Some network disks cannot map; or the file has become shorter.
             problem = f"cannot be mapped into memory ({one_line(error)})"
             raise InputError(f"{self.path}: {problem}; copy it to a local disk") from error
@@ -74,7 +74,8 @@ class StoredArray(NamedTuple):
         row_bytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
         rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // row_bytes))
         check = None if self.crc is None else self.crc[0]
-        for start in range(0, len(values), rows):
+        # Of no values there may be any number of rows.
+        for start in range(0, len(values) if math.prod(self.shape) else 0, rows):
             chunk = values[start : start + rows]
             if check is not None and chunk.nbytes:
                 check = zlib.crc32(chunk.reshape(-1).view(np.uint8).data, check)
@@ -89,36 +90,7 @@ def is_large(shape: Sequence[int]) -> bool:
     return math.prod(shape) * np.dtype(np.float32).itemsize > LARGE_BYTES
 
 
-def stored_array(path: Path, member: zipfile.ZipInfo, name: str) -> StoredArray | None:
-    """Find an array of an ``.npz`` file; None if it cannot be mapped, as a compressed one."""
-    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
-        return None
-    with path.open("rb") as stream:
-        start = _data_start(stream, member)
-        if start is None or member.file_size != member.compress_size:
-            raise broken(path, name)
-        end = start + member.file_size
-        if end > stream.seek(0, 2):
-            raise broken(path, name)
-        stream.seek(start)
-        if stream.read(len(MAGIC)) != MAGIC:
-            return None
-        stream.seek(start)
-        found = read_header(stream, path, name)
-        if found is None:
-            return None
-        fortran, shape, dtype = found
-        offset = stream.tell()
-        stream.seek(start)
-        header_crc = zlib.crc32(stream.read(offset - start))
-    if fortran or dtype.hasobject:
-        return None
-    if offset + math.prod(shape) * dtype.itemsize != end:
-        raise broken(path, name)
-    return StoredArray(path, name, dtype, shape, offset, (header_crc, member.CRC))
-
-
-def check_shape(path: Path, called: str, array: StoredArray | npt.NDArray[Any]) -> None:
+def check_shape(path: Path, called: str, array: Any) -> None:
     """Raise an `InputError` unless an array is a matrix of numbers."""
     if len(array.shape) != 2 or array.dtype.kind not in "biuf":
         needed = "features need numbers in two dimensions, one row per sample"
@@ -142,47 +114,6 @@ def check_finite_values(path: Path, start: int, chunk: npt.NDArray[Any]) -> None
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise not_finite(path, int(start + row), f"column {column}", chunk[row, column])
-
-
-def _data_start(stream: BinaryIO, member: zipfile.ZipInfo) -> int | None:
-    """Return the position of a stored file's bytes; None if its header is damaged."""
-    if member.header_offset < 0:
-        return None
-    stream.seek(member.header_offset)
-    fixed = stream.read(_LOCAL_HEADER.size)
-    if len(fixed) < _LOCAL_HEADER.size:
-        return None
-    signature, flags, method, name_length, extra_length = _LOCAL_HEADER.unpack(fixed)
-    name = stream.read(name_length)
-    try:
-        written = name.decode("utf-8" if flags & _UTF_8_NAME else "cp437")
-    except UnicodeDecodeError:
-        return None
-    if (signature, method, written) != (_LOCAL_SIGNATURE, 0, member.orig_filename):
-        return None
-    return stream.tell() + int(extra_length)
-
-
-def read_header(
-    stream: BinaryIO, path: Path, name: str
-) -> tuple[bool, tuple[int, ...], np.dtype[Any]] | None:
-    """Read order, shape and dtype; None if the version is not known."""
-    try:
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-        elif version == (2, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-        else:
-            return None
-    except OSError:
-        raise
-    except Exception as error:
-        # A header is parsed as Python, and a damaged one may raise anything.
-        raise broken(path, name) from error
-    if any(length < 0 for length in shape):
-        raise broken(path, name)
-    return bool(fortran), shape, dtype
 
 
 class StoredText(ABC):
@@ -228,14 +159,10 @@ class ArrayText(StoredText):
     def __init__(self, array: StoredArray, name: str, advice: str) -> None:
         self._values = array.map()
         self._where = f"{array.path}: {array.name}"
-        try:
+        with reading(array.path, array.name, "the file is damaged"):
             for start, chunk in array.chunks():
-                check_filled(as_text(chunk, self._where, start), array.path, name, advice, start)
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            # Bytes that are no characters.
-            raise broken(array.path, array.name) from error
+                cells = as_text(chunk, self._where, start)
+                check_cells(cells, array.path, name, advice, first=start)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -278,6 +205,11 @@ def first_repeated(text: StoredText | Labels) -> tuple[int, int, str] | None:
 
     Memory holds a hash of each row, eight bytes.
     """
+    # A column that is no column of ids is known by its first rows.
+    places: dict[str, int] = {}
+    for row, name in enumerate(text[:_CHUNK_ROWS].tolist()):
+        if places.setdefault(name, row) != row:
+            return places[name], row, name
     hashes = np.empty(len(text), dtype=np.int64)
     for start, chunk in _text_chunks(text):
         hashes[start : start + len(chunk)] = _hashes(chunk)
@@ -345,25 +277,49 @@ def not_finite(path: Path, row: int, column: str, value: Any) -> InputError:
     return InputError(f"{place}: {value:g} is too large for 32-bit floats; rescale the column")
 
 
-def check_filled(cells: TextColumn, path: Path, column: str, advice: str, first: int = 0) -> None:
-    """Raise an `InputError` for the first empty cell; `first` is the number of the first row."""
-    gaps = np.flatnonzero(cells == None)  # noqa: E711 - of each cell
-    if len(gaps):
-        raise InputError(f"{path}: {column!r}, row {first + gaps[0] + 1}: empty; {advice}")
+def check_cells(
+    cells: TextColumn,
+    path: Path,
+    column: str,
+    advice: str,
+    problem_of: Callable[[str], str | None] = id_problem,
+    first: int = 0,
+) -> None:
+    """Raise an `InputError` for the first cell that is empty or has a problem.
+
+    `first` is the number of the first row; `advice` is for empty cells.
+    """
+    for start in range(0, len(cells), _CHUNK_ROWS):
+        some = cells[start : start + _CHUNK_ROWS].tolist()
+        # Each text once: labels are repeated.
+        wrong = {None: f"empty; {advice}"} if None in (names := {*some}) else {}
+        for name in names - {None}:
+            if problem := problem_of(name):
+                wrong[name] = f"{problem}; rename it"
+        for row, name in enumerate(some if wrong else (), start=first + start + 1):
+            if name in wrong:
+                raise InputError(f"{path}: {column!r}, row {row}: {wrong[name]}")
 
 
-def broken(path: Path, what: str, why: str = "the file is damaged") -> InputError:
-    """Return the error for a file, or a part of it, that cannot be read."""
-    return InputError(f"{path}: cannot read {what}: {why}")
+def check_rows(path: Path, column: str, n_rows: int) -> None:
+    """Raise an `InputError` if a column of text has more rows than memory should hold."""
+    if n_rows > MOST_NAMES:
+        raise InputError(
+            f"{path}: {n_rows:,} rows of {column!r}; labels, and ids outside of large Parquet "
+            f"tables, are read up to {MOST_NAMES:,} rows; take a part of them"
+        )
+
+
+def fixed_width(cells: Sequence[str] | TextColumn, path: Path, column: str) -> Labels:
+    """Return text as an array, in which each cell takes as much memory as the longest."""
+    lengths = np.fromiter(map(len, cells), np.intp, len(cells))
+    row, longest = int(lengths.argmax()), int(lengths.max())
+    what = f"{path}: {column!r}, whose longest is row {row + 1} with {longest:,} characters,"
+    check_free(4.0 * len(cells) * longest, what, "shorten the longest")
+    return np.array(cells, dtype=np.str_)
 
 
 def to_float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Return numbers as float32; infinity for those beyond its range."""
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return values.astype(np.float32, copy=False)
-
-
-def one_line(error: Exception, most: int = 160) -> str:
-    """Return the message of a reader's error in one line of limited length."""
-    text = " ".join(str(error).split()).replace("CSV parse error: ", "").replace("Row #", "line ")
-    return text if len(text) <= most else f"{text[:most]}..."

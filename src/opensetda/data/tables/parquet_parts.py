@@ -5,14 +5,10 @@ Features and ids that are too large for memory are first written to a scratch fi
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
-import weakref
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet
 from pyarrow import types
 
+from opensetda.data.limits import LONGEST_ID
+from opensetda.data.names import shown
+from opensetda.data.reading import broken, reading
 from opensetda.data.tables import mapped
-from opensetda.data.tables.mapped import OnRead, StoredText, TextColumn, broken, ignore, one_line
+from opensetda.data.tables.mapped import OnRead, StoredText, TextColumn, ignore
+from opensetda.data.tables.scratch import remove_with, rows_of_columns, scratch_file
 from opensetda.errors import InputError
+from opensetda.system.files import open_regular
 
 _BATCH_VALUES = 1 << 20
 _BATCH_ROWS = 1 << 16
@@ -33,7 +34,11 @@ _BUFFER_BYTES = 1 << 14
 # Row groups of more values are read some columns at a time: a reader of all columns holds a page
 # and a dictionary of each, which take more memory than the numbers.
 _GROUP_VALUES = 1 << 22
+# Bytes of a column of text beside its cells.
+_SPARE = 1 << 20
+_KIND = "a Parquet file"
 
+_TEXT = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 _NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
 
 
@@ -77,10 +82,10 @@ class ParquetParts:
         for file in self._files:
             with _opened(file) as parquet:
                 schema = parquet.schema_arrow
-                self._lengths.append(parquet.metadata.num_rows)
+                self._lengths.append(_rows_in(file, parquet.metadata))
             if file is self._files[0]:
-                self._schema = schema
                 self.names = tuple(schema.names)
+                self._kinds = dict(zip(schema.names, schema.types, strict=True))
                 check_once(file, self.names)
             else:
                 self._check_same(file, schema)
@@ -90,7 +95,7 @@ class ParquetParts:
 
     def _check_same(self, file: Path, schema: Any) -> None:
         first = self._files[0].name
-        here, there = (dict(zip(s.names, s.types, strict=True)) for s in (schema, self._schema))
+        here, there = dict(zip(schema.names, schema.types, strict=True)), self._kinds
         what = None
         if differing := [name for name in self.names if here.get(name) != there[name]]:
             name = differing[0]
@@ -106,6 +111,7 @@ class ParquetParts:
 
     def text(self, name: str) -> TextColumn:
         """Return a column as text."""
+        mapped.check_rows(self.path, name, len(self))
         found = [cells for _, _, cells in self._text_batches(name)]
         return np.concatenate([np.empty(0, dtype=object), *found])
 
@@ -114,12 +120,14 @@ class ParquetParts:
     def check_kinds(self, names: Sequence[str]) -> None:
         """Raise an error for the first column that is not numeric."""
         for name in names:
-            kind = self._schema.field(name).type
-            example = pa.array([], kind)
-            if types.is_string(kind):
+            if any(is_kind(self._kinds[name]) for is_kind in _NUMERIC):
+                continue
+            example, what = pa.array([], self._kinds[name]), f"column {name!r}"
+            if types.is_string(example.type):
                 batches = (b for group in self._groups() for b in _batches(group, [name], 100))
                 example = next((batch.column(name) for _, batch in batches), example)
-            check_numeric(example, f"{self._files[0]}: column {name!r}")
+            with reading(self._files[0], what):
+                check_numeric(example, f"{self._files[0]}: {what}")
 
     def width(self, names: Sequence[str]) -> int | None:
         """Return the number of features."""
@@ -130,15 +138,16 @@ class ParquetParts:
         self.check_kinds(names)
         shape = (len(self), len(names))
         if not mapped.is_large(shape):
-            matrix, row = np.empty(shape, dtype=np.float32), 0
-            for block in self._blocks(names, matrix.dtype, on_read):
-                matrix[row : row + len(block)] = block
-                row += len(block)
+            matrix, start = np.empty(shape, dtype=np.float32), 0
+            for group in self._groups(on_read):
+                for place, row, values in _columns(group, names):
+                    matrix[start + row : start + row + len(values), place] = values
+                start += group.length
             return matrix
-        halves = all(types.is_float16(self._schema.field(name).type) for name in names)
+        halves = all(types.is_float16(self._kinds[name]) for name in names)
         dtype = np.dtype(np.float16 if halves else np.float32)
         n_bytes = len(self) * len(names) * dtype.itemsize
-        with _scratch_file(self._scratch, self.path, ".npy", n_bytes) as file:
+        with scratch_file(self._scratch, self.path, ".npy", n_bytes) as file:
             # Written, not mapped: writing to a map on a full disk kills the process.
             with file.open("wb") as stream, closing(self._blocks(names, dtype, on_read)) as blocks:
                 heading = {"descr": dtype.str, "fortran_order": False, "shape": shape}
@@ -147,26 +156,22 @@ class ParquetParts:
                     stream.write(block.data)
                 offset = stream.tell() - n_bytes
             X = mapped.StoredArray(file, self.path.name, dtype, shape, offset).map()
-        self._remove_with(X, file)
+        if self._scratch is None:
+            remove_with(X, file)
         return X
 
     def stored_text(self, name: str, advice: str) -> StoredText:
         """Return a column of text that stays in a file; an empty cell is an error."""
         schema = pa.schema([("text", pa.string())])
-        with _scratch_file(self._scratch, self.path, ".arrow") as file:
+        with scratch_file(self._scratch, self.path, ".arrow") as file:
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 for part, first, cells in self._text_batches(name):
-                    mapped.check_filled(cells, part, name, advice, first)
+                    mapped.check_cells(cells, part, name, advice, first=first)
                     writer.write_batch(pa.record_batch([pa.array(cells, pa.string())], schema))
             text = mapped.ArrowText(file)
-        self._remove_with(text, file)
-        return text
-
-    def _remove_with(self, user: Any, file: Path) -> None:
-        """Remove a file of our own once the object that uses it is deleted."""
         if self._scratch is None:
-            # Not at exit, which removes the whole folder: a forked process would do it, too.
-            weakref.finalize(user, file.unlink, missing_ok=True).atexit = False
+            remove_with(text, file)
+        return text
 
     def _blocks(
         self, names: Sequence[str], dtype: np.dtype[Any], on_read: OnRead
@@ -175,52 +180,49 @@ class ParquetParts:
         at_once = max(1, min(_BATCH_ROWS, _BATCH_VALUES // len(names)))
         for group in self._groups(on_read):
             if group.length * len(names) > _GROUP_VALUES:
-                yield from self._transposed(group, names, dtype, at_once)
+                yield from self._transposed(group, names, dtype)
                 continue
             for _, columns in _numbers(group, names, at_once):
                 yield np.stack(columns, axis=1).astype(dtype, copy=False)
 
     def _transposed(
-        self, group: _RowGroup, names: Sequence[str], dtype: np.dtype[Any], step: int
+        self, group: _RowGroup, names: Sequence[str], dtype: np.dtype[Any]
     ) -> Iterator[npt.NDArray[Any]]:
         """Yield the rows of a large group, whose columns are first written to a scratch file."""
         length, size = group.length, dtype.itemsize
         needed = length * len(names) * size
-        with _scratch_file(self._scratch, self.path, ".columns", needed) as file:
+        with scratch_file(self._scratch, self.path, ".columns", needed) as file:
             with file.open("w+b") as stream:
-                at_once = max(1, _GROUP_VALUES // length)
-                for first in range(0, len(names), at_once):
-                    some = names[first : first + at_once]
-                    for row, columns in _numbers(group, some, _BATCH_ROWS):
-                        for place, values in enumerate(columns, start=first):
-                            stream.seek((place * length + row) * size)
-                            stream.write(values.astype(dtype, copy=False).data)
-                for row in range(0, length, step):
-                    part = np.empty((len(names), min(step, length - row)), dtype=dtype)
-                    for place in range(len(names)):
-                        stream.seek((place * length + row) * size)
-                        stream.readinto(part[place].data)
-                    yield np.ascontiguousarray(part.T)
+                for place, row, values in _columns(group, names):
+                    stream.seek((place * length + row) * size)
+                    stream.write(values.astype(dtype, copy=False).data)
+                yield from rows_of_columns(stream, (length, len(names)), dtype)
             file.unlink()
 
     def _text_batches(self, name: str) -> Iterator[tuple[Path, int, TextColumn]]:
-        for group in self._groups():
-            where = f"{group.path}: column {name!r}"
+        for group in self._groups(text=name):
+            what = f"column {name!r}"
             for row, batch in _batches(group, [name], _BATCH_ROWS):
                 first = group.first + row
-                yield group.path, first, column_text(batch.column(name), where, first)
+                with reading(group.path, what):
+                    cells = column_text(batch.column(0), f"{group.path}: {what}", first)
+                yield group.path, first, cells
 
-    def _groups(self, on_read: OnRead = ignore) -> Iterator[_RowGroup]:
+    def _groups(self, on_read: OnRead = ignore, text: str | None = None) -> Iterator[_RowGroup]:
+        kind = self._kinds[text] if text is not None else None
+        is_text = kind is not None and any(is_kind(kind) for is_kind in _TEXT)
         for file, length in zip(self._files, self._lengths, strict=True):
             first = 0
-            with _opened(file) as parquet:
+            with _opened(file, text if is_text else None) as parquet:
+                if text is not None and is_text:
+                    _check_size(file, parquet.metadata, text)
                 for number in range(parquet.num_row_groups):
                     rows = parquet.metadata.row_group(number).num_rows
                     yield _RowGroup(file, parquet, number, first, rows)
                     first += rows
                     on_read(file.stat().st_size * rows // max(1, length))
             if first != length:
-                raise broken(file, "a Parquet file", "it changed while it was read")
+                raise broken(file, _KIND, "it changed while it was read")
 
 
 class _RowGroup(NamedTuple):
@@ -233,118 +235,97 @@ class _RowGroup(NamedTuple):
     length: int
 
 
+def _columns(
+    group: _RowGroup, names: Sequence[str]
+) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+    """Yield the place of a column, the number of a row in the group, and numbers from there."""
+    at_once = max(1, _GROUP_VALUES // max(1, group.length))
+    for first in range(0, len(names), at_once):
+        for row, columns in _numbers(group, names[first : first + at_once], _BATCH_ROWS):
+            for place, values in enumerate(columns, start=first):
+                yield place, row, values
+
+
 def _numbers(
     group: _RowGroup, names: Sequence[str], rows: int
 ) -> Iterator[tuple[int, list[npt.NDArray[np.float32]]]]:
     """Yield the number of a row in the group, and batches of all columns from there."""
     for row, batch in _batches(group, names, rows):
         path, first = group.path, group.first + row
-        yield row, [column_numbers(batch.column(name), path, name, first) for name in names]
+        with reading(path, "numbers"):
+            # The reader keeps the order of the file.
+            there = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns = [column_numbers(there[name], path, name, first) for name in names]
+        yield row, columns
 
 
 def _batches(group: _RowGroup, names: Sequence[str], rows: int) -> Iterator[tuple[int, Any]]:
     """Yield the number of a row in the group, and the record batch from there."""
     row = 0
-    with _reading(group.path):
+    with reading(group.path, _KIND):
         for batch in group.parquet.iter_batches(rows, [group.number], columns=list(names)):
             yield row, batch
             row += batch.num_rows
     if row != group.length:
-        raise broken(group.path, "a Parquet file", "it is damaged: rows are missing")
+        raise broken(group.path, _KIND, "it is damaged: rows are missing")
 
 
 def check_once(path: Path, names: Sequence[str]) -> None:
     """Raise an `InputError` if two columns have the same name."""
-    if len(set(names)) < len(names):
-        repeated = [name for name in names if names.count(name) > 1]
-        raise InputError(f"{path}: column {repeated[0]!r} appears twice; rename one of them")
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise InputError(f"{path}: column {shown(name)} appears twice; rename one of them")
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
-    with _reading(path), pyarrow.parquet.ParquetFile(path, **options) as file:
+def _opened(path: Path, text: str | None = None) -> Iterator[Any]:
+    # Text as a dictionary: one that is repeated is in memory once.
+    options: dict[str, Any] = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
+    options |= {"read_dictionary": [text]} if text else {}
+    with (
+        reading(path, _KIND),
+        open_regular(path) as stream,
+        pyarrow.parquet.ParquetFile(stream, **options) as file,
+    ):
         yield file
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn errors of a reader into an `InputError` that names the file."""
-    try:
-        yield
-    except pa.ArrowException as error:
-        raise broken(path, "a Parquet file", one_line(error)) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
+def _rows_in(path: Path, metadata: Any) -> int:
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows:
+        raise broken(path, _KIND, "it is damaged: its numbers of rows do not agree")
+    return sum(rows)
 
 
-def unreadable(path: Path, error: OSError) -> InputError:
-    """Return the error for a file that the system cannot read."""
-    reason = error.strerror or one_line(error)
-    return InputError(f"{path}: cannot be read ({reason}); check the file")
-
-
-@contextmanager
-def _scratch_file(
-    folder: Path | None, of: Path, suffix: str, n_bytes: int | None = None
-) -> Iterator[Path]:
-    """Yield a new file to write to, which is removed if something goes wrong.
-
-    `folder` None is a temporary folder that is removed when the program ends; `of` is the table,
-    for messages; `n_bytes` is the final size of the file, for which the disk must have room.
-    """
-    advice = "make room there" if folder is not None else "make room there, or set TMPDIR"
-    path = None
-    try:
-        folder = folder or _own_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-        if n_bytes is not None and n_bytes > free:
-            left = f"{folder} has {free / 1e9:.1f} GB left"
-            raise InputError(
-                f"{of}: unpacked it takes {n_bytes / 1e9:.1f} GB, but {left}; {advice}"
-            )
-        number, name = tempfile.mkstemp(suffix, f"{of.stem[:40]}-", folder)
-        os.close(number)
-        path = Path(name)
-        yield path
-    except BaseException as error:
-        if path is not None:
-            path.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        place, reason = folder or tempfile.gettempdir(), error.strerror or one_line(error)
-        raise InputError(f"{of}: cannot be unpacked in {place} ({reason}); {advice}") from error
-
-
-@cache
-def _own_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="opensetda-"))
-    owner = os.getpid()
-
-    def remove() -> None:
-        # Not by a forked process, which ends earlier.
-        if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+def _check_size(path: Path, metadata: Any, name: str) -> None:
+    """Raise an `InputError` if the text of a column is longer than that of names."""
+    paths = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    place = paths.index(name) if name in paths else None
+    for number in range(metadata.num_row_groups if place is not None else 0):
+        group = metadata.row_group(number)
+        if group.column(place).total_uncompressed_size > _SPARE + 4 * LONGEST_ID * group.num_rows:
+            most = f"at most {LONGEST_ID:,} characters are read"
+            raise InputError(f"{path}: column {name!r}: longer than any name; {most}")
 
 
 def column_text(column: Any, where: str, first: int = 0) -> TextColumn:
     """Return an Arrow column as text; None where a cell is empty."""
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if types.is_floating(column.type) or types.is_boolean(column.type):
-        return mapped.as_text(np.asarray(column), where, first)
-    if types.is_nested(column.type) or types.is_null(column.type):
-        raise InputError(f"{where} holds {column.type}; labels and ids are text or numbers")
-    try:
-        values = np.array(column.cast(pa.string()).to_pylist(), dtype=object)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where} is not UTF-8 text; save it as text") from error
-    values[values == ""] = None
-    return values
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if types.is_floating(kind) or types.is_boolean(kind):
+        return mapped.as_text(np.asarray(column.cast(kind)), where, first)
+    if types.is_nested(kind) or types.is_null(kind):
+        raise InputError(f"{where} holds {kind}; labels and ids are text or numbers")
+    cells = [np.empty(0, dtype=object)]
+    for chunk in getattr(column, "chunks", [column]):
+        # Not a Python string for each row.
+        part = chunk if types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        try:
+            names = [*part.dictionary.cast(pa.string()).to_pylist(), None]
+        except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+            raise InputError(f"{where} is not UTF-8 text; save it as text") from error
+        values = np.array([name or None for name in names], dtype=object)
+        cells.append(values[np.asarray(part.indices.cast(pa.int64()).fill_null(len(names) - 1))])
+    return np.concatenate(cells)
 
 
 def column_numbers(column: Any, path: Path, name: str, first: int = 0) -> npt.NDArray[np.float32]:
@@ -378,6 +359,5 @@ def _example(column: Any) -> str:
         try:
             float(value or "nan")
         except ValueError:
-            shown = value if len(value) <= 40 else f"{value[:40]}..."
-            return f"row {row + 1} holds {shown!r}"
+            return f"row {row + 1} holds {shown(value, 40)}"
     return "it holds text"

@@ -2,14 +2,42 @@
 
 import { say, showTrouble } from "./dom.js";
 
+const HEADER = "X-Review-Token";
+const KEPT = "token";
 const GONE =
   "The server does not answer, so nothing more is saved. " +
   "Start 'osda review' again and open the address that it prints.";
 
-async function ask(path, options) {
-  let answer;
+let token = "";
+let trouble = "";
+
+// The token is in the address at first, and then in the storage of this tab: a reload finds it there,
+// and no page of another port can read it. The address need not be seen by who looks over a shoulder.
+export async function enter() {
+  const given = new URLSearchParams(location.search).get("token");
+  history.replaceState(null, "", location.pathname + location.hash);
   try {
-    answer = await fetch(path, { cache: "no-store", ...options });
+    token = sessionStorage.getItem(KEPT) ?? "";
+  } catch {
+    // Storage is switched off: a reload will ask for the address.
+  }
+  if (!given || !/^[\w-]+$/.test(given)) return;
+  const before = token;
+  token = given;
+  try {
+    // What a browser was started with works once, for the token of this review.
+    ({ token } = await get("/api/token"));
+    sessionStorage.setItem(KEPT, token);
+  } catch {
+    if (token === given) token = before;
+  }
+}
+
+async function ask(path, options = {}) {
+  let answer;
+  const headers = { ...options.headers, [HEADER]: token };
+  try {
+    answer = await fetch(path, { cache: "no-store", ...options, headers });
   } catch {
     showTrouble(GONE);
     throw new Error(GONE);
@@ -20,7 +48,9 @@ async function ask(path, options) {
     if (answer.status !== 400) showTrouble(content.error);
     throw new Error(content.error);
   }
-  showTrouble("");
+  // It stays until the server says that it is over.
+  trouble = content.trouble ?? trouble;
+  showTrouble(trouble);
   return content;
 }
 

@@ -1,7 +1,7 @@
 // The review: where one is, what is decided, and which key does it.
 
-import { get, inTurn, post } from "./api.js";
-import { $, counted, say } from "./dom.js";
+import { enter, get, inTurn, post } from "./api.js";
+import { $, counted, say, visible } from "./dom.js";
 import { listen } from "./keys.js";
 import { openPicker, optionsOf, startPicker } from "./picker.js";
 import * as views from "./views.js";
@@ -33,7 +33,6 @@ function readAddress() {
 function writeAddress() {
   const { key, place, isGrid } = here;
   const group = isGrid ? `#group/${key}` : `#group/${key}/${place + 1}`;
-  // Without the token: it is in a cookie, and need not be seen by who looks over a shoulder.
   history.replaceState(null, "", location.pathname + (key === BORDER ? `#border/${place + 1}` : group));
 }
 
@@ -115,7 +114,7 @@ async function groupsFound(turn) {
 function aboutList(list) {
   if (!list.size) return "There are no samples in this list.";
   if (here.key === BORDER) return "The least clear cases first, from both sides of the threshold in turn.";
-  if (list.name !== null) return `Mostly “${list.name}”.`;
+  if (list.name !== null) return `Mostly “${visible(list.name)}”.`;
   return "Deselect samples that do not belong here, then name the rest.";
 }
 
@@ -152,9 +151,9 @@ function showGroup(list, samples) {
   group.samples = samples;
   views.showGuesses(group.likely, (label) => inTurn(() => decide(label)));
   views.showGrid(samples, isSelected, toggle, (place) => inTurn(() => go(here.key, place)));
-  $("note").textContent = far.note;
+  $("note").textContent = visible(far.note);
   $("more").hidden = samples.length >= list.size;
-  $("keep").firstChild.textContent = `Keep ${about.unknown} `;
+  $("keep").firstChild.textContent = `Keep ${visible(about.unknown)} `;
   showSelected();
 }
 
@@ -339,7 +338,9 @@ async function refresh() {
 
 async function begin() {
   startPicker();
+  await enter();
   const answer = await get("/api/start");
+  views.showRun(answer.run, answer.secret);
   for (const name of Object.keys(about)) about[name] = answer[name];
   take(answer);
   if (location.hash.startsWith("#group")) await groupsFound((work) => work());

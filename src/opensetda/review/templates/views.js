@@ -1,9 +1,20 @@
 // How a sample, a group and the lists look. Nothing here changes anything.
 
-import { $, counted, kbd, make, percent } from "./dom.js";
+import { $, counted, kbd, make, percent, visible } from "./dom.js";
 
 export const BORDER = "border";
 export const titleOf = (key) => (key === BORDER ? "Near the threshold" : `Group ${key}`);
+
+// In the paths of pictures, for which browsers send no header.
+let secret = "";
+
+export function showRun(name, itsSecret) {
+  secret = itsSecret;
+  $("run").textContent = visible(name);
+  document.title = `Review of ${visible(name)}`;
+}
+
+const thumbnail = (row) => make("img", { src: `/thumbnail/${secret}/${row}`, alt: "", loading: "lazy" });
 
 // Pictures near the one that is shown, ready to be put into the page.
 const ready = new Map();
@@ -14,7 +25,7 @@ export function preload(rows) {
 }
 
 function bigPicture(row) {
-  const image = make("img", { src: `/picture/${row}`, alt: "", decoding: "async" });
+  const image = make("img", { src: `/picture/${secret}/${row}`, alt: "", decoding: "async" });
   // Few pixels are shown as what they are.
   const sharpen = () => image.classList.toggle("pixels", image.naturalWidth <= 128);
   if (image.complete) sharpen();
@@ -26,10 +37,7 @@ export function showLists({ lists, isGrouping }, current, hasPictures, open) {
   const buttons = lists.map((list) => {
     const done = list.decided === list.size;
     const name = list.name ?? (list.key === BORDER ? "check one by one" : "not named");
-    const picture =
-      hasPictures && list.rows.length
-        ? make("img", { src: `/thumbnail/${list.rows[0]}`, alt: "", loading: "lazy" })
-        : null;
+    const picture = hasPictures && list.rows.length ? thumbnail(list.rows[0]) : null;
     return make(
       "button",
       {
@@ -65,8 +73,7 @@ export function showSample(sample, unknownLabel, take) {
     if (!ready.has(sample.row)) preload([...ready.keys(), sample.row]);
     figure.replaceChildren(ready.get(sample.row));
   }
-  $("name").textContent = sample.name;
-  $("name").title = sample.name;
+  $("name").textContent = $("name").title = visible(sample.name);
   const nearest =
     sample.given === unknownLabel ? [", nearest to ", strong(sample.nearest)] : [];
   $("given").replaceChildren("Label: ", chip(sample.given, sample.given === unknownLabel), ...nearest);
@@ -129,7 +136,7 @@ export function showGuesses(likely, take) {
 export function showGrid(samples, isSelected, toggle, look) {
   const tiles = samples.map((sample, place) => {
     const picture = sample.picture
-      ? make("img", { src: `/thumbnail/${sample.row}`, alt: "", loading: "lazy" })
+      ? thumbnail(sample.row)
       : make("span", { class: "text", textContent: sample.name });
     const kind = sample.kind === null ? "" : sample.kind.replace(" ", "-");
     const tile = make(

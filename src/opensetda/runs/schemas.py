@@ -1,0 +1,137 @@
+"""What the JSON files of a run hold, checked when they are read; other entries are kept as is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, FiniteFloat
+from typing_extensions import TypedDict
+
+_OPEN = ConfigDict(extra="allow")
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Name = Annotated[str, Field(min_length=1)]
+# JSON has no infinity: it is a word.
+Threshold = FiniteFloat | Literal["inf", "-inf"]
+
+
+class _Input(TypedDict):
+    """A domain: a path, or the name of bundled data."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    path: NotRequired[str]
+    embedded: NotRequired[str]
+    rows: NotRequired[int]
+    images: NotRequired[int]
+
+
+class _Inputs(TypedDict):
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    source: _Input
+    target: _Input
+
+
+class Settings(TypedDict):
+    """``settings.json``."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    method: str
+    openness: float | str
+    scaling: str | None
+    unknown_label: Name
+    preset: str | None
+    seed: int | None
+    settings: dict[str, Any]
+    classes: Annotated[list[Name], Field(min_length=1)]
+    has_ids: bool
+    columns: dict[str, Any]
+    inputs: _Inputs
+    backbone: dict[str, Any] | None
+    command: list[str] | None
+    identity: str | None
+    sample: int | None
+
+
+class Environment(TypedDict):
+    """``environment.json``."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    packages: dict[str, str | None]
+    data_seconds: FiniteFloat | None
+    fit_seconds: FiniteFloat | None
+    peak_megabytes: FiniteFloat | None
+
+
+class _Interval(TypedDict):
+    share: Share
+    low: Share
+    high: Share
+
+
+class _Openness(TypedDict):
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    share: Share
+    low: Share
+    high: Share
+    confidence: Share
+    estimates: dict[str, _Interval]
+    told: bool
+    own_boundary: bool
+    origin: str
+    warnings: list[str]
+
+
+class _KeptStep(TypedDict):
+    step: Annotated[int, Field(ge=1)]
+    steps: Annotated[int, Field(ge=1)]
+    reason: str
+
+
+class _Scaling(TypedDict):
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    name: Literal["none", "standard", "ranks"]
+    reason: str
+
+
+class _Rejection(TypedDict):
+    threshold: Threshold | None
+    slope: FiniteFloat | None
+
+
+class Estimates(TypedDict):
+    """``estimates.json``: what was estimated without labels."""
+
+    openness: _Openness
+    kept_step: _KeptStep | None
+    scaling: _Scaling
+    rejection: _Rejection
+
+
+class Model(TypedDict):
+    """``model.json``; the method checks its state."""
+
+    feature_names: list[str] | None
+    state: dict[str, Any]
+
+
+class Step(TypedDict):
+    """A line of ``history.jsonl``: numbers that need no target label."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    step: Annotated[int, Field(ge=1)]
+    n_known: NotRequired[int | None]
+    n_unknown: NotRequired[int | None]
+    openness: NotRequired[FiniteFloat | None]
+    openness_estimate: NotRequired[FiniteFloat | None]
+    changed: NotRequired[FiniteFloat | None]
+    mean_score: NotRequired[FiniteFloat | None]
+    threshold: NotRequired[Threshold | None]
+    seconds: NotRequired[FiniteFloat | None]
+    loss: NotRequired[dict[str, FiniteFloat | None] | None]

@@ -1,0 +1,156 @@
+"""Names of classes and samples: which are refused, which look alike, what cannot be seen."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opensetda.data.names import (
+    folded,
+    id_problem,
+    is_visible,
+    label_problem,
+    printable,
+    twins,
+    unseen,
+)
+
+PERSIAN, FAMILY, HEART = (
+    "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+    "👨\u200d👩\u200d👧",
+    "❤\ufe0f",
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("cat", "Cat"),
+        ("Straße", "STRASSE"),
+        ("caf\u00e9", "cafe\u0301"),
+        ("ﬁsh", "fish"),
+        ("\uff43\uff41\uff54", "cat"),
+        ("cat", "c\u200bat\ufeff"),
+        ("cat", "ca\u00adt"),
+        ("e\u034f\u0301", "\u00e9"),
+        ("hot dog", " hot\u00a0dog\t"),
+        ("cat", "cat\u3164"),
+        (PERSIAN, PERSIAN.replace("\u200c", "")),
+    ],
+)
+def test_names_that_look_alike(one, other):
+    assert folded(one) == folded(other)
+
+
+def test_names_that_do_not():
+    assert (
+        len({folded(name) for name in ("cat", "cats", "hot dog", "hotdog", "cát", "1", "l")}) == 7
+    )
+
+
+@given(st.text())
+def test_folding_twice_changes_nothing(name):
+    assert folded(folded(name)) == folded(name)
+    assert folded(unicodedata.normalize("NFD", name)) == folded(name)
+
+
+@pytest.mark.parametrize("name", ["cat", "two words", "<b>", "ünï", "猫", PERSIAN, FAMILY, HEART])
+def test_names_that_can_be_seen(name):
+    assert unseen(name) is None
+    assert is_visible(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [
+        ("a\u200b", "U+200B ZERO WIDTH SPACE"),
+        ("a\ufeffb", "U+FEFF ZERO WIDTH NO-BREAK SPACE"),
+        ("\u2060", "U+2060 WORD JOINER"),
+        ("so\u00adft", "U+00AD SOFT HYPHEN"),
+        ("cat\u3164", "U+3164 HANGUL FILLER"),
+        ("\u115f", "U+115F HANGUL CHOSEONG FILLER"),
+        ("\u2800", "U+2800 BRAILLE PATTERN BLANK"),
+        ("\x1b[2J", "U+001B"),
+        ("a\u202eb", "U+202E RIGHT-TO-LEFT OVERRIDE"),
+        ("a\ud800", "U+D800"),
+        ("a\u2028", "U+2028 LINE SEPARATOR"),
+        ("\ue000", "U+E000"),
+        ("\uffff", "U+FFFF"),
+    ],
+)
+def test_what_cannot_be_seen_is_named(name, which):
+    assert unseen(name) == which
+
+
+@pytest.mark.parametrize(
+    "name", ["", " \u3000", "\u0301\u0302", "\u200d\ufe0f", "\u3164", "\u200b"]
+)
+def test_names_without_anything_to_see(name):
+    assert not is_visible(name)
+
+
+@pytest.mark.parametrize("name", ["cup", "写真", "café", "👩‍👩‍👧", "a b", "0", "x" * 200])
+def test_ordinary_names(name):
+    assert label_problem(name) is None
+    assert id_problem(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("x" * 201, "201 characters, at most 200 are read"),
+        ("a\x1b[2J", r"'a\x1b[2J' holds '\x1b', which is no character of a name"),
+        ("a\0b", r"holds '\x00'"),
+        ("a\x85", r"holds '\x85'"),
+        ("a\u2028b", r"holds '\u2028'"),
+        ("\ud800", r"holds '\ud800'"),
+        (" \u200b", "cannot be seen"),
+        ("\u3164", "cannot be seen"),
+    ],
+)
+def test_names_that_no_class_can_have(name, problem):
+    message = label_problem(name)
+    assert problem in message
+    assert message.isprintable()
+
+
+def test_names_of_samples_may_be_those_of_any_file():
+    assert id_problem("a\tb\n.jpg") is None
+    assert "at most 4,096" in id_problem("x" * 4097)
+    assert id_problem("a\0") is not None
+    assert id_problem("\udcff") is not None
+
+
+def test_what_readers_overlook_is_folded():
+    alike = ["Café", "CAFÉ ", "cafe\u0301", "\u200bcafé", "ca\u00adfé", "café\ufe0f"]
+    assert {folded(name) for name in alike} == {"café"}
+    assert not is_visible("\u200b \u2800")
+    assert is_visible("\u200ba")
+
+
+@pytest.mark.parametrize(
+    ("names", "how"),
+    [
+        (["cat", "Cat", "dog"], "classes 'Cat' and 'cat' differ only in case"),
+        (
+            ["café", "cafe\u0301"],
+            r"'cafe\u0301' and 'caf\xe9' differ only in Unicode",
+        ),
+        (["cat", "cat "], "'cat' and 'cat ' differ only in white space"),
+        (["cat", "c\u200bat"], r"'cat' and 'c\u200bat' differ only in white space, case, forms"),
+        (["a", "A", "b", "B"], "case (and 1 more such pairs)"),
+    ],
+)
+def test_twins_are_told(names, how):
+    (warning,) = twins(names)
+    assert how in warning
+    assert "rename one if they are the same" in warning
+    assert twins(["cat", "dog"]) == ()
+
+
+def test_names_that_are_no_text_can_be_printed():
+    assert printable("a\udcff") == "a\\xff"
+    assert printable("a\ud800") == "a\\ud800"

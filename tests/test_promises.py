@@ -1,0 +1,170 @@
+"""What docs/security.md promises: no pickles, no network, nothing for a terminal to obey."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opensetda
+from cli_helpers import FIT, OPENNESS
+from opensetda.backbones.cache import FeatureCache
+from opensetda.cli import console
+from opensetda.cli.main import main
+from opensetda.errors import InputError, visible
+
+SOURCE = Path(opensetda.__file__).parent
+# Where network modules may be imported, and why.
+NETWORK = {
+    "backbones/registry.py": "fetches weights from the hub, if a backbone is named that needs it",
+    "benchmark/workers.py": "asks whether the dask scheduler that the user names answers",
+    "review/server.py": "listens on 127.0.0.1, in 'osda review' only",
+}
+NETWORK_MODULES = {"ftplib", "http", "httpx", "huggingface_hub", "requests", "smtplib", "socket"}
+NETWORK_MODULES |= {"socketserver", "ssl", "telnetlib", "urllib3", "xmlrpc"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "system", "popen"}
+PICKLES = {"cloudpickle", "dill", "marshal", "pickle", "shelve"}
+
+
+def parsed():
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text())
+
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def calls(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            yield name, {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+
+
+def test_nothing_is_unpickled():
+    for file, tree in parsed():
+        # Only the name of its error is used.
+        pickles = {name for name in imported(tree) if name.split(".")[0] in PICKLES}
+        assert pickles <= ({"pickle"} if file == "backbones/model.py" else set()), file
+        for name, options in calls(tree):
+            assert not name.startswith("pickle."), (file, name)
+            if name in ("np.load", "numpy.load"):
+                allowed = options.get("allow_pickle", "the default, False")
+                assert allowed in ("False", "the default, False"), file
+            if name.endswith("torch.load") or name == "torch.load":
+                assert options.get("weights_only") == "True", file
+
+
+def test_no_text_becomes_code():
+    for file, tree in parsed():
+        for name, options in calls(tree):
+            method = name.rpartition(".")
+            if method[2] in FORBIDDEN_CALLS:
+                assert name in ("re.compile",) or (method[2] == "eval" and method[0]), (file, name)
+            assert options.get("shell") in (None, "False"), file
+
+
+def test_network_modules_are_where_they_are_needed():
+    for file, tree in parsed():
+        found = {name for name in imported(tree) if name.split(".")[0] in NETWORK_MODULES}
+        found |= {name for name in imported(tree) if name.startswith("urllib.request")}
+        assert not found or file in NETWORK, (file, found)
+
+
+WATCHED = """
+import sys
+def watch(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        print("CONNECTS", event, arguments, file=sys.stderr)
+sys.addaudithook(watch)
+from opensetda.cli.main import main
+sys.exit(main({arguments!r}))
+"""
+
+
+def test_a_model_of_onnx_runtime_is_loaded_without_telling_its_maker(tmp_path):
+    pytest.importorskip("onnxruntime")
+    home = tmp_path / "home"
+    (home / "images").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    from PIL import Image
+
+    Image.fromarray(rng.integers(0, 255, (40, 40, 3), np.uint8)).save(home / "images" / "a.png")
+    arguments = ["features", "images", "--out", "features.npz", "--cache", "cache"]
+    arguments += ["--image-size", "32"]
+    inherited = {"OSDA_CACHE", "ORT_DISABLE_TELEMETRY"}
+    environment = {name: text for name, text in os.environ.items() if name not in inherited}
+    environment |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / "xdg")}
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED.format(arguments=arguments)],
+        cwd=home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "CONNECTS" not in done.stderr
+    assert (home / "cache" / "networks").exists(), "ONNX Runtime was not used"
+    assert sorted(path.name for path in home.iterdir()) == ["cache", "features.npz", "images"]
+
+
+def test_control_characters_are_shown_and_not_obeyed(workplace, capsys):
+    assert visible("\x1b[2Jcat\u202e\udc80\n\x9b") == "\\x1b[2Jcat\\u202e\\udc80\\n\\x9b"
+    assert visible("Käse 🧀 日本") == "Käse 🧀 日本"
+    console.show(console.label_counts(["\x1b[2Jcat", "[red]dog", "[/]"], "unknown"))
+    console.say("\x1b[31mred")
+    console.warn("\x1b]0;title\x07")
+    both = capsys.readouterr()
+    assert "\x1b" not in both.out + both.err
+    for shown in ("\\x1b[2Jcat", "[red]dog", "[/]", "\\x1b[31mred"):
+        assert shown in both.out
+    assert main([*FIT, *OPENNESS, "--unknown-label", "\x1b[2J"]) in (0, 2)
+    both = capsys.readouterr()
+    assert "\x1b" not in both.out + both.err
+
+
+def test_an_error_is_a_line_of_limited_length(capsys):
+    console.fail(f"start {'x' * 50_000} end", 2)
+    line = capsys.readouterr().err
+    assert len(line) < 1100
+    assert "start" in line
+    assert line.endswith("end\n")
+
+
+def test_a_reader_that_leaves_does_not_end_the_work(workplace):
+    osda = f"{sys.executable} -m opensetda {' '.join([*FIT, *OPENNESS])}"
+    done = subprocess.run(
+        ["bash", "-c", f"{osda} | true; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "0\n", done.stderr
+    assert "Broken" not in done.stderr
+    assert (workplace / "run" / "predictions.csv").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_a_cache_that_others_can_write_to_is_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    FeatureCache(folder, "key", 3)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(InputError, match="can be written by every user, so it is not trusted"):
+        FeatureCache(folder, "key", 3)
+    folder.chmod(0o700)
+    os.chown(folder, 12345, -1) if os.getuid() == 0 else None
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises(InputError, match="belongs to another user"):
+        FeatureCache(folder, "key", 3)
