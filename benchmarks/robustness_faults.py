@@ -24,7 +24,7 @@ from opensetda.errors import InputError
 from opensetda.runs.manifest import MANIFEST, Manifest
 from robustness_commands import Ended, classify, decided, in_scene, run
 from robustness_fuzz import import_everything
-from robustness_kills import COMMANDS, RANDOM, Killed, files_there, make_fresh
+from robustness_kills import COMMANDS, RANDOM, Killed, equal_files, files_there, make_fresh
 from robustness_outcomes import FOREIGN, UNNAMED, Outcome
 from robustness_preload import Control, build
 from robustness_scene import copy_tree
@@ -111,10 +111,7 @@ class _Bench:
                 raise RuntimeError(f"{self.command.arguments}: {ended.errors}")
             found.append(files_there())
         self.count = self.control.count
-        # Decisions have the time of day, to the second.
-        timed = ("review.jsonl", "corrections.csv")
-        self.same = {name: data for name, data in found[0].items()
-                     if found[1].get(name) == data and not name.endswith(timed)}  # fmt: skip
+        self.same = equal_files(*found)
         self.names = {RANDOM.sub("#", n) for files in found for n in files}
 
     def _prepare(self) -> None:

@@ -35,6 +35,8 @@ _TUNING = ("--finetune", "last", "--checkpoint-every", "0", "--set", "steps=2", 
            "--set", "optimiser.iterations_per_epoch=2", "--set", "optimiser.first_step_epochs=1",
            "--set", "optimiser.epochs_per_step=1", "--set", "ranking.draws=1",
            "--no-report")  # fmt: skip
+# Decisions have the time of day, to the second.
+_TIMED = ("report.html", "history.jsonl", "review.jsonl", "corrections.csv")
 RANDOM = re.compile(r"[0-9a-f]{8,}")
 
 
@@ -118,6 +120,12 @@ def files_there() -> dict[str, bytes]:
             if path.is_file() and ".sqlite3" not in path.name}  # fmt: skip
 
 
+def equal_files(first: dict[str, bytes], second: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files that are equal in two runs; times, rounded, may be so by chance."""
+    return {name: data for name, data in first.items()
+            if second.get(name) == data and not name.endswith(_TIMED)}  # fmt: skip
+
+
 def _undisturbed(
     command: Killed, here: Path, scene: Path
 ) -> tuple[dict[str, bytes], set[str], float]:
@@ -130,8 +138,11 @@ def _undisturbed(
             raise RuntimeError(f"{command.arguments}: {ended.errors}")
         found.append(files_there())
         seconds = ended.seconds
-    same = {name: data for name, data in found[0].items() if found[1].get(name) == data}
-    return same, {RANDOM.sub("#", name) for files in found for name in files}, seconds
+    return (
+        equal_files(*found),
+        {RANDOM.sub("#", name) for files in found for name in files},
+        seconds,
+    )
 
 
 def _nothing_yet() -> bool:
