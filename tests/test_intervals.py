@@ -14,7 +14,7 @@ KNOWN = ["a", "b", "c", "d"]
 def of_classes(counts, unknown=(0, 0), **more):
     """Metrics of some right and wrong samples per class."""
     truth, labels = [], []
-    for name, (right, n) in zip([*KNOWN, "new"], [*counts, unknown], strict=False):
+    for name, (right, n) in zip([*KNOWN[: len(counts)], "new"], [*counts, unknown], strict=True):
         truth += [name] * n
         wrong = "a" if name == "new" else "unknown"
         labels += ["unknown" if name == "new" else name] * right + [wrong] * (n - right)
@@ -55,6 +55,13 @@ def test_each_interval_encloses_its_figure_and_shrinks_with_the_samples():
                 widths.setdefault(name, []).append(ends[1] - ends[0])
     assert len(widths) == 8
     assert all(few > 2.5 * many for few, many in widths.values()), widths
+
+
+def test_nothing_right_is_not_nothing_for_certain():
+    options = {"known_score": [0.5, 0.4, 0.1, 0.2], "nearest_class": ["b", "b", "a", "a"]}
+    found = metric_intervals(of_classes([(0, 2), (0, 0)], (2, 2), **options), 0)
+    assert found["oscr"] == pytest.approx((0, binomial_interval(0, 2)[1]))
+    assert found["hos"][0] == 0 < found["hos"][1]
 
 
 def test_what_cannot_be_known_has_no_interval():

@@ -59,12 +59,11 @@ def metric_intervals(
         found["hos"] = _combined(metrics.hos, *ends)
         if metrics.auroc is not None:
             found["auroc"] = area_interval(metrics.auroc, n_known, n_unknown)
-        if metrics.oscr is not None and n_nearest:
-            share = n_nearest / n_known
+        if metrics.oscr is not None and n_nearest is not None:
+            share, of_share = n_nearest / n_known, binomial_interval(n_nearest, n_known)
             # The area over the unknowns of those whose nearest class is right.
-            area = min(metrics.oscr / share, 1.0)
-            of_share = binomial_interval(n_nearest, n_known)
-            of_area = area_interval(area, n_nearest, n_unknown)
+            area = min(metrics.oscr / share, 1.0) if n_nearest else 1.0
+            of_area = area_interval(area, max(n_nearest, 1), n_unknown)
             ends = [(of_share[end] * area, share * of_area[end]) for end in (0, 1)]
             found["oscr"] = _combined(metrics.oscr, *ends)
     names = ("hos", "auroc", "oscr", "ece", "unknown_ece")
