@@ -103,7 +103,7 @@ def test_wrong_use(place, capsys):
         (["farm.npz", "caps.csv"], "none of its classes ('ANT', 'BEE', 'Cow') is known"),
         (["farm.csv", "gap.csv", "--label-column", "animal"], "gap.csv: 'animal', row 7: empty"),
         (["farm.npz", "wild.npz", "--backbone", "resnet50"], "--backbone: farm.npz is a feature"),
-        (["farm.npz", "wild.csv"], "no column 'y'"),
+        (["farm.npz", "wild.csv"], "column 'animal' is not numeric"),
     ]:
         assert main(["benchmark", *arguments, *QUICK]) == 2, arguments
         assert words in capsys.readouterr().err

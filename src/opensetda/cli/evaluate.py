@@ -62,7 +62,7 @@ def evaluate(
     result: dict[str, Any] = evaluation.to_dict()
     true, interval = evaluation.true_openness, evaluation.intervals["true_openness"]
     share = f"share of unknowns: true {true:.2f}"
-    if evaluation.is_partial and interval is not None:
+    if interval is not None and (evaluation.is_partial or run.is_file()):
         share += f" ({interval[0]:.2f} to {interval[1]:.2f})"
     if not run.is_dir():
         _show(evaluation, share)
