@@ -11,13 +11,15 @@ def test_labels_left_over_are_mentioned(workplace, capsys):
     with (workplace / "truth.csv").open("a") as stream:
         stream.write("other.jpg,cow\n")
     assert main(["evaluate", "run", "--labels", "truth.csv"]) == 0
-    assert "1 labels of samples that are not in the run: ignored" in capsys.readouterr().out
+    assert "1 true label of samples that are not in run, for example 'other.jpg': ignored" in (
+        capsys.readouterr().out
+    )
 
 
 def test_wrong_use_of_evaluate(workplace, capsys):
     run_fit()
     for arguments, words in [
-        (["--labels", "truth.npz", "--id-column", "file_name"], "has no ids"),
+        (["--labels", "truth.npz", "--id-column", "file_name"], "no array 'file_name'"),
         (["--labels", "truth.npz", "--label-column", "z"], "no array 'z'"),
         (["--labels", "x.csv"], "no such file"),
         ([], "Missing option '--labels'"),

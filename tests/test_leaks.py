@@ -302,3 +302,50 @@ def test_a_peek_that_only_later_samples_see_is_caught(base, rows):
 @pytest.mark.parametrize("order", ["target rows shuffled", "all shuffled"])
 def test_an_order_that_matters_is_caught(base, order, rows):
     assert "transduction_scores_" in traces(relying_on_the_order(base), rows, order=order)
+
+
+# The whole way of `osda benchmark SOURCE TARGET` ----------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "parquet"])
+def test_no_label_of_a_benchmark_of_ones_own_reaches_a_method(kind, rows, tmp_path, monkeypatch):
+    import pandas
+
+    from opensetda.benchmark import grid
+    from opensetda.benchmark.own_tasks import own_task
+    from opensetda.benchmark.variants import Variant
+
+    source, source_labels, target, truth, _ = rows
+    scored = []
+    score = grid.evaluate_targets
+    monkeypatch.setattr(
+        grid,
+        "evaluate_targets",
+        lambda classifier, true: scored.append((classifier, true)) or score(classifier, true),
+    )
+
+    def write(name, X, y):
+        path = tmp_path / f"{name}.{kind}"
+        if kind == "npz":
+            np.savez(path, X=X, y=y)
+            return path
+        frame = pandas.DataFrame(X, columns=[f"f{column}" for column in range(X.shape[1])])
+        getattr(frame.assign(y=y), f"to_{kind}")(path, index=False)
+        return path
+
+    first, rng = write("source", source, source_labels), np.random.default_rng(3)
+    # With labels that the target may come with: all of them have a known class, as they must.
+    for labels in ("truth", "permuted", "a class"):
+        given = LABELS[labels](truth, rng)
+        task = own_task(first, write("target", target, given))
+        for name in ("class-means", "source-only"):
+            cell = grid.Cell(Variant(name, name), task.tasks[0], grid.AUTO, 0)
+            row = grid.run_cell((task, cell))
+            assert row["status"] == grid.OK, row["error"]
+            assert scored[-1][1].tolist() == given.tolist(), "the evaluator has them"
+    later = target[:5]
+    for place in (2, 4):
+        for method in (0, 1):
+            plain, other = (answers(scored[at + method][0], later) for at in (0, place))
+            for before, after in zip(plain, other, strict=True):
+                assert [name for name in before if not same(before[name], after[name])] == []

@@ -348,8 +348,11 @@ def test_ids_decide_which_label_belongs_where(tmp_path, classifier):
     evaluation = evaluate_run(run, more)
     assert evaluation.final.hos == 1
     assert evaluation.n_ignored == 1
-    with pytest.raises(InputError, match=r"no label for 1 of 90 samples of .* 'image_0'"):
-        evaluate_run(run, truth(labels[1:], ids[1:]))
+    partial = evaluate_run(run, truth(labels[1:], ids[1:]))
+    assert (partial.n_labelled, partial.truth[0]) == (89, "")
+    assert partial.notes[0] == "True labels of 89 of 90 samples; none of 'image_0', for example."
+    with pytest.raises(InputError, match=r"none of its 1 ids \(such as 'img_0'\).*'image_0'"):
+        evaluate_run(run, truth(["cat"], ["img_0"]))
 
 
 def test_truth_that_cannot_fit_is_refused(run):

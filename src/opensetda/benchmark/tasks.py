@@ -113,7 +113,14 @@ def find_tasks(
     try:
         spec = benchmark(protocol)
     except InputError as error:
-        raise InputError(f"{error}; and {DEMO}, which needs no data") from None
+        if Path(protocol).exists():
+            raise InputError(
+                f"{protocol}: a source without a target; give both, labelled: "
+                "osda benchmark SOURCE TARGET"
+            ) from None
+        raise InputError(
+            f"{error}; and {DEMO}, which needs no data; or give a source and a target of your own"
+        ) from None
     if data is None:
         raise InputError(
             f"--data: say where {spec.title} is: a folder of feature files "
@@ -221,7 +228,7 @@ class DemoTasks(TaskSet):
 
 @cache
 def _demo_digest(task: str) -> str:
-    return digest([DEMO, task, _task_digest(DemoTasks().load(task))])
+    return digest([DEMO, task, task_digest(DemoTasks().load(task))])
 
 
 @dataclass(frozen=True)
@@ -309,7 +316,7 @@ class ImageTasks(TaskSet):
         recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, cache)
         made = cls(name, tuple(pairs), pairs, folder.absolute(), recipe, cache, options.strict)
         for task in made.tasks:
-            made.fingerprints[task] = digest([name, task, _task_digest(made.load(task, progress))])
+            made.fingerprints[task] = digest([name, task, task_digest(made.load(task, progress))])
         return made
 
     @property
@@ -351,7 +358,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _task_digest(task: OpenSetTask) -> str:
+def task_digest(task: OpenSetTask) -> str:
     """Return a hash of the rows and labels of a task."""
     state = hashlib.sha256()
     for array in (task.source_features, task.target_features):

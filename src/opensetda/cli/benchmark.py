@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opensetda.benchmark.output import TextTable
     from opensetda.benchmark.summary import Section
     from opensetda.benchmark.tasks import TaskSet
+    from opensetda.runs.request import ImageOptions
 
 _SHOWN_FAILURES = 10
 _METHODS_HELP = (
@@ -33,7 +34,7 @@ _TASKS_HELP = "Task to run; repeatable. Default: all of the protocol."
 _OPENNESS_HELP = "Use the true share of unknowns or estimate it; repeatable. Default: both."
 _SEEDS_HELP = "Number of seeds, from 0; deterministic methods run once."
 _REFERENCE_HELP = f"Method to test the others against. Default: {OWN}, if compared."
-_OUT_HELP = "Folder of the results. Default: benchmark-PROTOCOL."
+_OUT_HELP = "Folder of the results. Default: benchmark-PROTOCOL or benchmark-SOURCE-TARGET."
 
 
 def option(
@@ -52,14 +53,19 @@ class Openness(StrEnum):
 
 _PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data."
 Protocol = Annotated[str, typer.Argument(metavar="PROTOCOL", help=_PROTOCOLS)]
+_OR_SOURCE = f"{_PROTOCOLS} Or labelled data of your own: images or a table, as in 'osda fit'."
+_TARGET_HELP = "Labelled target for a SOURCE of your own; only the evaluator reads its labels."
+_KNOWN_HELP = "Known class of your own source; repeatable, at least two. Default: all of them."
 
 
 def benchmark(
     context: typer.Context,
-    protocol: Protocol,
+    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL|SOURCE", help=_OR_SOURCE)],
+    target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help=_TARGET_HELP)] = None,
     data: options.BenchmarkData = None,
     methods: Annotated[list[str] | None, option("--method", _METHODS_HELP, "NAME")] = None,
     tasks: Annotated[list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET")] = None,
+    known: Annotated[list[str] | None, option("--known", _KNOWN_HELP, "CLASS")] = None,
     openness: Annotated[list[Openness] | None, option("--openness", _OPENNESS_HELP)] = None,
     seeds: Annotated[int, option("--seeds", _SEEDS_HELP, "NUMBER", min=1)] = 3,
     reference: Annotated[str | None, option("--reference", _REFERENCE_HELP, "NAME")] = None,
@@ -73,12 +79,14 @@ def benchmark(
     image_size: ImageSize = None,
     cache: Cache = None,
     strict: Strict = False,
-    label_column: options.LabelColumn = "y",
+    label_column: options.ManifestLabel = None,
     drop: options.Drop = None,
     features_key: options.FeaturesKey = "X",
+    path_column: options.PathColumn = None,
+    images_root: options.ImagesRoot = None,
     out: Annotated[Path | None, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)] = None,
 ) -> None:
-    """Compare methods on a benchmark: every task, true and estimated openness, several seeds.
+    """Compare methods on a benchmark, or on a labelled source and target of your own.
 
     [bold]Examples[/bold]
 
@@ -86,9 +94,13 @@ def benchmark(
 
       osda benchmark office31 --data features/ --out office31 --jobs 2
 
+      osda benchmark shop/ street/ --method pgl --method osbp --seeds 1
+
       osda benchmark office31 --data /nfs --backend dask --scheduler head:8786
 
-    Finished runs are kept: the same command resumes an interrupted grid. Failed
+    Every task runs with true and with estimated openness, and several seeds.
+    Of your own data, the classes of the source are known, all others of the
+    target unknown. Finished runs are kept: the same command resumes an interrupted grid. Failed
     runs are listed, and tried again by the next call. Writes results.parquet,
     one row per run, and table.md, table.csv and table.tex.
     """
@@ -99,7 +111,8 @@ def benchmark(
         raise InputError(
             f"--reference {reference}: not among the methods, which are {', '.join(names)}"
         )
-    against = reference or (OWN if OWN in names else None)
+    # One task of your own is too few for a test, unless it is asked for.
+    against = reference or (OWN if OWN in names and target is None else None)
     from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid, unfinished
     from opensetda.benchmark.output import write_report
     from opensetda.benchmark.variants import make_variants
@@ -111,8 +124,17 @@ def benchmark(
     if data is not None and backend is not options.BackendName.loky:
         # Workers of a cluster have another working directory.
         data = data.absolute()
-    tables, images = (label_column, features_key, drop), (backbone, weights, image_size, strict)
-    found = find_benchmark(protocol, data, tasks, tables, images, cache)
+    images = (backbone, weights, image_size, strict)
+    if target is not None:
+        _refuse("a source and a target of your own", {"--data": data, "--task": tasks})
+        root = None if images_root is None else str(images_root.absolute())
+        columns = (label_column, None, features_key, tuple(drop or ()), path_column, root)
+        found = _find_own(protocol, target, columns, images, cache, known)
+    else:
+        own = {"--known": known, "--path-column": path_column, "--images-root": images_root}
+        _refuse("PROTOCOL alone", own)
+        tables = (label_column or "y", features_key, drop)
+        found = find_benchmark(protocol, data, tasks, tables, images, cache)
     folder = out or Path(f"benchmark-{found.name}")
     shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
     variants = make_variants(names, preset, settings)
@@ -134,12 +156,56 @@ def benchmark(
             f"{n_finished(found, cells, folder):,} of {len(cells):,} runs are finished and kept in "
             f"{folder}; continue with the same command: {command}"
         ) from None
-    known = BENCHMARKS.get(found.name)
-    title = "Embedded digits (demo)" if known is None else known.title
+    title = "Embedded digits (demo)"
+    if target is not None:
+        title = visible(f"{protocol} to {target}")
+    elif found.name in BENCHMARKS:
+        title = BENCHMARKS[found.name].title
     sections = write_report(results.rows, folder, title, against, command)
     show_results(results, sections, folder)
     if len(results.failed) == len(cells):
         raise typer.Exit(1)
+
+
+def _refuse(given: str, wrong: dict[str, Any]) -> None:
+    for name, value in wrong.items():
+        if value is not None:
+            raise InputError(f"{name}: has no meaning with {given}; leave it out")
+
+
+def _find_own(
+    source: str,
+    target: Path,
+    columns: tuple[Any, ...],
+    images: tuple[str | None, Path | None, int | None, bool],
+    cache: Path | None,
+    known: list[str] | None,
+) -> TaskSet:
+    """Read a source and a target, with a progress bar for image features, and warn."""
+    from opensetda.benchmark.own_tasks import own_task
+    from opensetda.cli.counting import counting_progress
+    from opensetda.data.benchmarks.catalogue import BENCHMARKS
+    from opensetda.runs.request import TableOptions
+
+    if source in BENCHMARKS and not Path(source).exists():
+        advice = f"give its folder as --data {target}, or a source of your own"
+        raise InputError(f"{source}: a published benchmark, not a file or folder; {advice}")
+    with counting_progress("features") as progress:
+        tables, options = TableOptions(*columns), _image_options(images, cache)
+        found = own_task(source, target, tables, options, known or (), progress)
+    for warning in found.warnings:
+        console.warn(warning)
+    return found
+
+
+def _image_options(
+    images: tuple[str | None, Path | None, int | None, bool], cache: Path | None
+) -> ImageOptions:
+    from opensetda.runs.request import ImageOptions
+
+    backbone, weights, size, strict = images
+    file = None if weights is None else str(weights.absolute())
+    return ImageOptions(backbone, file, size, cache_folder(cache, no_cache=False), strict)
 
 
 def find_benchmark(
@@ -159,13 +225,10 @@ def find_benchmark(
     from opensetda.benchmark.tasks import find_tasks
     from opensetda.cli.counting import counting_progress
     from opensetda.data.tables.loading import TableColumns
-    from opensetda.runs.request import ImageOptions
 
     label, features, drop = tables
     columns = TableColumns(label, None, features, tuple(drop or ()))
-    backbone, weights, size, strict = images
-    file = None if weights is None else str(weights.absolute())
-    options = ImageOptions(backbone, file, size, cache_folder(cache, no_cache=False), strict)
+    options = _image_options(images, cache)
     with counting_progress("features") as progress:
         found = find_tasks(protocol, data, tasks, columns, options, progress)
         if only_first:

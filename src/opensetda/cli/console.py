@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from opensetda.base import OpenSetClassifier
     from opensetda.metrics.open_set import OpenSetMetrics
+    from opensetda.runs.evaluation import Evaluation
 
 DASH = "-"
 # Of a warning or an error.
@@ -322,24 +323,36 @@ _METRICS = {
 }
 
 
-def metrics_table(metrics: OpenSetMetrics) -> Table:
-    """Show every metric with its meaning."""
-    table = new_table("Metrics", {"metric": "left", "%": "right", "meaning": "left"})
+def interval_text(interval: tuple[float, float] | None) -> str:
+    """Return an interval in percent; a dash if there is none."""
+    return DASH if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"
+
+
+def metrics_table(evaluation: Evaluation) -> Table:
+    """Show every metric with its interval and its meaning."""
+    headings = {"metric": "left", "%": "right", "95 % interval": "right", "meaning": "left"}
+    table = new_table("Metrics", headings)
     for name, (heading, meaning) in _METRICS.items():
         style = "bold" if name == "hos" else None
-        table.add_row(heading, percent(getattr(metrics, name)), meaning, style=style)
+        interval = interval_text(evaluation.intervals[name])
+        value = percent(getattr(evaluation.final, name))
+        table.add_row(heading, value, interval, meaning, style=style)
     return table
 
 
 def class_table(metrics: OpenSetMetrics) -> Table:
     """Show one row per true class."""
+    from opensetda.metrics.intervals import binomial_interval
+
     headings = {"class": "left", "kind": "left", "n": "right", "right %": "right"}
-    table = new_table("Classes", {**headings, "taken for": "left"})
+    table = new_table("Classes", {**headings, "95 % interval": "right", "taken for": "left"})
     kind = "known"
     for row in metrics.per_class:
         if row.kind != kind:
             table.add_section()
             kind = row.kind
         mistaken = f"{row.confused_with} ({row.confused_count})" if row.confused_count else ""
-        table.add_row(str(row.label), row.kind, str(row.n), percent(row.accuracy), mistaken)
+        interval = interval_text(binomial_interval(row.correct, row.n) if row.n else None)
+        cells = (str(row.label), row.kind, str(row.n), percent(row.accuracy), interval, mistaken)
+        table.add_row(*cells)
     return table

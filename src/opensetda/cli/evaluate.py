@@ -1,61 +1,96 @@
-"""`osda evaluate`: compare a run with true labels."""
+"""`osda evaluate`: compare a run, or labels of later samples, with true labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from opensetda.cli import console, options
 
+if TYPE_CHECKING:
+    from opensetda.runs.evaluation import Evaluation
+
 
 def evaluate(
-    run: options.RunArgument,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="Run folder of 'osda fit', or a .csv or .parquet file of 'osda predict'.",
+        ),
+    ],
     labels: Annotated[
         Path,
         options.other(
             "--labels TRUTH",
-            "True labels of the target: a table (.npz, .csv, .parquet, a folder of .parquet "
-            "parts), or images (one folder per class, list, manifest, tar shards).",
+            "True labels of all samples or of some: a table (.npz, .csv, .parquet, a folder of "
+            ".parquet parts), or images (one folder per class, list, manifest, tar shards).",
         ),
     ],
     label_column: options.LabelAsInFit = None,
     id_column: options.IdAsInFit = None,
+    made_by: Annotated[
+        Path | None,
+        options.other(
+            "--run RUN",
+            "Run that wrote the file of 'osda predict'; needed if the file names only the "
+            "likeliest classes.",
+        ),
+    ] = None,
 ) -> None:
-    """Compute the metrics of a run. The only command that reads labels of the target.
+    """Compute metrics with 95 % intervals. The only command that reads labels of the target.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
       osda evaluate run --labels truth.csv --label-column class
 
-    Labels are matched by id if the run has ids, by row otherwise. A label that
-    is not a class of the source counts as unknown. Writes metrics.json and
-    curves.png into the run folder, and updates its report, if there is one.
+      osda evaluate labels.csv --labels truth.csv
+
+    Labels are matched by id if the samples have ids, by row otherwise; those
+    without a true label (or an empty one) do not count. A label that is not a
+    class of the source counts as unknown. Of a run, writes metrics.json and
+    curves.png into its folder, and updates its report, if there is one.
     """
+    from opensetda.runs.evaluation import evaluate as evaluate_labels
+
+    evaluation = evaluate_labels(
+        run, labels, label_column=label_column, id_column=id_column, made_by=made_by
+    )
+    console.show(console.class_table(evaluation.final))
+    result: dict[str, Any] = evaluation.to_dict()
+    true, interval = evaluation.true_openness, evaluation.intervals["true_openness"]
+    share = f"share of unknowns: true {true:.2f}"
+    if interval is not None and (evaluation.is_partial or run.is_file()):
+        share += f" ({interval[0]:.2f} to {interval[1]:.2f})"
+    if not run.is_dir():
+        _show(evaluation, share)
+        console.result(result)
+        return
     from opensetda.cli.report import report_at_end
-    from opensetda.runs.evaluation import evaluate as evaluate_run
     from opensetda.runs.folder import CURVES, METRICS, REPORT, RunFolder
 
     folder = RunFolder.open(run)
-    evaluation = evaluate_run(folder, labels, label_column=label_column, id_column=id_column)
     # The existing report does not know the true labels.
     report = report_at_end(folder.path) if (folder.path / REPORT).exists() else None
-
     history, estimates = folder.history(), folder.estimates()
     openness, kept = estimates["openness"], estimates["kept_step"]
-    console.show(console.class_table(evaluation.final))
     if len(history) > 1:
         step = None if kept is None else int(kept["step"])
         console.show(console.step_table(history, evaluation.steps, step))
-    console.show(console.metrics_table(evaluation.final))
-    true, used = evaluation.true_openness, openness["share"]
-    console.say(f"share of unknowns: true {true:.2f}, used {used:.2f}")
-    if evaluation.n_ignored:
-        console.say(f"{evaluation.n_ignored:,} labels of samples that are not in the run: ignored.")
+    _show(evaluation, f"{share}, used {openness['share']:.2f}")
     console.say(f"  metrics  {run / METRICS}")
     console.say(f"  curves   {run / CURVES}")
     if report is not None:
         console.say(f"  report   {report}")
     files = {"metrics": run / METRICS, "curves": run / CURVES, "report": report}
     estimated = {"openness": openness, "kept_step": kept, "scaling": estimates["scaling"]}
-    counts = {"ignored": evaluation.n_ignored}
-    console.result({**evaluation.to_dict(), **estimated, **counts, "files": files})
+    console.result({**result, **estimated, "files": files})
+
+
+def _show(evaluation: Evaluation, share: str) -> None:
+    console.show(console.metrics_table(evaluation))
+    console.say(share)
+    for note in evaluation.notes:
+        console.say(note)

@@ -93,6 +93,7 @@ class _Collector:
             columns=columns_sentence(scaling["name"], scaling["reason"]),
             warnings=(*parts.estimates["openness"]["warnings"], *self._lost_images()),
             metrics=self._metrics(),
+            **self._partial_truth(),
             panels=tuple(parts.panels()),
             n_steps=max(len(parts.history), 1),
             map=self._map(planes),
@@ -125,8 +126,16 @@ class _Collector:
         if self.parts.evaluation is None:
             return None
         final = self.parts.evaluation.final
-        values = {name: getattr(final, name.lower().replace("*", "_star")) for name in _METRICS}
+        values = {name: getattr(final, _field(name)) for name in _METRICS}
         return {name: float(v) for name, v in values.items() if v is not None and v == v}
+
+    def _partial_truth(self) -> dict[str, Any]:
+        """Return the number of true labels and the intervals, unless the truth is complete."""
+        found = self.parts.evaluation
+        if found is None or not found.is_partial:
+            return {}
+        intervals = {name: found.intervals[_field(name)] for name in _METRICS}
+        return {"n_truth": found.n_labelled, "intervals": intervals}
 
     def _map(self, planes: Mapping[int, Plane]) -> SampleMap:
         """Return the map; its pictures are smaller if there are many."""
@@ -146,7 +155,7 @@ class _Collector:
 
     def _group(self, number: int, rows: npt.NDArray[np.intp]) -> UnknownGroup:
         near = Counter(self.table.nearest[rows].tolist()).most_common(_NEAR)
-        truth = Counter([] if self.truth is None else self.truth[rows].tolist())
+        truth = Counter([] if self.truth is None else filter(None, self.truth[rows].tolist()))
         return UnknownGroup(
             number=number,
             size=len(rows),
@@ -165,11 +174,15 @@ class _Collector:
                 nearest=str(table.nearest[row]),
                 confidence=float(self.confidence[row]),
                 p_unknown=float(table.proba[row, -1]),
-                truth=None if self.truth is None else str(self.truth[row]),
+                truth=None if self.truth is None else str(self.truth[row]) or None,
                 picture=_address(self.pictures.thumbnail(row)),
             )
             for row in rows
         )
+
+
+def _field(name: str) -> str:
+    return name.lower().replace("*", "_star")
 
 
 def _address(webp: bytes | None) -> str | None:

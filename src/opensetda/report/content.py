@@ -8,7 +8,7 @@ as the user wrote them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +96,7 @@ class SampleMap:
     n_source: int  # in the run, of which the map may have fewer
     n_target: int
     moves: bool  # whether positions differ from step to step, or only the labels
+    no_truth: int | None = None  # the index in `truth` of samples without a true label
 
     @property
     def is_sampled(self) -> bool:
@@ -185,3 +186,5 @@ class Report:
     border: tuple[Sample, ...]  # those nearest to the threshold, the nearest first
     facts: Mapping[str, Mapping[str, str]]  # heading -> name -> value: settings, versions, ...
     run: str  # the path of the run folder, for the commands that the page shows
+    n_truth: int | None = None  # targets with a true label, if not all have one
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of `metrics`

@@ -96,7 +96,7 @@ def map_figure(samples: SampleMap) -> Figure:
         ScatterPanel("Prediction", places, remark),
         ScatterPanel("Domain", places, by_domain=True),
     ]
-    if samples.truth is not None:
+    if samples.truth is not None and samples.no_truth is None:
         panels.append(ScatterPanel("Truth", places, classes=samples.truth))
     return draw_scatter(panels, labels, samples.is_target, samples.classes, "", _SIDE)
 
@@ -118,7 +118,7 @@ def steps_figure(samples: SampleMap, evaluation: Evaluation | None = None) -> Fi
 
 def _scores(parts: RunParts) -> Figure:
     panels = [HistogramPanel("As labelled", parts.histogram())]
-    if parts.truth is not None:
+    if parts.truth is not None and (parts.truth != "").all():
         is_unknown = ~np.isin(parts.truth, parts.predictions.classes)
         panels.append(HistogramPanel("In truth", parts.histogram(is_unknown)))
     return draw_histograms(panels)

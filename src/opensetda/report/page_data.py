@@ -42,6 +42,7 @@ def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
         "places": _base64(_packed(np.rint(finite * FINEST).astype(np.uint32))),
         "labels": _base64(samples.labels.astype(index)),
         "confidence": _base64(np.rint(confidence * _SURE).astype("<u2")),
+        "noTruth": samples.no_truth,
         "truth": None if truth is None else _base64(truth.astype(index)),
         "names": list(samples.names),
         "pictures": pictures if any(pictures) else None,

@@ -27,6 +27,7 @@ from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.view import RunView
 
 BINS = 60
+NO_TRUTH = "no true label"
 
 
 class RunParts:
@@ -91,9 +92,11 @@ class RunParts:
         given[kept] = table.labels
         labels = [self._indices(view, given[number]) for number in numbers]
         true_classes = () if self.truth is None else self._true_classes(self.truth)
+        is_partial = self.evaluation is not None and self.evaluation.is_partial
+        no_truth = len(true_classes) if is_partial else None
         return SampleMap(
             classes=table.classes,
-            true_classes=true_classes,
+            true_classes=(*true_classes, NO_TRUTH) if is_partial else true_classes,
             steps=tuple(numbers),
             kept=numbers.index(kept),
             places=places.astype(np.float64),
@@ -101,6 +104,7 @@ class RunParts:
             labels=np.stack(labels),
             confidence=np.concatenate([np.ones(n_source), table.confidence[view.target]]),
             truth=None if self.truth is None else self._indices(view, self.truth, true_classes),
+            no_truth=no_truth,
             names=(*(view.source_names or ("",) * n_source), *table.ids[view.target].tolist()),
             pictures=pictures or (None,) * (n_source + n_target),
             n_source=int(source.get("rows", 0)) or int(source.get("images", n_source)),
@@ -119,7 +123,7 @@ class RunParts:
 
     def _true_classes(self, truth: npt.NDArray[np.str_]) -> tuple[str, ...]:
         known = self.predictions.classes
-        return (*known, *sorted(set(truth.tolist()) - set(known)))
+        return (*known, *sorted(set(truth.tolist()) - {*known, ""}))
 
     def histogram(self, is_unknown: npt.NDArray[np.bool_] | None = None) -> ScoreHistogram:
         """Return the histogram of known scores; `is_unknown` by default as labelled."""
@@ -141,8 +145,9 @@ class RunParts:
         rows, columns = self._true_classes(self.truth), (*table.classes, self.run.unknown_label)
         row_of, column_of = ({n: i for i, n in enumerate(names)} for names in (rows, columns))
         counts = np.zeros((len(rows), len(columns)), dtype=np.intp)
-        places = [row_of[label] for label in self.truth.tolist()]
-        given = [column_of.get(label, len(columns) - 1) for label in table.labels.tolist()]
+        there = self.truth != ""
+        places = [row_of[label] for label in self.truth[there].tolist()]
+        given = [column_of.get(label, len(columns) - 1) for label in table.labels[there].tolist()]
         np.add.at(counts, (places, given), 1)
         return Confusion(rows, columns, counts, len(table.classes))
 

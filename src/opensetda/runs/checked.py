@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 from pydantic import TypeAdapter, ValidationError
 from safetensors.numpy import load
 
+from opensetda.data.limits import LONGEST_ROW
 from opensetda.errors import InputError, one_line
 from opensetda.system.memory import check_free
 
@@ -32,6 +35,8 @@ _DEEPEST = 32
 _SEAL = "sha256"
 # A cell of text as a Python object, and its place in a list.
 _BYTES_OF_TEXT = 100
+
+_TEXT_IN_CSV = ("id", "path", "label", "nearest_class", *(f"top_{n}" for n in range(1, 1001)))
 
 TEXT, NUMBERS, COUNTS, BYTES, FLAGS = "text", "numbers", "whole numbers", "bytes", "true or false"
 
@@ -103,19 +108,54 @@ def _is_shallow(value: Any, levels: int) -> bool:
 class CheckedTable:
     """A Parquet file of a run: its columns by name, of the kind that is asked for."""
 
-    def __init__(self, stream: IO[bytes], path: Path, columns: Sequence[str] | None = None) -> None:
-        self.path = path
-        with reading(path):
+    def __init__(
+        self,
+        stream: IO[bytes],
+        path: Path,
+        columns: Sequence[str] | None = None,
+        advice: str = FIT_AGAIN,
+    ) -> None:
+        with reading(path, advice):
             file = pyarrow.parquet.ParquetFile(stream)
             found = file.schema_arrow.names if columns is None else list(columns)
             rows, declared = file.metadata.num_rows, file.metadata.num_rows * len(found)
             # A column of one repeated value takes no space on disk, whatever its length.
             check_free(declared * _BYTES_OF_TEXT, f"{path}: reading {rows:,} rows", "use fewer")
-            self._table = file.read(None if columns is None else found)
-            self._table.validate(full=True)
-        self.names: list[str] = self._table.column_names
+            table = file.read(None if columns is None else found)
+            table.validate(full=True)
+        self._take(table, path, advice)
+
+    @classmethod
+    def of_csv(cls, stream: IO[bytes], path: Path, advice: str = FIT_AGAIN) -> Self:
+        """Return the content of a CSV file of predictions."""
+        made = cls.__new__(cls)
+        with reading(path, advice):
+            size = os.fstat(stream.fileno()).st_size
+            check_free(12.0 * size, f"{path}: in memory it", "write it as Parquet")
+            # A class may be named 007.
+            kinds = dict.fromkeys(_TEXT_IN_CSV, pa.string())
+            table = pyarrow.csv.read_csv(
+                stream,
+                pyarrow.csv.ReadOptions(block_size=min(max(size, 1 << 16), LONGEST_ROW)),
+                pyarrow.csv.ParseOptions(newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(column_types=kinds),
+            )
+            # 0 and 1 alone are read as whole numbers.
+            for place, column in enumerate(table.schema):
+                if pa.types.is_integer(column.type):
+                    numbers = table[place].cast(pa.float64())
+                    table = table.set_column(place, column.name, numbers)
+        made._take(table, path, advice)
+        return made
+
+    def _take(self, table: Any, path: Path, advice: str) -> None:
+        self._table, self.path, self.advice = table, path, advice
+        self.names: list[str] = table.column_names
         if len(set(self.names)) < len(self.names):
-            raise damaged(path, "a column is there twice")
+            raise self._damaged("a column is there twice")
+
+    def _damaged(self, reason: str) -> InputError:
+        return damaged(self.path, reason, self.advice)
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -128,14 +168,14 @@ class CheckedTable:
         """Return a column of finite numbers, all from `low` to `high`."""
         values = self._column(name, NUMBERS).to_numpy()
         if not (np.isfinite(values) & (values >= low) & (values <= high)).all():
-            raise damaged(self.path, f"column {name!r} holds a number that cannot be")
+            raise self._damaged(f"column {name!r} holds a number that cannot be")
         return values
 
     def counts(self, name: str) -> list[int]:
         """Return a column of whole numbers from 0 on."""
         values: list[int] = self._column(name, COUNTS).to_pylist()
         if min(values, default=0) < 0:
-            raise damaged(self.path, f"column {name!r} holds a negative number")
+            raise self._damaged(f"column {name!r} holds a negative number")
         return values
 
     def content(self, name: str) -> list[bytes]:
@@ -148,12 +188,12 @@ class CheckedTable:
 
     def _column(self, name: str, kind: str) -> Any:
         if name not in self.names:
-            raise damaged(self.path, f"no column {name!r}")
+            raise self._damaged(f"no column {name!r}")
         column = self._table[name]
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if not _KINDS[kind](column.type) or column.null_count:
-            raise damaged(self.path, f"column {name!r} is not {kind} throughout")
+            raise self._damaged(f"column {name!r} is not {kind} throughout")
         return column
 
 

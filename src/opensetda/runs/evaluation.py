@@ -1,9 +1,10 @@
-"""The use case evaluate: compare a run with true labels. Nothing else reads target labels."""
+"""The use case evaluate: compare labels with the truth. Nothing else reads target labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +12,79 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
-from opensetda.data.images.lists import ImageColumns
-from opensetda.data.images.loading import is_image_data, read_image_truth
-from opensetda.data.tables.loading import TableColumns, TruthTable, read_truth
-from opensetda.errors import InputError
+from opensetda.data.tables.loading import TruthTable
 from opensetda.metrics import open_set
+from opensetda.metrics.intervals import (
+    Interval,
+    binomial_interval,
+    intervals_to_dict,
+    metric_intervals,
+)
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.curves import draw_curves
-from opensetda.runs.fit_data import array_record, label_text
+from opensetda.runs.fit_data import array_record
 from opensetda.runs.folder import RunFolder, StepLabels
-from opensetda.runs.predicting import Run, open_run
+from opensetda.runs.label_files import labelled_of, read_label_file
+from opensetda.runs.predicting import Run, WrittenLabels, open_run
 from opensetda.runs.predictions import PredictionTable
+from opensetda.runs.true_labels import Labelled, align, true_labels
 from opensetda.system.files import file_record
 
 STEP_METRICS = ("all", "os", "os_star", "unk", "hos")
+# Ten for each of the 15 bins: of fewer, the calibration errors are mostly chance.
+_LABELS_TO_CALIBRATE = 150
+_DRAWN = (
+    "The intervals hold if the samples with a true label were drawn at random, not chosen as "
+    "easy, hard or corrected ones."
+)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of a run.
+    """The metrics of a run, or of later samples.
 
     Attributes
     ----------
     final, steps : OpenSetMetrics, and dict of them
-        Metrics of the predictions, and of the labels after each step, by its number.
+        Metrics of the predictions, and of the labels after each step, by its number; of those
+        samples whose truth is known.
     truth : array of str of shape (n,)
-        The true label of each prediction.
+        The true label of each prediction, "" if it is not known.
+    n_nearest : int
+        Known samples whose nearest class is right.
     n_ignored : int
-        True labels of samples that the run does not have.
+        True labels of samples that were not predicted.
+    notes : tuple of str
+        What the truth lacks, and what does not match, one line each.
     """
 
     final: OpenSetMetrics
     steps: dict[int, OpenSetMetrics]
     truth: npt.NDArray[Any]
+    n_nearest: int
     n_ignored: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_labelled(self) -> int:
+        """How many samples have a true label."""
+        return int((self.truth != "").sum())
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the truth of some samples is not known."""
+        return self.n_labelled < len(self.truth)
 
     @property
     def true_openness(self) -> float:
-        """The share of the targets that are unknown."""
+        """The share of unknowns among the samples whose truth is known."""
         rows = self.final.per_class
         return sum(row.n for row in rows if row.kind == "unknown") / sum(row.n for row in rows)
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval | None]:
+        """The 95 % interval of each metric and of `true_openness`; None if there is none."""
+        return metric_intervals(self.final, self.n_nearest)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``metrics.json`` holds."""
@@ -59,47 +93,75 @@ class Evaluation:
             values = metrics.to_dict()
             steps.append({"step": number, **{name: values[name] for name in STEP_METRICS}})
         final = self.final.to_dict()
-        return {"true_openness": self.true_openness, "final": final, "steps": steps}
+        for row in final["per_class"]:
+            ends = binomial_interval(row["correct"], row["n"]) if row["n"] else None
+            row["interval"] = ends and list(ends)
+        return {
+            "samples": len(self.truth),
+            "labelled": self.n_labelled,
+            "ignored": self.n_ignored,
+            "notes": list(self.notes),
+            "true_openness": self.true_openness,
+            "final": final,
+            "intervals": intervals_to_dict(self.intervals),
+            "steps": steps,
+        }
 
 
 def evaluate(
-    run: Run, labels: Any, *, label_column: str | None = None, id_column: str | None = None
+    run: Run | PredictionTable | WrittenLabels,
+    labels: Any,
+    *,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    made_by: Run | None = None,
 ) -> Evaluation:
-    """Compare a run with true labels, and write metrics.json and curves.png into its folder.
+    """Compare labels with the truth of all samples or of some.
 
-    A label that is not a class of the source counts as unknown.
+    A label that is not a class of the source counts as unknown. The evaluation of a run is written
+    into its folder: metrics.json and curves.png.
 
     Parameters
     ----------
-    run : str, Path, RunFolder or FittedRun
-        The run.
-    labels : str, Path or array of shape (n_t,)
-        True labels of the targets: a table or images with classes, matched by id if the run
-        has ids, else by row; or one label per target, in the order of the target.
+    run : str, Path, RunFolder, FittedRun, PredictionTable or WrittenLabels
+        The run; or labels of later samples: a file of `predict`, or what it returned.
+    labels : str, Path or array of shape (n,)
+        True labels: a table or images with classes, matched by id if the samples have ids, else by
+        row; or one label per sample, in their order. An empty one (None, NaN) is not known.
     label_column, id_column : str, optional
         Columns of a table or manifest; by default as in `fit`.
+    made_by : str, Path, RunFolder or FittedRun, optional
+        The run that labelled later samples; needed if their file names only the likeliest classes.
     """
-    folder = open_run(run)
-    if id_column is not None and not folder.has_ids:
-        raise InputError(
-            f"--id-column {id_column}: {folder.path} has no ids, its rows are matched by number; "
-            "fit with --id-column to have them"
-        )
-    record: dict[str, Any]
-    if isinstance(labels, str | Path):
-        path = Path(labels)
-        truth = _read_truth(folder, path, label_column, id_column)
-        record = file_record(path) if path.is_file() else {"path": str(path.resolve())}
-        record["rows"] = len(truth.labels)
-    else:
-        text = label_text(labels, "labels", "write the true class, or the word for unknown")
-        truth = TruthTable(text, None, Path("labels"))
-        record = array_record(None, text)
-        del record["classes"]
-    evaluation = evaluate_run(folder, truth)
-    title = f"{folder.settings['method']}: {folder.path.name}"
-    write_evaluation(folder, evaluation, record, title)
+    folder, labelled = _labelled(run, made_by)
+    truth = true_labels(labelled, labels, label_column, id_column)
+    evaluation = _evaluated(labelled, truth)
+    if folder is not None:
+        record: dict[str, Any]
+        if isinstance(labels, str | Path):
+            path = Path(labels)
+            record = file_record(path) if path.is_file() else {"path": str(path.resolve())}
+            record["rows"] = len(truth.labels)
+        else:
+            record = array_record(None, truth.labels)
+            del record["classes"]
+        title = f"{folder.settings['method']}: {folder.path.name}"
+        write_evaluation(folder, evaluation, record, title)
     return evaluation
+
+
+def _labelled(
+    run: Run | PredictionTable | WrittenLabels, made_by: Run | None
+) -> tuple[RunFolder | None, Labelled]:
+    """Return what is to be evaluated, and its folder if it is a run."""
+    if isinstance(run, PredictionTable):
+        return None, labelled_of(run)
+    path = run.path if isinstance(run, WrittenLabels) else run
+    if isinstance(path, str | Path) and (made_by is not None or Path(path).is_file()):
+        return None, read_label_file(Path(path), None if made_by is None else open_run(made_by))
+    assert not isinstance(run, WrittenLabels), "its path leads to a file"
+    folder = open_run(run)
+    return folder, Labelled.of_run(folder)
 
 
 def write_evaluation(
@@ -117,29 +179,18 @@ def write_evaluation(
     folder.write_metrics({"truth": truth, **evaluation.to_dict()}, curves, evaluation.truth)
 
 
-def _read_truth(
-    folder: RunFolder, labels: Path, label_column: str | None, id_column: str | None
-) -> TruthTable:
-    label = label_column or folder.column("label")
-    # A manifest may have the usual names of columns, or those of the manifest of `fit`.
-    for path in (id_column, folder.column("path")) if folder.has_images else ():
-        columns = ImageColumns(path=path, label=label)
-        if is_image_data(labels, columns):
-            return read_image_truth(labels, columns)
-    names = (id_column or folder.column("id")) if folder.has_ids else None
-    return read_truth(labels, TableColumns(label=label or "y", id=names))
-
-
 def evaluate_run(run: RunFolder, truth: TruthTable) -> Evaluation:
     """Compare the predictions and every step of a run with true labels."""
-    predictions = run.predictions()
-    labels, n_ignored = _align(run, predictions, truth)
-    if not np.isin(labels, predictions.classes).any():
-        raise InputError(
-            f"{truth.path}: none of its labels (such as {str(labels[0])!r}) is a known class "
-            f"(such as {predictions.classes[0]!r}); spell them as in the source"
-        )
-    return evaluate_labels(predictions, run.steps(), labels, run.unknown_label, n_ignored)
+    return _evaluated(Labelled.of_run(run), truth)
+
+
+def _evaluated(labelled: Labelled, truth: TruthTable) -> Evaluation:
+    found = align(labelled, truth)
+    predictions = labelled.predictions
+    unknown = predictions.unknown_label
+    evaluation = evaluate_labels(predictions, labelled.steps, found.labels, unknown)
+    notes = (*found.notes, *evaluation.notes)
+    return replace(evaluation, n_ignored=found.n_ignored, notes=notes)
 
 
 def evaluate_targets(classifier: OpenSetClassifier, truth: npt.NDArray[Any]) -> OpenSetMetrics:
@@ -159,43 +210,38 @@ def evaluate_labels(
     steps: StepLabels,
     truth: npt.NDArray[Any],
     unknown_label: str,
-    n_ignored: int = 0,
 ) -> Evaluation:
     """Compare predictions, and the labels after each step, with true labels in their order."""
-    classes = list(predictions.classes)
+    classes, there, notes = list(predictions.classes), truth != "", []
+    proba: npt.NDArray[np.float64] | None = predictions.proba[there]
+    if not there.all():
+        notes.append(_DRAWN)
+        if there.sum() < _LABELS_TO_CALIBRATE:
+            proba = None
+            notes.append(
+                f"ECE and UNK ECE need {_LABELS_TO_CALIBRATE} true labels: of fewer, they are "
+                "mostly chance."
+            )
+    true, nearest = truth[there], predictions.nearest[there]
     final = open_set.evaluate(
-        truth,
-        predictions.labels,
+        true,
+        predictions.labels[there],
         classes,
         unknown_label=unknown_label,
-        known_score=predictions.known_scores,
-        nearest_class=predictions.nearest,
-        probabilities=predictions.proba,
+        known_score=predictions.known_scores[there],
+        nearest_class=nearest,
+        probabilities=None if proba is None else _whole(proba),
     )
     by_step = {
-        step: open_set.evaluate(truth, labels, classes, unknown_label=unknown_label)
+        step: open_set.evaluate(true, labels[there], classes, unknown_label=unknown_label)
         for step, labels in steps.items()
     }
-    return Evaluation(final, by_step, truth, n_ignored)
+    return Evaluation(final, by_step, truth, int((nearest == true).sum()), notes=tuple(notes))
 
 
-def _align(
-    run: RunFolder, predictions: PredictionTable, truth: TruthTable
-) -> tuple[npt.NDArray[Any], int]:
-    """Return the true label of each prediction, and how many true labels were left over."""
-    if truth.ids is None:
-        if len(truth.labels) != len(predictions):
-            raise InputError(
-                f"{truth.path}: {len(truth.labels)} labels for {len(predictions)} predictions; "
-                "give one per target row, in the same order"
-            )
-        return truth.labels, 0
-    place, names = {name: row for row, name in enumerate(truth.ids)}, predictions.ids.tolist()
-    missing = [name for name in names if name not in place]
-    if missing:
-        raise InputError(
-            f"{truth.path}: no label for {len(missing)} of {len(predictions)} samples of "
-            f"{run.path}, the first is {missing[0]!r}; add them"
-        )
-    rows = [place[name] for name in names]
-    return truth.labels[rows], len(truth.labels) - len(predictions)
+def _whole(proba: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return probabilities that sum to 1: classes that a file leaves out share the rest."""
+    listed = proba > 0
+    listed[:, -1] = True
+    left = np.maximum(1 - proba.sum(axis=1, keepdims=True), 0)
+    return np.where(listed, proba, left / np.maximum((~listed).sum(axis=1, keepdims=True), 1))

@@ -28,7 +28,7 @@ IMAGE_ID = "path"
 
 # "p_unknown" but "p:bike": no class name can collide with the other columns.
 CLASS_PREFIX = "p:"
-_TOP, _P_TOP = "top_", "p_top_"
+TOP, _P_TOP = "top_", "p_top_"
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class PredictionTable:
         names = np.array([*self.classes, self.unknown_label], dtype=np.str_)
         best = np.argsort(-self.proba, axis=1, kind="stable")[:, :top_k]
         for place in range(best.shape[1]):
-            columns[f"{_TOP}{place + 1}"] = pa.array(names[best[:, place]].tolist(), pa.string())
+            columns[f"{TOP}{place + 1}"] = pa.array(names[best[:, place]].tolist(), pa.string())
             columns[f"{_P_TOP}{place + 1}"] = self.proba[np.arange(len(self)), best[:, place]]
         return pa.table(columns)
 
@@ -156,7 +156,7 @@ class PredictionTable:
         """Return the predictions of a file; classes that it leaves out have a probability of 0."""
         columns = [name for name in table.names if name.startswith(CLASS_PREFIX)]
         names = tuple(name.removeprefix(CLASS_PREFIX) for name in columns) or tuple(classes)
-        if f"{_TOP}1" in table.names:
+        if f"{TOP}1" in table.names:
             proba = _of_top_classes(table, names)
         else:
             shares = [table.numbers(name, 0, 1) for name in (*columns, "p_unknown")]
@@ -182,9 +182,9 @@ def _columns_of(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
 def _of_top_classes(table: CheckedTable, classes: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return probabilities of all classes and unknown from a table with the likeliest only."""
     proba = np.zeros((len(table), len(classes) + 1))
-    for name in [name for name in table.names if name.startswith(_TOP)]:
+    for name in [name for name in table.names if name.startswith(TOP)]:
         columns = _columns_of(table.text(name).tolist(), classes)
-        numbers = table.numbers(_P_TOP + name.removeprefix(_TOP), 0, 1)
+        numbers = table.numbers(_P_TOP + name.removeprefix(TOP), 0, 1)
         proba[np.arange(len(table)), columns] = numbers
     proba[:, -1] = table.numbers("p_unknown", 0, 1)
     return proba

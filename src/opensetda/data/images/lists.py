@@ -97,7 +97,7 @@ def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
 
 def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Iterator[Entry]:
     """Yield the images of a CSV or Parquet file; labels only if `labelled`."""
-    names = _header(path)
+    names = header_of(path)
     path_column = columns.path or _first(names, _PATH_NAMES) or _PATH_NAMES[0]
     label_column = columns.label or _first(names, _LABEL_NAMES) or _LABEL_NAMES[0]
     id_column = _first(names, (_ID_NAME,))
@@ -121,7 +121,7 @@ def is_manifest(path: Path, columns: ImageColumns) -> bool:
     if columns.path is not None:
         return True
     try:
-        names = _header(path)
+        names = header_of(path)
     except InputError:
         # The reader of the table reports the problem.
         return False
@@ -146,7 +146,8 @@ def _finder(path: Path, columns: ImageColumns) -> Callable[[str], tuple[str, boo
     return find
 
 
-def _header(path: Path) -> Sequence[str]:
+def header_of(path: Path) -> Sequence[str]:
+    """Return the names of the columns of a CSV or Parquet file."""
     with reading(path, "a table"), open_regular(path) as stream:
         if path.suffix.lower() == ".parquet":
             return tuple(pyarrow.parquet.read_schema(stream).names)

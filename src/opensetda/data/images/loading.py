@@ -124,11 +124,16 @@ def read_images(
 
 
 def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> TruthTable:
-    """Read the classes of images for evaluation; the files of a list need not exist."""
+    """Read the classes of images for evaluation; some may have none.
+
+    The files of a list need not exist.
+    """
     path = Path(path)
     entries, walk = _checked_entries(path, columns or ImageColumns(), labelled=True)
     ids = fixed_width([entry.id for entry in entries], path, "id")
-    return TruthTable(_labels(path, entries, walk), ids, path)
+    _labels(path, [entry for entry in entries if entry.label] or entries, walk)
+    labels = fixed_width([entry.label or "" for entry in entries], path, "class")
+    return TruthTable(labels, ids, path)
 
 
 def iterate_images(

@@ -25,6 +25,7 @@ from opensetda.data.tables.parquet_parts import table_bytes
 from opensetda.errors import InputError
 
 _NO_ID = "name the row or leave --id-column out"
+TRUTH_ADVICE = "write the true class, or the word for unknown"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,10 @@ class FeatureTable:
 
 @dataclass(frozen=True)
 class TruthTable:
-    """True labels of a target and perhaps names of its samples, read for evaluation only."""
+    """True labels of a target and perhaps names of its samples, read for evaluation only.
+
+    A label is "" where the truth is not known.
+    """
 
     labels: Labels
     ids: Labels | None
@@ -193,15 +197,31 @@ def read_samples(
     return FeatureTable(X, None, ids, names, table.path)
 
 
-def read_truth(path: str | Path, columns: TableColumns | None = None) -> TruthTable:
-    """Read true labels for evaluation; features, if there are any, are ignored."""
+def read_truth(
+    path: str | Path, columns: TableColumns | None = None, partial: bool = False
+) -> TruthTable:
+    """Read true labels for evaluation; features, if there are any, are ignored.
+
+    If `partial`, labels may be empty, but not all of them.
+    """
     columns = columns or TableColumns()
     table = _open(path, columns)
     label_column = find_name(table, columns.label, "--label-column")
-    advice = "write the true class, or the word for unknown"
-    labels = _complete(table, table.labels(label_column), label_column, None, advice, label_problem)
+    cells = table.labels(label_column)
+    if partial:
+        labels = labels_with_gaps(cells, table.path, label_column)
+    else:
+        labels = _complete(table, cells, label_column, None, TRUTH_ADVICE, label_problem)
     ids = _ids(table, columns, len(labels))
     return TruthTable(labels, None if ids is None else np.asarray(ids), table.path)
+
+
+def labels_with_gaps(cells: TextColumn, path: Path, column: str) -> Labels:
+    """Return true labels, "" where a cell is empty; an `InputError` if all are."""
+    mapped.check_cells(cells, path, column, None, label_problem)
+    if not any(names := [name or "" for name in cells.tolist()]):
+        raise InputError(f"{path}: no label in {column!r}; {TRUTH_ADVICE} of some samples")
+    return mapped.fixed_width(names, path, column)
 
 
 def _check_width(path: Path, width: int, expected: int, of: str) -> None:

@@ -281,18 +281,19 @@ def check_cells(
     cells: TextColumn,
     path: Path,
     column: str,
-    advice: str,
+    advice: str | None,
     problem_of: Callable[[str], str | None] = id_problem,
     first: int = 0,
 ) -> None:
     """Raise an `InputError` for the first cell that is empty or has a problem.
 
-    `first` is the number of the first row; `advice` is for empty cells.
+    `first` is the number of the first row; `advice` is for empty cells, None if there may be some.
     """
     for start in range(0, len(cells), _CHUNK_ROWS):
         some = cells[start : start + _CHUNK_ROWS].tolist()
         # Each text once: labels are repeated.
-        wrong = {None: f"empty; {advice}"} if None in (names := {*some}) else {}
+        names = {*some}
+        wrong = {None: f"empty; {advice}"} if None in names and advice is not None else {}
         for name in names - {None}:
             if problem := problem_of(name):
                 wrong[name] = f"{problem}; rename it"

@@ -39,7 +39,7 @@ function labelName(data, label) {
 }
 
 function isWrong(data, i, step) {
-  if (data.truth === null || i < data.nSource) { return false; }
+  if (data.truth === null || i < data.nSource || data.truth[i] === data.noTruth) { return false; }
   const known = data.classes.length;
   return Math.min(data.truth[i], known) !== labelOf(data, i, step);
 }

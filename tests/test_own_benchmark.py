@@ -1,0 +1,150 @@
+"""`osda benchmark SOURCE TARGET`: two labelled folders or tables of one's own."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from benchmark_helpers import domain, read_rows
+from cli_helpers import KNOWN_COLOURS, UNKNOWN_COLOURS, make_images, names_in, write_csv
+from opensetda.benchmark.own_tasks import own_task
+from opensetda.cli.main import main
+from opensetda.errors import InputError
+from opensetda.runs import ImageOptions, TableOptions
+
+QUICK = ["--method", "source-only", "--jobs", "1", "--openness", "auto"]
+NAMES = np.array(["ant", "bee", "cow", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay"])
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Two tables, of which the source has four of the ten classes."""
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("farm", "wild")):
+        X, which = domain(seed)
+        chosen = which < (4 if name == "farm" else 10)
+        write_csv(tmp_path / f"{name}.csv", X[chosen], animal=NAMES[which[chosen]])
+        np.savez(tmp_path / f"{name}.npz", X=X[chosen], y=NAMES[which[chosen]])
+    return tmp_path
+
+
+def test_two_tables_give_the_table_and_files_of_a_benchmark(place, capsys):
+    more = ["--label-column", "animal", "--method", "pgl", "--set", "steps=2", "--seeds", "2"]
+    quick = ["--set", "optimiser.iterations_per_epoch=2"]
+    command = ["benchmark", "farm.csv", "wild.csv", *more, *quick, *QUICK]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert "farm-wild: 2 methods, 1 task, 3 runs" in err
+    assert "farm-wild" in out
+    # One task is no sample for a test.
+    assert "p: exact" not in out
+    folder = place / "benchmark-farm-wild"
+    assert {"benchmark.json", "cells", "results.parquet", "table.md"} <= {*names_in(folder)}
+    assert (folder / "table.md").read_text().startswith("# farm.csv to wild.csv\n")
+    rows = read_rows(folder / "results.parquet")
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        *(("pgl", 0), ("source-only", 0), ("pgl", 1)),
+    ]
+    assert all(row["true_share"] == pytest.approx(0.6) and 0 < row["hos"] <= 1 for row in rows)
+    # The same command finds everything finished.
+    assert main(command) == 0
+    assert "of which 3 are finished already" in capsys.readouterr().err
+
+
+def test_named_classes_are_known_and_all_others_unknown(place):
+    found = own_task("wild.npz", "wild.npz", known=["cow", "ant"])
+    rows = found.load(found.tasks[0])
+    assert rows.split.known == ("ant", "cow")
+    assert set(rows.source_labels) == {"ant", "cow"}
+    assert len(rows.target_features) == 60
+    assert rows.openness == pytest.approx(0.8)
+    for known, words in [
+        (["cow", "Ant"], "--known Ant: no class of the source, but 'ant', 'bee'"),
+        (["cow"], "one class only"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            own_task("wild.npz", "wild.npz", known=known)
+
+
+def test_other_data_is_another_benchmark(place, capsys):
+    one = own_task("farm.npz", "wild.npz")
+    assert one.task_fingerprint("farm-wild") == (
+        own_task(place / "farm.npz", place / "wild.npz").task_fingerprint("farm-wild")
+    )
+    few = own_task("farm.npz", "wild.npz", known=["ant", "bee"])
+    assert one.task_fingerprint("farm-wild") != few.task_fingerprint("farm-wild")
+    assert main(["benchmark", "farm.npz", "wild.npz", *QUICK]) == 0
+    assert (
+        main(["benchmark", "farm.npz", "wild.npz", *QUICK, "--known", "ant", "--known", "bee"]) == 2
+    )
+    assert "holds results of other data for farm-wild" in capsys.readouterr().err
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(place):
+    for name in ("farm", "wild"):
+        (place / name).mkdir()
+        shutil.copy(place / f"{name}.npz", place / name / "features.npz")
+    found = own_task("farm/features.npz", "wild/features.npz")
+    assert found.tasks == ("farm-features-wild-features",)
+
+
+def test_wrong_use(place, capsys):
+    write_csv(place / "caps.csv", np.ones((3, 12)), y=["ANT", "BEE", "Cow"])
+    (place / "gap.csv").write_text((place / "wild.csv").read_text().replace("gnu", ""))
+    for arguments, words in [
+        (["farm.npz"], "farm.npz: a source without a target; give both, labelled"),
+        (["nowhere"], "no such benchmark"),
+        (["office31", "wild.npz"], "office31: a published benchmark"),
+        (["farm.npz", "wild.npz", "--data", "x"], "--data: has no meaning with a source and a"),
+        (["farm.npz", "wild.npz", "--task", "a-b"], "--task: has no meaning"),
+        (["demo", "--known", "ant"], "--known: has no meaning with PROTOCOL alone"),
+        (["farm.npz", "caps.csv"], "none of its classes ('ANT', 'BEE', 'Cow') is known"),
+        (["farm.csv", "gap.csv", "--label-column", "animal"], "gap.csv: 'animal', row 7: empty"),
+        (["farm.npz", "wild.npz", "--backbone", "resnet50"], "--backbone: farm.npz is a feature"),
+        (["farm.npz", "wild.csv"], "column 'animal' is not numeric"),
+    ]:
+        assert main(["benchmark", *arguments, *QUICK]) == 2, arguments
+        assert words in capsys.readouterr().err
+    assert not any(path.name.startswith("benchmark-") for path in place.iterdir())
+
+
+def test_a_target_without_unknowns_is_told_of(place, capsys):
+    assert main(["benchmark", "farm.npz", "farm.npz", *QUICK, "--out", "out"]) == 0
+    err = capsys.readouterr().err
+    assert "no class that is not known, so UNK and HOS are not defined" in err
+    assert read_rows(place / "out" / "results.parquet")[0]["hos"] is None
+    assert read_rows(place / "out" / "results.parquet")[0]["os_star"] is not None
+
+
+def test_images_in_folders_lists_and_manifests_are_the_same_task(pictures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    colours = (*KNOWN_COLOURS, *UNKNOWN_COLOURS)
+    made = make_images(tmp_path / "street", colours, 3, seed=1)
+    (tmp_path / "street" / "pink" / "torn.png").write_bytes(b"torn")
+    images = ImageOptions(size=32, cache=str(pictures / "cache"))
+    found = own_task(pictures / "shop", "street", images=images)
+    assert any("left out 1 image, the first is" in line for line in found.warnings)
+    rows = found.load("shop-street")
+    assert rows.target_features.shape == (18, 1280)
+    assert set(rows.split.unknown) == {*UNKNOWN_COLOURS}
+    (tmp_path / "list.txt").write_text("".join(f"street/{path} {name}\n" for path, name in made))
+    (tmp_path / "manifest.csv").write_text(
+        "image_file,colour\n" + "".join(f"street/{path},{name}\n" for path, name in made)
+    )
+    (tmp_path / "shop.csv").write_text(
+        "image_file,colour\n"
+        + "".join(
+            f"{path},{path.parent.name}\n" for path in sorted((pictures / "shop").glob("*/*.png"))
+        )
+    )
+    columns = TableOptions(label="colour", path="image_file")
+    for other in (
+        own_task(pictures / "shop", "list.txt", images=images),
+        own_task("shop.csv", "manifest.csv", columns, images),
+    ):
+        again = other.load(other.tasks[0])
+        np.testing.assert_array_equal(again.target_features, rows.target_features)
+        assert again.target_truth.tolist() == rows.target_truth.tolist()
+        assert again.source_labels.tolist() == rows.source_labels.tolist()

@@ -1,0 +1,219 @@
+"""`osda evaluate` with the truth of some samples, of later ones, and as a column."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from cli_helpers import FEW_STEPS, FIT, FIT_CSV, OPENNESS, blobs, main, run_fit, write_csv
+from opensetda.errors import InputError
+from opensetda.report.collect import collect
+from opensetda.report.run_parts import NO_TRUTH
+from opensetda.runs import RunFolder, evaluate, predict
+
+IDS = ["--id-column", "file_name"]
+
+
+@pytest.fixture
+def named(workplace):
+    """A run whose targets have names."""
+    assert main([*FIT, *FEW_STEPS, *OPENNESS, *IDS]) == 0
+    return workplace
+
+
+def some_truth(place, n, name="some.csv", more=""):
+    lines = (place / "truth.csv").read_text().splitlines()
+    (place / name).write_text("\n".join(lines[: n + 1]) + "\n" + more)
+    return name
+
+
+def result_of(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["evaluate", *arguments, "--json", "--quiet"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_some_labels_give_figures_with_intervals(named, capsys):
+    truth = some_truth(named, 20, more="image_x.jpg,cat\nimage_1.jpg,\n")
+    # The last row has the id of another: its label is empty, so it says nothing.
+    text = (named / truth).read_text().replace("image_1.jpg,\n", "")
+    (named / truth).write_text(text)
+    assert main(["evaluate", "run", "--labels", truth]) == 0
+    out = capsys.readouterr().out
+    assert "True labels of 20 of 60 samples; none of 'image_" in out
+    assert "1 true label of samples that are not in run, for example 'image_x.jpg': ignored" in out
+    assert "The intervals hold if the samples with a true label were drawn at random" in out
+    written = json.loads((named / "run" / "metrics.json").read_text())
+    assert (written["samples"], written["labelled"], written["ignored"]) == (60, 20, 1)
+    intervals = written["intervals"]
+    assert intervals["level"] == 0.95
+    assert "exact binomial (Clopper-Pearson)" in intervals["methods"]
+    low, high = intervals["hos"]
+    assert 0.3 < low < written["final"]["hos"] <= high
+    assert f"{100 * low:.1f} to {100 * high:.1f}" in out
+    # So few labels say nothing about calibration.
+    assert written["final"]["ece"] is None
+    assert "ECE and UNK ECE need 150 true labels" in out
+    first = written["final"]["per_class"][0]
+    assert first["interval"][0] <= first["accuracy"] <= first["interval"][1]
+
+
+def test_classes_without_a_label_are_named(named, capsys):
+    (named / "few.csv").write_text("file_name,y\nimage_0.jpg,cat\nimage_3.jpg,cat\n")
+    result = result_of(capsys, "run", "--labels", "few.csv")
+    assert any("No true label of 1 of 2 known classes ('dog')" in note for note in result["notes"])
+    assert any("UNK, HOS, AUROC and OSCR cannot be known" in note for note in result["notes"])
+    assert [result["final"][name] for name in ("unk", "hos", "auroc", "oscr")] == [None] * 4
+    assert result["final"]["os_star"] == 1
+    assert result["intervals"]["os_star"][0] < 0.2
+    (named / "few.csv").write_text("file_name,y\nimage_2.jpg,unknown\n")
+    assert result_of(capsys, "run", "--labels", "few.csv")["final"]["unk"] == 1
+
+
+def test_empty_labels_are_no_truth(workplace, capsys):
+    run_fit()
+    y = blobs(1)[1]
+    labels = [name if row % 3 else "" for row, name in enumerate(y)]
+    write_csv(workplace / "gaps.csv", np.zeros((60, 1)), y=labels)
+    assert result_of(capsys, "run", "--labels", "gaps.csv")["labelled"] == 40
+    assert RunFolder.open("run").truth().tolist() == labels
+    evaluation = evaluate("run", np.array([name or None for name in labels], dtype=object))
+    assert evaluation.n_labelled == 40
+    with pytest.raises(InputError, match="no label in 'labels'"):
+        evaluate("run", [None] * 60)
+    # Without ids, the row numbers of predictions.csv may stand for them.
+    (workplace / "rows.csv").write_text(f"id,y\n2,{y[1]}\n6,{y[5]}\n")
+    assert result_of(capsys, "run", "--labels", "rows.csv", "--id-column", "id")["labelled"] == 2
+    assert main(["evaluate", "run", "--labels", "rows.csv"]) == 2
+    assert "2 labels for 60 predictions; give one per row" in capsys.readouterr().err
+
+
+def test_truth_is_a_column_of_the_target_itself(workplace, capsys):
+    X, y = blobs(1)
+    write_csv(workplace / "target.csv", X, species=y, file_name=np.arange(60))
+    more = ["--drop", "species", "--id-column", "file_name"]
+    assert main([*FIT_CSV, *FEW_STEPS, *OPENNESS, *more]) == 0
+    result = result_of(capsys, "run", "--labels", "target.csv", "--label-column", "species")
+    assert (result["labelled"], result["final"]["hos"]) == (60, 1)
+    assert result["notes"] == []
+
+
+def test_predictions_are_not_taken_for_the_truth(named, capsys):
+    for arguments in ([], ["--label-column", "label"]):
+        labels = ["--labels", "run/predictions.csv", *arguments, "--id-column", "id"]
+        code = main(["evaluate", "run", *labels])
+        assert code == 2
+    assert "its column 'label' holds predictions, not the truth" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_later_samples_are_evaluated_from_their_file(named, capsys, suffix):
+    X, y = blobs(7)
+    ids = [f"new_{row}" for row in range(60)]
+    write_csv(named / "later.csv", X, file_name=ids)
+    write_csv(named / "known.csv", np.zeros((60, 0)), file_name=ids, y=y)
+    out = f"labels.{suffix}"
+    assert main(["predict", "run", "later.csv", "--out", out]) == 0
+    result = result_of(capsys, out, "--labels", "known.csv", *IDS)
+    assert (result["labelled"], result["steps"]) == (60, [])
+    assert result["final"]["hos"] > 0.9
+    assert result["intervals"]["hos"][0] < result["final"]["hos"]
+    # With the run, the names of its columns are known.
+    assert result_of(capsys, out, "--labels", "known.csv", "--run", "run") == result
+    # What predict returned is the same as its file.
+    table = predict("run", "later.csv")
+    assert evaluate(table, y).final.hos == pytest.approx(result["final"]["hos"])
+    assert main(["evaluate", out, "--labels", "known.csv"]) == 2
+    assert "no column 'id'" in capsys.readouterr().err
+
+
+def test_a_file_of_the_likeliest_classes_needs_its_run(named, capsys):
+    write_csv(named / "later.csv", blobs(7)[0])
+    np.savez(named / "known.npz", y=blobs(7)[1])
+    truth = ["--labels", "known.npz"]
+    expected = None
+    for top_k in (3, 1):
+        command = ["predict", "run", "later.csv", "--out", "top.csv", "--top-k", str(top_k)]
+        assert main([*command, "--overwrite"]) == 0
+        result = result_of(capsys, "top.csv", *truth, "--run", "run")
+        expected = expected or result
+        assert result["final"]["hos"] == expected["final"]["hos"]
+        assert result["final"]["unknown_ece"] == pytest.approx(expected["final"]["unknown_ece"])
+        if top_k == 3:
+            # All of them: two classes, and unknown.
+            assert result_of(capsys, "top.csv", *truth)["final"] == result["final"]
+    assert main(["evaluate", "top.csv", *truth]) == 2
+    assert "give the run that labelled them with --run" in capsys.readouterr().err
+
+
+def test_wrong_files_of_labels(named, capsys):
+    write_csv(named / "later.csv", blobs(7)[0])
+    assert main(["predict", "run", "later.csv", "--out", "labels.csv"]) == 0
+    text = (named / "labels.csv").read_text()
+    (named / "torn.csv").write_text(text[: len(text) // 2])
+    (named / "other.csv").write_text(text.replace("dog", "cow"))
+    (named / "strange.csv").write_text(text.replace('"dog"', '"c"', 1))
+    for arguments, words in [
+        (["truth.csv"], "truth.csv: no column 'label'"),
+        (["labels.json"], "no such run folder"),
+        (["other.csv", "--run", "run"], "its classes are not those of run"),
+        (["strange.csv", "--run", "run"], "the label 'c' is not a class"),
+        (["torn.csv"], "write it again with 'osda predict'"),
+        (["gone.csv", "--run", "run"], "no such file"),
+    ]:
+        capsys.readouterr()
+        assert main(["evaluate", *arguments, "--labels", "truth.npz"]) == 2, arguments
+        assert words in capsys.readouterr().err, arguments
+
+
+@pytest.fixture
+def photos(pictures, tmp_path, monkeypatch, quick_curves):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pictures / "run", tmp_path / "run")
+    return dict(line.split() for line in (pictures / "truth.txt").read_text().splitlines())
+
+
+def test_paths_are_matched_by_their_ends(photos, pictures, tmp_path, capsys):
+    some = list(photos.items())[:12]
+    (tmp_path / "full.csv").write_text(
+        "path,label,remark\n" + "".join(f"/data/street/{p},{name},x\n" for p, name in some)
+    )
+    result = result_of(capsys, "run", "--labels", "full.csv")
+    assert (result["labelled"], result["samples"]) == (12, 30)
+    assert "Images are matched by the ends of their paths." in result["notes"]
+    # Sorted into class folders, where the target was flat.
+    for path, name in some:
+        (tmp_path / "sorted" / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(pictures / "street" / path, tmp_path / "sorted" / name)
+    assert result_of(capsys, "run", "--labels", "sorted")["final"] == result["final"]
+    again = tmp_path / "sorted" / "pink"
+    again.mkdir(exist_ok=True)
+    shutil.copy(pictures / "street" / some[0][0], again)
+    if some[0][1] != "pink":
+        assert main(["evaluate", "run", "--labels", "sorted"]) == 2
+        assert "end alike, and so does another" in capsys.readouterr().err
+
+
+def test_the_report_shows_partial_truth_as_such(photos, tmp_path):
+    some = dict(list(photos.items())[:12])
+    (tmp_path / "some.txt").write_text("".join(f"{p} {name}\n" for p, name in some.items()))
+    evaluation = evaluate("run", "some.txt")
+    run = RunFolder.open("run")
+    report = collect(run)
+    assert report.n_truth == 12
+    assert report.confusion.counts.sum() == 12
+    assert report.metrics["ALL"] == evaluation.final.all
+    assert report.intervals["ALL"] == evaluation.intervals["all"]
+    shown, names = report.map, run.predictions().ids
+    assert shown.true_classes[shown.no_truth] == NO_TRUTH
+    truth = shown.truth[shown.is_target]
+    for row, index in zip(run.view().target.tolist(), truth.tolist(), strict=True):
+        expected = some.get(names[row], NO_TRUTH)
+        assert shown.true_classes[index] == expected
+    cards = [card for gallery in report.galleries for card in gallery.surest]
+    assert cards
+    assert all(card.truth == some.get(card.name) for card in cards)
+    assert all("" not in dict(group.truth) for group in report.groups)
