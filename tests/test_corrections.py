@@ -47,7 +47,7 @@ def test_rows_are_found_by_name(tmp_path):
     assert told.rows.tolist() == [0, 1, 2]
     assert told.labels.tolist() == ["unknown", "dog", "giraffe"]
     assert told.names_class.tolist() == [False, True, True]
-    assert told.new_classes(data().labels) == ["giraffe"]
+    assert told.new == ("giraffe",)
 
 
 def test_samples_without_names_go_by_their_number(tmp_path):
@@ -97,7 +97,7 @@ def test_names_in_use_are_taken_as_they_are(tmp_path):
         corrections_file(tmp_path, *lines), replace(data(), labels=odd), "unknown"
     )
     assert told.labels.tolist() == [*odd[:3].tolist(), "unknown"]
-    assert told.new_classes(odd) == []
+    assert told.new == ()
 
 
 def test_the_word_for_unknowns_of_another_run_is_no_class(tmp_path):
@@ -116,7 +116,7 @@ def test_of_many_new_classes_some_are_named(tmp_path):
     assert told.joined_to(data()).notes == ("corrections: 1 target, 0 of a class, 1 unknown",)
     before = data(ids=[str(row) for row in range(7)])
     before = replace(before, target=np.zeros((7, 4), dtype=np.float32))
-    told = Corrections(path, np.arange(7), np.array(names), "unknown")
+    told = Corrections(path, np.arange(7), np.array(names), "unknown", tuple(names))
     (note,) = told.joined_to(before).notes
     assert note.endswith("'new 3', 'new 4', ...")
 
@@ -202,7 +202,7 @@ def test_who_was_named_joins_the_source_and_stays_in_the_target(tmp_path):
     path = corrections_file(tmp_path, "a.png,cat")
     told = told_of(path, r0="unknown", r2="giraffe", r3="cat")
     before = data(paths=("s1", "s2", "s3", "t0", "t1", "t2", "t3"))
-    after = told.joined_to(before)
+    after = replace(told, new=("giraffe",)).joined_to(before)
     assert after.labels.tolist() == ["cat", "dog", "cat", "giraffe", "cat"]
     np.testing.assert_array_equal(after.source[3:], before.target[[2, 3]])
     np.testing.assert_array_equal(after.target, before.target)

@@ -113,8 +113,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     scaler_ : Scaling
         Scales rows of either domain; `reason` and `quality` say why it was chosen.
     openness_ : float
-        The share of unknowns that was used: given, estimated, or rejected by the method's own
-        boundary.
+        The share of unknowns that was used: given, audited, estimated, or rejected by the
+        method's own boundary.
     openness_report_ : OpennessReport
         The estimates with their intervals, step by step, and warnings.
     rejection_threshold_, rejection_slope_ : float
@@ -201,12 +201,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             0 or more: source; negative: target (skada's convention). None: all source.
         context : FitContext, optional
             Progress, checkpoints and other services. Only images, whose backbone is then
-            trained, change the result.
+            trained, and targets that a person has checked change the result.
         """
         if y is None:
             name = type(self).__name__
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
-        openness, context = OpennessTracker(self.openness), context or FitContext()
+        context = context or FitContext()
+        openness = OpennessTracker(self.openness, context.checked)
         check_scaling(self.scaling)
         self._forget()
         X = self._check_rows(X, reset=True)

@@ -1,4 +1,4 @@
-"""Services of a `fit`: they do not change its result, so they are not parameters of a method."""
+"""Services of a `fit`, which are not parameters of a method: most do not change its result."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
+from opensetda.openness.audit import CheckedTargets
 from opensetda.progress import ProgressListener
 from opensetda.system.team import ALONE, Team
 
@@ -55,6 +56,9 @@ class FitContext:
     team : Team
         The processes under `torchrun`. All call `fit` with the same arguments and get the same
         result; they share the forward pass over all images where a backbone is trained.
+    checked : CheckedTargets, optional
+        How many targets a person called known or unknown: an audit overrules the estimate of the
+        share of unknowns.
     """
 
     progress: ProgressListener | None = None
@@ -62,3 +66,4 @@ class FitContext:
     checkpoints: CheckpointStore | None = None
     view: bool = False
     team: Team = ALONE
+    checked: CheckedTargets | None = None

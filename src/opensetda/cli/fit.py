@@ -34,7 +34,8 @@ def fit(
         str,
         options.training(
             "--openness SHARE",
-            "Share of unknowns in the target, in [0, 1), or 'auto' to estimate it.",
+            "Share of unknowns in the target, in [0, 1), or 'auto': by the audit in --corrections, "
+            "or estimated.",
         ),
     ] = "auto",
     method: Annotated[
@@ -116,8 +117,8 @@ def fit(
         Path | None,
         options.training(
             "--corrections FILE",
-            "Learn from manually corrected labels of targets, new classes included: the CSV file "
-            "of 'osda review'.",
+            "Learn from manually corrected labels of targets, new classes included, and take the "
+            "share of unknowns from the audit: the CSV file of 'osda review'.",
         ),
     ] = None,
     no_report: Annotated[

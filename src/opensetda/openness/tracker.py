@@ -1,7 +1,7 @@
 """How many targets are unknown, and which step to keep, without target labels.
 
-`OpennessTracker` holds the share of unknowns, given or estimated before the first step, and
-reports on it. `StableStepRule` chooses the step to keep.
+`OpennessTracker` holds the share of unknowns, given, audited by a person or estimated before the
+first step, and reports on it. `StableStepRule` chooses the step to keep.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.errors import InputError
+from opensetda.openness.audit import CheckedTargets
 from opensetda.openness.evidence import Evidence, gather_evidence
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
 from opensetda.openness.share_model import (
@@ -33,6 +34,8 @@ DISAGREEMENT = 0.3
 """Warn if a given share is further than this from the estimate, and outside its interval."""
 WIDE = 0.55
 """Warn if the interval is wider than this, as it is with up to seven known classes."""
+WIDE_AUDIT = 0.4
+"""Warn if that of an audit is, as it is with 12 targets or fewer."""
 HARDLY_KNOWN = 0.95
 """Warn if this share of the targets scores below nine tenths of the source rows."""
 NOT_SEPARATED = 0.05
@@ -59,6 +62,8 @@ class OpennessReport:
     warnings: tuple[str, ...]
     own_boundary: bool = False
     """Whether the share is what the method's own boundary rejects."""
+    audit: str = ""
+    """What an audit found, in words, if the share is that of an audit."""
 
     @property
     def origin(self) -> str:
@@ -69,6 +74,8 @@ class OpennessReport:
             f"{self.evidence.below:.0%} of the targets score below nine tenths of the source"
         )
         looks = f"look like {found}" if self.found_unknowns else "show no unknowns"
+        if self.audit:
+            return f"audited: {self.audit}; the data {looks} ({why})"
         if self.told:
             return f"as given; the data {looks} ({why})"
         if self.own_boundary:
@@ -88,15 +95,22 @@ class OpennessReport:
 # How to give the share, at the end of a warning.
 _HOW = "--openness, or openness= in Python"
 
-ESTIMATE, HIDDEN = "estimate", "hidden classes alone"
+ESTIMATE, HIDDEN, AUDIT = "estimate", "hidden classes alone", "audit"
 """The names of the estimates in a report."""
 
 
 class OpennessTracker:
-    """The share of unknowns: given, or estimated from the rows before the first step."""
+    """The share of unknowns: given, audited, or estimated from the rows before the first step.
 
-    def __init__(self, openness: float | str) -> None:
+    `checked` are targets that a person has checked; a share that is given overrules an audit.
+    """
+
+    def __init__(self, openness: float | str, checked: CheckedTargets | None = None) -> None:
         self.told = check_openness(openness)
+        """The share that a person vouches for, if any."""
+        self._checked = checked if self.told is None else None
+        self._audited: ShareEstimate | None = None
+        self._audit = ""
         # What the scores of each step so far speak for; the step to keep is chosen by it.
         self.estimates: list[float] = []
         self.kept = 0
@@ -110,6 +124,12 @@ class OpennessTracker:
         self.n_targets = n_targets
         self.evidence = gather_evidence(source, y, target)
         self.found = estimate_share(self.evidence, n_targets)
+        if self._checked is not None:
+            audit = self._checked.audit
+            self.found = self._checked.bound(self.found, n_targets)
+            if audit is not None:
+                self._audited = self._checked.bound(audit.share(self.found), n_targets)
+                self._audit, self.told = audit.sentence, self._audited.share
 
     @property
     def share(self) -> float:
@@ -140,18 +160,23 @@ class OpennessTracker:
 
     def report(self) -> OpennessReport:
         """Return the share, the evidence, and what the user should check."""
-        hidden, found = self.evidence.hidden, self.found
+        hidden, found, audited = self.evidence.hidden, self.found, self._audited
+        estimates = {ESTIMATE: found, HIDDEN: ShareEstimate(hidden, hidden, hidden)}
+        used = found
+        if audited is not None:
+            estimates[AUDIT] = used = audited
         report = OpennessReport(
             share=self.share if self._followed is None else self._followed,
-            low=found.low,
-            high=found.high,
-            told=self.told is not None,
+            low=used.low,
+            high=used.high,
+            told=self.told is not None and audited is None,
             found_unknowns=found.share >= NO_UNKNOWNS,
-            estimates={ESTIMATE: found, HIDDEN: ShareEstimate(hidden, hidden, hidden)},
+            estimates=estimates,
             evidence=self.evidence,
             by_step=tuple(self.estimates),
             warnings=(),
             own_boundary=self._followed is not None,
+            audit=self._audit,
         )
         return replace(report, warnings=(*self.doubts, *_warnings(report), *self._about_targets()))
 
@@ -172,6 +197,13 @@ class OpennessTracker:
 def _warnings(report: OpennessReport) -> list[str]:
     """Return what the user should check."""
     share, found = report.share, report.estimates[ESTIMATE]
+    if report.audit:
+        if report.high - report.low <= WIDE_AUDIT:
+            return []
+        return [
+            f"the audited share of unknowns is uncertain ({report.low:.2f} to {report.high:.2f}): "
+            "mark more targets in the audit of 'osda review'"
+        ]
     if report.told or report.own_boundary:
         if abs(share - found.share) <= DISAGREEMENT or found.low <= share <= found.high:
             return []

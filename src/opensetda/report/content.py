@@ -44,7 +44,8 @@ class LabelCount:
     is_unknown: bool = False
 
 
-GIVEN, ESTIMATED, OWN_BOUNDARY = "given", "estimated", "by the method's own boundary"
+GIVEN, AUDITED, ESTIMATED = "given", "audited", "estimated"
+OWN_BOUNDARY = "by the method's own boundary"
 """Where a share of unknowns comes from."""
 
 
@@ -52,21 +53,22 @@ GIVEN, ESTIMATED, OWN_BOUNDARY = "given", "estimated", "by the method's own boun
 class Openness:
     """The share of unknowns; `sentence` says where it comes from, `true` is known with truth.
 
-    `low` and `high` are the interval of the estimate, whether it was used or not.
+    `low` and `high` are the interval of the audit, or else of the estimate, whether it was used
+    or not.
     """
 
     share: float
     low: float
     high: float
     kind: str
-    """`GIVEN`, `ESTIMATED` or `OWN_BOUNDARY`."""
+    """`GIVEN`, `AUDITED`, `ESTIMATED` or `OWN_BOUNDARY`."""
     sentence: str
     true: float | None = None
 
     @property
     def is_estimated(self) -> bool:
         """Whether the interval is that of the share."""
-        return self.kind == ESTIMATED
+        return self.kind in (ESTIMATED, AUDITED)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from opensetda.errors import InputError
-from opensetda.openness.tracker import ESTIMATE
-from opensetda.report.content import EdgeMap, SampleMap
+from opensetda.openness.tracker import AUDIT, ESTIMATE
+from opensetda.report.content import AUDITED, EdgeMap, SampleMap
 from opensetda.report.matrices import PairMap, draw_confusion, draw_maps
 from opensetda.report.plane import CountingProgress, planes_of
 from opensetda.report.plots import HistogramPanel, IntervalRow, draw_histograms, draw_intervals
@@ -152,7 +152,7 @@ def _openness(parts: RunParts) -> Figure:
     if openness.is_estimated:
         rows = [replace(rows[0], low=openness.low, high=openness.high)]
     for name, estimate in found["estimates"].items():
-        if name == ESTIMATE and openness.is_estimated:
+        if openness.is_estimated and name == (AUDIT if openness.kind == AUDITED else ESTIMATE):
             continue
         low, high = estimate["low"], estimate["high"]
         rows.append(IntervalRow(name, estimate["share"], *((low, high) if low < high else ())))

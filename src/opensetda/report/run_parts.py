@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.report.content import (
+    AUDITED,
     ESTIMATED,
     GIVEN,
     OWN_BOUNDARY,
@@ -57,7 +58,7 @@ class RunParts:
         """Return the share of unknowns."""
         found = self.estimates["openness"]
         kind = OWN_BOUNDARY if found["own_boundary"] else ESTIMATED
-        kind = GIVEN if found["told"] else kind
+        kind = GIVEN if found["told"] else AUDITED if found.get("audit") else kind
         return Openness(
             share=found["share"],
             low=found["low"],

@@ -115,7 +115,8 @@ def fit(
         "pgl", or another key of `opensetda.runs.methods.METHODS`, perhaps with a rejector:
         "dann+osvm".
     openness : float or "auto"
-        Share of unknowns in the target, in [0, 1), or "auto" to estimate it.
+        Share of unknowns in the target, in [0, 1), or "auto": that of the audit in
+        `corrections`, if there is one, or an estimate.
     preset : str
         Preset of the settings of PGL.
     settings : mapping, optional
@@ -133,7 +134,8 @@ def fit(
         Train the backbone, too; images only. "last": its last stages, from stored activations;
         "all": all of it; True: "last" on a CPU, "all" on a GPU.
     corrections : str or Path, optional
-        Manually corrected labels of targets: the CSV file that `osda review` writes.
+        Manually corrected labels of targets, and those that were audited: the CSV file that
+        `osda review` writes.
     tables, images : TableOptions and ImageOptions, optional
         Names of columns, and how images become features. By default the bundled backbone,
         and a cache of features in the user's cache folder.

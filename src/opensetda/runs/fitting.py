@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ from opensetda.runs.outputs import many_images, write_broken
 from opensetda.runs.pictures import write_images
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, class_names
 from opensetda.runs.request import FitRequest
+from opensetda.runs.reviewed import ReviewedRun, warnings_after
 from opensetda.runs.tensorboard import EventLog
 from opensetda.runs.unfinished import UnfinishedRun
 from opensetda.runs.view import RunView, view_of
@@ -93,11 +94,13 @@ def train(
     started = time.perf_counter()
     team.first_does(run.clear_scratch)
     data = fit_data.load(request, listener, run.scratch(), team, arrays)
-    corrections = None
+    corrections = reviewed = checked = None
     if request.corrections is not None:
         path = near(request.corrections)
-        corrections = read_corrections(path, data, request.unknown_label)
-        data = corrections.joined_to(data)
+        reviewed = ReviewedRun.beside(path, data)
+        scores = None if reviewed is None else reviewed.known_scores
+        corrections = read_corrections(path, data, request.unknown_label, scores)
+        data, checked = corrections.joined_to(data), corrections.checked
     settings = full_settings(request.method, request.preset, request.changes)
     inputs = {**data.inputs, "settings": {"release": __version__, **settings}}
     team.first_does(lambda: run.check_inputs(inputs))
@@ -110,7 +113,9 @@ def train(
         backbone, trained = _trainable_images(run, data, options, team, listener)
     with _listening(request, run.was_left_behind, team, listener) as progress:
         classifier = build_method(**request.method_arguments())
-        context = FitContext(progress, trained, run.checkpoints(), view=team.is_first, team=team)
+        context = FitContext(
+            progress, trained, run.checkpoints(), view=team.is_first, team=team, checked=checked
+        )
         seconds = fit_domains(classifier, data.source, data.labels, data.target, sample, context)
     labelled = None
     if sample is not None:
@@ -121,6 +126,10 @@ def train(
             )
     if not team.is_first:
         return None
+    if corrections is not None:
+        found, own = classifier.openness_report_, classifier.transduction_.astype(np.str_)
+        losses = warnings_after(corrections, reviewed, own, found, run.out)
+        classifier.openness_report_ = replace(found, warnings=(*found.warnings, *losses))
     kept = classifier.kept_step_
     curves = draw_curves(
         classifier.history_,

@@ -82,6 +82,7 @@ class _Openness(TypedDict):
     estimates: dict[str, _Interval]
     told: bool
     own_boundary: bool
+    audit: NotRequired[str]
     origin: str
     warnings: list[str]
 

@@ -1,0 +1,128 @@
+"""The share of unknowns by an audit: targets drawn at random that a person called known or unknown.
+
+Such a sample says how many targets are unknown without any assumption about the data, which no
+estimate from scores can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import beta, rankdata
+from sklearn.linear_model import LogisticRegression
+
+from opensetda.openness.share_model import CONFIDENCE, LARGEST_SHARE, ShareEstimate
+from opensetda.rows import IntArray
+
+Vector = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+AUDIT_SIZE = 30
+"""Targets of an audit: the share is then within .08 of the truth on average."""
+# Inverse of the ridge on the slope of unknowns over ranks.
+_WEIGHT = 3.0
+# Scores count for at most this many times the audited targets.
+_MOST_GAIN = 2.5
+
+
+def audited_share(n_unknown: float, n: float, confidence: float = CONFIDENCE) -> ShareEstimate:
+    """Return the share of unknowns if `n_unknown` of `n` targets, drawn at random, are unknown.
+
+    The interval is Jeffreys': quantiles of Beta(k + 1/2, n - k + 1/2), and the ends 0 and 1 if
+    no target, or every one, is unknown. Without any target it is [0, 1].
+    """
+    if not 0 <= n_unknown <= n:
+        raise ValueError(f"{n_unknown} unknown of {n} audited targets: give 0 to {n}")
+    if n == 0:
+        return ShareEstimate(0.5, 0.0, 1.0)
+    posterior = beta(n_unknown + 0.5, n - n_unknown + 0.5)
+    low, high = (float(end) for end in posterior.interval(confidence))
+    return ShareEstimate(
+        n_unknown / n, 0.0 if n_unknown == 0 else low, 1.0 if n_unknown == n else high
+    )
+
+
+def scored_share(known: Vector, rows: IntArray, unknown: Flags) -> ShareEstimate:
+    r"""Return the audited share, corrected by how the sample scores: (N,), (n,), (n,).
+
+    By chance a sample has too many targets of low scores, which are more often unknown. A
+    logistic regression of the sample's marks on the ranks of its scores says how often, and its
+    mean over all targets is the share:
+
+    .. math:: \hat\beta = \frac1N \sum_i \sigma(a + b\, r_i)
+
+    Its mean over the sample is that of the marks, so scores that say nothing change nothing, and
+    the scores need not be right. What they explain of the marks narrows the interval, as more
+    audited targets would.
+    """
+    n, n_unknown = len(rows), int(unknown.sum())
+    if not 0 < n_unknown < n:
+        return audited_share(n_unknown, n)
+    ranks = rankdata(known)[:, None]
+    ranks = (ranks - ranks.mean()) / max(float(ranks.std()), 1e-12)
+    model = LogisticRegression(C=_WEIGHT).fit(ranks[rows], unknown)
+    share = float(model.predict_proba(ranks)[:, 1].mean())
+    left = ((unknown - model.predict_proba(ranks[rows])[:, 1]) ** 2).sum() / max(n - 2, 1)
+    gain = min(max(float(unknown.var() / left), 1.0), _MOST_GAIN)
+    return audited_share(share * gain * n, gain * n)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Targets that were drawn at random and called known or unknown.
+
+    Attributes
+    ----------
+    rows : array of int of shape (n,)
+        Rows of the targets.
+    unknown, unsettled : arrays of bool of shape (n,)
+        Which are unknown; which were so before new classes were named, and have no label: they
+        are unknown still, or of a new class.
+    known_scores : array of shape (N,), optional
+        Scores of all targets by the run that was audited.
+    """
+
+    rows: IntArray
+    unknown: Flags
+    unsettled: Flags
+    known_scores: Vector | None = None
+
+    def share(self, estimate: ShareEstimate) -> ShareEstimate:
+        """Return the share of unknowns; `estimate`, made without it, decides on unsettled ones."""
+        fewest, most = (self._share(self.unknown | some) for some in (False, self.unsettled))
+        share = min(max(estimate.share, fewest.share), most.share, LARGEST_SHARE)
+        return ShareEstimate(share, fewest.low, most.high)
+
+    def _share(self, unknown: Flags) -> ShareEstimate:
+        if self.known_scores is None:
+            return audited_share(int(unknown.sum()), len(unknown))
+        return scored_share(self.known_scores, self.rows, unknown)
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in words."""
+        found = f"{self.unknown.sum():,} of {len(self.rows):,} targets drawn at random are unknown"
+        if self.unsettled.any():
+            return f"{found}, and {self.unsettled.sum():,} unknown or of a new class"
+        return found
+
+
+@dataclass(frozen=True)
+class CheckedTargets:
+    """What a person said about targets.
+
+    `n_known` and `n_unknown` count all of them, however they were chosen; those of a class that
+    was named are known from now on.
+    """
+
+    n_known: int = 0
+    n_unknown: int = 0
+    audit: Audit | None = None
+
+    def bound(self, estimate: ShareEstimate, n_targets: int) -> ShareEstimate:
+        """Return an estimate that is possible: as many are unknown, or known, as were checked."""
+        low, high = self.n_unknown / n_targets, 1 - self.n_known / n_targets
+        ends = (estimate.share, estimate.low, estimate.high)
+        return ShareEstimate(*(min(max(end, low), high) for end in ends))
