@@ -18,11 +18,13 @@ from opensetda.report.content import (
     KeptStep,
     LabelCount,
     Openness,
+    Refit,
     Report,
     Sample,
     SampleMap,
     ScoreHistogram,
     UnknownGroup,
+    WhatIf,
 )
 from opensetda.runs import figure_style as style
 from opensetda.runs.curves import Line, Panel
@@ -281,6 +283,7 @@ def make_report(
             kind="estimated",
             sentence="Estimated without labels, from how the known scores fall into two groups.",
             true=0.331 if truth else None,
+            looked_at=((0.41, "score so"), (0.34, "score otherwise"), (0.39, "fit worse")),
         ),
         kept=KeptStep(
             kept, n_steps, "Labels hardly changed after it: 0.6 % between this step and the next."
@@ -299,6 +302,8 @@ def make_report(
         n_steps=n_steps,
         map=make_map(known, new, n_steps=n_steps, **{**options, **map_options}),
         histogram=ScoreHistogram(edges, total * ~rejected, total * rejected, 0.52),
+        what_if=make_what_if(n_target, len(known), sizes, n_unknown, map_options),
+        refit=Refit("osda fit amazon webcam --openness ", " --out run-", "", True),
         confusion=(
             Confusion((*known, *new), (*known, "unknown"), matrix, len(known)) if truth else None
         ),
@@ -315,6 +320,30 @@ def make_report(
             "Time and memory": {"training": "21.4 s", "peak memory": "812 MB"},
         },
         run="run",
+    )
+
+
+def make_what_if(
+    n_target: int, n_classes: int, sizes: Sequence[int], n_unknown: int, options: dict[str, Any]
+) -> WhatIf:
+    """Return labels by share; every class loses the same part of its targets."""
+    shares = sorted([n_unknown / n_target, *(percent / 100 for percent in range(100))])
+    used = shares.index(n_unknown / n_target)
+    known = n_target - n_unknown
+    counts = np.zeros((len(shares), n_classes + 1), dtype=np.intp)
+    for place, share in enumerate(shares):
+        left = n_target - round(share * n_target)
+        counts[place, :-1] = sizes if place == used else np.array(sizes) * left // known
+        counts[place, -1] = n_target - counts[place].sum()
+    shown = options.get("n_target", 300)
+    return WhatIf(
+        shares=tuple(shares),
+        cuts=tuple(np.linspace(0.1, 0.95, len(shares)).tolist()),
+        used=used,
+        counts=counts,
+        order=np.random.default_rng(5).permutation(shown),
+        nearest=np.arange(shown) % n_classes,
+        below=tuple(round(share * shown) for share in shares),
     )
 
 
@@ -354,6 +383,8 @@ def empty_report() -> Report:
         warnings=(),
         panels=(),
         map=None,
+        what_if=None,
+        refit=None,
         confusion=None,
         edges=None,
         galleries=(),

@@ -6,6 +6,7 @@ The templates write them as SVG or HTML, in the colours of the page's theme.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,10 +16,12 @@ from opensetda.runs.curves import Line, Panel
 
 # Size of a panel, about the pixels of a card on a phone.
 WIDTH, HEIGHT = 360.0, 226.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 36.0, 102.0, 14.0, 40.0
+_LEFT, _TOP, _BOTTOM = 36.0, 14.0, 40.0
+# Beside the curves: at least, at most, and what a label needs besides its characters.
+_LEAST_RIGHT, _MOST_RIGHT, _DOT = 62.0, 158.0, 20.0
 _LABEL_GAP = 15.0
 _CHARACTER = 6.3
-_LONGEST_END, _LONGEST_NAME = 13, 24
+_LONGEST_NAME = 24
 
 # Colours of figures as variables of the page, for its dark theme.
 _THEMED = {
@@ -42,12 +45,17 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """A line: SVG path, points as (x, y), and the text at its end, at height `end`."""
+    """A line: SVG path, points as (x, y), and the text beside it, at height `end`.
+
+    The path ends at the kept step, and `later` goes on from there; `kept` is the point between.
+    """
 
     name: str
     color: str
     width: float
     path: str
+    later: str
+    kept: tuple[float, float] | None
     points: tuple[tuple[float, float], ...]
     end: float
     end_text: str
@@ -78,8 +86,9 @@ class PanelChart:
     readings: tuple[Reading, ...]
     kept_x: float | None
     half_step: float
+    right: float
+    kept_words: str
     left: float = _LEFT
-    right: float = WIDTH - _RIGHT
     top: float = _TOP
     bottom: float = HEIGHT - _BOTTOM
 
@@ -90,7 +99,14 @@ def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
     first, last = min([1, *steps]), max([n_steps, *steps])
     ticks = nice_ticks(*_limits(panel))
     low, high = ticks[0], ticks[-1]
-    left, right, top, bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
+    lines = list(panel.lines)
+    if panel.level is not None:
+        level = {first: panel.level, last: panel.level}
+        lines.insert(0, Line("true", level, style.GREY, "", 1.4))
+    texts = [_end_text(line, kept, len(lines) > 1) for line in lines]
+    room = _CHARACTER * max(map(len, texts), default=0) + _DOT
+    right = round(WIDTH - min(max(room, _LEAST_RIGHT), _MOST_RIGHT), 1)
+    left, top, bottom = _LEFT, _TOP, HEIGHT - _BOTTOM
 
     def x(step: float) -> float:
         if last == first:
@@ -100,33 +116,40 @@ def panel_chart(panel: Panel, n_steps: int, kept: int | None) -> PanelChart:
     def y(value: float) -> float:
         return round(bottom - (value - low) / (high - low) * (bottom - top), 1)
 
-    lines = list(panel.lines)
-    if panel.level is not None:
-        level = {first: panel.level, last: panel.level}
-        lines.insert(0, Line("true", level, style.GREY, "", 1.4))
-    ends = _spread([y(_last(line)) for line in lines], top, bottom)
+    kept_x = None if kept is None or not first <= kept <= last else x(kept)
+    ends = _spread([y(_value(line, kept)) for line in lines], top, bottom)
     curves = []
-    for line, end in zip(lines, ends, strict=True):
+    for line, text, end in zip(lines, texts, ends, strict=True):
         dashed = line.name == "true" and line.marker == ""
         points = tuple((x(step), y(value)) for step, value in sorted(line.values.items()))
-        number = style.short_number(_last(line))
-        name = f"{style.shorten(line.name, _LONGEST_END - len(number))} " if len(lines) > 1 else ""
-        path = "M" + "L".join(f"{at:g} {height:g}" for at, height in points)
-        look = (themed(line.color), line.width, path)
-        curves.append(Curve(line.name, *look, points, end, name + number, dashed))
-    texts = ", ".join(f"{line.name} {style.short_number(_last(line))}" for line in lines)
+        until = next((place for place, (at, _) in enumerate(points) if at == kept_x), len(points))
+        after = () if dashed else points[until:]
+        path = _path(points if dashed else points[: until + 1])
+        mark = after[0] if len(after) > 1 else None
+        look = (themed(line.color), line.width, path, _path(after) if mark else "", mark)
+        curves.append(Curve(line.name, *look, points, end, text, dashed))
+    values = ", ".join(f"{line.name} {style.short_number(_value(line, kept))}" for line in lines)
     half = (right - left - 16) / max(last - first, 1) / 2
+    early = kept_x is not None and kept != last
+    words = f"at step {kept}" if early else ""
+    when = words.capitalize() or "At the last step"
     return PanelChart(
         title=panel.title,
         unit=panel.unit,
-        summary=f"{panel.title}, {panel.unit}. At the last step: {texts}.",
+        summary=f"{panel.title}, {panel.unit}. {when}: {values}.",
         x_ticks=tuple(Tick(x(step), str(step)) for step in _step_ticks(first, last)),
         y_ticks=tuple(Tick(y(value), _number(value, ticks)) for value in ticks),
         curves=tuple(curves),
-        readings=tuple(_reading(step, lines, x(step), panel.level) for step in steps),
-        kept_x=None if kept is None or not first <= kept <= last else x(kept),
+        readings=tuple(_reading(step, lines, x(step), right, panel.level) for step in steps),
+        kept_x=kept_x,
         half_step=round(min(half, (right - left) / 2), 1),
+        right=right,
+        kept_words=words,
     )
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{at:g} {height:g}" for at, height in points)
 
 
 def themed(color: str) -> str:
@@ -177,7 +200,7 @@ def _step_ticks(first: int, last: int) -> list[int]:
     return list(range(first, last + 1, every if span // every >= 2 else least))
 
 
-def _reading(step: int, lines: list[Line], x: float, level: float | None) -> Reading:
+def _reading(step: int, lines: list[Line], x: float, right: float, level: float | None) -> Reading:
     rows = []
     for line in lines:
         value = level if line.marker == "" and line.name == "true" else line.values.get(step)
@@ -186,12 +209,20 @@ def _reading(step: int, lines: list[Line], x: float, level: float | None) -> Rea
     longest = max(len(name) + len(text) for _, name, text in rows)
     width = max(96.0, round(_CHARACTER * (longest + 3) + 30, 1))
     # Beside the labels at the ends of the lines.
-    left = x + 10 if x + 10 + width <= WIDTH - _RIGHT else max(x - 10 - width, 0.0)
+    left = x + 10 if x + 10 + width <= right else max(x - 10 - width, 0.0)
     return Reading(step, x, round(left, 1), width, tuple(rows))
 
 
-def _last(line: Line) -> float:
-    return line.values[max(line.values)]
+def _value(line: Line, kept: int | None) -> float:
+    """Return the value at the kept step, which the labels of the run have; or the last."""
+    at_kept = None if kept is None else line.values.get(kept)
+    return line.values[max(line.values)] if at_kept is None else at_kept
+
+
+def _end_text(line: Line, kept: int | None, named: bool) -> str:
+    number = style.short_number(_value(line, kept))
+    longest = int((_MOST_RIGHT - _DOT) / _CHARACTER) - len(number) - 1
+    return f"{style.shorten(line.name, longest)} {number}" if named else number
 
 
 def _number(value: float, ticks: list[float]) -> str:
@@ -220,6 +251,7 @@ class HistogramChart:
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     threshold: Tick | None
+    later: str | None
     n_known: int
     n_unknown: int
 
@@ -248,6 +280,7 @@ def histogram_chart(histogram: ScoreHistogram) -> HistogramChart:
         x_ticks=tuple(Tick(place(value), _number(value, x_values)) for value in inside),
         y_ticks=tuple(Tick(round(100 * value / top, 3), f"{value:,.0f}") for value in y_values),
         threshold=mark,
+        later=None if histogram.later is None else f"{histogram.later:.3g}",
         n_known=int(histogram.known.sum()),
         n_unknown=int(histogram.unknown.sum()),
     )

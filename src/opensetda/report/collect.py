@@ -27,6 +27,7 @@ from opensetda.report.content import (
 )
 from opensetda.report.plane import CountingProgress, Plane, planes_of
 from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
+from opensetda.report.what_if import refit_of, what_if
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
@@ -98,6 +99,8 @@ class _Collector:
             n_steps=max(len(parts.history), 1),
             map=self._map(planes),
             histogram=parts.histogram(),
+            what_if=what_if(table, run.unknown_label, self.view.target),
+            refit=refit_of(settings, run.path),
             confusion=parts.confusion(),
             edges=parts.edges(),
             galleries=tuple(galleries),

@@ -64,6 +64,10 @@ class Openness:
     """`GIVEN`, `AUDITED`, `ESTIMATED` or `OWN_BOUNDARY`."""
     sentence: str
     true: float | None = None
+    looked_at: tuple[tuple[float, str], ...] = ()
+    """The estimates that it was weighed from: share, and which targets it counts."""
+    confidence: float = 0.9
+    """Of the interval."""
 
     @property
     def is_estimated(self) -> bool:
@@ -108,12 +112,39 @@ class SampleMap:
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """Known scores: bin edges, counts of both kinds, and the threshold if anything is unknown."""
+    """Known scores: bin edges, counts of both kinds, and the threshold if anything is unknown.
+
+    `later` is the threshold of later samples, if their scores are others.
+    """
 
     edges: Numbers
     known: Indices
     unknown: Indices
     threshold: float | None
+    later: float | None = None
+
+
+@dataclass(frozen=True)
+class Refit:
+    """A command with a gap for the share, and one for its percentage in the folder's name."""
+
+    head: str
+    middle: str
+    tail: str
+    is_whole: bool  # False if options of the run may be missing
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The labels that another share of unknowns would give, by moving the threshold."""
+
+    shares: tuple[float, ...]  # ascending
+    cuts: tuple[float, ...]  # the threshold at each share
+    used: int  # index of the run's own share
+    counts: Indices  # shape (shares, classes + 1), unknown last; classes as in the map
+    order: Indices  # targets of the map by ascending known score
+    nearest: Indices  # their nearest class
+    below: tuple[int, ...]  # how many of `order` are unknown at each share
 
 
 @dataclass(frozen=True)
@@ -180,6 +211,8 @@ class Report:
     n_steps: int
     map: SampleMap | None
     histogram: ScoreHistogram
+    what_if: WhatIf | None
+    refit: Refit | None  # the command for another share
     confusion: Confusion | None
     edges: EdgeMap | None
     galleries: tuple[ClassGallery, ...]

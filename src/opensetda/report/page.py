@@ -24,15 +24,23 @@ from opensetda import __version__
 from opensetda.report.charts import HEIGHT, WIDTH, histogram_chart, interval_of, panel_chart
 from opensetda.report.collect import Progress, collect
 from opensetda.report.content import Confusion, LabelCount, Report, Sample
-from opensetda.report.page_data import edge_images, map_values, picture_address, script_json
+from opensetda.report.page_data import (
+    edge_images,
+    map_values,
+    picture_address,
+    script_json,
+    share_values,
+)
 from opensetda.runs.curves import Panel
 from opensetda.runs.figure_style import shorten
 from opensetda.runs.folder import REPORT, RunFolder
 from opensetda.system.files import in_shell, new_file
 
-_STYLES = ("base.css", "parts.css", "samples.css", "map.css")
-_SCRIPTS = ("page.js", "map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "map.js")
-_COLORS = 10
+_STYLES = ("base.css", "parts.css", "samples.css", "map.css", "share.css")
+_MAP_SCRIPTS = ("map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "map.js")
+_SCRIPTS = ("page.js", *_MAP_SCRIPTS, "share.js")
+# After ten colours the shape changes, as on the map.
+_COLORS, _SHAPES = 10, 6
 _MOST_NUMBERS = 25
 _MOST_SQUARES = 120
 _LONGEST_WHOLE, _END = 11, 8
@@ -58,6 +66,7 @@ def render_page(report: Report) -> str:
     n_unknown = sum(count.count for count in report.counts if count.is_unknown)
     kept = report.kept.step if report.kept else None
     samples = None if report.map is None else Markup(script_json(map_values(report.map, unknown)))
+    histogram = histogram_chart(report.histogram) if _has_scores(report) else None
     template = _environment().get_template("report.html")
     page = template.render(
         report=report,
@@ -79,8 +88,9 @@ def render_page(report: Report) -> str:
         panels=[panel_chart(panel, report.n_steps, kept) for panel in report.panels],
         panel_size=(WIDTH, HEIGHT),
         values=_value_table(report.panels),
-        histogram=histogram_chart(report.histogram) if _has_scores(report) else None,
+        histogram=histogram,
         map_json=samples,
+        share_json=Markup(script_json(share_values(report, color))) if report.what_if else None,
         confusion=None if report.confusion is None else _confusion_table(report.confusion),
         edges=None if report.edges is None else edge_images(report.edges),
         galleries=sorted(report.galleries, key=lambda gallery: gallery.name == unknown),
@@ -107,8 +117,9 @@ def _sections(report: Report) -> list[dict[str, str]]:
     """Return the parts that have something to show: key, heading, name in the navigation."""
     parts = {
         ("map", "Map of the samples", "Map"): report.map is not None,
-        ("curves", "Step by step", "Steps"): bool(report.panels),
+        ("share", "How many are unknown?", "Share"): report.n_target > 0,
         ("confidence", "Known or unknown", "Threshold"): _has_scores(report),
+        ("curves", "Step by step", "Steps"): bool(report.panels),
         ("confusion", "Confusion matrix", "Confusion"): report.confusion is not None,
         ("edges", "Learned edges", "Edges"): report.edges is not None,
         ("classes", "Class by class", "Classes"): bool(report.galleries),
@@ -173,15 +184,19 @@ def _has_scores(report: Report) -> bool:
 
 
 def _color_classes(report: Report, unknown: str) -> Mapping[str, str]:
-    """Return the style class of every label's colour, the same one as in the map."""
+    """Return the style classes of every label's colour and shape, the same as in the map."""
     if report.map is not None:
         names: Sequence[str] = report.map.classes
     elif report.confusion is not None:
         names = report.confusion.given_names[:-1]
     else:
         names = sorted(count.name for count in report.counts if not count.is_unknown)
-    colors = {name: f"k{index % _COLORS}" for index, name in enumerate(names)}
-    return {**colors, unknown: "ku"}
+    many = len(names) > _COLORS
+    styles = {
+        name: f"k{index % _COLORS}" + (f" s{index // _COLORS % _SHAPES}" if many else "")
+        for index, name in enumerate(names)
+    }
+    return {**styles, unknown: "ku"}
 
 
 def _is_wrong(sample: Sample, labels: Container[str], unknown: str) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from opensetda.report.content import EdgeMap, SampleMap
+from opensetda.report.content import EdgeMap, Report, SampleMap
 
 # 12 bits: finer than the pixels of most screens.
 FINEST = 4095
@@ -46,6 +47,29 @@ def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
         "truth": None if truth is None else _base64(truth.astype(index)),
         "names": list(samples.names),
         "pictures": pictures if any(pictures) else None,
+    }
+
+
+def share_values(report: Report, styles: Mapping[str, str]) -> dict[str, Any]:
+    """Return what other shares of unknowns would give, for the script of the page."""
+    what, names = report.what_if, [count.name for count in report.counts]
+    assert what is not None
+    edges = report.histogram.edges
+    low, width = float(edges[0]), float(edges[-1] - edges[0]) or 1.0
+    places = [100 * (cut - low) / width for cut in what.cuts]
+    # The labels are listed by size, the counts are in the order of the classes.
+    classes = sorted(names[:-1]) if report.map is None else list(report.map.classes)
+    place = {name: index for index, name in enumerate([*classes, names[-1]])}
+    return {
+        "shares": [round(share, 6) for share in what.shares],
+        "places": [round(at, 3) if 0 <= at <= 100 else None for at in places],
+        "used": what.used,
+        "counts": what.counts.tolist(),
+        "rows": [place[name] for name in names],
+        "styles": [styles[name] for name in place],
+        "order": _base64(what.order.astype("<u2")),
+        "nearest": _base64(what.nearest.astype("<u2")),
+        "below": list(what.below),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,12 @@ from opensetda.runs.view import RunView
 
 BINS = 60
 NO_TRUTH = "no true label"
+# Which targets each estimate of the share counts.
+_LOOKED_AT = (
+    ("hidden", "score as samples do whose class was left out of the source"),
+    ("hidden_moved", "do so after the classes have moved towards the targets"),
+    ("below", "fit their nearest class worse than nine in ten source samples fit theirs"),
+)
 
 
 class RunParts:
@@ -57,6 +64,7 @@ class RunParts:
     def openness(self) -> Openness:
         """Return the share of unknowns."""
         found = self.estimates["openness"]
+        seen: Mapping[str, Any] = found.get("evidence", {})
         kind = OWN_BOUNDARY if found["own_boundary"] else ESTIMATED
         kind = GIVEN if found["told"] else AUDITED if found.get("audit") else kind
         return Openness(
@@ -66,6 +74,8 @@ class RunParts:
             kind=kind,
             sentence=found["origin"],
             true=None if self.evaluation is None else self.evaluation.true_openness,
+            looked_at=tuple((seen[name], words) for name, words in _LOOKED_AT if name in seen),
+            confidence=found["confidence"],
         )
 
     def sample_map(
@@ -136,7 +146,16 @@ class RunParts:
             np.histogram(table.known_scores[chosen], edges)[0].astype(np.intp)
             for chosen in (~mask, mask)
         )
-        return ScoreHistogram(edges, known, others, cut)
+        return ScoreHistogram(edges, known, others, cut, self._later_threshold(cut))
+
+    def _later_threshold(self, cut: float | None) -> float | None:
+        """Return the threshold of later samples; None if it is the one of the targets."""
+        later, scores = self.estimates["rejection"]["threshold"], self.predictions.known_scores
+        if cut is None or later is None or isinstance(later, str):
+            return None
+        # Between the same two scores, both are one threshold.
+        same = (scores < cut).sum() == (scores < later).sum()
+        return None if same else later
 
     def confusion(self) -> Confusion | None:
         """Return the confusion matrix; None without truth."""

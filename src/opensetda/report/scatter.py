@@ -1,4 +1,4 @@
-"""Samples in a plane, one panel per method: colours are classes, markers domains."""
+"""Samples in a plane, one panel per method: colours are classes, hollow marks the source."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from matplotlib.lines import Line2D
 from opensetda.runs import figure_style as style
 
 _UNKNOWN = "#A8A8A8"
-# With more than ten classes colours repeat.
+# With more than ten classes the marker changes with every ten; the first of the source are circles.
 _OKABE_ITO = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.SKY)
 _CLASSES = (*_OKABE_ITO, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
-_NAMED = 12
+_MARKERS = ("^", "s", "D", "v", "P", "h")
+_NAMED = 40
 _LONGEST_NAME = 18
 # Up to so many samples are drawn at full size.
 _FEW = 1500
@@ -80,15 +81,22 @@ def _draw_classes(
     unknown = classes >= n_classes
     colors = [_UNKNOWN if label >= n_classes else color_of(label) for label in classes.tolist()]
 
-    def scatter(which: npt.NDArray[np.bool_], marker: str, filled: bool, **more: Any) -> None:
-        x, y = panel.places[which].T
-        own = [color for color, chosen in zip(colors, which.tolist(), strict=True) if chosen]
-        face, edge = (own, "none") if filled else ("none", own)
-        axes.scatter(x, y, s=size, marker=marker, facecolors=face, edgecolors=edge, **more)
+    markers = np.array(
+        [0 if label >= n_classes else marker_of(label) for label in classes.tolist()]
+    )
 
-    scatter(unknown, "^", True, alpha=0.6)
-    scatter(~is_target, "o", False, alpha=0.8, linewidths=0.9)
-    scatter(is_target & ~unknown, "^", True)
+    def scatter(which: npt.NDArray[np.bool_], filled: bool, **more: Any) -> None:
+        for number in np.unique(markers[which]).tolist():
+            chosen = np.flatnonzero(which & (markers == number))
+            x, y = panel.places[chosen].T
+            own = [colors[sample] for sample in chosen.tolist()]
+            face, edge = (own, "none") if filled else ("none", own)
+            marker = _MARKERS[number] if filled or number else "o"
+            axes.scatter(x, y, s=size, marker=marker, facecolors=face, edgecolors=edge, **more)
+
+    scatter(unknown, True, alpha=0.6)
+    scatter(~is_target, False, alpha=0.8, linewidths=0.9)
+    scatter(is_target & ~unknown, True)
 
 
 def _draw_domains(
@@ -128,6 +136,11 @@ def color_of(label: int) -> str:
     return _CLASSES[label % len(_CLASSES)]
 
 
+def marker_of(label: int) -> int:
+    """Return the place of the marker of a class."""
+    return label // len(_CLASSES) % len(_MARKERS)
+
+
 def _legend(figure: Figure, names: Sequence[str]) -> None:
     def entry(name: str, marker: str, color: str, filled: bool = True) -> Line2D:
         face = color if filled else "none"
@@ -141,7 +154,11 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
     ]
     if len(names) <= _NAMED:
         entries += [
-            entry(style.figure_name(str(name), _LONGEST_NAME), "s", color_of(label))
+            entry(
+                style.figure_name(str(name), _LONGEST_NAME),
+                _MARKERS[marker_of(label)] if len(names) > len(_CLASSES) else "s",
+                color_of(label),
+            )
             for label, name in enumerate(names)
         ]
     columns = _columns([str(line.get_label()) for line in entries], figure.get_figwidth())

@@ -157,13 +157,14 @@ def _draw_panel(axes: Axes, panel: Panel, n_steps: int, kept_step: int | None) -
     if panel.level is not None:
         axes.axhline(panel.level, color=style.GREY, linewidth=1.4, linestyle=(0, (5, 3)), zorder=1)
     for line in panel.lines:
-        style.plot_line(axes, line.values, line.color, line.marker, line.width)
+        style.plot_line(axes, line.values, line.color, line.marker, line.width, kept_step)
     style.dress(axes, panel.title)
     axes.set_xlabel("step")
     if kept_step is not None:
         # Below the axis, where no curve crosses the text.
         axes.axvline(kept_step, color=style.LIGHT, linewidth=7, zorder=0.5)
-        axes.set_xlabel(f"step (kept: {kept_step})")
+        numbers = f"; numbers are at step {kept_step}" if kept_step < n_steps else ""
+        axes.set_xlabel(f"step (kept: {kept_step}{numbers})")
     axes.set_ylabel(panel.unit)
     axes.set_xlim(0.6, n_steps + 0.4)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=min(n_steps, 10), integer=True))
@@ -176,7 +177,7 @@ def _draw_panel(axes: Axes, panel: Panel, n_steps: int, kept_step: int | None) -
         lines.append(Line("true", {n_steps: panel.level}, style.GREY, ""))
     ends = []
     for line in lines:
-        value = list(line.values.values())[-1]
+        value = line.values.get(kept_step or 0, list(line.values.values())[-1])
         name = f"{line.name} " if len(lines) > 1 else ""
         ends.append((name + style.short_number(value), value, line.color, line.width > 2))
     style.label_ends(axes, ends)

@@ -86,11 +86,23 @@ def frame_percent(axes: Axes) -> None:
 
 
 def plot_line(
-    axes: Axes, values: Mapping[Any, float], color: str, marker: str, width: float
+    axes: Axes,
+    values: Mapping[Any, float],
+    color: str,
+    marker: str,
+    width: float,
+    kept: Any = None,
 ) -> None:
-    """Plot values by place; wide lines are above others."""
+    """Plot values by place; wide lines are above others, and pale after the place `kept`."""
     look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": width}
-    axes.plot(list(values), list(values.values()), zorder=3 if width > 2 else 2, **look)
+    look["zorder"] = 3 if width > 2 else 2
+    until = list(values).index(kept) + 1 if kept in values else len(values)
+    places, heights = list(values), list(values.values())
+    axes.plot(places[:until], heights[:until], **look)
+    if until < len(places):
+        axes.plot(places[until - 1 :], heights[until - 1 :], alpha=0.35, **look)
+        ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 9, "color": color}
+        axes.plot(places[until - 1], heights[until - 1], marker="o", **ring)
 
 
 def write_beside(axes: Axes, text: str, place: float, color: str, bold: bool) -> None:

@@ -72,6 +72,14 @@ class _Interval(TypedDict):
     high: Share
 
 
+class _Evidence(TypedDict):
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    hidden: Share
+    hidden_moved: Share
+    below: Share
+
+
 class _Openness(TypedDict):
     __pydantic_config__ = _OPEN  # type: ignore[misc]
 
@@ -80,6 +88,7 @@ class _Openness(TypedDict):
     high: Share
     confidence: Share
     estimates: dict[str, _Interval]
+    evidence: NotRequired[_Evidence]
     told: bool
     own_boundary: bool
     audit: NotRequired[str]

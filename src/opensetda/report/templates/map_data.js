@@ -1,6 +1,9 @@
 /* What the map shows: decoded once, then asked by step and by what decides the colour. */
 
 const SURE_PARTS = 5;
+/* After so many colours the shape of the marks changes. */
+const COLORS = 10;
+const SHAPES = 6;
 
 /* Numbers are little endian, as in every browser of today. */
 function numbersOf(text, wide) {
@@ -20,7 +23,10 @@ function unpackPlaces(bytes) {
   return places;
 }
 
+let readOnce = null;
+
 function readSamples() {
+  if (readOnce !== null) { return readOnce; }
   const data = JSON.parse(byId("map-data").textContent);
   data.places = unpackPlaces(numbersOf(data.places, false));
   data.labels = numbersOf(data.labels, data.wide);
@@ -29,6 +35,7 @@ function readSamples() {
   data.x = new Float32Array(data.n);
   data.y = new Float32Array(data.n);
   data.version = 0;
+  readOnce = data;
   return data;
 }
 
@@ -83,7 +90,8 @@ function groupsOf(data, mode, step) {
     const names = byTruth ? data.trueClasses : data.classes.concat([data.unknown]);
     entries = names.map(function (name, index) {
       const known = index < data.classes.length;
-      return { name: name, color: known ? "--c" + index % 10 : "--cu", unknown: !known };
+      const shape = known ? Math.floor(index / COLORS) % SHAPES : 0;
+      return { name: name, color: known ? "--c" + index % COLORS : "--cu", shape: shape, unknown: !known };
     });
     for (let i = 0; i < data.n; i += 1) { of[i] = byTruth ? data.truth[i] : labelOf(data, i, step); }
   }

@@ -56,10 +56,25 @@ function addCircle(path, x, y, size) {
   path.arc(x, y, size, 0, 2 * Math.PI);
 }
 
-function addTriangle(path, x, y, size) {
-  path.moveTo(x, y - 1.25 * size);
-  path.lineTo(x + 1.1 * size, y + 0.8 * size);
-  path.lineTo(x - 1.1 * size, y + 0.8 * size);
+/* Corners of the marks of targets; the style sheet has the same shapes, in the same order. */
+const CORNERS = [
+  [0, -1.25, 1.1, 0.8, -1.1, 0.8],
+  [-0.9, -0.9, 0.9, -0.9, 0.9, 0.9, -0.9, 0.9],
+  [0, -1.3, 1.15, 0, 0, 1.3, -1.15, 0],
+  [-1.1, -0.8, 1.1, -0.8, 0, 1.25],
+  [-0.4, -1.2, 0.4, -1.2, 0.4, -0.4, 1.2, -0.4, 1.2, 0.4, 0.4, 0.4, 0.4, 1.2, -0.4, 1.2, -0.4, 0.4, -1.2, 0.4, -1.2, -0.4, -0.4, -0.4],
+  [-0.6, -1.05, 0.6, -1.05, 1.2, 0, 0.6, 1.05, -0.6, 1.05, -1.2, 0],
+];
+
+/* Marks of sources are hollow: of the first shape circles, of the others the same as those of targets. */
+function addMark(path, shape, isSource, x, y, size) {
+  if (isSource && !shape) { addCircle(path, x, y, size * 0.95); return; }
+  const corners = CORNERS[shape || 0];
+  for (let at = 0; at < corners.length; at += 2) {
+    const left = x + corners[at] * size;
+    const top = y + corners[at + 1] * size;
+    if (at === 0) { path.moveTo(left, top); } else { path.lineTo(left, top); }
+  }
   path.closePath();
 }
 
@@ -74,8 +89,10 @@ function pathsOf(state, size) {
     const x = screenX(state, data.x[i]);
     const y = screenY(state, data.y[i]);
     if (x < -9 || y < -9 || x > state.width + 9 || y > state.height + 9) { continue; }
-    const own = paths[state.groups.of[i]];
-    if (i < data.nSource) { addCircle(own.source, x, y, size * 0.95); } else { addTriangle(own.target, x, y, size); }
+    const group = state.groups.of[i];
+    const isSource = i < data.nSource;
+    const path = isSource ? paths[group].source : paths[group].target;
+    addMark(path, state.groups.entries[group].shape, isSource, x, y, size);
     if (ringed && isWrong(data, i, step)) { addCircle(rings, x, y, size + 2.6); }
   }
   return { paths: paths, rings: rings };
@@ -117,7 +134,8 @@ function drawChosen(state, context, size) {
   const x = screenX(state, state.data.x[i]);
   const y = screenY(state, state.data.y[i]);
   const mark = new Path2D();
-  if (i < state.data.nSource) { addCircle(mark, x, y, size * 1.5); } else { addTriangle(mark, x, y, size * 1.6); }
+  const shape = state.groups.entries[state.groups.of[i]].shape;
+  addMark(mark, shape, i < state.data.nSource, x, y, size * 1.6);
   context.fillStyle = state.colors[state.groups.of[i]];
   context.fill(mark);
   context.lineWidth = 2;

@@ -25,7 +25,8 @@ function buildLegend(state) {
     const row = element("li");
     const button = element("button", "entry");
     button.type = "button";
-    const swatch = element("span", "swatch");
+    const shaped = entry.shape !== undefined && !entry.unknown && state.data.classes.length > COLORS;
+    const swatch = element("span", "swatch" + (shaped ? " s" + entry.shape : ""));
     const count = element("span", "count");
     button.append(swatch, nameElement(entry.name), count);
     const only = element("button", "only", "only");

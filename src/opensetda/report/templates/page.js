@@ -79,9 +79,22 @@ function followContents() {
   update();
 }
 
+/* On a phone, lists of cards are strips, and long lists scroll: keys must reach those, too. */
+function reachScrolling() {
+  const watch = new ResizeObserver(function (entries) {
+    entries.forEach(function (entry) {
+      const list = entry.target;
+      const scrolls = list.scrollWidth > list.clientWidth || list.scrollHeight > list.clientHeight + 1;
+      if (scrolls) { list.tabIndex = 0; } else { list.removeAttribute("tabindex"); }
+    });
+  });
+  document.querySelectorAll(".samples, .blocks ol").forEach(function (list) { watch.observe(list); });
+}
+
 document.querySelectorAll("[data-needs-script]").forEach(function (part) { part.hidden = false; });
 document.querySelectorAll(".copy").forEach(function (button) {
   button.addEventListener("click", function () { copyFrom(button); });
 });
 startTheme();
 followContents();
+reachScrolling();
