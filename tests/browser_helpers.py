@@ -115,3 +115,21 @@ class Watched:
         self.page.evaluate(
             "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
+
+
+def axe_findings(page: Any) -> list[str]:
+    """Return the serious and critical findings of axe-core on a page, one line for each element."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright",
+        reason="axe-playwright-python is not installed (pip install -e '.[dev]')",
+    )
+    found = axe.Axe().run(page).response["violations"]
+    return [
+        " ".join(
+            f"{finding['id']} ({finding['impact']}) at {node['target']}: "
+            f"{node['failureSummary']}".split()
+        )
+        for finding in found
+        if finding["impact"] in ("serious", "critical")
+        for node in finding["nodes"]
+    ]
