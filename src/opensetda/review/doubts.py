@@ -6,6 +6,7 @@ embedding have other labels, or it got this label late.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -111,10 +112,14 @@ def _neighbours(run: RunFolder, table: PredictionTable, words: dict[int, list[st
             if 2 * n_other >= count:
                 other = int(counts.argmax())
                 words.setdefault(int(row), []).append(
-                    f"{n_other} of the {count} nearest samples have another label, "
-                    f"{counts[other]} of them {names[other]}"
+                    f"{n_other} of the {count} nearest samples are labelled "
+                    + _others(n_other, int(counts[other]), str(names[other]))
                 )
     return share
+
+
+def _others(n_other: int, count: int, name: str) -> str:
+    return name if count == n_other else f"otherwise, {count} of them {name}"
 
 
 def _steps(run: RunFolder, table: PredictionTable, words: dict[int, list[str]]) -> Numbers:
@@ -125,8 +130,10 @@ def _steps(run: RunFolder, table: PredictionTable, words: dict[int, list[str]]) 
     found = [labels for _, labels in sorted(steps.items())]
     share = np.mean([labels != table.labels for labels in found], axis=0)
     for row in np.flatnonzero(2 * share >= 1).tolist():
-        n_other = round(share[row] * len(found))
+        others = Counter(str(labels[row]) for labels in found)
+        n_other = len(found) - others.pop(str(table.labels[row]), 0)
+        name, count = others.most_common(1)[0]
         words.setdefault(row, []).append(
-            f"it had another label after {n_other} of {len(found)} steps; first {found[0][row]}"
+            f"after {n_other} of {len(found)} steps it was labelled {_others(n_other, count, name)}"
         )
     return np.asarray(share)

@@ -58,7 +58,7 @@ class ReviewSession:
             self._openness = self.run.estimates()["openness"]
             self._lists, self._note = self._first_lists(audit), ""
             self._searches: dict[str, Indices] = {}
-            self._doubts = Doubts.of_confidence(table)
+            self._confidence, self._doubts = table.confidence, Doubts.of_confidence(table)
             self._columns = NO_COLUMNS
             self.decisions.check_table(self.corrections, table.id_name)
             self.decisions.check_whole(self.corrections, table.ids.tolist())
@@ -286,6 +286,7 @@ class ReviewSession:
             "given": str(table.labels[row]),
             "nearest": nearest,
             "unknown": round(float(table.proba[row, -1]), 4),
+            "confidence": round(float(self._confidence[row]), 4),
             "likely": self._likely(table.proba[row, :-1], nearest),
             "label": self.decisions.label(row),
             "kind": self.decisions.kind(row),
