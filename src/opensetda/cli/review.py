@@ -38,6 +38,16 @@ def review(
         bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
     ] = False,
     images: SampleImages = None,
+    audit: Annotated[
+        int,
+        typer.Option(
+            "--audit",
+            metavar="NUMBER",
+            min=0,
+            max=100_000,
+            help="Targets drawn at random to say known or unknown to. Default: 30; 0 for none.",
+        ),
+    ] = 30,
 ) -> None:
     """Check and correct the labels of a run, on a page that only this machine can open.
 
@@ -45,13 +55,16 @@ def review(
 
       osda review run
 
-    Shows the samples nearest to the threshold, then the groups of unknowns:
-    keep a label, correct it, name a new class, undo. Every decision is saved at
-    once, to review.jsonl and corrections.csv in the run folder. Ctrl-C ends it.
+    Begins with an audit: say known or unknown to 30 targets drawn at random, and
+    see the share of unknowns. Then check labels: near the threshold, by predicted
+    class, by confidence, by disagreement, by group of unknowns, or search. Every
+    decision is saved at once, to review.jsonl and corrections.csv in the run
+    folder. Ctrl-C ends it.
     """
     from opensetda.review.session import ReviewSession
+    from opensetda.runs.refit import refit_command
 
-    session = ReviewSession(run, images)
+    session = ReviewSession(run, images, audit)
     try:
         with _serve(session, port) as server:
             console.note("review: Ctrl-C ends it; every decision is saved at once")
@@ -69,6 +82,16 @@ def review(
     decided = console.counted(len(session.decisions), "decision")
     where = f": {session.corrections}" if session.corrections.exists() else ""
     console.say(f"{decided} saved{where}")
+    found = session.audit()
+    if found["marked"]:
+        said = "was given" if found["told"] else "estimated"
+        console.say(
+            f"audited share of unknowns: {found['share']:.2f} ({found['low']:.2f} to "
+            f"{found['high']:.2f}), {found['unknown']} of {found['marked']}; the run {said} "
+            f"{found['runShare']:.2f}"
+        )
+    if len(session.decisions):
+        console.say(f"  learn    {refit_command(session.run, session.corrections)}")
 
 
 def _serve(session: ReviewSession, port: int) -> ReviewServer:

@@ -1,9 +1,9 @@
 """The log of a review, append-only.
 
 Every decision is one line of JSON, synced to disk before the page says that it was saved. Undoing
-is a line, too. A line counts once it has its line end: a crash while writing leaves an incomplete
-line, which is ignored, and removed by the next decision. Nothing else is ever removed: a file that
-is not ours, or that another program has changed, is left as it is.
+is a line, too, and so is a mark of the audit. A line counts once it has its line end: a crash while
+writing leaves an incomplete line, which is ignored, and removed by the next decision. Nothing else
+is ever removed: a file that is not ours, or that another program has changed, is left as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -26,7 +26,10 @@ from opensetda.system.files import open_regular
 
 _HEAD = {"format": "opensetda-review", "version": 1}
 # How the lines begin; what a crash left must be the beginning of one.
-_BEGINNINGS = (b'{"do": "decide", "rows": [', b'{"do": "undo", "time": "')
+_BEGINNINGS = (
+    *(b'{"do": "decide", "rows": [', b'{"do": "audit", "rows": ['),
+    b'{"do": "undo", "time": "',
+)
 LARGEST_LOG = 1 << 28
 # Bytes of a line without its rows, and of one row.
 _LONGEST_LINE, _LONGEST_ROW = 1 << 20, 22
@@ -57,13 +60,31 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class AuditMark:
+    """Whether a sample that was drawn at random is of a known class."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    rows: tuple[_Number]
+    mark: Literal["known", "unknown"]
+    label: _Label | None  # its class, if that was said, too
+    time: _Time
+
+
+Entry = Decision | AuditMark
+
+
+@dataclass(frozen=True)
 class _Undo:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     time: _Time
 
 
-_KINDS: dict[Any, TypeAdapter[Any]] = {"decide": TypeAdapter(Decision), "undo": TypeAdapter(_Undo)}
+_KINDS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(kind)
+    for name, kind in (("decide", Decision), ("audit", AuditMark), ("undo", _Undo))
+}
 
 
 class DecisionLog:
@@ -81,8 +102,8 @@ class DecisionLog:
         # Bytes of complete lines, and the end of them; what follows is an incomplete line.
         self._size, self._end = 0, b""
 
-    def read(self) -> list[Decision]:
-        """Return the decisions in their order, without undone ones."""
+    def read(self) -> list[Entry]:
+        """Return decisions and marks in their order, without undone ones."""
         self._size, self._end = 0, b""
         stream = open_own(self.path)
         if stream is None:
@@ -92,8 +113,8 @@ class DecisionLog:
                 raise InputError(f"{self.path}: larger than {LARGEST_LOG >> 20} MiB; move it away")
             return self._replay(stream)
 
-    def _replay(self, stream: BinaryIO) -> list[Decision]:
-        held: list[Decision] = []
+    def _replay(self, stream: BinaryIO) -> list[Entry]:
+        held: list[Entry] = []
         number = 0
         while line := stream.readline(self._longest):
             number += 1
@@ -114,10 +135,11 @@ class DecisionLog:
             self._note(line)
         return held
 
-    def append(self, decision: Decision | None) -> None:
-        """Write a decision, or an undo for None, and sync it to disk."""
-        entry = {"do": "undo", "time": now()}
-        text = _line(entry if decision is None else {"do": "decide", **asdict(decision)})
+    def append(self, entry: Entry | None) -> None:
+        """Write a decision or a mark, or an undo for None, and sync it to disk."""
+        kind = "audit" if isinstance(entry, AuditMark) else "decide"
+        undo = {"do": "undo", "time": now()}
+        text = _line(undo if entry is None else {"do": kind, **asdict(entry)})
         if len(text) >= self._longest or self._size + len(text) > LARGEST_LOG:
             # It could not be read again.
             raise NotSavedError(f"not saved: too long for {self.path}; learn from what is decided")
@@ -188,12 +210,12 @@ class DecisionLog:
             "start 'osda review' again"
         )
 
-    def _take(self, entry: dict[str, Any], held: list[Decision]) -> None:
+    def _take(self, entry: dict[str, Any], held: list[Entry]) -> None:
         kind = entry.pop("do", None)
         if not isinstance(kind, str) or kind not in _KINDS:
-            raise ValueError("do: neither a decision nor an undo")
+            raise ValueError("do: neither a decision, a mark nor an undo")
         value, self.is_new = _KINDS[kind].validate_python(entry), False
-        if isinstance(value, Decision):
+        if not isinstance(value, _Undo):
             if max(value.rows) >= self.n_rows:
                 raise ValueError(f"rows: the run has {self.n_rows} targets only")
             held.append(value)

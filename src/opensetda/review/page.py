@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -12,11 +14,17 @@ from PIL import Image
 
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import visible
+from opensetda.runs.folder import RunFolder
+from opensetda.runs.pictures import Pictures
 
 _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 _FOLDER = resources.files("opensetda.review") / "templates"
 # Small pictures are stored without loss.
 LONGEST_SIDE, _LOSSLESS_SIDE = 1200, 256
+# Up to about 10 MB of each.
+_KEPT_PICTURES, _KEPT_THUMBNAILS = 48, 2000
+# The largest image takes 400 MB while it is made smaller, and a browser asks for six.
+_UNPACKED_AT_ONCE = 2
 # The report's, so that both look the same.
 _COLOURS = resources.files("opensetda.report") / "templates"
 
@@ -47,6 +55,36 @@ def assets() -> dict[str, Content]:
     colours = f":root {{\n{light}}}\n@media (prefers-color-scheme: dark) {{ :root {{\n{dark}}} }}\n"
     found["/colours.css"] = Content(_KINDS["css"], colours.encode())
     return found
+
+
+class ShownPictures:
+    """The pictures of a run's targets, the latest kept in memory; `images` is their folder."""
+
+    def __init__(self, run: RunFolder, images: Path | None) -> None:
+        self._pictures = Pictures(run, images)
+        self._unpacking = threading.Semaphore(_UNPACKED_AT_ONCE)
+        self._shown_big = lru_cache(_KEPT_PICTURES)(self._big)
+        self._shown_small = lru_cache(_KEPT_THUMBNAILS)(self._small)
+
+    def has(self, row: int) -> bool:
+        """Return whether a target has a picture."""
+        return self._pictures.file(row) is not None or self._pictures.thumbnail(row) is not None
+
+    def shown(self, row: int, small: bool) -> Content:
+        """Return a picture, or a placeholder."""
+        return self._shown_small(row) if small else self._shown_big(row)
+
+    def _big(self, row: int) -> Content:
+        file = self._pictures.file(row)
+        with self._unpacking:
+            shown = placeholder("this sample has no image file") if file is None else showable(file)
+        # The run may have kept a thumbnail of a file that is gone.
+        thumbnail = self._pictures.thumbnail(row) if shown.is_placeholder else None
+        return shown if thumbnail is None else Content("image/webp", thumbnail)
+
+    def _small(self, row: int) -> Content:
+        thumbnail = self._pictures.thumbnail(row)
+        return self._big(row) if thumbnail is None else Content("image/webp", thumbnail)
 
 
 def showable(path: Path) -> Content:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from opensetda.errors import InputError
+from opensetda.review.lists import BORDER
 from opensetda.review.log import NotSavedError
 from opensetda.review.page import Content, assets, render
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
@@ -204,13 +205,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(session.page(_one(query, "key"), _number(_one(query, "start")), count))
         elif path == "/api/open":
             self._send_json({"place": session.first_open(_one(query, "key"))})
+        elif path == "/api/find":
+            self._send_json(session.search(_one(query, "key")))
         else:
             raise _RefusalError(HTTPStatus.NOT_FOUND, _NOTHING)
 
     def _post(self, path: str, query: Mapping[str, list[str]]) -> None:
         asked, session = self._body(), self.server.session
         if path == "/api/undo":
-            self._send_json(session.undo())
+            key = _checked(asked.get("list", BORDER), str, "'list' is no text")
+            self._send_json(session.undo(key))
+            return
+        if path == "/api/mark":
+            mark = _checked(asked.get("mark"), str, "'mark' is no text")
+            self._send_json(session.mark(_row(asked.get("row")), mark))
             return
         if path not in ("/api/decide", "/api/decide-group"):
             raise _RefusalError(HTTPStatus.NOT_FOUND, _NOTHING)
@@ -218,12 +226,12 @@ class _Handler(BaseHTTPRequestHandler):
         if label is not None:
             _checked(label, str, "'label' is no text")
         if path == "/api/decide":
-            row = _checked(asked.get("row"), int, "a row is no number")
-            self._send_json(session.decide(row, key, label))
+            self._send_json(session.decide(_row(asked.get("row")), key, label))
         else:
             toggled = _checked(asked.get("toggled", []), list, "'toggled' is no list")
-            rows = [_checked(row, int, "a row is no number") for row in toggled]
-            self._send_json(session.decide_group(key, label, rows))
+            asked_for = _checked(asked.get("window", []), list, "'window' is no list")
+            window = slice(*map(_row, asked_for[:2])) if asked_for else slice(None)
+            self._send_json(session.decide_group(key, label, list(map(_row, toggled)), window))
 
     def _body(self) -> dict[str, Any]:
         """Check origin, type and length before reading the body."""
@@ -296,6 +304,10 @@ def _number(text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
         raise _RefusalError(HTTPStatus.NOT_FOUND, _NOTHING)
     return int(text)
+
+
+def _row(value: Any) -> int:
+    return _checked(value, int, "a row is no number")
 
 
 def _checked(value: Any, kind: type[T], complaint: str) -> T:

@@ -7,46 +7,41 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opensetda.errors import InputError, one_line
+from opensetda.openness.audit import AUDIT_SIZE, audited_share
 from opensetda.report.content import Indices, Numbers
-from opensetda.report.run_parts import own_labels
-from opensetda.review.decisions import Decisions
-from opensetda.review.log import DecisionLog, NotSavedError
-from opensetda.review.page import Content, placeholder, showable
+from opensetda.review import lists
+from opensetda.review.columns import NO_COLUMNS, open_columns
+from opensetda.review.decisions import Decisions, Mark
+from opensetda.review.doubts import Doubts, doubts_of
+from opensetda.review.lists import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
+from opensetda.review.log import AuditMark, DecisionLog, NotSavedError
+from opensetda.review.page import Content, ShownPictures
 from opensetda.runs.corrections import Names
 from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
-from opensetda.runs.pictures import Pictures
-from opensetda.runs.predictions import PredictionTable
 
-# Key of the list of samples near the threshold; groups have their number, from 1.
-BORDER = "border"
-MOST_NEAR, LIKELY_CLASSES, LONGEST_PAGE = 200, 5, 60
-# Up to about 10 MB of each.
-_KEPT_PICTURES, _KEPT_THUMBNAILS = 48, 2000
-# The largest image takes 400 MB while it is made smaller, and a browser asks for six.
-_UNPACKED_AT_ONCE = 2
+LIKELY_CLASSES, LONGEST_PAGE = 5, 60
+# Searches whose results are kept: what was found stays as it is while it is being decided.
+_KEPT_SEARCHES = 4
 # One mark per sample in the strip below the picture; of longer lists only the share is drawn.
 _LONGEST_STRIP = 400
 _MARKS = {None: ".", "kept": "k", "corrected": "c", "new class": "n"}
 
 
 class ReviewSession:
-    """The review of one run by one process; thread-safe. `images`: their folder, if moved.
+    """The review of one run by one process; thread-safe.
 
-    Raises an `InputError` without such a run, if another process reviews it, or if its log is of
-    another run.
+    `images` is their folder, if moved, and `audit` the number of targets drawn at random. Raises an
+    `InputError` without such a run, if another process reviews it, or if its log is of another run.
     """
 
-    def __init__(self, path: Path, images: Path | None = None) -> None:
+    def __init__(self, path: Path, images: Path | None = None, audit: int = AUDIT_SIZE) -> None:
         self.run = RunFolder.open(path)
         self.corrections = self.run.path / CORRECTIONS
         self._lock, self._is_closed = threading.RLock(), False
@@ -59,8 +54,12 @@ class ReviewSession:
             self.unknown_label = unknown = self.run.unknown_label
             self.decisions = Decisions(log, table.labels.tolist(), table.classes, unknown)
             self._ids: list[str] = table.ids.tolist()
-            self._pictures = Pictures(self.run, images)
-            self._lists, self._note = {BORDER: rows_to_review(table, unknown)}, ""
+            self._pictures = ShownPictures(self.run, images)
+            self._openness = self.run.estimates()["openness"]
+            self._lists, self._note = self._first_lists(audit), ""
+            self._searches: dict[str, Indices] = {}
+            self._confidence, self._doubts = table.confidence, Doubts.of_confidence(table)
+            self._columns = NO_COLUMNS
             self.decisions.check_table(self.corrections, table.id_name)
             self.decisions.check_whole(self.corrections, table.ids.tolist())
             if not log.is_new:
@@ -71,11 +70,8 @@ class ReviewSession:
         except BaseException:
             self.close()
             raise
-        self._unpacking = threading.Semaphore(_UNPACKED_AT_ONCE)
-        self._shown_big = lru_cache(_KEPT_PICTURES)(self._big)
-        self._shown_small = lru_cache(_KEPT_THUMBNAILS)(self._small)
-        # It takes seconds; the samples near the threshold can be reviewed meanwhile.
-        self._grouping = threading.Thread(target=self._find_groups, daemon=True)
+        # It takes seconds; the audit can begin meanwhile.
+        self._grouping = threading.Thread(target=self._find_lists, daemon=True)
         self._grouping.start()
 
     def close(self) -> None:
@@ -87,13 +83,25 @@ class ReviewSession:
             if holds is not None:
                 os.close(holds)
 
+    def _first_lists(self, n_audited: int) -> dict[str, Indices]:
+        order = lists.audit_order(self._identity, len(self.table))
+        if n_audited:
+            # An earlier review may have audited more.
+            marked = np.flatnonzero(np.isin(order, list(self.decisions.audited())))
+            n_audited = max(n_audited, *(marked[-1:] + 1).tolist(), 0)
+        return {
+            **({AUDIT: order[:n_audited]} if n_audited else {}),
+            BORDER: lists.rows_to_review(self.table, self.unknown_label),
+            UNSURE: lists.least_confident(self.table),
+        }
+
     def start(self) -> dict[str, Any]:
         """Return what the page needs at its start."""
         return {
             "run": self.run.path.resolve().name,
             "classes": list(self.table.classes),
             "unknown": self.unknown_label,
-            "pictures": self._has_picture(0) if len(self.table) else False,
+            "pictures": self._pictures.has(0) if len(self.table) else False,
             **self.summary(),
         }
 
@@ -106,39 +114,86 @@ class ReviewSession:
                 "newClasses": self.decisions.new_names,
                 "isGrouping": self._grouping.is_alive(),
                 "note": self._note,
+                "columnsNote": self._columns.note,
                 "trouble": self.trouble,
-                "lists": [self._list_summary(key) for key in self._lists],
+                "audit": self.audit(),
+                "lists": [self._list_summary(key) for key in (*self._lists, *self._searches)],
             }
+
+    def audit(self) -> dict[str, Any]:
+        """Return the audited share of unknowns beside that of the run."""
+        with self._lock:
+            marks = self.decisions.audited()
+            n_unknown = sum(mark == "unknown" for mark in marks.values())
+            rows = self._lists.get(AUDIT, np.arange(0)).tolist()
+        share = audited_share(n_unknown, len(marks))
+        last = max((place for place, row in enumerate(rows) if row in marks), default=-1)
+        return {
+            **{"unknown": n_unknown, "marked": len(marks), "size": len(rows)},
+            **{"share": share.share, "low": share.low, "high": share.high},
+            "skipped": sum(row not in marks for row in rows[: last + 1]),
+            **{"runShare": self._openness["share"], "told": self._openness["told"]},
+        }
+
+    def search(self, key: str) -> dict[str, Any]:
+        """Search anew; the key of the list is the query."""
+        with self._lock:
+            if not key.startswith(FIND):
+                raise InputError("no search; use the form of the page")
+            self._searches.pop(key, None)
+            self._rows(key)
+            return self.summary()
 
     def page(self, key: str, start: int, count: int) -> dict[str, Any]:
         """Return samples of a list, from place `start` on."""
         start, count = max(start, 0), min(max(count, 0), LONGEST_PAGE)
         with self._lock:
             rows = self._rows(key)
-            shown = [self._sample(row) for row in rows[start:][:count]]
-            marked = rows if len(rows) <= _LONGEST_STRIP else []
-            marks = "".join(_MARKS[self.decisions.kind(row)] for row in marked)
-        likely = [] if key == BORDER else self._likely(self.table.proba[rows, :-1].mean(axis=0))
-        return {"start": start, "samples": shown, "marks": marks, "likely": likely}
+            shown = [self._sample(row) for row in rows[start:][:count].tolist()]
+            marked = rows.tolist() if len(rows) <= _LONGEST_STRIP else []
+            marks = "".join(self._strip_mark(key, row) for row in marked)
+        answer = {"start": start, "samples": shown, "marks": marks, "likely": [], "columns": []}
+        if key not in SINGLE and len(rows):
+            answer["likely"] = self._likely(self.table.proba[rows, :-1].mean(axis=0))
+            answer["columns"] = self._columns.of(rows)
+        return answer
 
     def first_open(self, key: str) -> int:
         """Return the place of the first undecided sample of a list, or 0."""
         with self._lock:
-            rows = self._rows(key)
-            return next((i for i, row in enumerate(rows) if row not in self.decisions), 0)
+            is_open = np.flatnonzero(~self._is_done(key, self._rows(key)))
+            return int(is_open[0]) if len(is_open) else 0
 
     def decide(self, row: int, key: str, label: str | None) -> dict[str, Any]:
         """Set the label of one sample of a list; None keeps it."""
-        if row not in self._rows(key):
-            raise InputError(f"row {row}: not in this list")
+        self._check_member(row, key)
+        if key == AUDIT and label is None:
+            raise InputError("an audit keeps no label; say known or unknown")
         return self._decide([row], key, label)
 
-    def decide_group(self, key: str, label: str | None, toggled: Sequence[int]) -> dict[str, Any]:
-        """Set the label of the undecided members, else of all; `toggled` are inverted."""
-        if key == BORDER:
-            raise InputError("the samples near the threshold are no group; decide one by one")
+    def mark(self, row: int, mark: str) -> dict[str, Any]:
+        """Mark a sample of the audit "known" or "unknown"."""
+        self._check_member(row, AUDIT)
         with self._lock:
-            rows = self._rows(key)
+            self._check_writable()
+            said: dict[str, Mark] = {"known": "known", "unknown": "unknown"}
+            if mark not in said:
+                raise InputError("'mark' is neither 'known' nor 'unknown'")
+            self.decisions.mark(row, said[mark])
+            self._export()
+            return self.summary()
+
+    def decide_group(
+        self, key: str, label: str | None, toggled: Sequence[int], window: slice = slice(None)
+    ) -> dict[str, Any]:
+        """Set the label of the undecided members, else of all; `toggled` are inverted.
+
+        Only those of a `window` of the list, if there is one.
+        """
+        if key in SINGLE:
+            raise InputError("this list is no group; decide one by one")
+        with self._lock:
+            rows = self._rows(key)[window].tolist()
             still_open = {row for row in rows if row not in self.decisions} or set(rows)
             # A row of another list is in neither of them.
             selected = still_open ^ (set(toggled) & set(rows))
@@ -146,37 +201,29 @@ class ReviewSession:
                 raise InputError("no sample is selected; select some first")
             return self._decide([row for row in rows if row in selected], key, label)
 
-    def undo(self) -> dict[str, Any]:
-        """Undo the latest decision; return where it was made."""
+    def undo(self, key: str = BORDER) -> dict[str, Any]:
+        """Undo the latest decision; return a list in which it is, `key` if it can be."""
         with self._lock:
             self._check_writable()
-            decision = self.decisions.undo()
-            if decision is None:
+            entry = self.decisions.undo()
+            if entry is None:
                 return {"undone": None, **self.summary()}
             self._export()
-            key = BORDER if decision.group is None else str(decision.group)
-            rows = self._lists.get(key, [])
-            place = rows.index(decision.rows[0]) if decision.rows[0] in rows else 0
-            undone = {"list": key, "place": place, "count": len(decision.rows)}
+            keys = [key, *self._lists]
+            if isinstance(entry, AuditMark):
+                keys.insert(0, AUDIT)
+            elif entry.group is not None:
+                keys.insert(0, str(entry.group))
+            found = ((key, np.flatnonzero(self._found(key) == entry.rows[0])) for key in keys)
+            where, place = next(((key, int(at[0])) for key, at in found if len(at)), (BORDER, 0))
+            undone = {"list": where, "place": place, "count": len(entry.rows)}
             return {"undone": undone, **self.summary()}
 
     def picture(self, row: int, small: bool) -> Content:
         """Return a picture of a target, or a placeholder."""
         if not 0 <= row < len(self.table):
             raise InputError(f"row {row}: the run has {len(self.table)} targets")
-        return self._shown_small(row) if small else self._shown_big(row)
-
-    def _big(self, row: int) -> Content:
-        file = self._pictures.file(row)
-        with self._unpacking:
-            shown = placeholder("this sample has no image file") if file is None else showable(file)
-        # The run may have kept a thumbnail of a file that is gone.
-        thumbnail = self._pictures.thumbnail(row) if shown.is_placeholder else None
-        return shown if thumbnail is None else Content("image/webp", thumbnail)
-
-    def _small(self, row: int) -> Content:
-        thumbnail = self._pictures.thumbnail(row)
-        return self._big(row) if thumbnail is None else Content("image/webp", thumbnail)
+        return self._pictures.shown(row, small)
 
     def _decide(self, rows: Sequence[int], key: str, label: str | None) -> dict[str, Any]:
         with self._lock:
@@ -184,14 +231,52 @@ class ReviewSession:
             if label is not None:
                 in_use = [*self.table.classes, *self.decisions.new_names]
                 label = Names(in_use, self.unknown_label).checked(label)
-            self.decisions.decide(rows, label, None if key == BORDER else int(key))
+            if key == AUDIT:
+                self.decisions.mark(rows[0], "known", label)
+            else:
+                self.decisions.decide(rows, label, int(key) if key.isdecimal() else None)
             self._export()
             return {"count": len(rows), "label": label, **self.summary()}
 
-    def _rows(self, key: str) -> list[int]:
-        if key not in self._lists:
+    def _rows(self, key: str) -> Indices:
+        if key.startswith(FIND) and key not in self._searches:
+            query = lists.Query.of(key)
+            found = query.rows(self.table, self._doubts.score, self._label, self._is_in_state)
+            if len(self._searches) >= _KEPT_SEARCHES:
+                del self._searches[next(iter(self._searches))]
+            self._searches[key] = found
+        if key not in self._searches and key not in self._lists:
             raise InputError("there is no such list")
-        return self._lists[key]
+        return self._found(key)
+
+    def _found(self, key: str) -> Indices:
+        return self._searches.get(key, self._lists.get(key, np.arange(0)))
+
+    def _check_member(self, row: int, key: str) -> None:
+        with self._lock:
+            if row not in self._rows(key):
+                raise InputError(f"row {row}: not in this list")
+
+    def _label(self, row: int) -> str:
+        return self.decisions.label(row) or str(self.table.labels[row])
+
+    def _is_in_state(self, row: int, state: str) -> bool:
+        if state in ("open", "decided"):
+            return (row in self.decisions) == (state == "decided")
+        if state == "audited":
+            return self.decisions.audit(row) is not None
+        return self.decisions.kind(row) == state
+
+    def _is_done(self, key: str, rows: Indices) -> Any:
+        if key == AUDIT:
+            return np.isin(rows, list(self.decisions.audited()))
+        return self.decisions.has_label[rows]
+
+    def _strip_mark(self, key: str, row: int) -> str:
+        mark = self.decisions.audit(row)
+        if key == AUDIT:
+            return "." if mark is None else "k" if mark == "known" else "u"
+        return _MARKS[self.decisions.kind(row)]
 
     def _sample(self, row: int) -> dict[str, Any]:
         table, name, nearest = self.table, str(self.table.ids[row]), str(self.table.nearest[row])
@@ -201,10 +286,14 @@ class ReviewSession:
             "given": str(table.labels[row]),
             "nearest": nearest,
             "unknown": round(float(table.proba[row, -1]), 4),
+            "confidence": round(float(self._confidence[row]), 4),
             "likely": self._likely(table.proba[row, :-1], nearest),
             "label": self.decisions.label(row),
             "kind": self.decisions.kind(row),
-            "picture": self._has_picture(row),
+            "audit": self.decisions.audit(row),
+            "picture": self._pictures.has(row),
+            "reasons": self._doubts.reasons(row),
+            "columns": self._columns.of(np.array([row]), nearest),
         }
 
     def _likely(self, proba: Numbers, nearest: str | None = None) -> list[tuple[str, float]]:
@@ -215,24 +304,33 @@ class ReviewSession:
             best[-1] = classes.index(nearest)
         return [(classes[place], round(float(proba[place]), 4)) for place in best]
 
-    def _has_picture(self, row: int) -> bool:
-        return self._pictures.file(row) is not None or self._pictures.thumbnail(row) is not None
-
     def _list_summary(self, key: str) -> dict[str, Any]:
-        rows = self._rows(key)
-        labels = [self.decisions.label(row) for row in rows]
-        given = Counter(label for label in labels if label is not None)
-        name, count = given.most_common(1)[0] if given and key != BORDER else (None, 0)
+        rows, name = self._rows(key), None
+        if key.isdecimal():
+            # The label that most of a group has.
+            labels = Counter(map(self.decisions.label, rows.tolist()))
+            most, count = labels.most_common(1)[0]
+            name = most if 2 * count > len(rows) else None
         return {
             "key": key,
+            "kind": lists.kind_of(key),
+            "title": lists.title_of(key, self.table.classes),
             "size": len(rows),
-            "decided": given.total(),
-            # The label that most of a group has.
-            "name": name if 2 * count > len(rows) else None,
-            "rows": rows[:1],
+            "decided": int(self._is_done(key, rows).sum()),
+            "name": name,
+            "rows": rows[:1].tolist(),
         }
 
-    def _find_groups(self) -> None:
+    def _find_lists(self) -> None:
+        """Sort by doubt, read the columns, group the unknowns; each is shown once it is there."""
+        doubts = doubts_of(self.run, self.table)
+        with self._lock:
+            self._doubts = doubts
+            self._lists[DOUBT] = doubts.most_doubtful()
+            self._lists |= lists.by_class(self.table, doubts.score)
+        columns = open_columns(self.run, self.table)
+        with self._lock:
+            self._columns = columns
         try:
             groups = unknown_groups(self.run)
         except Exception as error:
@@ -242,7 +340,7 @@ class ReviewSession:
         with self._lock:
             self._note = groups.note
             for number, members in enumerate(groups.groups, start=1):
-                self._lists[str(number)] = members.tolist()
+                self._lists[str(number)] = members
 
     def _export(self) -> None:
         """Write the table; what is in the log is saved, also if this fails."""
@@ -270,35 +368,6 @@ class ReviewSession:
             raise NotSavedError(
                 f"{self.run.path}: replaced by another run meanwhile; start 'osda review' again"
             )
-
-
-def rows_to_review(table: PredictionTable, unknown: str) -> list[int]:
-    """Return the rows near the threshold; manually corrected ones need no review."""
-    own = np.flatnonzero(own_labels(table))
-    near = border_rows(table.known_scores[own], table.labels[own] == unknown)
-    return [int(row) for row in own[near]]
-
-
-def border_rows(
-    scores: Numbers, is_unknown: npt.NDArray[np.bool_], most: int = MOST_NEAR
-) -> Indices:
-    """Return up to `most` rows nearest to the rejection threshold, known and unknown in turn.
-
-    If one side has too few, the other fills up.
-    """
-    if not len(scores):
-        return np.zeros(0, dtype=np.intp)
-    is_number = np.isfinite(scores)
-    unknown, known = scores[is_unknown & is_number], scores[~is_unknown & is_number]
-    # The threshold is in the middle between both sides, or at the end of the only one.
-    ends = [float(unknown.max())] if len(unknown) else []
-    ends += [float(known.min())] if len(known) else []
-    with np.errstate(invalid="ignore", over="ignore"):
-        distances = np.abs(scores - sum(ends) / max(len(ends), 1))
-    order = np.argsort(distances, kind="stable")
-    sides = zip_longest(order[~is_unknown[order]][:most], order[is_unknown[order]][:most])
-    mixed = [row for both in sides for row in both if row is not None]
-    return np.array(mixed[:most], dtype=np.intp)
 
 
 def run_identity(run: RunFolder) -> str:

@@ -1,7 +1,6 @@
 // Which key does what: the keyboard is the quickest way through a review.
 
 import { inTurn } from "./api.js";
-import { $ } from "./dom.js";
 
 const DIGIT = /^[0-9]$/;
 
@@ -31,7 +30,7 @@ export function listen({ keys, asking, digit, undo, inGrid, moveTile }) {
     const { key, target } = event;
     if (document.querySelector("dialog[open]") || event.isComposing) return;
     if (event.altKey && !withAltGr(event)) return;
-    if (target === $("place")) {
+    if (target.matches?.("input, select")) {
       if (key === "Escape") target.blur();
       return;
     }

@@ -1,105 +1,100 @@
 // The review: where one is, what is decided, and which key does it.
 
 import { enter, get, inTurn, post } from "./api.js";
+import * as audit from "./audit.js";
 import { $, counted, say, visible } from "./dom.js";
+import { group, groupSamples, moveTile, selectedCount, showGroup } from "./grid.js";
 import { listen } from "./keys.js";
 import { openPicker, optionsOf, startPicker } from "./picker.js";
+import { keyOfForm, showForm } from "./search.js";
 import * as views from "./views.js";
+import {
+  PAGE,
+  TILES,
+  about,
+  far,
+  fetchPage,
+  here,
+  inOrder,
+  isAudit,
+  isPaged,
+  isSingle,
+  listOf,
+  readAddress,
+  stillOpen,
+  take,
+  writeAddress,
+} from "./state.js";
 
-const PAGE = 20;
-const TILES = 60;
-
-const { BORDER, titleOf } = views;
-const about = { classes: [], unknown: "unknown", pictures: false };
-const far = { decided: 0, canUndo: false, newClasses: [], lists: [], isGrouping: false, note: "" };
-const here = { key: BORDER, place: 0, isGrid: false };
-const pages = new Map();
 let sample = null;
-const group = { key: null, wanted: 0, samples: [], likely: [], toggled: new Set(), tile: 0 };
-
-const listOf = (key) => far.lists.find((list) => list.key === key);
-const stillOpen = (list) => list.size - list.decided;
-
-// Where one is stands in the address, so that a reload leads back to it.
-function readAddress() {
-  const [kind, number, place] = location.hash.slice(1).split("/");
-  if (kind === BORDER && listOf(BORDER).size) return { key: BORDER, place: Number(number) - 1, isGrid: false };
-  if (kind === "group" && listOf(number) && number !== BORDER) {
-    return { key: number, place: place ? Number(place) - 1 : 0, isGrid: !place };
-  }
-  return null;
-}
-
-function writeAddress() {
-  const { key, place, isGrid } = here;
-  const group = isGrid ? `#group/${key}` : `#group/${key}/${place + 1}`;
-  history.replaceState(null, "", location.pathname + (key === BORDER ? `#border/${place + 1}` : group));
-}
-
-function take(summary) {
-  for (const name of Object.keys(far)) far[name] = summary[name];
-  pages.clear();
-}
-
-async function fetchPage(key, start, count) {
-  const name = `${key}/${start}/${count}`;
-  if (!pages.has(name)) pages.set(name, await get("/api/list", { key, start, count }));
-  return pages.get(name);
-}
 
 async function go(key, place = 0, isGrid = false) {
   const list = listOf(key);
   const isOther = key !== here.key;
   if (isOther) group.toggled.clear();
   if (isOther) group.tile = 0;
-  else if (!isGrid) group.tile = place;
+  else if (!isGrid) group.tile = place - (isPaged(list) ? group.start : 0);
   here.key = key;
   here.place = Math.min(Math.max(place || 0, 0), Math.max(list.size - 1, 0));
-  here.isGrid = isGrid && key !== BORDER;
+  here.isGrid = isGrid && !isSingle(list);
+  if (isPaged(list)) group.start = here.place - (here.place % TILES);
   await show();
   if (isOther) window.scrollTo(0, 0);
 }
 
-// A list begins with what is still open: near the threshold one sample, of a group the grid.
+// A list begins with what is still open.
 async function openList(key) {
-  if (key !== BORDER) return go(key, 0, true);
-  const { place } = await get("/api/open", { key });
-  return go(key, place);
+  const list = listOf(key);
+  const { place } = list.kind === "group" ? { place: 0 } : await get("/api/open", { key });
+  return go(key, place, !isSingle(list));
+}
+
+async function search(key) {
+  take(await get("/api/find", { key }));
+  return go(key, 0, true);
 }
 
 // All is fetched before anything is shown: what is on the page belongs together.
 async function show() {
   const list = listOf(here.key);
   const content = here.isGrid ? await groupSamples(list) : list.size && (await nearSamples());
+  const isOne = !here.isGrid && list.size > 0;
   writeAddress();
   showLists();
   $("undo").disabled = !far.canUndo;
-  $("far").textContent = `${list.decided} of ${list.size} decided`;
+  $("far").textContent = `${list.decided} of ${list.size} ${isAudit() ? "marked" : "decided"}`;
   $("meter").max = Math.max(list.size, 1);
   $("meter").value = list.decided;
-  $("title").textContent = titleOf(here.key);
+  $("title").textContent = visible(list.title);
   $("about").textContent = aboutList(list);
-  $("one").hidden = here.isGrid || !list.size;
-  $("jump").hidden = here.isGrid || !list.size;
-  $("group").hidden = !here.isGrid;
-  $("where").classList.toggle("single", !here.isGrid && list.size > 0);
+  $("find").hidden = list.kind !== "find" || isOne;
+  if (list.kind === "find") showForm(here.key, [...about.classes, about.unknown, ...far.newClasses]);
+  $("one").hidden = $("jump").hidden = !isOne;
+  $("group").hidden = !here.isGrid || !list.size;
+  $("audit").hidden = $("marks").hidden = $("question").hidden = !isAudit();
+  $("label-facts").hidden = isAudit();
+  $("where").classList.toggle("single", isOne);
   $("strip").hidden = here.isGrid;
-  $("look").hidden = here.key === BORDER;
-  $("look").firstChild.textContent = here.isGrid ? "Look " : "Group ";
+  $("look").hidden = isSingle(list);
+  $("look").firstChild.textContent = here.isGrid ? "Look " : "Grid ";
+  $("keep").hidden = isAudit();
   $("actions").hidden = !list.size;
   $("actions").classList.toggle("grid", here.isGrid);
-  if (here.isGrid) showGroup(list, content);
+  if (here.isGrid && list.size) showGroup(list, content, { decide, look: lookAt, turnPage });
   else if (list.size) showOne(list, content);
   $("main").hidden = false;
 }
 
+const lookAt = (tile) => go(here.key, (isPaged(listOf(here.key)) ? group.start : 0) + tile);
+const turnPage = (start) => go(here.key, start, true);
+
 function showLists() {
   const open = (key) => inTurn(() => openList(key));
-  views.showLists(far, here.key, about.pictures, open);
+  views.showLists(far, here.key, about.pictures, open, () => inTurn(openSearch));
 }
 
-// The groups are found while one looks at the first samples.
-async function groupsFound(turn) {
+// The lists are found while one looks at the first samples.
+async function listsFound(turn) {
   let isThere = true;
   while (far.isGrouping && isThere) {
     await new Promise((done) => setTimeout(done, 400));
@@ -111,21 +106,39 @@ async function groupsFound(turn) {
   }
 }
 
+const ABOUT = {
+  audit: "Drawn at random from all targets. Is each of a known class, or not?",
+  border: "The least clear cases first, from both sides of the threshold in turn.",
+  unsure: "The least probable labels first.",
+  doubt: "Labels that the nearest samples, or the earlier steps of the method, disagree with. They may be confident.",
+  class: "What got this label, the most doubtful first. Deselect what is wrong, and keep the rest.",
+  find: "Among all targets.",
+  group: "Deselect samples that do not belong here, then name the rest.",
+};
+
 function aboutList(list) {
-  if (!list.size) return "There are no samples in this list.";
-  if (here.key === BORDER) return "The least clear cases first, from both sides of the threshold in turn.";
+  if (!list.size) return list.kind === "find" ? "Nothing found." : "There are no samples in this list.";
   if (list.name !== null) return `Mostly “${visible(list.name)}”.`;
-  return "Deselect samples that do not belong here, then name the rest.";
+  if (list.kind === "find") return `${counted(list.size, "sample")} found.`;
+  return ABOUT[list.key] ?? ABOUT[list.kind];
 }
 
 const nearSamples = () => fetchPage(here.key, here.place - (here.place % PAGE), PAGE);
 
 function showOne(list, page) {
   const place = here.place - page.start;
+  const choose = (label) => inTurn(() => decide(label));
   sample = page.samples[place];
   const near = page.samples.slice(Math.max(place - 1, 0), place + 3);
   views.preload(near.filter((one) => one.picture).map((one) => one.row));
-  views.showSample(sample, about.unknown, (label) => inTurn(() => decide(label)));
+  views.showSample(sample, about.unknown, choose);
+  // Without the nearest class, which would be an answer to the audit.
+  const columns = sample.columns.map((one) => (isAudit() ? { ...one, nearest: null } : one));
+  views.showColumns($("columns"), columns, far.columnsNote);
+  if (isAudit()) {
+    audit.showQuestion(about.classes, sample, choose);
+    audit.showShare(far.audit);
+  }
   views.showStrip(page.marks, here.place, (to) => inTurn(() => go(here.key, to)));
   $("place").value = here.place + 1;
   $("place").max = list.size;
@@ -135,95 +148,42 @@ function showOne(list, page) {
   $("keep").firstChild.textContent = "Keep ";
 }
 
-async function groupSamples(list) {
-  const wanted = Math.max(TILES, group.key === here.key ? group.wanted : 0);
-  const samples = [];
-  for (let start = 0; start < Math.min(wanted, list.size); start += TILES) {
-    const page = await fetchPage(here.key, start, TILES);
-    group.likely = page.likely;
-    samples.push(...page.samples);
-  }
-  Object.assign(group, { key: here.key, wanted });
-  return samples;
-}
-
-function showGroup(list, samples) {
-  group.samples = samples;
-  views.showGuesses(group.likely, (label) => inTurn(() => decide(label)));
-  views.showGrid(samples, isSelected, toggle, (place) => inTurn(() => go(here.key, place)));
-  $("note").textContent = visible(far.note);
-  $("more").hidden = samples.length >= list.size;
-  $("keep").firstChild.textContent = `Keep ${visible(about.unknown)} `;
-  showSelected();
-}
-
-function isSelected({ row, kind }) {
-  const list = listOf(here.key);
-  const isFirst = kind === null || list.decided === list.size;
-  return isFirst !== group.toggled.has(row);
-}
-
-function selectedCount() {
-  const list = listOf(here.key);
-  const wasFirst = ({ kind }) => kind === null || list.decided === list.size;
-  const known = group.samples.filter((one) => group.toggled.has(one.row));
-  const out = known.filter(wasFirst).length;
-  return (stillOpen(list) || list.size) - out + (known.length - out);
-}
-
-function showSelected() {
-  const list = listOf(here.key);
-  views.showSelected(selectedCount(), list.size, list.decided);
-}
-
-function toggle(place) {
-  const { row } = group.samples[place];
-  if (!group.toggled.delete(row)) group.toggled.add(row);
-  const tile = tiles()[place];
-  tile.setAttribute("aria-pressed", String(isSelected(group.samples[place])));
-  group.tile = place;
-  showSelected();
-}
-
-const tiles = () => [...$("grid").querySelectorAll(".pick")];
-
-function focusTile(place) {
-  const all = tiles();
-  group.tile = Math.min(Math.max(place, 0), all.length - 1);
-  all[group.tile]?.focus();
-}
-
-function moveTile(key) {
-  if (!tiles().includes(document.activeElement)) return focusTile(group.tile);
-  const columns = getComputedStyle($("grid")).gridTemplateColumns.split(" ").length;
-  const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[key];
-  return focusTile(group.tile + by);
-}
-
 // Decide on what is shown, and go on; null: keep.
 async function decide(label) {
   if (here.isGrid) return decideGroup(label);
+  if (label === null && isAudit()) return say("Say known (K) or unknown (X)");
   const answer = await post("/api/decide", { row: sample.row, list: here.key, label });
   take(answer);
   say(answer.label === null || answer.label === sample.given ? "Kept" : `Saved: ${answer.label}`);
   return goOn();
 }
 
+async function mark(word) {
+  if (!isAudit()) return undefined;
+  take(await post("/api/mark", { row: sample.row, mark: word }));
+  const isDone = !stillOpen(listOf(here.key));
+  say(isDone ? `Audit done: ${audit.shareInWords(far.audit)}` : `Marked ${word}`);
+  return goOn();
+}
+
 async function decideGroup(label) {
   if (!selectedCount()) return say("Nothing is selected");
   const body = { list: here.key, label, toggled: [...group.toggled] };
+  if (isPaged(listOf(here.key))) body.window = [group.start, group.start + group.samples.length];
   const answer = await post("/api/decide-group", body);
   take(answer);
   group.toggled.clear();
   const list = listOf(here.key);
   const what = answer.label === null ? "kept" : answer.label;
-  const left = stillOpen(list) ? `, ${stillOpen(list)} left in this group` : "";
+  const left = stillOpen(list) ? `, ${stillOpen(list)} left in this list` : "";
   say(`${counted(answer.count, "sample")}: ${what}${left}`);
-  return stillOpen(list) ? show() : nextOpenList();
+  if (!stillOpen(list)) return list.kind === "find" ? show() : nextOpenList();
+  return isPaged(list) ? openList(list.key) : show();
 }
 
 async function goOn() {
   const list = listOf(here.key);
+  if (!stillOpen(list) && isAudit()) return nextOpenList();
   if (here.place + 1 < list.size) return go(here.key, here.place + 1);
   if (!stillOpen(list)) return nextOpenList();
   const { place } = await get("/api/open", { key: here.key });
@@ -231,9 +191,9 @@ async function goOn() {
 }
 
 async function nextOpenList() {
-  const keys = far.lists.map((list) => list.key);
+  const keys = inOrder().map((list) => list.key);
   const from = keys.indexOf(here.key);
-  const order = [...keys.slice(from + 1), ...keys.slice(0, from)];
+  const order = [...keys.slice(from + 1), ...keys.slice(0, Math.max(from, 0))];
   const next = order.find((key) => stillOpen(listOf(key)));
   if (next !== undefined) return openList(next);
   say("All done: every sample in these lists is decided");
@@ -248,13 +208,14 @@ async function step(by) {
 }
 
 async function otherList(by) {
-  const place = far.lists.findIndex((list) => list.key === here.key) + by;
-  if (place >= 0 && place < far.lists.length) return openList(far.lists[place].key);
+  const lists = inOrder();
+  const place = lists.findIndex((list) => list.key === here.key) + by;
+  if (place >= 0 && place < lists.length) return openList(lists[place].key);
   return say(by > 0 ? "This was the last list" : "This is the first list");
 }
 
 async function undo() {
-  const answer = await post("/api/undo");
+  const answer = await post("/api/undo", { list: here.key });
   take(answer);
   if (answer.undone === null) return say("Nothing to undo");
   const { list, place, count } = answer.undone;
@@ -267,10 +228,10 @@ function ask(naming) {
   const list = listOf(here.key);
   const number = here.isGrid ? selectedCount() : 1;
   const whom = here.isGrid ? counted(number, "sample") : `sample ${here.place + 1} of ${list.size}`;
-  if (!number) return say("Nothing is selected");
+  if (!number || !list.size) return say("Nothing is selected");
   const options = optionsOf({
-    likely: here.isGrid ? group.likely : sample.likely,
-    unknown: here.isGrid ? null : sample.unknown,
+    likely: here.isGrid ? group.likely : isAudit() ? [] : sample.likely,
+    unknown: here.isGrid || isAudit() ? null : sample.unknown,
     unknownLabel: about.unknown,
     classes: about.classes,
     newClasses: far.newClasses,
@@ -285,8 +246,8 @@ function ask(naming) {
 }
 
 function lookCloser() {
-  if (here.key === BORDER) return undefined;
-  return here.isGrid ? go(here.key, group.tile) : go(here.key, 0, true);
+  if (isSingle(listOf(here.key))) return undefined;
+  return here.isGrid ? lookAt(group.tile) : go(here.key, here.place, true);
 }
 
 function jump() {
@@ -294,7 +255,17 @@ function jump() {
   $("place").select();
 }
 
+async function openSearch() {
+  if (listOf(here.key).kind !== "find" || !here.isGrid) await search("find?order=doubt");
+  $("find-text").focus();
+}
+
 function digit(number) {
+  if (isAudit()) {
+    const label = about.classes[number - 1];
+    if (number === 0) return mark("unknown");
+    return label === undefined ? say(`There is no class ${number}`) : decide(label);
+  }
   const likely = here.isGrid ? group.likely : sample.likely;
   if (number === 0) return decide(about.unknown);
   return number <= likely.length ? decide(likely[number - 1][0]) : say(`There is no class ${number}`);
@@ -302,7 +273,8 @@ function digit(number) {
 
 const KEYS = {
   Enter: () => decide(null),
-  k: () => decide(null),
+  k: () => (isAudit() ? mark("known") : decide(null)),
+  x: () => mark("unknown"),
   s: () => step(1),
   ArrowRight: () => step(1),
   ArrowLeft: () => step(-1),
@@ -312,7 +284,7 @@ const KEYS = {
   n: () => ask(true),
   // From a single member, too, "g" means its whole group.
   g: async () => {
-    if (here.key !== BORDER && !here.isGrid) await go(here.key, 0, true);
+    if (!here.isGrid) await lookCloser();
     return ask(true);
   },
   o: lookCloser,
@@ -320,6 +292,7 @@ const KEYS = {
   "[": () => otherList(-1),
   "]": () => otherList(1),
   j: () => (here.isGrid ? undefined : jump()),
+  f: openSearch,
   "?": () => $("keys").showModal(),
 };
 
@@ -336,6 +309,15 @@ async function refresh() {
   await show();
 }
 
+// Where the address leads; a search is made anew.
+async function followAddress() {
+  const { key, place, isGrid } = readAddress();
+  if (key.startsWith("find?")) take(await get("/api/find", { key }));
+  if (!listOf(key)?.size) return false;
+  await go(key, place, isGrid);
+  return true;
+}
+
 async function begin() {
   startPicker();
   await enter();
@@ -343,13 +325,14 @@ async function begin() {
   views.showRun(answer.run, answer.secret);
   for (const name of Object.keys(about)) about[name] = answer[name];
   take(answer);
-  if (location.hash.startsWith("#group")) await groupsFound((work) => work());
-  const address = readAddress();
-  const first = far.lists.find(stillOpen) ?? far.lists[0];
-  if (address) await go(address.key, address.place, address.isGrid);
-  else await openList(first.key);
-  if (far.isGrouping) groupsFound(inTurn).then(() => inTurn(showLists));
+  const asked = readAddress().key;
+  if (asked && !listOf(asked)) await listsFound((work) => work());
+  const first = inOrder().find(stillOpen) ?? far.lists[0];
+  if (!(asked && (await followAddress()))) await openList(first.key);
+  if (far.isGrouping) listsFound(inTurn).then(() => inTurn(show));
   onClick("keep", () => decide(null));
+  onClick("known", () => mark("known"));
+  onClick("unknown", () => mark("unknown"));
   onClick("choose", () => ask(false));
   onClick("create", () => ask(true));
   onClick("look", lookCloser);
@@ -368,11 +351,21 @@ async function begin() {
     $("place").blur();
     inTurn(() => go(here.key, place));
   });
-  listen({ keys: KEYS, asking: "c/ng", digit, undo, inGrid: () => here.isGrid, moveTile });
-  window.addEventListener("hashchange", () => {
-    const to = readAddress();
-    if (to) inTurn(() => go(to.key, to.place, to.isGrid));
+  $("find").addEventListener("submit", (event) => {
+    event.preventDefault();
+    document.activeElement.blur();
+    inTurn(() => search(keyOfForm()));
   });
+  for (const name of ["label", "state", "order"]) {
+    $(`find-${name}`).addEventListener("change", () => inTurn(() => search(keyOfForm())));
+  }
+  $("go").addEventListener("change", () => {
+    const key = $("go").value;
+    $("go").blur();
+    inTurn(() => (key ? openList(key) : openSearch()));
+  });
+  listen({ keys: KEYS, asking: "c/ng", digit, undo, inGrid: () => here.isGrid, moveTile });
+  window.addEventListener("hashchange", () => inTurn(followAddress));
   // What another tab decided is shown when one comes back to this one.
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && !document.querySelector("dialog[open]")) inTurn(refresh);

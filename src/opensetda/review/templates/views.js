@@ -2,8 +2,7 @@
 
 import { $, counted, kbd, make, percent, visible } from "./dom.js";
 
-export const BORDER = "border";
-export const titleOf = (key) => (key === BORDER ? "Near the threshold" : `Group ${key}`);
+const HEADINGS = { check: "To check", class: "By predicted class", group: "Unknown groups" };
 
 // In the paths of pictures, for which browsers send no header.
 let secret = "";
@@ -33,36 +32,64 @@ function bigPicture(row) {
   return image;
 }
 
-export function showLists({ lists, isGrouping }, current, hasPictures, open) {
-  const buttons = lists.map((list) => {
-    const done = list.decided === list.size;
-    const name = list.name ?? (list.key === BORDER ? "check one by one" : "not named");
-    const picture = hasPictures && list.rows.length ? thumbnail(list.rows[0]) : null;
-    return make(
-      "button",
-      {
-        type: "button",
-        class: done && list.size ? "list done" : "list",
-        "aria-current": String(list.key === current),
-        onclick: () => open(list.key),
-      },
-      picture,
-      make(
-        "span",
-        { class: "what" },
-        make("span", { class: "title", textContent: titleOf(list.key) }),
-        make("span", { class: "name", textContent: name }),
-      ),
-      make("span", { class: "far", textContent: `${list.decided}/${list.size}` }),
-    );
-  });
+export function showLists({ lists, isGrouping }, current, hasPictures, open, search) {
+  const shown = lists.filter((list) => list.kind !== "find");
+  const rows = [];
+  let kind = "audit";
+  for (const list of shown) {
+    if (list.kind !== kind) rows.push(make("h2", { textContent: HEADINGS[list.kind] }));
+    ({ kind } = list);
+    rows.push(listButton(list, current, hasPictures, open));
+  }
+  if (isGrouping) rows.push(make("h2", { textContent: "Looking for classes and groups…" }));
+  else if (kind !== "group") rows.push(make("h2", { textContent: "No unknowns" }));
+  const finder = make("button", { type: "button", class: "list finder", onclick: search }, "Search ", kbd("F"));
+  finder.setAttribute("aria-current", String(current.startsWith("find?")));
   const place = $("lists");
-  const at = [place.scrollLeft, place.scrollTop];
-  const words = isGrouping ? "Grouping the unknowns…" : "Unknown groups";
-  const heading = make("h2", { textContent: lists.length > 1 || isGrouping ? words : "No unknowns" });
-  place.replaceChildren(...buttons.slice(0, 1), heading, ...buttons.slice(1));
-  [place.scrollLeft, place.scrollTop] = at;
-  place.querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const at = place.scrollTop;
+  place.replaceChildren(finder, ...rows);
+  place.scrollTop = at;
+  place.querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest" });
+  showMenu(shown, current);
+}
+
+function listButton(list, current, hasPictures, open) {
+  const done = list.decided === list.size;
+  const picture = hasPictures && list.rows.length ? thumbnail(list.rows[0]) : null;
+  const name = list.kind === "group" ? (list.name ?? "not named") : null;
+  return make(
+    "button",
+    {
+      type: "button",
+      class: `list ${list.kind}${done && list.size ? " done" : ""}`,
+      "data-key": list.key,
+      "aria-current": String(list.key === current),
+      onclick: () => open(list.key),
+    },
+    picture,
+    make(
+      "span",
+      { class: "what" },
+      make("span", { class: "title", textContent: list.title }),
+      name === null ? null : make("span", { class: "name", textContent: name }),
+    ),
+    make("span", { class: "far", textContent: `${list.decided}/${list.size}` }),
+  );
+}
+
+// On narrow screens the lists are a menu.
+function showMenu(lists, current) {
+  const option = (list) => {
+    const text = `${list.title} (${list.decided}/${list.size})`;
+    return make("option", { value: list.key, textContent: text, selected: list.key === current });
+  };
+  const kinds = [...new Set(lists.map((list) => list.kind))];
+  const groups = kinds.map((kind) => {
+    const options = lists.filter((list) => list.kind === kind).map(option);
+    return kind in HEADINGS ? make("optgroup", { label: HEADINGS[kind] }, ...options) : options;
+  });
+  const search = make("option", { value: "", textContent: "Search", selected: current.startsWith("find?") });
+  $("go").replaceChildren(...groups.flat(), search);
 }
 
 export function showSample(sample, unknownLabel, take) {
@@ -78,6 +105,7 @@ export function showSample(sample, unknownLabel, take) {
     sample.given === unknownLabel ? [", nearest to ", strong(sample.nearest)] : [];
   $("given").replaceChildren("Label: ", chip(sample.given, sample.given === unknownLabel), ...nearest);
   showDecided(sample);
+  $("reasons").replaceChildren(...sample.reasons.map((reason) => make("li", { textContent: reason })));
   const rows = sample.likely.map(([label, share], index) =>
     bar(String(index + 1), label, share, label === sample.given, false, take),
   );
@@ -133,26 +161,27 @@ export function showGuesses(likely, take) {
   $("guesses").replaceChildren(make("li", { class: "lead", textContent: "Most likely classes:" }), ...buttons);
 }
 
-export function showGrid(samples, isSelected, toggle, look) {
+export function showGrid(samples, { isSelected, toggle, look, kind: ofList }) {
   const tiles = samples.map((sample, place) => {
-    const picture = sample.picture
-      ? thumbnail(sample.row)
-      : make("span", { class: "text", textContent: sample.name });
     const kind = sample.kind === null ? "" : sample.kind.replace(" ", "-");
+    const sure = `${sample.given}, ${percent(sample.confidence)}`;
+    const ofOpen = ofList === "class" ? percent(sample.confidence) : sure;
+    const footer = sample.kind === null ? ofOpen : sample.label;
     const tile = make(
       "button",
       {
         type: "button",
         class: "pick",
         "aria-pressed": String(isSelected(sample)),
-        "aria-label": sample.name,
-        title: sample.name,
+        "aria-label": `${sample.name}: ${footer}`,
         onclick: () => toggle(place),
         ondblclick: () => look(place),
       },
-      picture,
-      sample.kind === null ? null : make("span", { class: `verdict ${kind}`, textContent: sample.label }),
+      sample.picture ? thumbnail(sample.row) : inWords(sample),
+      sample.kind === null && ofList === "group" ? null : make("span", { class: `verdict ${kind}`, textContent: footer }),
     );
+    // A title has lines.
+    tile.title = [sample.name, sure, ...sample.reasons].map(visible).join("\n");
     const closer = make("button", {
       type: "button",
       class: "closer",
@@ -167,11 +196,56 @@ export function showGrid(samples, isSelected, toggle, look) {
   $("grid").replaceChildren(...tiles);
 }
 
-export function showSelected(number, size, decided) {
+const signed = (number) => `${number > 0 ? "+" : "−"}${Math.abs(number).toFixed(1)}`;
+
+// A row of a table: its name, and where it stands out.
+function inWords(sample) {
+  const most = sample.columns.slice(0, 3).map(({ name, apart }) =>
+    make("span", { class: "column" }, make("span", { textContent: name }), ` ${signed(apart)}`),
+  );
+  return make("span", { class: "text" }, make("span", { class: "id", textContent: sample.name }), ...most);
+}
+
+// Columns that differ most, in standard deviations of all targets.
+export function showColumns(place, columns, note) {
+  place.hidden = !columns.length && !note;
+  if (!columns.length) return place.replaceChildren(make("p", { class: "quiet", textContent: note }));
+  const { nearest } = columns[0];
+  const head = ["Column", "Value", "All targets", "Differs by"];
+  if (nearest !== null) head.push(`From ${nearest}`);
+  const cell = (content, name = "") => make("td", { class: name, textContent: content });
+  const rows = columns.map((one) => {
+    const row = make("tr", {}, make("th", { scope: "row", textContent: one.name }));
+    row.append(cell(String(one.value)), cell(String(one.typical)), cell(signed(one.apart), "apart"));
+    if (nearest !== null) row.append(cell(signed(one.fromNearest)));
+    return row;
+  });
+  const heads = head.map((text) => make("th", { scope: "col", textContent: text }));
+  return place.replaceChildren(
+    make("p", { class: "quiet", textContent: "Where it stands out, in standard deviations of all targets:" }),
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)),
+  );
+}
+
+export function showPages(size, start, count, turn) {
+  const place = $("pages");
+  place.hidden = size <= count;
+  if (place.hidden) return;
+  const button = (label, to, isOff) =>
+    make("button", { type: "button", textContent: label, disabled: isOff, onclick: () => turn(to) });
+  const last = Math.min(start + count, size);
+  place.replaceChildren(
+    button("← Before", Math.max(start - count, 0), start === 0),
+    make("span", { textContent: `${start + 1} to ${last} of ${size.toLocaleString("en")}` }),
+    button("After →", start + count, last >= size),
+  );
+}
+
+export function showSelected(number, size, decided, isPaged) {
   const left = size - decided;
   const which = decided && left ? `, ${left.toLocaleString("en")} not decided` : "";
   $("hint").textContent =
-    `${number.toLocaleString("en")} of ${counted(size, "sample")} selected${which}. ` +
+    `${number.toLocaleString("en")} of ${counted(size, isPaged ? "shown sample" : "sample")} selected${which}. ` +
     "Click, tap or press space to select or deselect a sample.";
 }
 
