@@ -34,7 +34,8 @@ def fit(
         str,
         options.training(
             "--openness SHARE",
-            "Share of unknowns in the target, in [0, 1), or 'auto' to estimate it.",
+            "Share of unknown samples in the target, in [0, 1), or 'auto' to estimate it. Also "
+            "--unknown-share: papers call another figure openness, made of numbers of classes.",
         ),
     ] = "auto",
     method: Annotated[
