@@ -22,6 +22,7 @@ from cli_helpers import (
     write_csv,
 )
 from opensetda.cli.main import main
+from opensetda.cli.options import with_optional_values
 from opensetda.runs.curves import draw_curves
 
 
@@ -287,3 +288,12 @@ def test_labels_of_broken_bytes_are_wrong_use(workplace, capsys):
 def test_a_seed_beyond_32_bits_is_wrong_use(workplace):
     assert main([*FIT, *OPENNESS, "--seed", "99999999999"]) == 2
     assert not (workplace / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "given", [["--unknown-share", "0.3"], ["--unknown-share=0.3"], ["--openness", "0.3"]]
+)
+def test_openness_has_a_second_name(given):
+    assert with_optional_values(given) in (["--openness", "0.3"], ["--openness=0.3"])
+    after_dashes = ["--", "--unknown-share"]
+    assert with_optional_values(after_dashes) == after_dashes

@@ -64,7 +64,7 @@ def test_in_a_skada_pipeline(skada, make, method, task, own_labels):
     y = numbers(task)
     if not own_labels:  # skada masks the targets' labels by itself
         y[task.domain < 0] = np.random.default_rng(0).integers(0, 4, len(task.target))
-    classifier = make(method, unknown_label=99).set_fit_request(sample_domain=True)
+    classifier = make(method, unknown_label=99)
     pipeline = skada.make_da_pipeline(StandardScaler(), classifier)
     pipeline.fit(task.X, y, sample_domain=task.domain)
     inner = pipeline[-1].base_estimator_
@@ -79,7 +79,7 @@ def test_in_a_skada_pipeline(skada, make, method, task, own_labels):
 
 
 def test_skada_scores_a_pipeline(skada, make, task):
-    classifier = make("class-means", unknown_label=99).set_fit_request(sample_domain=True)
+    classifier = make("class-means", unknown_label=99)
     pipeline = skada.make_da_pipeline(classifier)
     pipeline.fit(task.X, numbers(task), sample_domain=task.domain)
     truth = [{"ant": 0, "bee": 1, "cat": 2, "dog": 3, "unknown": 99}[name] for name in task.truth]

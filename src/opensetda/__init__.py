@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from opensetda.baselines.sta import STA
     from opensetda.baselines.uniot import UniOT
     from opensetda.errors import InputError
+    from opensetda.metrics.model_selection import TargetKFold, hos_scorer
     from opensetda.metrics.open_set import evaluate
     from opensetda.pgl.estimator import PGLClassifier
     from opensetda.pgl.settings import PGLSettings
@@ -51,7 +52,9 @@ _HOMES = {
     "ProgressiveClassMeans": "baselines.class_means",
     "SmoothedMeans": "baselines.smoothed_means",
     "SourceOnly": "baselines.source_only",
+    "TargetKFold": "metrics.model_selection",
     "evaluate": "metrics",
+    "hos_scorer": "metrics.model_selection",
 }
 
 __all__ = [
@@ -69,9 +72,11 @@ __all__ = [
     "ProgressiveClassMeans",
     "SmoothedMeans",
     "SourceOnly",
+    "TargetKFold",
     "UniOT",
     "__version__",
     "evaluate",
+    "hos_scorer",
 ]
 
 

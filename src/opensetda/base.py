@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
@@ -10,18 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_y,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from opensetda import state
 from opensetda.context import FitContext
 from opensetda.errors import InputError
+from opensetda.metrics.source_labels import encode_classes, source_labels
 from opensetda.nn.doubts import study_domains
 from opensetda.nn.scaling import NONE, Scaling, check_scaling
 from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_posterior
@@ -123,6 +118,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         One entry per step, with numbers that need no target label.
     """
 
+    # Pipelines, searches and skada pass the domain without set_fit_request.
+    __metadata_request__fit: ClassVar = {"sample_domain": True}
+    __metadata_request__score: ClassVar = {"sample_domain": True}
+    __metadata_request__transform: ClassVar = {"sample_domain": True}
+
     openness: float | str
     # A method without this parameter takes columns as given.
     scaling: str = NONE
@@ -196,7 +196,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         X : array of shape (n, n_features)
             Source and target rows; a memory map is read in chunks.
         y : array of shape (n,)
-            Labels. Those of target rows are never read and may be anything.
+            Labels. Those of target rows are never read and may be anything. Source rows without
+            a label ("", None, NaN) are refused, and so is -1 where it reads as "label missing":
+            if `sample_domain` is None, and there are at least two classes from 0 on.
         sample_domain : array of int of shape (n,), optional
             0 or more: source; negative: target (skada's convention). None: all source.
         context : FitContext, optional
@@ -211,12 +213,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         check_scaling(self.scaling)
         self._forget()
         X = self._check_rows(X, reset=True)
-        y = np.asarray(y) if not hasattr(y, "iloc") else y.to_numpy()
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
         source_rows, target_rows = split_domains(sample_domain, len(X))
-        self.classes_, y_source = self._encode_labels(y[source_rows])
+        labels = source_labels(y, source_rows, domain_given=sample_domain is not None)
+        self.classes_, y_source = encode_classes(labels, self.unknown_label)
 
         # From here on the order of the caller's rows has no effect, see Rows.in_canonical_order.
         source, y_source = canonical_source(Rows(X, source_rows), y_source)
@@ -278,25 +278,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
             delattr(self, name)
 
-    def _encode_labels(self, y_source: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
-        one_type = y_source.dtype == object and len({type(label) for label in y_source}) == 1
-        if one_type or y_source.dtype.kind == "U":
-            # From the source's labels alone: long target labels would widen the dtype.
-            y_source = np.asarray(y_source.tolist())
-        y_source = _check_y(y_source)
-        check_classification_targets(y_source)
-        classes, encoded = np.unique(y_source, return_inverse=True)
-        if len(classes) < 2:
-            advice = "give labelled rows of at least two classes"
-            raise InputError(f"the source has one class only ({classes[0]!r}); {advice}")
-        given = f"unknown_label={self.unknown_label!r}"
-        if np.ndim(self.unknown_label) != 0 or self.unknown_label in (-1, "-1", "", None):
-            reason = "which other libraries read as 'label missing'"
-            raise InputError(f"{given}: give one value, not empty and not -1, {reason}")
-        if self.unknown_label in classes.tolist():
-            raise InputError(f"{given} is a class of the source; choose another")
-        return classes, encoded.astype(np.intp)
-
     def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
         """Turn class indices, C for unknown, into labels."""
         # numpy would turn the number 3 beside "unknown" into the string "3".
@@ -313,7 +294,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         if not reset:
             check_is_fitted(self)
         floats = {"dtype": [np.float32, np.float64], "ensure_all_finite": False}
-        X = validate_data(self, X, reset=reset, **floats)
+        with warnings.catch_warnings():
+            # Rows without names are as good as those with the names of `fit`; others are refused.
+            warnings.filterwarnings("ignore", "X (does not have valid|has) feature names")
+            X = validate_data(self, X, reset=reset, **floats)
         limits = check_finite(X)
         return moderated(X, *limits) if reset else self.scaler_.moderate(np.asarray(X))
 
@@ -371,14 +355,20 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             return np.asarray(scores.classes[:, 1] - scores.classes[:, 0])
         return scores.classes
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy over all samples (ALL), where a label outside `classes_` means unknown."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None) -> float:
+        """Accuracy (ALL), where a label outside `classes_` means unknown.
+
+        Given `sample_domain`, only target rows count, unless there are none.
+        """
         known, truth = set(self.classes_.tolist()), np.asarray(y).tolist()
         correct = [
             predicted == (true if true in known else self.unknown_label)
             for predicted, true in zip(self.predict(X).tolist(), truth, strict=True)
         ]
-        return float(np.average(correct, weights=sample_weight))
+        counted = np.ones(len(correct)) if sample_weight is None else np.asarray(sample_weight)
+        if sample_domain is not None and (is_target := np.asarray(sample_domain) < 0).any():
+            counted = counted * is_target
+        return float(np.average(correct, weights=counted))
 
     # save and load ----------------------------------------------------------------------
 

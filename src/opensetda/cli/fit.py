@@ -34,8 +34,9 @@ def fit(
         str,
         options.training(
             "--openness SHARE",
-            "Share of unknowns in the target, in [0, 1), or 'auto': by the audit in --corrections, "
-            "or estimated.",
+            "Share of unknown samples in the target, in [0, 1), or 'auto': by the audit in "
+            "--corrections, or estimated. Also --unknown-share: papers call another figure "
+            "openness, made of numbers of classes.",
         ),
     ] = "auto",
     method: Annotated[

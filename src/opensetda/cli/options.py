@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -197,6 +198,7 @@ Cache = Annotated[
 NoCache = Annotated[bool, image("--no-cache", "Do not cache features.")]
 Strict = Annotated[bool, image("--strict", "Stop at broken images instead of leaving them out.")]
 
+_UNKNOWN_SHARE = re.compile(r"--unknown-share(?=$|=)")
 _COMMON = {"quiet": Quiet, "as_json": Json, "debug": Debug}
 
 
@@ -222,9 +224,13 @@ def with_output_options(command: Callable[..., None], json: bool = True) -> Call
 
 
 def with_optional_values(arguments: Sequence[str]) -> list[str]:
-    """Give --finetune its value where it has none: typer has no options with an optional one."""
+    """Give --finetune its value where it has none, and --openness its other name.
+
+    typer has no options with an optional value, and cuts two long names in the help.
+    """
     given = list(arguments)
     end = given.index("--") if "--" in given else len(given)
+    given[:end] = [_UNKNOWN_SHARE.sub("--openness", word) for word in given[:end]]
     for place in (number for number in range(end) if given[number] == "--finetune"):
         if not {*FineTuned}.intersection(given[place + 1 : place + 2]):
             given[place] = f"--finetune={FineTuned.auto}"

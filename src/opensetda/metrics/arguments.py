@@ -48,7 +48,7 @@ def check_known_classes(known: Labels, unknown_label: Hashable) -> None:
         raise InputError("known_classes: there is none; give the classes of the source")
     seen = set()
     for index, label in enumerate(known):
-        if _is_missing(label):
+        if is_missing(label):
             raise InputError(f"known_classes: row {index} is {label!r}; give classes only")
         if label in seen:
             raise InputError(f"known_classes: {label!r} is there twice; give each class once")
@@ -64,7 +64,7 @@ def unknown_classes_of(truth: Labels, known: Labels) -> Labels:
     for row, label in enumerate(truth):
         if label in is_known or label in found:
             continue
-        if _is_missing(label):
+        if is_missing(label):
             raise InputError(
                 f"y_true: row {row} has no label ({label!r}); leave the row out of the evaluation"
             )
@@ -82,7 +82,8 @@ def unknown_classes_of(truth: Labels, known: Labels) -> Labels:
         return sorted(found, key=lambda label: (type(label).__name__, str(label)))
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
+    """Return whether a label is None, NaN, NaT or NA."""
     # NaN and NaT differ from themselves; comparing pandas' NA gives NA, which is not True.
     return label is None or (label == label) is not True
 

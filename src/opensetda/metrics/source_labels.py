@@ -1,0 +1,80 @@
+"""The labels of the source rows: missing ones are refused, the others become class indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, column_or_1d
+
+from opensetda.errors import InputError
+from opensetda.metrics.arguments import is_missing
+from opensetda.rows import IntArray
+
+LabelArray = npt.NDArray[Any]
+
+_DOMAINS = "0 or more for source rows, negative for target rows"
+
+
+def source_labels(y: Any, rows: IntArray, domain_given: bool) -> LabelArray:
+    """Return the labels of the source, `rows` of y; labels of other rows are never looked at.
+
+    "", None and NaN are no labels. -1 is none (skada's convention) if no domain was given and
+    there are two or more other classes, all of them numbers from 0 on: -1 beside one class, as in
+    {-1, 1}, or beside other negative numbers is a class.
+    """
+    if isinstance(y, list | tuple):
+        # From the source's labels alone: numpy turns numbers beside a target's "" into text.
+        given: Any = [y[row] for row in rows]
+    else:
+        given = (y.to_numpy() if hasattr(y, "iloc") else np.asarray(y))[rows]
+    if isinstance(given, list) or given.dtype.kind in "fOUTSM":
+        values = given if isinstance(given, list) else given.tolist()
+        lost = next((at for at, label in enumerate(values) if _is_empty(label)), None)
+        if lost is not None:
+            raise InputError(_complaint(rows[lost], values[lost], domain_given))
+    labels = np.asarray(given)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = column_or_1d(labels, warn=True)
+    one_type = labels.dtype == object and len({type(label) for label in labels}) == 1
+    if one_type or labels.dtype.kind == "U":
+        # Long target labels would widen the dtype.
+        labels = np.asarray(labels.tolist())
+    if not domain_given and labels.ndim == 1 and labels.dtype.kind in "if":
+        classes = np.unique(labels)
+        if len(classes) > 2 and classes[0] == -1:
+            lost = int((labels == -1).argmax())
+            raise InputError(_complaint(rows[lost], -1, domain_given))
+    return labels
+
+
+def _is_empty(label: Any) -> bool:
+    label = label.tolist() if hasattr(label, "tolist") else label
+    return not label.strip() if isinstance(label, str) else is_missing(label)
+
+
+def _complaint(row: int, label: Any, domain_given: bool) -> str:
+    if domain_given:
+        advice = "label it, leave it out, or mark it as target (negative) in sample_domain"
+        return f"y: source row {row} has no label ({label!r}); {advice}"
+    classes = " also if -1 is a class," if isinstance(label, int) else ""
+    return f"y: row {row} has no label ({label!r}); pass sample_domain,{classes} {_DOMAINS}"
+
+
+def encode_classes(labels: LabelArray, unknown_label: Any) -> tuple[LabelArray, IntArray]:
+    """Return the classes, sorted, and the index of each label; check the unknown label, too."""
+    labels = _check_y(labels)
+    check_classification_targets(labels)
+    classes, encoded = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        advice = "give labelled rows of at least two classes"
+        raise InputError(f"the source has one class only ({classes[0]!r}); {advice}")
+    given = f"unknown_label={unknown_label!r}"
+    if np.ndim(unknown_label) != 0 or unknown_label in (-1, "-1", "", None):
+        reason = "which other libraries read as 'label missing'"
+        raise InputError(f"{given}: give one value, not empty and not -1, {reason}")
+    if unknown_label in classes.tolist():
+        raise InputError(f"{given} is a class of the source; choose another")
+    return classes, encoded.astype(np.intp)
