@@ -98,6 +98,8 @@ def with_label(
     if columns.label in source.names:
         return columns
     unshared = [name for name in source.names if name not in {*target.names, *columns.drop}]
+    # Labels are rather text.
+    unshared = [name for name in unshared if not is_numeric(source.kinds[name])] or unshared
     usual = [name for name in source.names if name.strip().lower() in _LABELS]
     close = difflib.get_close_matches(columns.label, source.names, n=1)
     guess = next(iter((*close, *usual, *(unshared if len(unshared) == 1 else ()))), None)

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 # Of fewer rows nothing is concluded, except from the name of an index.
 _FEWEST_ROWS = 20
+# Different ones, of times and dates.
+_FEWEST_TIMES = 10
 # Neighbouring rows that show an order, and rows of the whole table for everything else.
 _ORDERED_ROWS, _SPREAD_ROWS = 4096, 16384
 _COLUMNS_AT_ONCE = 256
@@ -77,7 +79,7 @@ def _reason(name: str, values: list[Values], neighbours: list[Values]) -> str | 
     sorted_by = [_is_rising(v) for v in neighbours]
     numbers_rows = all(n >= _DISTINCT * len(v) for n, v in zip(distinct, values, strict=True))
     whole = _is_whole(both)
-    if min(distinct) >= _FEWEST_ROWS or any(sorted_by):
+    if min(distinct) >= _FEWEST_TIMES or any(sorted_by):
         for unit, factor in _UNITS.items():
             if _EPOCH[0] * factor <= low <= high <= _EPOCH[1] * factor:
                 return f"times: {unit} since 1970"
@@ -93,7 +95,8 @@ def _reason(name: str, values: list[Values], neighbours: list[Values]) -> str | 
         is_dense = high - low < 2 * len(both) and len(np.unique(both)) >= _DISTINCT * len(both)
         if is_dense or _ID.fullmatch(name.strip()):
             return "row numbers: whole numbers that all differ"
-    if all(sorted_by) or (any(sorted_by) and whole and numbers_rows):
+    # A table may be sorted by a feature; fractions that all differ are rather a clock.
+    if (all(sorted_by) and (whole or numbers_rows)) or (any(sorted_by) and whole and numbers_rows):
         return "a counter: it rises or falls from row to row"
     return None
 
@@ -131,8 +134,9 @@ def _is_even(ordered: Values) -> bool:
 
 
 def _are_dates(values: Values) -> bool:
+    # 32-bit floats hold every second of these numbers.
     month, day = values // 100 % 100, values % 100
-    return bool(((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all())
+    return bool(((month >= 1) & (month <= 12) & (day <= 32)).all())
 
 
 def _is_apart(source: Values, target: Values) -> bool:
