@@ -22,7 +22,8 @@ from opensetda.data.images.loading import is_image_data, iterate_images, read_im
 from opensetda.data.tables import formats, mapped, scratch
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth
 from opensetda.errors import InputError
-from opensetda.runs.fit_data import DomainArrays, load
+from opensetda.runs.domain_arrays import DomainArrays
+from opensetda.runs.fit_data import load
 from opensetda.runs.listening import RunListener
 from opensetda.runs.request import FitRequest
 from opensetda.system import memory

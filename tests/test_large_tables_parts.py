@@ -123,7 +123,8 @@ def test_columns_come_in_the_order_of_the_source(tmp_path, large):
     np.testing.assert_array_equal(table.X, X[:, [2, 0, 1]])
     assert table.feature_names == ("f2", "f0", "f1")
     folder = write_parts(tmp_path / "u", X, [0], note=["left"] * 11)
-    assert "column 'note' is not numeric (row 1 holds 'left')" in error_of(read_domains, a, folder)
+    message = error_of(read_domains, a, folder)
+    assert f"1 column that {a} does not have: 'note'; add --drop note" in message
     folder = write_parts(tmp_path / "v", X, [0], note=[1] * 11)
     assert "1 column that" in error_of(read_domains, a, folder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # Control characters, which a terminal obeys; ends of lines; marks that turn the direction of the
 # text that follows; and halves of characters, which cannot be printed.
@@ -17,6 +18,14 @@ class InputError(ValueError):
     The message is one line that names the file, row or setting and says what to
     do. The command line prints it and leaves with exit code 2.
     """
+
+
+class ListedError(InputError):
+    """Several things that are wrong at once: a summary, a line for each, and what to do."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__("\n".join(self.lines))
 
 
 class LostProcessError(Exception):

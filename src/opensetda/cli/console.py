@@ -135,9 +135,12 @@ def warn(message: str) -> None:
     _complain("warning:", typer.colors.YELLOW, message)
 
 
-def fail(message: str, exit_code: int) -> int:
-    """Print the one line of an error and return the exit code."""
-    _complain("error:", typer.colors.RED, message)
+def fail(message: str | Sequence[str], exit_code: int) -> int:
+    """Print the one line of an error, or the lines of a list, and return the exit code."""
+    first, *others = [message] if isinstance(message, str) else message
+    _complain("error:", typer.colors.RED, first)
+    for line in others if not _mode.silent else ():
+        _print(visible(line), err=True)
     return exit_code
 
 

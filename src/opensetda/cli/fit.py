@@ -108,6 +108,9 @@ def fit(
     label_column: options.ManifestLabel = None,
     id_column: options.IdColumn = None,
     drop: options.Drop = None,
+    keep: options.Keep = None,
+    one_hot: options.OneHot = None,
+    impute: options.Impute = options.Imputation.none,
     features_key: options.FeaturesKey = "X",
     path_column: options.PathColumn = None,
     images_root: options.ImagesRoot = None,
@@ -138,8 +141,10 @@ def fit(
     The source is a folder with one folder per class, a list of 'path label'
     lines, a manifest (.csv or .parquet with the columns path and label), tar
     shards (.tar, a folder of them, 'shop-{000..009}.tar') or a feature table
-    (.npz, .csv, .parquet or a folder of .parquet parts). The target is of the
-    same kind, without labels; a table may be .npy, too. The features of images
+    (.npz, .csv, .tsv, .xlsx, .feather, .jsonl, .parquet or a folder of .parquet
+    parts). The target is of the same kind, without labels; a table may be .npy,
+    too. Columns that look like counters, times or ids are left out, with a
+    warning; --keep uses them. The features of images
     are cached for the next run. The run folder holds the labels
     (predictions.csv), the model, the settings and the curves. The share of
     unknowns is estimated, unless you give it. 'osda resume' goes on with an
@@ -170,6 +175,9 @@ def fit(
             id=id_column,
             features=features_key,
             drop=tuple(drop or ()),
+            keep=tuple(keep or ()),
+            one_hot=tuple(one_hot or ()),
+            impute=impute.value,
             path=path_column,
             root=None if images_root is None else str(images_root.absolute()),
         ),

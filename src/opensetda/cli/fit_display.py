@@ -84,6 +84,7 @@ def _summary(run: FittedRun, training: Training, request: FitRequest) -> dict[st
         "scaling": classifier.scaler_.to_dict(),
         "files": console.files_in(run.path),
         "tensorboard": None if request.tensorboard is None else Path(request.tensorboard),
+        "left_out": training.left_out,
         "broken": training.n_broken,
         "resumed": run.resumed,
         "data_seconds": training.data_seconds,

@@ -32,6 +32,7 @@ from opensetda.cli.report import report
 from opensetda.cli.review import review
 from opensetda.errors import (
     InputError,
+    ListedError,
     LostProcessError,
     LostRunError,
     OtherProcessError,
@@ -138,7 +139,7 @@ def _is_connected() -> bool:
     return is_shared() and team is not None and team.this_team.cache_info().currsize > 0
 
 
-def _end_together(error: BaseException, message: str, code: int) -> None:
+def _end_together(error: BaseException, message: str | tuple[str, ...], code: int) -> None:
     """End this process of a team after an error; one of all processes prints why."""
     from opensetda.system.team import this_team
 
@@ -154,14 +155,16 @@ def _end_together(error: BaseException, message: str, code: int) -> None:
     os._exit(code)
 
 
-def _explain(error: BaseException) -> tuple[str, int]:
-    """Return the one line about an error, and the exit code."""
+def _explain(error: BaseException) -> tuple[str | tuple[str, ...], int]:
+    """Return the one line about an error, or the lines of a list, and the exit code."""
     if isinstance(error, RunPausedError):
         return f"interrupted; {error}", _INTERRUPTED
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _NOTHING_WRITTEN, _INTERRUPTED
     if isinstance(error, SystemExit | LostProcessError):
         return lost_process(error), 1
+    if isinstance(error, ListedError):
+        return error.lines, 2
     if isinstance(error, InputError):
         return str(error), 2
     if isinstance(error, _UsageError):

@@ -92,7 +92,38 @@ IdColumn = Annotated[
 IdAsInFit = Annotated[
     str | None, table("--id-column NAME", "Column of the ids; by default as in fit.")
 ]
-Drop = Annotated[list[str] | None, table("--drop NAME", "Leave out this column; may be repeated.")]
+Drop = Annotated[
+    list[str] | None,
+    table("--drop NAMES", "Leave out these columns: a,b or repeated."),
+]
+Keep = Annotated[
+    list[str] | None,
+    table(
+        "--keep NAMES",
+        "Use these columns even if they look like counters, times, ids or marks of a domain: "
+        "a,b or repeated.",
+    ),
+]
+OneHot = Annotated[
+    list[str] | None,
+    table(
+        "--one-hot NAMES",
+        "Turn these columns of text into features, one per value (at most 50): a,b or repeated.",
+    ),
+]
+
+
+class Imputation(StrEnum):
+    """What empty cells of tables get."""
+
+    none = "none"
+    median = "median"
+
+
+Impute = Annotated[
+    Imputation,
+    table("--impute", "Fill empty cells with the median of their column and domain."),
+]
 FeaturesKey = Annotated[str, table("--features-key NAME", "Array of the features in .npz files.")]
 FeaturesAsInFit = Annotated[
     str | None,

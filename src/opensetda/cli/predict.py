@@ -48,9 +48,9 @@ def predict(
       osda predict run new.csv --out labels.parquet
 
     Images are read, labelled and written part by part: a folder may hold any
-    number of them. A table is .npz, .npy, .csv, .parquet or a folder of
-    .parquet parts. Features that had names in 'osda fit' are found by name;
-    other columns are ignored.
+    number of them. A table is of any format of 'osda fit'. Features that had
+    names there are found by name, empty cells and categories are treated as
+    there, and other columns are ignored.
     """
     from opensetda.cli.fit_display import ConsoleListener, join_team
     from opensetda.runs.predicting import WrittenLabels

@@ -16,3 +16,5 @@ MOST_UNPACKED = 500
 """Times its size that a large compressed array of numbers may unpack to."""
 LARGEST_IMAGE = 1 << 30
 """Bytes of an image file, or of an image in a tar shard."""
+MOST_CELLS = 50_000_000
+"""Cells of an Excel sheet, empty ones included."""

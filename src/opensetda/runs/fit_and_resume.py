@@ -18,7 +18,7 @@ from opensetda.errors import (
 )
 from opensetda.openness.tracker import check_openness
 from opensetda.runs.corrections import check_corrections
-from opensetda.runs.fit_data import DomainArrays
+from opensetda.runs.domain_arrays import DomainArrays
 from opensetda.runs.fitting import Training, train
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.listening import RunListener
@@ -102,10 +102,10 @@ def fit(
 
     Parameters
     ----------
-    source : str, Path, (X, y) or array of shape (n_s, d)
+    source : str, Path, DataFrame, (X, y) or array of shape (n_s, d)
         Images (a folder with one folder per class, a list, a manifest, tar shards), a feature
-        table, or features and labels as arrays.
-    target : str, Path or array of shape (n_t, d)
+        table, a DataFrame (of pandas, polars, ...), or features and labels as arrays.
+    target : str, Path, DataFrame or array of shape (n_t, d)
         Samples of the same kind; labels in it are not read.
     out : str or Path
         The run folder to make.
@@ -176,9 +176,9 @@ def fit(
         raise InputError("source and target: one is a path, one an array; give two of one kind")
     arrays = None
     if kinds == {False}:
-        if tables is not None or images is not None or finetune:
-            raise InputError("tables, images, finetune: for files; source and target are arrays")
-        arrays = DomainArrays.of(source, labels, target)
+        if images is not None or finetune:
+            raise InputError("images, finetune: for files; source and target are arrays")
+        arrays = DomainArrays.of(source, labels, target, tables)
     elif labels is not None:
         raise InputError("labels: for a source that is an array; a file has its own")
     if images is None:
@@ -239,11 +239,18 @@ def resume(
     out = Path(out)
     if out.name.endswith(SUFFIX):
         out = out.with_name(out.name.removesuffix(SUFFIX))
+    has_arrays = source is not None or target is not None
+    run = _take_up(out, team, listener, has_arrays)
+    if run is None:
+        return FittedRun(out)
     arrays = None
-    if source is not None or target is not None:
-        arrays = DomainArrays.of(source, labels, target)
-    run = _take_up(out, team, listener, arrays is not None)
-    return FittedRun(out) if run is None else _carry_out(run, arrays, team, listener)
+    if has_arrays:
+        try:
+            arrays = DomainArrays.of(source, labels, target, run.request.tables)
+        except InputError:
+            run.release()
+            raise
+    return _carry_out(run, arrays, team, listener)
 
 
 def _begin(

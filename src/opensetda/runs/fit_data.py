@@ -19,12 +19,14 @@ from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 from opensetda.data.images.lists import ImageColumns
 from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains
 from opensetda.data.images.tar_shards import is_shard
-from opensetda.data.names import label_problem, twins
-from opensetda.data.tables import mapped
-from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
+from opensetda.data.names import twins
+from opensetda.data.tables.column_problems import ColumnsError
+from opensetda.data.tables.loading import FeatureTable, read_domains
 from opensetda.data.tables.parquet_parts import table_bytes, table_files
 from opensetda.errors import InputError
 from opensetda.rows import row_chunks
+from opensetda.runs.domain_arrays import DomainArrays, table_columns
+from opensetda.runs.domain_arrays import label_text as label_text
 from opensetda.runs.listening import CountingProgress, RunListener
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import ARRAY, FitRequest, ImageOptions, TableOptions
@@ -61,73 +63,6 @@ class FitData:
     source_ids: Any | None = None
 
 
-@dataclass(frozen=True)
-class DomainArrays:
-    """Features of source and target, and the labels of the source as text."""
-
-    source: npt.NDArray[Any]
-    labels: npt.NDArray[np.str_]
-    target: npt.NDArray[Any]
-
-    @classmethod
-    def of(cls, source: Any, labels: Any, target: Any) -> DomainArrays:
-        """Check what a caller gave, or raise an `InputError` that names the array and the row."""
-        if labels is None:
-            if not isinstance(source, tuple) or len(source) != 2:
-                raise InputError("source: labels are missing; give (X, y), or X with labels=y")
-            source, labels = source
-        X = feature_rows(source, "source")
-        y = label_text(labels, "source labels", "label the row or remove it")
-        if len(y) != len(X):
-            raise InputError(f"source labels: {len(y)} entries for {len(X)} rows of features")
-        classes = np.unique(y)
-        if len(classes) < 2:
-            raise InputError(
-                f"source labels: one class only ({str(classes[0])!r}); "
-                "give labelled rows of at least two classes"
-            )
-        return cls(X, y, feature_rows(target, "target", (X.shape[1], "the source")))
-
-
-def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> npt.NDArray[Any]:
-    """Return an array as finite float32 rows; a memory map stays one.
-
-    `expected` is the number of features it must have, and what has that number.
-    """
-    try:
-        values = X if isinstance(X, np.memmap) else np.asarray(X)
-    except ValueError as error:
-        raise InputError(f"{name}: not an array of numbers ({error})") from None
-    if values.ndim != 2 or values.dtype.kind not in "biuf":
-        raise InputError(
-            f"{name}: shape {values.shape} of {values.dtype}; features need numbers in two "
-            "dimensions, one row per sample"
-        )
-    if 0 in values.shape:
-        what = "row" if not len(values) else "feature"
-        raise InputError(f"{name}: shape {values.shape}; give at least one {what}")
-    if expected is not None and values.shape[1] != expected[0]:
-        raise InputError(
-            f"{name}: {values.shape[1]} features, but {expected[1]} has {expected[0]}; "
-            "both must come from the same feature extractor"
-        )
-    for start in range(0, len(values), _CHUNK):
-        mapped.check_finite_values(Path(name), start, np.asarray(values[start : start + _CHUNK]))
-    return (
-        values if isinstance(values, np.memmap) else np.ascontiguousarray(mapped.to_float32(values))
-    )
-
-
-def label_text(labels: Any, name: str, advice: str) -> npt.NDArray[np.str_]:
-    """Return labels as text, or raise an `InputError` that names the first empty one."""
-    values = np.asarray(labels)
-    if values.ndim != 1 or not len(values):
-        raise InputError(f"{name}: shape {values.shape}; give one label per row")
-    text = mapped.as_text(values, name)
-    mapped.check_cells(text, Path(name), "labels", advice, label_problem)
-    return mapped.fixed_width(text, Path(name), "labels")
-
-
 def load(
     request: FitRequest,
     listener: RunListener,
@@ -142,10 +77,14 @@ def load(
             "target": array_record(arrays.target),
         }
         summary = _summary(arrays.source, np.unique(arrays.labels), arrays.target)
-        columns = asdict(TableColumns())
+        columns = asdict(table_columns(request.tables))
         domains = arrays.source, arrays.labels, arrays.target
-        alike = twins(np.unique(arrays.labels).tolist())
-        return FitData(*domains, None, inputs, columns, None, summary, warnings=alike)
+        told, ids, names = twins(np.unique(arrays.labels).tolist()), None, None
+        if arrays.tables is not None:
+            source, target = arrays.tables
+            columns, ids, names = columns | asdict(source.plan), target.ids, source.feature_names
+            told = (*source.notes, *told)
+        return FitData(*domains, ids, inputs, columns, names, summary, warnings=told)
     if is_image_request(request):
         with listener.counting("features") as progress:
             return load_images(request, progress, scratch, team)
@@ -176,6 +115,9 @@ def is_image_request(request: FitRequest) -> bool:
     for_tables = {
         "--id-column": given.id,
         "--drop": given.drop,
+        "--keep": given.keep,
+        "--one-hot": given.one_hot,
+        "--impute": given.impute != "none",
         "--features-key": given.features != TableOptions().features,
     }
     if all(is_shard(path.name) or path.is_dir() for path in domains):
@@ -203,8 +145,7 @@ def load_tables(
     team: Team = ALONE,
 ) -> FitData:
     """Read two feature tables; `progress` counts megabytes, each twice: read and hashed."""
-    options = request.tables
-    columns = TableColumns(options.label or "y", options.id, options.features, options.drop)
+    columns = table_columns(request.tables)
     domains = near(request.source), near(request.target)
     total = 2 * sum(table_bytes(path) for path in domains if path.exists())
     done = 0
@@ -219,7 +160,10 @@ def load_tables(
     own = None if scratch is None else scratch / f"tables-{team.rank:04d}"
     if own is not None:
         own.mkdir(exist_ok=True)
-    source, target = read_domains(*domains, columns, tell, own)
+    try:
+        source, target = read_domains(*domains, columns, tell, own)
+    except ColumnsError as error:
+        raise error.for_command(request.command) from None
     assert source.labels is not None, "read_domains returns a labelled source"
     inputs = _names_only(request)
     if team.is_first:
@@ -230,10 +174,10 @@ def load_tables(
         target=target.X,
         ids=target.ids,
         inputs=inputs,
-        columns=asdict(columns),
+        columns={**asdict(columns), **asdict(source.plan)},
         feature_names=source.feature_names or target.feature_names,
         summary=_summary(source.X, source.class_counts(), target.X),
-        warnings=twins(source.class_counts()),
+        warnings=(*source.notes, *twins(source.class_counts())),
         source_ids=source.ids,
     )
 

@@ -33,7 +33,8 @@ from opensetda.runs import fit_data
 from opensetda.runs import folder as files
 from opensetda.runs.corrections import Corrections, read_corrections
 from opensetda.runs.curves import draw_curves
-from opensetda.runs.fit_data import DomainArrays, FitData
+from opensetda.runs.domain_arrays import DomainArrays
+from opensetda.runs.fit_data import FitData
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.large import LabelledTargets, draw_sample, label_targets, sample_size
 from opensetda.runs.listening import RunListener
@@ -74,7 +75,8 @@ class Training:
     """What a training left in memory, beside the run folder.
 
     `labels` counts the targets by label; `noun` is what a sample is called, "row" or "image";
-    `n_broken` images could not be read; reading the data took `data_seconds`, `fit` `seconds`.
+    `n_broken` images could not be read; reading the data took `data_seconds`, `fit` `seconds`;
+    `left_out` has columns of tables that were not used, and why.
     """
 
     classifier: OpenSetClassifier
@@ -84,6 +86,7 @@ class Training:
     n_broken: int
     data_seconds: float
     seconds: float
+    left_out: Mapping[str, str]
 
 
 def train(
@@ -176,7 +179,8 @@ def train(
         labels = labelled.counts
     target = Path(data.inputs["target"]["path"]).name
     n_broken = len(data.broken)
-    return Training(classifier, labels, target, data.noun, n_broken, data_seconds, seconds)
+    times, left_out = (data_seconds, seconds), data.columns.get("left_out", {})
+    return Training(classifier, labels, target, data.noun, n_broken, *times, left_out)
 
 
 def _tell_about(data: FitData, listener: RunListener) -> None:

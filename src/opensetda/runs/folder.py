@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from opensetda.backbones.recipe import Recipe
+from opensetda.data.tables.preparation import ColumnPlan
 from opensetda.errors import InputError
 from opensetda.runs import schemas
 from opensetda.runs.checked import CheckedTable, damaged, parse_json, parse_tensors, reading
@@ -123,6 +124,13 @@ class RunFolder:
     def column(self, name: str) -> Any:
         """Return the name that a column (``label``, ``id``, ``features``) had in `fit`."""
         return self.settings["columns"].get(name)
+
+    def column_plan(self) -> ColumnPlan:
+        """Return what `fit` did with the columns of its tables."""
+        columns = self.settings["columns"]
+        return ColumnPlan(
+            columns.get("left_out", {}), columns.get("medians", {}), columns.get("categories", {})
+        )
 
     @property
     def has_images(self) -> bool:

@@ -14,11 +14,12 @@ import numpy as np
 from opensetda.backbones.extraction import Broken, Extractor
 from opensetda.data.images.lists import ImageColumns, printable
 from opensetda.data.images.loading import is_image_data, iterate_images
+from opensetda.data.tables.column_files import ColumnTable, frame_table, is_frame
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.rows import release_pages
+from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import feature_rows
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
 from opensetda.runs.outputs import check_new_file, many_images, shared_folder, write_broken_list
@@ -78,7 +79,7 @@ def predict(
     ----------
     run : str, Path, RunFolder or FittedRun
         The run.
-    samples : str, Path, sequence of paths, or array of shape (n, d)
+    samples : str, Path, sequence of paths, DataFrame, or array of shape (n, d)
         Images (files, folders, lists, manifests, tar shards), one feature table, or features.
     out : str or Path, optional
         File to write, ``.csv``, ``.json`` or ``.parquet``; without it the labels are returned.
@@ -193,6 +194,8 @@ class _Labeller:
         several = list(samples) if isinstance(samples, list | tuple) else [samples]
         if not all(isinstance(sample, str | Path) for sample in several):
             _refuse_features_of_another_backbone(folder, "the array")
+            if is_frame(samples):
+                return self._read_table(frame_table(samples, "samples"), columns)
             return self._table(lambda width, _: (feature_rows(samples, "samples", width), None))
         paths = [Path(sample) for sample in several]
         root = None if columns.root is None else Path(columns.root)
@@ -202,6 +205,10 @@ class _Labeller:
         columns.check(paths[0], bool(images), strict)
         if images:
             return self._images(images, image_columns, strict)
+        return self._read_table(paths[0], columns)
+
+    def _read_table(self, path: Path | ColumnTable, columns: _Columns) -> WrittenLabels:
+        folder = self.folder
         table = TableColumns(
             label=folder.column("label") or "y",
             id=columns.id,
@@ -210,8 +217,14 @@ class _Labeller:
         )
 
         def read(width: tuple[int, str], scratch: Path) -> tuple[Any, Any]:
-            names, usual_id = folder.feature_names(), folder.column("id")
-            found = read_samples(paths[0], width[0], names, table, usual_id, scratch)
+            names, usual_id, plan = (
+                folder.feature_names(),
+                folder.column("id"),
+                folder.column_plan(),
+            )
+            found = read_samples(path, width[0], names, table, usual_id, scratch, plan)
+            for warning in found.notes:
+                self.listener.warn(warning)
             return found.X, found.ids
 
         return self._table(read)

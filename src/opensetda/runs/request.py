@@ -33,6 +33,11 @@ class TableOptions:
         Column of the labels; None is "y" in tables and "label" in manifests.
     id, drop : str or None, and tuple of str
         Column of the sample names in tables, and columns to leave out.
+    keep, one_hot : tuple of str
+        Columns of tables to use even if they look like counters, times or marks of a domain, and
+        columns of text of which each value becomes a feature.
+    impute : {"none", "median"}
+        Whether empty cells of tables get the median of their column and domain.
     features : str
         Array of the features in ``.npz`` files.
     path, root : str or None
@@ -43,6 +48,9 @@ class TableOptions:
     id: str | None = None
     features: str = "X"
     drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    one_hot: tuple[str, ...] = ()
+    impute: Literal["none", "median"] = "none"
     path: str | None = None
     root: str | None = None
 

@@ -33,6 +33,16 @@ class _Inputs(TypedDict):
     target: _Input
 
 
+class _Columns(TypedDict):
+    """Names of columns, and what was done with those of tables."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+    left_out: NotRequired[dict[str, str]]
+    medians: NotRequired[dict[str, FiniteFloat]]
+    categories: NotRequired[dict[str, list[str]]]
+
+
 class Settings(TypedDict):
     """``settings.json``."""
 
@@ -47,7 +57,7 @@ class Settings(TypedDict):
     settings: dict[str, Any]
     classes: Annotated[list[Name], Field(min_length=1)]
     has_ids: bool
-    columns: dict[str, Any]
+    columns: _Columns
     inputs: _Inputs
     backbone: dict[str, Any] | None
     command: list[str] | None

@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 import difflib
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv
 
-from opensetda.data.limits import LONGEST_ROW
 from opensetda.data.names import shown
 from opensetda.data.reading import broken, check_path, no_such, reading
-from opensetda.data.tables import arrays, mapped, parquet_parts
+from opensetda.data.tables import arrays, mapped
+from opensetda.data.tables.column_files import read_column_file
 from opensetda.data.tables.mapped import OnRead, StoredArray, StoredText, TextColumn, ignore
 from opensetda.data.tables.parquet_parts import ParquetParts, is_parts_folder
 from opensetda.errors import InputError
 from opensetda.system.files import open_regular
-from opensetda.system.memory import check_free
 
 Matrix = npt.NDArray[Any]
 
-SUFFIXES = (".npz", ".npy", ".csv", ".parquet")
+SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".xlsx", ".feather", ".jsonl", ".parquet")
 _ANY_SUFFIX = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-
-_MANY_COLUMNS = 1000
-_BLOCK_BYTES = 1 << 20
 
 
 class TableFile(Protocol):
     """An open table, whose features may be columns with names.
 
-    `names` are its columns, or the arrays of an ``.npz`` file; empty for an ``.npy`` file.
+    `names` are its columns, or the arrays of an ``.npz`` file; empty for an ``.npy`` file. `kinds`
+    are the Arrow types of columns.
     """
 
     path: Path
     names: tuple[str, ...]
     has_columns: bool
+    kinds: Mapping[str, Any] = {}
 
     def text(self, name: str) -> TextColumn:
         """Return a column as text; None where the cell is empty."""
@@ -55,17 +50,28 @@ class TableFile(Protocol):
         """Return the number of features if it is known before a large table is read."""
         return None
 
-    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
+    def features(
+        self,
+        names: Sequence[str],
+        on_read: OnRead = ignore,
+        fill: Mapping[str, float] | None = None,
+    ) -> Matrix:
         """Return columns, or one array, as a matrix of finite numbers.
 
         In memory it is float32; a large one is a read-only `numpy.memmap` of any number type.
-        `on_read` is called with the number of bytes read since its last call.
+        `on_read` is called with the number of bytes read since its last call. An empty cell of a
+        column is an error, or gets the value in `fill`, NaN if that has none; arrays have no
+        empty cells.
         """
         ...
 
     def check_kinds(self, names: Sequence[str]) -> None:
         """Raise an error for the first column that is not numeric."""
         return
+
+    def example(self, name: str) -> str:
+        """Return what a column that is not numeric holds, in words."""
+        return ""
 
     def stored_text(self, name: str, advice: str) -> StoredText | None:
         """Return a column of text without gaps that stays in a file; None if it cannot."""
@@ -75,7 +81,7 @@ class TableFile(Protocol):
 def open_table(
     path: Path, text_columns: Iterable[str] = (), scratch: Path | None = None
 ) -> TableFile:
-    """Open an ``.npz``, ``.npy``, ``.csv`` or ``.parquet`` file, or a folder of Parquet files.
+    """Open a file whose name ends in one of `SUFFIXES`, or a folder of Parquet files.
 
     Columns of a CSV file in `text_columns` are read as text: the label 007 stays 007. `scratch` is
     as in `read_domains`.
@@ -97,7 +103,7 @@ def open_table(
         return BareArray(path)
     if suffix == ".parquet":
         return ParquetParts(path, scratch)
-    return CSVFile(path, text_columns)
+    return read_column_file(path, text_columns)
 
 
 class ArrayFile(TableFile):
@@ -145,7 +151,12 @@ class ArrayFile(TableFile):
         mapped.check_shape(self.path, array.name, array)
         return array.shape[1]
 
-    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
+    def features(
+        self,
+        names: Sequence[str],
+        on_read: OnRead = ignore,
+        fill: Mapping[str, float] | None = None,
+    ) -> Matrix:
         """Return the array `names[0]`."""
         array = self._array(names[0])
         mapped.check_shape(self.path, array.name, array)
@@ -183,7 +194,12 @@ class BareArray(TableFile):
         mapped.check_shape(self.path, "the array", self._array)
         return self._array.shape[1]
 
-    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
+    def features(
+        self,
+        names: Sequence[str],
+        on_read: OnRead = ignore,
+        fill: Mapping[str, float] | None = None,
+    ) -> Matrix:
         """Return the array, whatever `names` are."""
         array = self._array
         mapped.check_shape(self.path, "the array", array)
@@ -202,40 +218,6 @@ class BareArray(TableFile):
         raise InputError(f"{self.path}: a bare array has no {name!r} beside it")
 
 
-class CSVFile(TableFile):
-    """A CSV file: columns by name."""
-
-    has_columns = True
-
-    def __init__(self, path: Path, text_columns: Iterable[str]) -> None:
-        with reading(path, "a CSV table"):
-            self.path, self._table = path, _read_csv(path, text_columns)
-            self.names = tuple(self._table.column_names)
-        parquet_parts.check_once(path, self.names)
-        # By name, Arrow looks through all columns.
-        self._columns = dict(zip(self.names, self._table.columns, strict=True))
-
-    def text(self, name: str) -> TextColumn:
-        """Return a column as text."""
-        mapped.check_rows(self.path, name, self._table.num_rows)
-        with reading(self.path, f"column {name!r}"):
-            return parquet_parts.column_text(self._columns[name], f"{self.path}: column {name!r}")
-
-    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> Matrix:
-        """Return columns side by side."""
-        matrix = np.empty((self._table.num_rows, len(names)), dtype=np.float32)
-        with reading(self.path, "a CSV table"):
-            for place, name in enumerate(names):
-                column = self._columns[name]
-                matrix[:, place] = parquet_parts.column_numbers(column, self.path, name)
-        return matrix
-
-    def check_kinds(self, names: Sequence[str]) -> None:
-        """Raise an error for the first column that is not numeric."""
-        for name in names:
-            parquet_parts.check_numeric(self._columns[name], f"{self.path}: column {name!r}")
-
-
 def find_name(table: TableFile, name: str, option: str) -> str:
     """Return `name` if the table has it; otherwise raise an error that lists what it has."""
     if name in table.names:
@@ -246,8 +228,6 @@ def find_name(table: TableFile, name: str, option: str) -> str:
     kind = "column" if table.has_columns else "array"
     close = difflib.get_close_matches(name, table.names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; choose another with {option}"
-    if len(table.names) == 1 and table.has_columns and any(c in table.names[0] for c in ";\t|"):
-        hint = "; the file must be separated by commas"
     raise InputError(f"{table.path}: no {kind} {name!r}; it has {listing(table.names)}{hint}")
 
 
@@ -255,33 +235,3 @@ def listing(names: Sequence[str], most: int = 8) -> str:
     """Join names for an error message, at most the first few."""
     some = ", ".join(map(shown, names[:most]))
     return some if len(names) <= most else f"{some}, ... ({len(names)} in all)"
-
-
-def _read_csv(path: Path, text_columns: Iterable[str]) -> Any:
-    with open_regular(path) as stream:
-        header, row = stream.readline(LONGEST_ROW), stream.readline(LONGEST_ROW)
-        # A number takes eight bytes, and four in the matrix; text as much as in the file.
-        cells = (row.count(b",") + 1) / max(1, len(row))
-        needed = os.fstat(stream.fileno()).st_size * max(1.0, 12 * cells)
-        check_free(needed, f"{path}: in memory it", "save it as Parquet, which is read in parts")
-        names = header.decode("utf-8-sig", "replace").strip().replace('"', "").split(",")
-        text = dict.fromkeys(text_columns, pa.string())
-        kinds, block = text, min(max(_BLOCK_BYTES, 4 * len(header), 4 * len(row)), LONGEST_ROW)
-        if len(names) > _MANY_COLUMNS:
-            # To guess the kind of each takes long, and so do many blocks.
-            kinds, block = dict.fromkeys(names, pa.float64()) | text, LONGEST_ROW
-        try:
-            return _arrow_table(stream, kinds, block)
-        except pa.ArrowInvalid:
-            # On one thread the reader names the line.
-            return _arrow_table(stream, text, LONGEST_ROW, threads=False)
-
-
-def _arrow_table(stream: Any, kinds: dict[str, Any], block: int, threads: bool = True) -> Any:
-    stream.seek(0)
-    return pyarrow.csv.read_csv(
-        stream,
-        pyarrow.csv.ReadOptions(use_threads=threads, block_size=block),
-        pyarrow.csv.ParseOptions(newlines_in_values=True),
-        pyarrow.csv.ConvertOptions(column_types=kinds),
-    )

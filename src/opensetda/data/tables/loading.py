@@ -1,4 +1,4 @@
-"""Feature tables: one row per sample, read from ``.npz``, ``.npy``, ``.csv`` or ``.parquet``.
+"""Feature tables: one row per sample, read from arrays or from tables with columns.
 
 Problems of a file are found here, before anything is trained, and reported in one line. Rows are
 counted from 1 in every message. Target labels are dropped here: `read_domains` never returns them,
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,27 +19,25 @@ import numpy as np
 from opensetda.data.limits import MOST_NAMES
 from opensetda.data.names import id_problem, label_problem
 from opensetda.data.tables import mapped
+from opensetda.data.tables.column_files import ColumnTable
+from opensetda.data.tables.column_problems import TableColumns as TableColumns
 from opensetda.data.tables.formats import Matrix, TableFile, find_name, listing, open_table
 from opensetda.data.tables.mapped import Labels, OnRead, StoredText, TextColumn
 from opensetda.data.tables.parquet_parts import table_bytes
+from opensetda.data.tables.preparation import (
+    IMPUTATIONS,
+    ColumnPlan,
+    divide_names,
+    feature_columns,
+    prepare,
+    prepare_later,
+)
 from opensetda.errors import InputError
+
+Readable = str | Path | ColumnTable
 
 _NO_ID = "name the row or leave --id-column out"
 TRUTH_ADVICE = "write the true class, or the word for unknown"
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """The columns of a table, or the arrays of an ``.npz`` file.
-
-    `id` holds names of the samples, for example file names. `features` is an array; in tables with
-    columns, every column that is not named here is a feature, except those in `drop`.
-    """
-
-    label: str = "y"
-    id: str | None = None
-    features: str = "X"
-    drop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,7 @@ class FeatureTable:
     `X` holds finite features: float32 in memory, or a read-only `numpy.memmap` of any number type,
     of which only some rows should be in memory at a time. `labels` are None for everything but a
     source. `ids` are unique; they stay in a file if the features do. Only columns have names.
+    `plan` is what was done with columns, `notes` are warnings about them.
     """
 
     X: Matrix
@@ -56,6 +55,8 @@ class FeatureTable:
     ids: Labels | StoredText | None
     feature_names: tuple[str, ...] | None
     path: Path
+    plan: ColumnPlan = field(default_factory=ColumnPlan)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -78,8 +79,8 @@ class TruthTable:
 
 
 def read_domains(
-    source: str | Path,
-    target: str | Path,
+    source: Readable,
+    target: Readable,
     columns: TableColumns | None = None,
     progress: OnRead | None = None,
     scratch: Path | None = None,
@@ -94,24 +95,55 @@ def read_domains(
     last use of the tables. None: a temporary folder that is removed when the program ends.
     """
     columns = columns or TableColumns()
-    tables = [_open(source, columns, scratch), _open(target, columns, scratch)]
-    for name in columns.drop:
-        if not any(table.has_columns and name in table.names for table in tables):
+    tables = _open(source, columns, scratch), _open(target, columns, scratch)
+    columns = _found(tables, columns)
+    with _counted(tables[0], progress) as of_source, _counted(tables[1], progress) as of_target:
+        if all(table.has_columns for table in tables):
+            return _prepared(tables, columns, (of_source, of_target))
+        labelled = _source(tables[0], columns, of_source)
+        return labelled, _target(tables[1], labelled, columns, of_target)
+
+
+def _found(tables: Sequence[TableFile], columns: TableColumns) -> TableColumns:
+    """Return the columns with their lists of names divided, after checking that they are there."""
+    if columns.impute not in IMPUTATIONS:
+        raise InputError(f"--impute {columns.impute}: choose one of {', '.join(IMPUTATIONS)}")
+    there = {name for table in tables if table.has_columns for name in table.names}
+    lists = {"drop": columns.drop, "keep": columns.keep, "one_hot": columns.one_hot}
+    divided = {option: divide_names(names, there) for option, names in lists.items()}
+    for option, names in divided.items():
+        flag = f"--{option.replace('_', '-')}"
+        for name in names:
+            if name in there:
+                continue
             if tables[0].names:
-                find_name(tables[0], name, "--drop")
+                find_name(tables[0], name, flag)
             kind = tables[0].path.suffix.lower()
-            raise InputError(f"--drop {name}: an {kind} file has arrays, not columns to drop")
-    with _counted(tables[0], progress) as on_read:
-        labelled = _source(tables[0], columns, on_read)
-    with _counted(tables[1], progress) as on_read:
-        unlabelled = _target(tables[1], labelled, columns, on_read)
-    return labelled, unlabelled
+            raise InputError(f"{flag} {name}: an {kind} file has arrays, not columns to {option}")
+    drop, keep, one_hot = divided.values()
+    return replace(columns, drop=drop, keep=keep, one_hot=one_hot)
+
+
+def _prepared(
+    tables: tuple[TableFile, TableFile], columns: TableColumns, on_read: tuple[OnRead, OnRead]
+) -> tuple[FeatureTable, FeatureTable]:
+    """Read two tables with columns; all that is wrong with those is one error."""
+    prepared = prepare(tables, columns, on_read)
+    for table, X in zip(tables, prepared.X, strict=True):
+        if len(X) == 0:
+            raise InputError(f"{table.path}: the table is empty; give at least one row")
+    labels = _labels(tables[0], columns, len(prepared.X[0]))
+    ids = _ids(tables[1], columns, len(prepared.X[1]), isinstance(prepared.X[1], np.memmap))
+    names, plan = prepared.names, prepared.plan
+    source = FeatureTable(prepared.X[0], labels, None, names, tables[0].path, plan, prepared.notes)
+    return source, FeatureTable(prepared.X[1], None, ids, names, tables[1].path, plan)
 
 
 @contextmanager
 def _counted(table: TableFile, progress: OnRead | None) -> Iterator[OnRead]:
     """Yield a callback for bytes read; at the end, `progress` has got the size of the table."""
-    left = table_bytes(table.path)
+    # A DataFrame has no file.
+    left = table_bytes(table.path) if table.path.exists() else 0
 
     def on_read(n_bytes: int) -> None:
         nonlocal left
@@ -125,56 +157,45 @@ def _counted(table: TableFile, progress: OnRead | None) -> Iterator[OnRead]:
 
 
 def _source(table: TableFile, columns: TableColumns, on_read: OnRead) -> FeatureTable:
-    label_column = find_name(table, columns.label, "--label-column")
+    find_name(table, columns.label, "--label-column")
     names = _feature_names(table, columns)
     X = _features(table, columns, names, on_read=on_read)
-    advice = "label the row or remove it"
-    labels = _complete(
-        table, table.labels(label_column), label_column, len(X), advice, label_problem
-    )
+    return FeatureTable(X, _labels(table, columns, len(X)), None, names, table.path)
+
+
+def _labels(table: TableFile, columns: TableColumns, n_rows: int) -> Labels:
+    name, advice = columns.label, "label the row or remove it"
+    labels = _complete(table, table.labels(name), name, n_rows, advice, label_problem)
     classes = np.unique(labels)
     if len(classes) < 2:
-        problem = f"one class only ({str(classes[0])!r} in {label_column!r})"
+        problem = f"one class only ({str(classes[0])!r} in {name!r})"
         raise InputError(f"{table.path}: {problem}; give labelled rows of at least two classes")
-    return FeatureTable(X, labels, None, names, table.path)
+    return labels
 
 
 def _target(
     table: TableFile, source: FeatureTable, columns: TableColumns, on_read: OnRead
 ) -> FeatureTable:
     names = _feature_names(table, columns)
-    if names is not None and source.feature_names is not None:
-        table.check_kinds(names)
-        missing = _missing(source.feature_names, names)
-        if missing:
-            raise InputError(
-                f"{table.path}: {_count(missing, 'feature column')} of {source.path} "
-                f"not found here: {listing(missing, 3)}; both need the same features"
-            )
-        extra = _missing(names, source.feature_names)
-        if extra:
-            raise InputError(
-                f"{table.path}: {_count(extra, 'column')} that {source.path} does not have: "
-                f"{listing(extra, 3)}; leave out with --drop"
-            )
-        names = source.feature_names
     X = _features(table, columns, names, (source.X.shape[1], str(source.path)), on_read)
     ids = _ids(table, columns, len(X), isinstance(X, np.memmap))
     return FeatureTable(X, None, ids, names, table.path)
 
 
 def read_samples(
-    path: str | Path,
+    path: Readable,
     width: int,
     feature_names: Sequence[str] | None = None,
     columns: TableColumns | None = None,
     usual_id: str | None = None,
     scratch: Path | None = None,
+    plan: ColumnPlan | None = None,
 ) -> FeatureTable:
     """Read later samples for a fitted model.
 
-    If the model has feature names, features are taken by name and other columns are ignored.
-    Without an id in `columns`, `usual_id` is used if there. `scratch` is as in `read_domains`.
+    If the model has feature names, features are taken by name, as the `plan` of `fit` says, and
+    other columns are ignored. Without an id in `columns`, `usual_id` is used if there. `scratch`
+    is as in `read_domains`.
     """
     columns = columns or TableColumns()
     asked = columns if columns.id else replace(columns, id=usual_id)
@@ -182,19 +203,15 @@ def read_samples(
     if asked.id in table.names:
         columns = asked
     if feature_names is not None and table.has_columns:
-        missing = _missing(feature_names, table.names)
-        if missing:
-            raise InputError(
-                f"{table.path}: {_count(missing, 'feature column')} of the model not found: "
-                f"{listing(missing, 3)}; it has {listing(table.names, 3)}"
-            )
-        X = _features(table, columns, feature_names)
+        X, notes = prepare_later(table, tuple(feature_names), plan or ColumnPlan())
         names: tuple[str, ...] | None = tuple(feature_names)
+        if len(X) == 0:
+            raise InputError(f"{table.path}: the table is empty; give at least one row")
     else:
-        names = _feature_names(table, columns)
+        names, notes = _feature_names(table, columns), ()
         X = _features(table, columns, names, (width, "the model"))
     ids = _ids(table, columns, len(X), isinstance(X, np.memmap))
-    return FeatureTable(X, None, ids, names, table.path)
+    return FeatureTable(X, None, ids, names, table.path, notes=notes)
 
 
 def read_truth(
@@ -230,7 +247,9 @@ def _check_width(path: Path, width: int, expected: int, of: str) -> None:
         raise InputError(f"{path}: {width} features, but {of} has {expected}; {advice}")
 
 
-def _open(path: str | Path, columns: TableColumns, scratch: Path | None = None) -> TableFile:
+def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
+    if isinstance(path, ColumnTable):
+        return path
     return open_table(Path(path), filter(None, (columns.label, columns.id)), scratch)
 
 
@@ -238,8 +257,7 @@ def _feature_names(table: TableFile, columns: TableColumns) -> tuple[str, ...] |
     """Return the columns that are features; None for arrays."""
     if not table.has_columns:
         return None
-    left_out = {columns.label, columns.id, *columns.drop}
-    names = tuple(name for name in table.names if name not in left_out)
+    names = feature_columns(table, columns)
     if not names:
         raise InputError(f"{table.path}: no feature column left; it has {listing(table.names)}")
     return names
@@ -311,15 +329,6 @@ def _complete(
 def _check_length(table: TableFile, n: int, name: str, n_rows: int) -> None:
     if n != n_rows:
         raise InputError(f"{table.path}: {n} entries in {name!r} for {n_rows} rows of features")
-
-
-def _count(names: Sequence[str], noun: str) -> str:
-    return f"1 {noun}" if len(names) == 1 else f"{len(names)} {noun}s"
-
-
-def _missing(wanted: Sequence[str], there: Sequence[str]) -> list[str]:
-    names = set(there)
-    return [name for name in wanted if name not in names]
 
 
 def count_classes(labels: Labels | None) -> dict[str, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,8 @@ _GROUP_VALUES = 1 << 22
 # Bytes of a column of text beside its cells.
 _SPARE = 1 << 20
 _KIND = "a Parquet file"
+
+Fill = Mapping[str, float] | None
 
 _TEXT = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 _NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
@@ -85,7 +87,7 @@ class ParquetParts:
                 self._lengths.append(_rows_in(file, parquet.metadata))
             if file is self._files[0]:
                 self.names = tuple(schema.names)
-                self._kinds = dict(zip(schema.names, schema.types, strict=True))
+                self.kinds: Mapping[str, Any] = dict(zip(schema.names, schema.types, strict=True))
                 check_once(file, self.names)
             else:
                 self._check_same(file, schema)
@@ -95,7 +97,7 @@ class ParquetParts:
 
     def _check_same(self, file: Path, schema: Any) -> None:
         first = self._files[0].name
-        here, there = dict(zip(schema.names, schema.types, strict=True)), self._kinds
+        here, there = dict(zip(schema.names, schema.types, strict=True)), self.kinds
         what = None
         if differing := [name for name in self.names if here.get(name) != there[name]]:
             name = differing[0]
@@ -120,36 +122,45 @@ class ParquetParts:
     def check_kinds(self, names: Sequence[str]) -> None:
         """Raise an error for the first column that is not numeric."""
         for name in names:
-            if any(is_kind(self._kinds[name]) for is_kind in _NUMERIC):
-                continue
-            example, what = pa.array([], self._kinds[name]), f"column {name!r}"
-            if types.is_string(example.type):
-                batches = (b for group in self._groups() for b in _batches(group, [name], 100))
-                example = next((batch.column(name) for _, batch in batches), example)
-            with reading(self._files[0], what):
-                check_numeric(example, f"{self._files[0]}: {what}")
+            if not is_numeric(self.kinds[name]):
+                raise not_numeric(f"{self._files[0]}: column {name!r}", self.example(name))
+
+    def example(self, name: str) -> str:
+        """Return what a column that is not numeric holds, in words."""
+        found = pa.array([], self.kinds[name])
+        if types.is_string(found.type):
+            batches = (b for group in self._groups() for b in _batches(group, [name], 100))
+            found = next((batch.column(name) for _, batch in batches), found)
+        with reading(self._files[0], f"column {name!r}"):
+            return example_of(found)
 
     def width(self, names: Sequence[str]) -> int | None:
         """Return the number of features."""
         return len(names)
 
-    def features(self, names: Sequence[str], on_read: OnRead = ignore) -> npt.NDArray[Any]:
+    def features(
+        self,
+        names: Sequence[str],
+        on_read: OnRead = ignore,
+        fill: Fill = None,
+    ) -> npt.NDArray[Any]:
         """Return columns as a matrix: in memory, or in a file if it is large."""
         self.check_kinds(names)
         shape = (len(self), len(names))
         if not mapped.is_large(shape):
             matrix, start = np.empty(shape, dtype=np.float32), 0
             for group in self._groups(on_read):
-                for place, row, values in _columns(group, names):
+                for place, row, values in _columns(group, names, fill):
                     matrix[start + row : start + row + len(values), place] = values
                 start += group.length
             return matrix
-        halves = all(types.is_float16(self._kinds[name]) for name in names)
+        halves = all(types.is_float16(self.kinds[name]) for name in names)
         dtype = np.dtype(np.float16 if halves else np.float32)
         n_bytes = len(self) * len(names) * dtype.itemsize
         with scratch_file(self._scratch, self.path, ".npy", n_bytes) as file:
             # Written, not mapped: writing to a map on a full disk kills the process.
-            with file.open("wb") as stream, closing(self._blocks(names, dtype, on_read)) as blocks:
+            found = self._blocks(names, dtype, on_read, fill)
+            with file.open("wb") as stream, closing(found) as blocks:
                 heading = {"descr": dtype.str, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(stream, heading)
                 for block in blocks:
@@ -174,26 +185,26 @@ class ParquetParts:
         return text
 
     def _blocks(
-        self, names: Sequence[str], dtype: np.dtype[Any], on_read: OnRead
+        self, names: Sequence[str], dtype: np.dtype[Any], on_read: OnRead, fill: Fill
     ) -> Generator[npt.NDArray[Any], None, None]:
         """Yield some rows at a time, of finite numbers."""
         at_once = max(1, min(_BATCH_ROWS, _BATCH_VALUES // len(names)))
         for group in self._groups(on_read):
             if group.length * len(names) > _GROUP_VALUES:
-                yield from self._transposed(group, names, dtype)
+                yield from self._transposed(group, names, dtype, fill)
                 continue
-            for _, columns in _numbers(group, names, at_once):
+            for _, columns in _numbers(group, names, at_once, fill):
                 yield np.stack(columns, axis=1).astype(dtype, copy=False)
 
     def _transposed(
-        self, group: _RowGroup, names: Sequence[str], dtype: np.dtype[Any]
+        self, group: _RowGroup, names: Sequence[str], dtype: np.dtype[Any], fill: Fill
     ) -> Iterator[npt.NDArray[Any]]:
         """Yield the rows of a large group, whose columns are first written to a scratch file."""
         length, size = group.length, dtype.itemsize
         needed = length * len(names) * size
         with scratch_file(self._scratch, self.path, ".columns", needed) as file:
             with file.open("w+b") as stream:
-                for place, row, values in _columns(group, names):
+                for place, row, values in _columns(group, names, fill):
                     stream.seek((place * length + row) * size)
                     stream.write(values.astype(dtype, copy=False).data)
                 yield from rows_of_columns(stream, (length, len(names)), dtype)
@@ -209,7 +220,7 @@ class ParquetParts:
                 yield group.path, first, cells
 
     def _groups(self, on_read: OnRead = ignore, text: str | None = None) -> Iterator[_RowGroup]:
-        kind = self._kinds[text] if text is not None else None
+        kind = self.kinds[text] if text is not None else None
         is_text = kind is not None and any(is_kind(kind) for is_kind in _TEXT)
         for file, length in zip(self._files, self._lengths, strict=True):
             first = 0
@@ -236,18 +247,18 @@ class _RowGroup(NamedTuple):
 
 
 def _columns(
-    group: _RowGroup, names: Sequence[str]
+    group: _RowGroup, names: Sequence[str], fill: Fill
 ) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
     """Yield the place of a column, the number of a row in the group, and numbers from there."""
     at_once = max(1, _GROUP_VALUES // max(1, group.length))
     for first in range(0, len(names), at_once):
-        for row, columns in _numbers(group, names[first : first + at_once], _BATCH_ROWS):
+        for row, columns in _numbers(group, names[first : first + at_once], _BATCH_ROWS, fill):
             for place, values in enumerate(columns, start=first):
                 yield place, row, values
 
 
 def _numbers(
-    group: _RowGroup, names: Sequence[str], rows: int
+    group: _RowGroup, names: Sequence[str], rows: int, fill: Fill
 ) -> Iterator[tuple[int, list[npt.NDArray[np.float32]]]]:
     """Yield the number of a row in the group, and batches of all columns from there."""
     for row, batch in _batches(group, names, rows):
@@ -255,7 +266,12 @@ def _numbers(
         with reading(path, "numbers"):
             # The reader keeps the order of the file.
             there = dict(zip(batch.schema.names, batch.columns, strict=True))
-            columns = [column_numbers(there[name], path, name, first) for name in names]
+            columns = [
+                column_numbers(
+                    there[name], path, name, first, None if fill is None else fill.get(name, np.nan)
+                )
+                for name in names
+            ]
         yield row, columns
 
 
@@ -328,8 +344,13 @@ def column_text(column: Any, where: str, first: int = 0) -> TextColumn:
     return np.concatenate(cells)
 
 
-def column_numbers(column: Any, path: Path, name: str, first: int = 0) -> npt.NDArray[np.float32]:
-    """Return an Arrow column, from row `first` on, as finite float32 or float16 numbers."""
+def column_numbers(
+    column: Any, path: Path, name: str, first: int = 0, missing: float | None = None
+) -> npt.NDArray[np.float32]:
+    """Return an Arrow column, from row `first` on, as finite float32 or float16 numbers.
+
+    An empty cell gets the value `missing`, which may be NaN; None makes it an error.
+    """
     check_numeric(column, f"{path}: column {name!r}")
     if types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -339,20 +360,34 @@ def column_numbers(column: Any, path: Path, name: str, first: int = 0) -> npt.ND
     values = np.asarray(column)
     narrow = values if values.dtype == np.float16 else mapped.to_float32(values)
     finite = np.isfinite(narrow)
+    if missing is not None:
+        gaps = np.isnan(narrow)
+        narrow, finite = np.where(gaps, narrow.dtype.type(missing), narrow), finite | gaps
     if not finite.all():
         row = int(finite.argmin())
         raise mapped.not_finite(path, first + row, f"column {name!r}", values[row])
     return narrow
 
 
+def is_numeric(kind: Any) -> bool:
+    """Return whether columns of an Arrow type are numbers."""
+    return any(is_kind(kind) for is_kind in _NUMERIC)
+
+
+def not_numeric(where: str, example: str) -> InputError:
+    """Return the error for a column that is not numeric."""
+    advice = "name it with --label-column or --id-column, or leave it out with --drop"
+    return InputError(f"{where} is not numeric ({example}); {advice}")
+
+
 def check_numeric(column: Any, where: str) -> None:
     """Raise an `InputError` with an example unless an Arrow column is numeric."""
-    if not any(is_kind(column.type) for is_kind in _NUMERIC):
-        advice = "name it with --label-column or --id-column, or leave it out with --drop"
-        raise InputError(f"{where} is not numeric ({_example(column)}); {advice}")
+    if not is_numeric(column.type):
+        raise not_numeric(where, example_of(column))
 
 
-def _example(column: Any) -> str:
+def example_of(column: Any) -> str:
+    """Return what an Arrow column that is not numeric holds, in words."""
     if not types.is_string(column.type):
         return f"it holds {column.type}"
     for row, value in enumerate(column.to_pylist()):
