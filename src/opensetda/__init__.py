@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from opensetda.metrics.open_set import evaluate
     from opensetda.pgl.estimator import PGLClassifier
     from opensetda.pgl.settings import PGLSettings
+    from opensetda.runs.saved_models import load, save
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
 _HOMES = {
@@ -52,6 +53,8 @@ _HOMES = {
     "SmoothedMeans": "baselines.smoothed_means",
     "SourceOnly": "baselines.source_only",
     "evaluate": "metrics",
+    "load": "runs.saved_models",
+    "save": "runs.saved_models",
 }
 
 __all__ = [
@@ -72,6 +75,8 @@ __all__ = [
     "UniOT",
     "__version__",
     "evaluate",
+    "load",
+    "save",
 ]
 
 

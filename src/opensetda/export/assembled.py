@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,15 @@ ROWS, IMAGE = "rows", "image"
 OUTPUTS = ("label", "confidence", "probabilities", "known_score")
 
 
-def rows_input(classifier: OpenSetClassifier) -> Value:
-    """Return the input of a new graph that takes rows."""
-    return Graph().input(ROWS, np.float32, ["n", int(classifier.n_features_in_)])
+def rows_input(
+    classifier: OpenSetClassifier, names: Sequence[str] = (), medians: Mapping[str, float] = {}
+) -> Value:
+    """Return the input of a new graph that takes rows; `medians` fill NaN in columns of names."""
+    rows = Graph().input(ROWS, np.float32, ["n", int(classifier.n_features_in_)])
+    if not medians:
+        return rows
+    fill = rows.graph.constant([medians.get(name, np.nan) for name in names], np.float32)
+    return rows.op("IsNaN", dtype=bool).where(fill, rows)
 
 
 def describe(classifier: OpenSetClassifier, **more: Any) -> dict[str, Any]:

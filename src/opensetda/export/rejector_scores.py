@@ -53,9 +53,7 @@ def _distance_ratio(
 
 
 @rejector_scores.register
-def _inclusion(
-    rejector: osvm.InclusionRejector, rows: Value, logits: Value | None
-) -> GraphScores:
+def _inclusion(rejector: osvm.InclusionRejector, rows: Value, logits: Value | None) -> GraphScores:
     kernel = (_squared_distances(rows, rejector.rows) * -rejector.gamma).op("Exp")
     decisions = kernel @ rejector.machines.weights.T + rejector.machines.offsets
     standardised = (decisions - rejector.weibull.location) / rejector.weibull.scales
