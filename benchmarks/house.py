@@ -36,6 +36,7 @@ backbones
 rejection
 pgl
 baselines
+export
 runs
 report
 benchmark

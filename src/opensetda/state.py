@@ -34,7 +34,7 @@ def pack(classifier: Any, values: dict[str, Any]) -> dict[str, Any]:
         "has_target": has_target,
         "scaling": classifier.scaling_,
         "openness": float(classifier.openness_),
-        "rejection_threshold": _json_float(classifier.rejection_threshold_) if has_target else None,
+        "rejection_threshold": json_float(classifier.rejection_threshold_) if has_target else None,
         "rejection_slope": float(classifier.rejection_slope_) if has_target else None,
         "values": values,
     }
@@ -78,6 +78,6 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _json_float(value: float) -> float | str:
+def json_float(value: float) -> float | str:
     """JSON has no infinity; `float` reads its name."""
     return float(value) if math.isfinite(value) else str(float(value))

@@ -37,7 +37,7 @@ LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 _EMBEDDED_CLASSES = 1000
 _VIEWS = "views"
 # Longer strips are cut before they are scaled: a 1 x 100,000 image would become gigabytes.
-_LONGEST_STRIP = 4
+LONGEST_STRIP = 4
 # By their module in timm: of VGG the paper trains the fully connected layers only.
 _TRAINED_LAYERS = {"timm.models.vgg": ("pre_logits.",)}
 # What training scripts wrap weights in, in the order of preference.
@@ -149,7 +149,7 @@ def _scaled(pixels: Pixels, height: int, width: int, preprocessing: Preprocessin
 
 def _without_ends(pixels: Pixels) -> Pixels:
     height, width = pixels.shape[:2]
-    longest = _LONGEST_STRIP * min(height, width)
+    longest = LONGEST_STRIP * min(height, width)
     top, left = max(0, (height - longest) // 2), max(0, (width - longest) // 2)
     return pixels[top : top + min(height, longest), left : left + min(width, longest)]
 

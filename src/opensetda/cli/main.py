@@ -24,6 +24,7 @@ from opensetda.cli.benchmark import benchmark
 from opensetda.cli.data import data_app
 from opensetda.cli.demo import demo
 from opensetda.cli.evaluate import evaluate
+from opensetda.cli.export import export
 from opensetda.cli.features import features
 from opensetda.cli.fit import fit, resume
 from opensetda.cli.options import with_optional_values, with_output_options
@@ -55,7 +56,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS: list[Callable[..., None]] = [demo, fit, resume, predict, evaluate, report, review]
-_COMMANDS += [features, benchmark, analyse]
+_COMMANDS += [export, features, benchmark, analyse]
 for _command in _COMMANDS:
     # A review is interactive and has no result.
     app.command()(with_output_options(_command, json=_command is not review))

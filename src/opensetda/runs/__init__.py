@@ -1,4 +1,4 @@
-"""Whole runs: `fit`, `resume`, `predict` and `evaluate`, and the run folder they write.
+"""Whole runs: `fit`, `resume`, `predict`, `evaluate` and `export`, and the run folder they write.
 
 >>> from opensetda.runs import fit, predict
 >>> run = fit("shop/", "street/", "run")  # doctest: +SKIP
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opensetda.runs.evaluation import Evaluation, evaluate
+    from opensetda.runs.exporting import ExportedModel, export
     from opensetda.runs.feature_files import extract_features
     from opensetda.runs.fit_and_resume import FittedRun, fit, resume
     from opensetda.runs.folder import RunFolder
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # Imported on first use: the command line imports light modules of this package for its help.
 _HOMES = {
     "Evaluation": "evaluation",
+    "ExportedModel": "exporting",
     "FittedRun": "fit_and_resume",
     "ImageOptions": "request",
     "RunFolder": "folder",
@@ -29,14 +31,15 @@ _HOMES = {
     "TableOptions": "request",
     "WrittenLabels": "predicting",
     "evaluate": "evaluation",
+    "export": "exporting",
     "extract_features": "feature_files",
     "fit": "fit_and_resume",
     "predict": "predicting",
     "resume": "fit_and_resume",
 }
 
-__all__ = ["Evaluation", "FittedRun", "ImageOptions", "RunFolder", "RunListener", "TableOptions",
-           "WrittenLabels", "evaluate", "extract_features", "fit", "predict", "resume"]  # fmt: skip
+__all__ = ["Evaluation", "ExportedModel", "FittedRun", "ImageOptions", "RunFolder", "RunListener", "TableOptions",
+           "WrittenLabels", "evaluate", "export", "extract_features", "fit", "predict", "resume"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -248,17 +248,7 @@ class RunFolder:
 
     def model(self) -> OpenSetClassifier:
         """Return the fitted classifier, for later samples."""
-        path, saved = self.path / MODEL, self._saved_model()
-        arrays = parse_tensors(self.manifest.content(WEIGHTS), self.path / WEIGHTS)
-        cls = method_class(self.settings["method"])
-        with reading(path):
-            try:
-                classifier = cls.from_state(saved["state"], arrays)
-            except InputError as error:
-                raise InputError(f"{path}, with {WEIGHTS}: {error}") from error
-            # Arrays that do not fit together are found here, and not by the first sample.
-            classifier.predict_proba(np.zeros((1, classifier.n_features_in_), dtype=np.float32))
-            return classifier
+        return restored(self.manifest, self.settings["method"], self._saved_model()["state"])
 
     def feature_names(self) -> tuple[str, ...] | None:
         """Return the names of the features, if they have names."""
@@ -275,6 +265,21 @@ class RunFolder:
         column = pa.array(truth.tolist(), pa.string()).dictionary_encode()
         truth_table = parquet_bytes(pa.table({"label": column}))
         self.manifest.replace({METRICS: json_bytes(metrics), CURVES: curves, TRUTH: truth_table})
+
+
+def restored(manifest: Manifest, method: str, state: Mapping[str, Any]) -> OpenSetClassifier:
+    """Return a classifier from its state and the arrays that a manifest lists."""
+    path = manifest.folder / MODEL
+    arrays = parse_tensors(manifest.content(WEIGHTS), manifest.folder / WEIGHTS)
+    cls = method_class(method)
+    with reading(path):
+        try:
+            classifier = cls.from_state(state, arrays)
+        except InputError as error:
+            raise InputError(f"{path}, with {WEIGHTS}: {error}") from error
+        # Arrays that do not fit together are found here, and not by the first sample.
+        classifier.predict_proba(np.zeros((1, classifier.n_features_in_), dtype=np.float32))
+        return classifier
 
 
 def parquet_bytes(table: Any, **options: Any) -> bytes:
