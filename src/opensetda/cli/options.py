@@ -48,7 +48,7 @@ Quiet = Annotated[
     bool,
     output(
         "--quiet",
-        "Show no progress and no notes: only warnings and errors on stderr.",
+        "Show no progress, notes or tables: only warnings and errors on stderr.",
         callback=console.be_quiet,
     ),
 ]
