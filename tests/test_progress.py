@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from dataclasses import replace
 
@@ -121,14 +122,14 @@ def test_what_was_found_at_once_does_not_count_as_speed(capsys, clock):
     with counting_progress("features") as tell:
         clock[0] = 1.0
         tell(900, 1000)  # from the cache
-        clock[0] = 11.0
-        tell(905, 1000)
-        clock[0] = 31.0
-        tell(915, 1000)
+        for done in (905, 915, 925, 935):
+            clock[0] += 20.0
+            tell(done, 1000)
     lines = capsys.readouterr().err.splitlines()
-    # One report alone does not promise anything.
-    assert lines[0] == "features: 905/1,000 images, 2.0 s/image, 11 s"
-    assert lines[1] == "features: 915/1,000 images, 2.0 s/image, 31 s, about 3 min left"
+    # The first batch has all that is done once, and the next ones alone do not promise anything.
+    assert lines[0] == "features: 905/1,000 images, 21 s"
+    assert lines[1] == "features: 915/1,000 images, 2.0 s/image, 41 s"
+    assert lines[2] == "features: 935/1,000 images, 2.0 s/image, 81 s, about 2 min left"
 
 
 def test_the_next_lot_is_counted_from_its_own_beginning(capsys, clock):
@@ -137,22 +138,39 @@ def test_the_next_lot_is_counted_from_its_own_beginning(capsys, clock):
         clock[0] = 5.0
         tell(100, 100)
         tell(0, 50)
-        clock[0] = 8.0
-        tell(3, 50)
-        clock[0] = 15.0
-        tell(10, 50)
+        for done in range(1, 11):
+            clock[0] += 1.0
+            tell(done, 50)
     *_, line = capsys.readouterr().err.splitlines()
-    assert line == "features: 10/50 images, 1.0 images/s, 15 s, about 40 s left"
+    assert line == "features: 5/50 images, 1.0 images/s, 10 s, about 45 s left"
 
 
 def test_a_terminal_gets_a_bar_with_total_rate_and_time_left(terminal, capsys, clock):
     with counting_progress("features") as tell:
-        tell(0, 1000)
-        clock[0] = 2.0
-        tell(170, 1000)
-        clock[0] = 4.0
-        tell(340, 1000)
-        drawn(capsys, "features", "340/1,000 images", "85.0 images/s", "8 s left")
+        for done in range(0, 681, 170):
+            tell(done, 1000)
+            clock[0] += 2.0
+        clock[0] -= 1.0
+        # A second has passed since the last report.
+        drawn(capsys, "features", "680/1,000 images", "85.0 images/s", "3 s left")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_bars_fit_the_terminal(terminal, monkeypatch, capsys, clock, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    with training_progress("pgl") as listen, counting_progress("reading features") as tell:
+        for done in range(1, 7):
+            clock[0] += 100.0
+            listen(ProgressEvent(3, 10, done, 30, loss=0.25, message="ranking"))
+            tell(10 * done, 12_345)
+        err = drawn(capsys, "step 3/10", "60/12,345 images", "left")
+    # A line that is drawn anew begins with the code that clears it.
+    lines = [
+        re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line) for line in re.split(r"[\r\n]|\x1b\[2K", err)
+    ]
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line for line in lines)
+    assert ("loss" in err) == (width == 100)
 
 
 def test_a_quiet_one_gets_nothing(terminal, quiet, capsys, clock):
@@ -212,10 +230,10 @@ def test_a_long_step_has_lines_in_between(capsys, clock):
 
 def test_a_run_that_goes_on_counts_its_own_time_only(capsys, clock):
     with training_progress("pgl") as listen:
-        for step in (7, 8, 9, 10):
+        for step in range(7, 13):
             clock[0] += 60
-            listen(ProgressEvent(step, 10))
-    assert "step 9/10, 60.0 s/step, 3 min, about 60 s left" in capsys.readouterr().err
+            listen(ProgressEvent(step, 12))
+    assert "step 11/12, 60.0 s/step, 5 min, about 60 s left" in capsys.readouterr().err
 
 
 def test_quick_steps_without_iterations_are_one_line(capsys, clock):
@@ -229,10 +247,10 @@ def test_quick_steps_without_iterations_are_one_line(capsys, clock):
 
 def test_a_training_on_a_terminal_is_a_bar(terminal, capsys, clock):
     with training_progress("pgl") as listen:
-        for iteration in (1, 2, 3):
+        for iteration in range(1, 6):
             clock[0] += 2.0
-            listen(ProgressEvent(3, 10, iteration, 5, loss=0.25, message="ranking"))
-        state = "step 3/10, iteration 3/5, loss 0.250, ranking"
+            listen(ProgressEvent(3, 10, iteration, 9, loss=0.25, message="ranking"))
+        state = "step 3/10, iteration 5/9, loss 0.250, ranking"
         drawn(capsys, state, "2.0 s/it", "left", "\x1b[")
 
 
@@ -325,7 +343,7 @@ def test_rows_are_labelled_part_by_part_to_the_same_bytes(workplace, monkeypatch
     monkeypatch.setattr(ProgressiveClassMeans, "open_set_scores", scored)
     assert main([*predict, "parts.parquet"]) == 0
     (line, *_) = capsys.readouterr().err.splitlines()
-    assert line == "predict: 25/60 rows, 2.5 rows/s, 10 s"
+    assert line == "predict: 25/60 rows, 10 s"
     assert read_table("parts.parquet") == read_table("whole.parquet")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 
@@ -54,6 +55,14 @@ class RunPausedError(Exception):
 def visible(text: str) -> str:
     r"""Return text for a terminal: names from outside may hold ``\x1b`` and other commands."""
     return _UNSEEN.sub(lambda unseen: unseen[0].encode("unicode_escape").decode(), text)
+
+
+def choice(name: str, names: Iterable[str]) -> str:
+    """Return what to choose in place of a name that does not exist, the nearest first."""
+    there = list(names)
+    near = difflib.get_close_matches(name.lower(), there, n=1)
+    hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
+    return f"{hint} {', '.join(there)}"
 
 
 def one_line(error: BaseException, most: int | None = None) -> str:

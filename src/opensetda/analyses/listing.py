@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opensetda.errors import InputError
+from opensetda.errors import InputError, choice
 
 if TYPE_CHECKING:
     from opensetda.analyses.contract import AnalysisRequest, AnalysisResult
@@ -63,7 +63,7 @@ ANALYSES = {
 def find_analysis(name: str) -> Analysis:
     """Return an analysis, or raise an `InputError` that lists the names."""
     if name not in ANALYSES:
-        raise InputError(f"analysis {name!r} does not exist; choose one of {', '.join(ANALYSES)}")
+        raise InputError(f"analysis {name!r} does not exist; {choice(name, ANALYSES)}")
     return ANALYSES[name]
 
 

@@ -154,7 +154,7 @@ def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> t
         return _hub_file(name, spec), HUB
     path = Path(weights).expanduser()
     if not path.is_file():
-        raise InputError(f"--weights {weights}: no such file")
+        raise InputError(f"--weights {weights}: no such file; give one in {', '.join(SUFFIXES)}")
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"--weights {weights}: the name must end in {', '.join(SUFFIXES)}")
     return path.resolve(), str(path.resolve())

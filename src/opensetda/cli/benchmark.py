@@ -251,12 +251,13 @@ def grid_progress(methods: Sequence[str], jobs: int | None) -> Iterator[GridProg
 
     failed, at_once, largest = 0, jobs or DEFAULT_JOBS, 0.0
     pace = GridPace(methods, at_once)
-    with counting_progress("benchmark", "run") as progress:
+    with counting_progress("benchmark", "run", alike=False) as progress:
 
         def tell(done: int, total: int, row: dict[str, Any] | None) -> None:
             nonlocal failed, largest
+            left = None
             if row is not None:
-                pace.at(row["method"], row["seconds"])
+                left = pace.at(row["method"], row["seconds"])
                 largest = max(largest, row["memory_mb"] or 0.0)
             if row is not None and row["error"] is not None:
                 failed += 1
@@ -264,7 +265,7 @@ def grid_progress(methods: Sequence[str], jobs: int | None) -> Iterator[GridProg
             # With one job the runs are in this very process.
             workers = min(at_once, total) * largest if at_once > 1 else 0.0
             remark = f"{failed:,} failed" if failed else ""
-            progress(done, total, remark, pace.left, peak_megabytes() + workers)
+            progress(done, total, remark, left, peak_megabytes() + workers)
 
         yield tell
 

@@ -1,6 +1,7 @@
 """Output of the commands: results on stdout, notes and warnings on stderr.
 
-With `--quiet` stderr has only warnings and errors; with `--json` stdout has one JSON object.
+With `--quiet` stderr has only warnings and errors, and stdout no tables; with `--json` stdout has
+one JSON object.
 """
 
 from __future__ import annotations
@@ -114,6 +115,11 @@ def note(line: str) -> None:
         _print(visible(line), err=True)
 
 
+def seconds_so_far() -> float:
+    """Return how long the command has been running."""
+    return time.monotonic() - _mode.begun
+
+
 def expect(begun: float, left: float, megabytes: float) -> None:
     """Record that work which began at this time takes so many seconds from now on."""
     # What came before the first piece of work is part of the command.
@@ -155,7 +161,8 @@ def _complain(label: str, colour: str, message: str) -> None:
 
 def _print(line: str, err: bool = False) -> None:
     try:
-        typer.echo(line, err=err)
+        # Not `err=err`, which goes past the bars of rich and ends in the middle of one.
+        typer.echo(line, file=sys.stderr if err else sys.stdout)
     except BrokenPipeError:
         _print_nowhere(sys.stderr if err else sys.stdout)
 
@@ -170,7 +177,7 @@ def _print_nowhere(stream: Any) -> None:
 
 def show(table: Table, at_least: int = 0) -> None:
     """Print a table, at least `at_least` characters wide."""
-    if _mode.json or _mode.silent:
+    if _mode.json or is_quiet():
         return
     from rich.console import Console
 

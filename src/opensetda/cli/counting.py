@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from opensetda.cli import console
 from opensetda.cli.pace import Pace, TrainingPace
@@ -30,43 +30,51 @@ _LINES_GROW = 1.5
 _WORTH_TELLING = 10.0
 _LATEST_SHARE = 0.5
 
+# Elapsed time, gaps between columns, and a bar that is long enough to see.
+_ROOM_BESIDE = 7 + 3 + 8
+
 _SAME_FOR_MANY = ("it", "MB")
 
 
 CountingProgress = Callable[..., None]
 """Called with how many items are done and how many there are.
 
-Then perhaps a remark, a function of the seconds left, and the memory in MB."""
+Then perhaps a remark, the seconds left, and the memory in MB."""
 
 
 @contextmanager
-def counting_progress(title: str, noun: str = "image") -> Iterator[CountingProgress]:
-    """Yield a function that shows the progress of work on items, each a `noun` ("image")."""
+def counting_progress(
+    title: str, noun: str = "image", alike: bool = True
+) -> Iterator[CountingProgress]:
+    """Yield a function that shows the progress of work on items, each a `noun` ("image").
+
+    The time left of items that are not `alike` is given by the caller.
+    """
     with _meter(title) as show:
         pace, expectation = Pace(), _Expectation(title)
-        latest: int | None = None
+        latest, then = None, 0.0
 
         def tell(
             done: int,
             total: int,
             more: str = "",
-            left: Callable[[], float | None] | None = None,
+            left: float | None = None,
             megabytes: float | None = None,
         ) -> None:
-            nonlocal latest, pace, expectation
-            if latest is not None and done < latest:
-                # The next batch of the same kind has a count of its own.
-                pace, expectation, latest = Pace(), _Expectation(title), None
-            pace.at(done)
-            state = _joined([f"{done:,}/{total:,} {plural(noun)}", more])
-            share, rate = done / total if total else 1.0, rate_text(pace.rate, noun)
-            sign = _Sign(share, state, rate, left or (lambda: pace.left(total)))
-            expectation.offer(sign, megabytes)
-            show(sign)
-            if latest is None:
-                # Items done at once were found, not computed: they say nothing about the rate.
-                pace.mark()
+            nonlocal latest, then, pace, expectation
+            now = time.monotonic()
+            if latest is None or done < latest:
+                # Items done at once were found, not computed; the next batch has its own count.
+                pace, expectation, then = Pace(), _Expectation(title), now
+            elif done > latest:
+                pace.add(done - latest, now - then)
+                then = now
             latest = done
+            left = pace.left(total - done) if alike else left
+            state = f"{done:,}/{total:,} {plural(noun)}"
+            sign = _Sign(done / total if total else 1.0, state, rate_text(pace.rate, noun), left)
+            expectation.offer(sign, megabytes)
+            show(replace(sign, details=(more,)))
 
         yield tell
 
@@ -81,23 +89,24 @@ def training_progress(title: str) -> Iterator[ProgressListener]:
         pace, expectation = TrainingPace(), _Expectation(title)
         latest: ProgressEvent | None = None
 
-        def sign(event: ProgressEvent, due: bool = False) -> _Sign:
+        def sign(event: ProgressEvent, left: float | None, due: bool = False) -> _Sign:
             rate = rate_text(pace.rate, "it" if event.iterations else "step")
-            return _Sign(event.fraction, _state(event, is_over=due), rate, pace.left, due)
+            state, details = f"step {event.step}/{event.steps}", _details(event, is_over=due)
+            return _Sign(event.fraction, state, rate, left, details, due)
 
         def listen(event: ProgressEvent) -> None:
             nonlocal latest
-            pace.at(event)
+            left = pace.at(event)
             # A step is over when the next one begins: after its last iteration it still ranks.
             if latest is not None and event.step > latest.step and latest.iterations:
-                show(sign(latest, due=True))
+                show(sign(latest, left, due=True))
             latest = event
-            expectation.offer(sign(event))
-            show(sign(event))
+            expectation.offer(sign(event, left))
+            show(sign(event, left))
 
         yield listen
         if latest is not None:
-            show(sign(latest, due=True))
+            show(sign(latest, None, due=True))
 
 
 class _Expectation:
@@ -107,14 +116,14 @@ class _Expectation:
         self._title, self._begun, self._told = title, time.monotonic(), False
 
     def offer(self, sign: _Sign, megabytes: float | None = None) -> None:
-        left = None if self._told or sign.share > _LATEST_SHARE else sign.left()
-        if left is None:
+        left = sign.left
+        if self._told or sign.share > _LATEST_SHARE or left is None:
             return
         self._told = True
         memory = peak_megabytes() if megabytes is None else megabytes
         console.expect(self._begun, left, memory)
         if left >= _WORTH_TELLING:
-            console.note(f"{self._title}: {_joined([f'about {duration(left)}', size(memory)])}")
+            console.note(f"{self._title}: {_joined(f'about {duration(left)}', size(memory))}")
 
 
 def rate_text(rate: float | None, noun: str) -> str:
@@ -159,10 +168,25 @@ class _Sign:
     share: float
     state: str
     rate: str
-    # Seconds left; a bar asks repeatedly.
-    left: Callable[[], float | None]
+    # Seconds left when it was made.
+    left: float | None
+    # The least important last: a bar shows those that fit.
+    details: Sequence[str] = ()
     # Whether a line is due now, regardless of the time since the last.
     due: bool = False
+    made: float = field(default_factory=lambda: time.monotonic())
+
+    def within(self, room: int) -> str:
+        """Return as much as fits: state, time left, rate and details, in order of importance."""
+        left = self.left
+        if left is not None:
+            left = max(left - (time.monotonic() - self.made), 0.0)
+        time_left = "" if left is None else f"{duration(left)} left"
+        wanted, kept = [self.state, time_left, self.rate, *self.details], 1
+        for many in range(2, len(wanted) + 1):
+            kept = many if len(_joined(*wanted[:many])) <= room else kept
+        shown = wanted[:kept]
+        return _joined(shown[0], *shown[3:], *shown[2:3], *shown[1:2])
 
 
 _Show = Callable[[_Sign], None]
@@ -185,13 +209,11 @@ def _meter(title: str, at_once: bool = False) -> Iterator[_Show]:
         return
     with _bars(screen) as bars:
         # Without a total the bar pulses.
-        texts: dict[str, Any] = {"state": "", "rate": "", "left": lambda: None}
-        task = bars.add_task(title, total=None, visible=at_once, **texts)
+        task = bars.add_task(title, total=None, visible=at_once, sign=None)
 
         def show(sign: _Sign) -> None:
             if not sign.due:
-                bars.update(task, total=1.0, completed=sign.share, visible=True)
-                bars.update(task, state=sign.state, rate=sign.rate, left=sign.left)
+                bars.update(task, total=1.0, completed=sign.share, visible=True, sign=sign)
                 bars.start()
 
         if at_once:
@@ -214,18 +236,18 @@ def _bars(screen: Console) -> Iterator[Progress]:
         return
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.table import Column
     from rich.text import Text
 
-    class TimeLeft(ProgressColumn):
-        max_refresh = 0.5
-
+    class Details(ProgressColumn):
         def render(self, task: Task) -> Text:
-            left = task.fields["left"]()
-            return Text("" if left is None else f"{duration(left)} left", style="cyan")
+            titles = max(len(other.description) for other in bars.tasks)
+            sign = task.fields["sign"]
+            room = screen.width - titles - _ROOM_BESIDE
+            return Text("" if sign is None else sign.within(room), style="cyan")
 
-    title, state = TextColumn("[bold]{task.description}"), TextColumn("[cyan]{task.fields[state]}")
-    rate, bar = TextColumn("{task.fields[rate]}"), BarColumn(bar_width=None)
-    columns = (title, bar, state, rate, Elapsed(), TimeLeft())
+    title, bar = TextColumn("[bold]{task.description}"), BarColumn(bar_width=None)
+    columns = (title, bar, Details(Column(no_wrap=True)), Elapsed())
     bars = _under_way = Progress(*columns, console=screen, transient=True, expand=True)
     try:
         yield bars
@@ -244,24 +266,20 @@ def _lines(title: str) -> _Show:
         if not sign.due and (seconds < next_line or sign.share >= 1):
             return
         next_line = max(seconds + _FIRST_LINE_SECONDS, _LINES_GROW * seconds)
-        left = sign.left()
-        parts = [sign.state, sign.rate, duration(seconds)]
-        parts += [] if left is None else [f"about {duration(left)} left"]
-        console.note(f"{title}: {_joined(parts)}")
+        left = "" if sign.left is None else f"about {duration(sign.left)} left"
+        parts = _joined(sign.state, *sign.details, sign.rate, duration(seconds), left)
+        console.note(f"{title}: {parts}")
 
     return show
 
 
-def _state(event: ProgressEvent, is_over: bool) -> str:
-    parts = [f"step {event.step}/{event.steps}"]
-    if event.iterations and not is_over:
-        parts.append(f"iteration {event.iteration}/{event.iterations}")
-    if event.loss is not None:
-        parts.append(f"loss {event.loss:.3f}")
-    if not is_over:
-        parts.append("finishing" if event.fraction >= 1 else event.message)
-    return _joined(parts)
+def _details(event: ProgressEvent, is_over: bool) -> list[str]:
+    loss = "" if event.loss is None else f"loss {event.loss:.3f}"
+    if is_over:
+        return [loss]
+    done = f"iteration {event.iteration}/{event.iterations}" if event.iterations else ""
+    return [done, loss, "finishing" if event.fraction >= 1 else event.message]
 
 
-def _joined(parts: list[str]) -> str:
+def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)

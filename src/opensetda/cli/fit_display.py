@@ -100,8 +100,8 @@ def _show(out: Path, training: Training, report: Path | None) -> None:
         console.show(console.step_table(classifier.history_, kept=kept))
     console.show(console.label_counts(labels, classifier.unknown_label))
     console.show_estimates(classifier)
-    many = console.counted(labels.total(), training.noun)
-    console.say(f"Labelled {many} of {printable(training.target)} in {training.seconds:.1f} s.")
+    many, seconds = console.counted(labels.total(), training.noun), console.seconds_so_far()
+    console.say(f"Labelled {many} of {printable(training.target)} in {seconds:.1f} s.")
     if training.n_broken:
         many = console.counted(training.n_broken, "broken image")
         console.say(f"Left out {many}: {out / BROKEN}")

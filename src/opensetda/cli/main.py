@@ -171,8 +171,14 @@ def _explain(error: BaseException) -> tuple[str | tuple[str, ...], int]:
     if isinstance(error, _UsageError):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "osda"
-        message = getattr(error, "format_message", error.__str__)()
-        return (f"{message.rstrip('.')}; see '{command} --help'" if message else ""), 2
+        message = getattr(error, "format_message", error.__str__)().rstrip(".")
+        text = getattr(getattr(error, "param", None), "help", None)
+        if message.startswith("Missing") and text:
+            message += f" ({text.rstrip('.')})"
+        elif "unexpected extra argument" in message:
+            message += "; put a name with spaces in quotes"
+        joint = " See" if message.endswith("?") else "; see"
+        return (f"{message}{joint} '{command} --help'" if message else ""), 2
     if isinstance(error, MemoryError):
         return "out of memory; give fewer rows or a smaller graph", 1
     if isinstance(error, OSError) and error.strerror is not None:

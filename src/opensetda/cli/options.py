@@ -49,7 +49,7 @@ Quiet = Annotated[
     bool,
     output(
         "--quiet",
-        "Show no progress and no notes: only warnings and errors on stderr.",
+        "Show no progress, notes or tables: only warnings and errors on stderr.",
         callback=console.be_quiet,
     ),
 ]
@@ -304,8 +304,12 @@ def parse_openness(text: str) -> float | str:
     except ValueError:
         openness = float("nan")
     if not 0 <= openness < 1:
+        percent = re.fullmatch(r"(0?[.,]\d+|\d\d?[.,]?\d*) ?%?", text.strip())
+        meant = float(percent[1].replace(",", ".")) if percent else 0.0
+        meant = meant / 100 if meant > 1 else meant
+        hint = f"; did you mean {meant:g}?" if 0 < meant < 1 else ""
         raise InputError(
             f"--openness {text}: give the share of unknowns in the target, a number in [0, 1), "
-            "or 'auto' to have it estimated"
+            f"or 'auto' to have it estimated{hint}"
         )
     return openness

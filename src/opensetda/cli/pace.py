@@ -1,86 +1,63 @@
-"""How fast work goes, and how long the rest takes: None until that is known.
+"""How fast work goes, and how many seconds are left: None until that is steady.
 
-The first items are slower than the others (a network is loaded, memory is taken), and some are
-much faster (they are cached). The rate is therefore that of the latest half of the work, and it
-counts as known when its two halves agree, or when a part of the work is done.
+The first items are slower than the others (a network is loaded, memory is taken) and do not
+count. The rate is that of the latest half of the latest samples, and steady when both halves
+agree, or when a part of the work is done.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
-from operator import itemgetter
 
 from opensetda.progress import ProgressEvent
 
-# A rate needs this many seconds and reports, and a time window that is not a burst of reports.
-_SECONDS, _WINDOW, _REPORTS = 3.0, 1.0, 4
+# Shorter samples are joined; a time left needs this many seconds and samples.
+_SAMPLES, _SHORTEST, _SECONDS, _FEWEST = 32, 0.25, 3.0, 3
 # Halves that differ by more are not steady; after this share of the work they count anyway.
-_DIFFERENCE, _SHARE = 0.2, 0.05
-_MOST_POINTS = 256
+_DIFFERENCE, _SHARE = 0.25, 0.1
 
 
 class Pace:
-    """The rate of work since a mark; times are in seconds of any clock."""
+    """The rate of work, from samples of how much was done in how many seconds."""
 
-    def __init__(self, now: float | None = None, done: float = 0.0) -> None:
-        # Replaced or appended to, never shortened: another thread may read it to draw a bar.
-        self._points = [(time.monotonic() if now is None else now, done)]
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
+        self._done, self._begun = 0.0, False
 
-    def at(self, done: float, now: float | None = None) -> None:
-        """Record how much is done now."""
-        if done <= self._points[-1][1]:
+    def add(self, amount: float, seconds: float) -> None:
+        """Record work that took so many seconds."""
+        if not self._begun:
+            self._begun = True
             return
-        if len(self._points) >= _MOST_POINTS:
-            self._points = self._points[:1] + self._points[1::2]
-        self._points.append((time.monotonic() if now is None else now, done))
-
-    def mark(self) -> None:
-        """Measure from here on."""
-        self._points = self._points[-1:]
+        self._done += amount
+        if self._samples and self._samples[-1][1] < _SHORTEST:
+            before = self._samples.pop()
+            amount, seconds = before[0] + amount, before[1] + seconds
+        self._samples.append((amount, seconds))
 
     @property
     def rate(self) -> float | None:
-        """How much is done per second, in the latest half of the work; None while unknown."""
-        points = self._points
-        return _rate(_later_half(points), points[-1])
+        """How much is done per second; None while unknown."""
+        samples = list(self._samples)
+        return _rate(samples[len(samples) // 2 :])
 
-    def steady_rate(self, total: float) -> float | None:
-        """Return the rate if it is reliable, for work that ends at `total`; else None."""
-        points = list(self._points)
-        begun, middle, now = points[0], _later_half(points), points[-1]
-        # The first report alone says nothing: it has all that is done once.
-        if len(points) < 3 or now[0] - begun[0] < _SECONDS or now[0] - middle[0] < _WINDOW:
+    def left(self, amount: float) -> float | None:
+        """Return the seconds that this much work takes from now on; None while not steady."""
+        samples, rate = list(self._samples), self.rate
+        if rate is None or len(samples) < _FEWEST or sum(s for _, s in samples) < _SECONDS:
             return None
-        if now[1] - begun[1] < _SHARE * (total - begun[1]):
-            if len(points) <= _REPORTS:
-                return None
-            between = points[bisect_left(points, (now[0] + middle[0]) / 2, key=itemgetter(0))]
-            first, second = _rate(middle, between), _rate(between, now)
-            if first is None or second is None or abs(second / first - 1) > _DIFFERENCE:
-                return None
-        return _rate(middle, now)
-
-    def left(self, total: float) -> float | None:
-        """Return the seconds left until `total`; None while unknown."""
-        rate, (then, done) = self.steady_rate(total), self._points[-1]
-        return None if rate is None else max((total - done) / rate - (time.monotonic() - then), 0.0)
+        earlier = _rate(samples[: len(samples) // 2])
+        steady = earlier is not None and abs(rate / earlier - 1) <= _DIFFERENCE
+        if not steady and self._done < _SHARE * (self._done + amount):
+            return None
+        return amount / rate
 
 
-_Point = tuple[float, float]
-"""A time, and how much was done by then."""
-
-
-def _later_half(points: Sequence[_Point]) -> _Point:
-    """Return where the latest half of the work begins; not at its end."""
-    amount = (points[0][1] + points[-1][1]) / 2
-    return points[min(bisect_left(points, amount, key=itemgetter(1)), max(len(points) - 2, 0))]
-
-
-def _rate(first: _Point, last: _Point) -> float | None:
-    (since, before), (now, done) = first, last
-    return (done - before) / (now - since) if now > since and done > before else None
+def _rate(samples: Sequence[tuple[float, float]]) -> float | None:
+    amount, seconds = sum(a for a, _ in samples), sum(s for _, s in samples)
+    return amount / seconds if amount > 0 and seconds > 0 else None
 
 
 class TrainingPace:
@@ -91,58 +68,36 @@ class TrainingPace:
     """
 
     def __init__(self) -> None:
-        self._latest: ProgressEvent | None = None
-        self._then = self._clock = 0.0
-        self._iterations, self._steps = Pace(0.0), Pace(0.0)
-        self._n_iterations = self._n_steps = 0
+        self._pace, self._then = Pace(), float("nan")
         self._ending: float | None = None
-
-    def at(self, event: ProgressEvent) -> None:
-        """Record an event that comes now."""
-        now, latest = time.monotonic(), self._latest
-        self._latest, gap = event, now - self._then
-        self._then = now
-        # All that is done before the first event is done once.
-        if latest is None:
-            return
-        if event.entry is not None and event.iterations:
-            self._ending = gap
-        else:
-            # The ends of steps are no part of this clock.
-            self._clock += gap
-            if event.iterations:
-                self._n_iterations += 1
-                self._iterations.at(self._n_iterations, self._clock)
-            else:
-                self._n_steps += 1
-                self._steps.at(self._n_steps, self._clock)
 
     @property
     def rate(self) -> float | None:
         """Iterations per second, or steps if they have none."""
-        event = self._latest
-        return self._iterations.rate if event and event.iterations else self._steps.rate
+        return self._pace.rate
 
-    def left(self) -> float | None:
-        """Return the seconds left; None while unknown, and for the final labelling."""
-        event = self._latest
-        if event is None or event.fraction >= 1:
-            return None
+    def at(self, event: ProgressEvent) -> float | None:
+        """Record an event that comes now, and return the seconds left.
+
+        None while unknown, and for the final labelling.
+        """
+        now = time.monotonic()
+        gap, self._then = now - self._then, now
+        if event.entry is not None and event.iterations:
+            self._ending = gap
+        elif gap == gap:
+            self._pace.add(1, gap)
         steps = event.steps - event.step
-        waited = time.monotonic() - self._then
-        if not event.iterations:
-            rate = self._steps.steady_rate(self._n_steps + steps)
-            return None if rate is None else max(steps / rate - waited, 0.0)
+        if event.fraction >= 1 or not event.iterations:
+            return None if event.fraction >= 1 else self._pace.left(steps)
         # The last of the iterations stands for the end of the step.
         per_step = max(event.iterations - 1, 1)
         iterations = max(per_step - event.iteration, 0) + steps * per_step
-        rate = self._iterations.steady_rate(self._n_iterations + iterations)
-        if rate is None:
+        left, rate = self._pace.left(iterations), self.rate
+        if left is None or rate is None:
             return None
-        ends = steps + (event.iteration < event.iterations)
-        ending = self._ending if self._ending is not None else event.ending
-        ending = 1 / rate if ending is None else ending
-        return max(iterations / rate + ends * ending - waited, 0.0)
+        ending = next((e for e in (self._ending, event.ending) if e is not None), 1 / rate)
+        return left + (steps + (event.iteration < event.iterations)) * ending
 
 
 class GridPace:
@@ -152,33 +107,27 @@ class GridPace:
     """
 
     def __init__(self, methods: Sequence[str], at_once: int) -> None:
-        self._begun = self._then = time.monotonic()
-        self._left = {name: methods.count(name) for name in dict.fromkeys(methods)}
+        self._begun = time.monotonic()
+        self._todo = {name: methods.count(name) for name in dict.fromkeys(methods)}
         self._at_once, self._n = at_once, len(methods)
-        self._seconds: dict[str, list[float]] = {name: [] for name in self._left}
+        self._seconds: dict[str, list[float]] = {name: [] for name in self._todo}
 
-    def at(self, method: str, seconds: float | None) -> None:
-        """Record a run that took some seconds; None: it failed."""
-        self._then = time.monotonic()
-        self._left[method] -= 1
-        if seconds is not None:
-            self._seconds[method].append(seconds)
+    def at(self, method: str, seconds: float | None) -> float | None:
+        """Record a run that took some seconds (None: it failed), and return the seconds left.
 
-    def left(self) -> float | None:
-        """Return the seconds left; None until each method, or a fifth of all, is there."""
-        n_left = sum(self._left.values())
-        missing = any(n and not self._seconds[name] for name, n in self._left.items())
-        elapsed = self._then - self._begun
+        None until each method, or a fifth of all, is there.
+        """
+        self._todo[method] -= 1
+        self._seconds[method] += [] if seconds is None else [seconds]
+        n_left = sum(self._todo.values())
         done = [seconds for some in self._seconds.values() for seconds in some]
+        missing = any(n and not self._seconds[name] for name, n in self._todo.items())
+        elapsed = time.monotonic() - self._begun
         if not done or elapsed < _SECONDS or (missing and n_left > 0.8 * self._n):
             return None
         usual = sum(done) / len(done)
-        todo = sum(n * _mean(self._seconds[name], usual) for name, n in self._left.items())
+        each = {name: sum(s) / len(s) if s else usual for name, s in self._seconds.items()}
+        todo = sum(n * each[name] for name, n in self._todo.items())
         # Runs that are under way are half done.
         begun = min(self._at_once - 1, n_left) * usual / 2
-        share = (sum(done) + begun) / (sum(done) + todo)
-        return max(elapsed * (1 / share - 1) - (time.monotonic() - self._then), 0.0)
-
-
-def _mean(values: Sequence[float], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise
+        return elapsed * ((sum(done) + todo) / (sum(done) + begun) - 1)

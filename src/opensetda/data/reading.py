@@ -78,12 +78,19 @@ def no_such(path: Path, is_like: Callable[[str], bool]) -> InputError:
     folder, there = path.parent, []
     if path.is_symlink():
         return InputError(f"{problem}: a link to what does not exist")
+    if {*"*?"} & {*path.name}:
+        whole = printable(str(folder))
+        return InputError(f"{problem}; a pattern in quotes stays as it is: give the folder {whole}")
+    if path.parts[0].startswith("~"):
+        return InputError(f"{problem}; ~ in quotes stays as it is: write $HOME")
+    if "\\" in path.name and os.sep == "/":
+        return InputError(f"{problem}; write / between folders, not \\")
     if not folder.is_dir():
-        return InputError(f"{problem} (nor a folder {printable(str(folder))})")
+        return InputError(f"{problem} (nor a folder {printable(str(folder))}); check the path")
     with suppress(OSError), os.scandir(folder) as entries:
         there = [entry.name for entry in islice(entries, _LOOKED_AT) if is_like(entry.name)]
     close = difflib.get_close_matches(path.name, sorted(there), n=1)
-    hint = f"; did you mean {printable(str(folder / close[0]))}?" if close else ""
+    hint = f"; did you mean {printable(str(folder / close[0]))}?" if close else "; check the name"
     return InputError(f"{problem}{hint}")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from opensetda.errors import InputError
+from opensetda.errors import InputError, choice
 from opensetda.nn.settings import (
     CHECKED,
     AlignmentSettings,
@@ -145,7 +145,7 @@ class PGLSettings:
     def preset(cls, name: str) -> Self:
         """Return the settings of that name; `PRESETS` lists them."""
         if name not in PRESETS:
-            raise InputError(f"preset {name!r} does not exist; choose one of {', '.join(PRESETS)}")
+            raise InputError(f"preset {name!r} does not exist; {choice(name, PRESETS)}")
         return cls().with_changes(PRESETS[name])
 
     def with_changes(self, changes: Mapping[str, Any]) -> Self:

@@ -23,6 +23,7 @@ from opensetda.runs.fitting import Training, train
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, method_class
+from opensetda.runs.mistaken import check_places
 from opensetda.runs.request import (
     ARRAY,
     SAMPLE,
@@ -296,6 +297,8 @@ def _claim(out: Path, request: FitRequest) -> tuple[str, UnfinishedRun]:
         earlier.release()
     check_destination(out, request.overwrite)
     check_unfinished(out, request.overwrite)
+    if request.source != ARRAY:
+        check_places(near(request.source), near(request.target), out)
     _check_request(request)
     if request.tensorboard is not None:
         check_new_log(near(request.tensorboard), request.overwrite)

@@ -28,6 +28,7 @@ from opensetda.rows import row_chunks
 from opensetda.runs.domain_arrays import DomainArrays, table_columns
 from opensetda.runs.domain_arrays import label_text as label_text
 from opensetda.runs.listening import CountingProgress, RunListener
+from opensetda.runs.mistaken import two_kinds
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import ARRAY, FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import file_record, near
@@ -98,11 +99,7 @@ def is_image_request(request: FitRequest) -> bool:
     domains = near(request.source), near(request.target)
     kinds = [is_image_data(path, columns) for path in domains]
     if kinds[0] != kinds[1]:
-        images, rows = domains[:: 1 if kinds[0] else -1]
-        raise InputError(
-            f"{images} holds images, but {rows} is a feature table; both must be of one kind "
-            "('osda features' makes tables of images)"
-        )
+        raise two_kinds(*domains[:: 1 if kinds[0] else -1])
     options, given = request.images, request.tables
     for_images = {
         "--backbone": options.backbone,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from opensetda import baselines
-from opensetda.errors import InputError
+from opensetda.errors import InputError, choice
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -44,9 +43,7 @@ def split_rejector(method: str) -> tuple[str, str | None]:
     """Split `dann+osvm` into the method and its rejector, None where none is named."""
     name, plus, rejector = method.partition(REJECTOR)
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=1)
-        hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
-        raise InputError(f"method {name!r} does not exist; {hint} {', '.join(METHODS)}")
+        raise InputError(f"method {name!r} does not exist; {choice(name, METHODS)}")
     return name, rejector if plus else None
 
 

@@ -234,6 +234,7 @@ def _labels(path: Path, entries: list[Entry], walk: FolderWalk) -> Labels:
         count = "an image" if len(without) == 1 else f"{len(without):,} images"
         problem = f"{count} directly in the folder, without a class (for example {first.id!r})"
         advice = "put each image into a folder named after its class"
+        advice += " (of two folders, the labelled one comes first)"
     elif not first.place:
         problem, advice = "one image has no class", "give a folder per class"
     else:
@@ -247,9 +248,10 @@ def _no_image(path: Path, walk: FolderWalk) -> InputError:
     if not path.is_dir() and not walk.shards.n_shards:
         return InputError(f"{_shown(path)}: no image in this file; write one path per line or row")
     place = "this folder or below" + (f"; {walk.other_files()}" if walk.left_out else "")
+    convert = "; convert other pictures first" if walk.left_out else ""
     if walk.shards.n_shards:
         place = "this shard" if walk.shards.n_shards == 1 else "these shards"
-    return InputError(f"{_shown(path)}: no image in {place}; images end in {_SUFFIXES}")
+    return InputError(f"{_shown(path)}: no image in {place}; images end in {_SUFFIXES}{convert}")
 
 
 def _shown(path: Path) -> str:

@@ -1,0 +1,137 @@
+"""Typical slips at the command line: one line that says what to do, and nothing left behind."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from cli_helpers import blobs, make_images, write_csv
+from opensetda.cli.main import main
+
+# A command line, and what the one line must say: what is wrong, and what to do.
+SLIPS = [
+    # names of commands, options and their values
+    ("fti shop street --out new", "'fti'", "Did you mean 'fit'? See 'osda --help'"),
+    ("fit shop street --out new --methd pgl", "--methd", "--method"),
+    ("fit shop street --out new --method plg", "method 'plg'", "did you mean 'pgl'?"),
+    ("fit shop street --out new --method PGL", "method 'PGL'", "did you mean 'pgl'?"),
+    ("fit shop street --out new --preset finetun", "preset 'finetun'", "mean 'finetune'?"),
+    ("fit shop street --out new --set stepss=3", "'stepss'", "did you mean 'steps'?"),
+    ("fit shop street --out new --set steps", "--set steps", "write NAME=VALUE"),
+    ("fit shop street --out new --set steps=three", "steps='three'", "a valid integer"),
+    ("fit shop street --out new --scaling standardise", "'standardise'", "choose one of"),
+    ("fit shop street --out new --backbone resnet", "'resnet'", "did you mean 'resnet50'?"),
+    ("benchmark offfice31", "offfice31", "did you mean 'office31'?"),
+    ("analyse stpes demo --out new", "'stpes'", "did you mean 'steps'?"),
+    # what is missing, and what is too much
+    ("fit shop street", "'--out'", "(Run folder to make)"),
+    ("fit shop --out new", "'TARGET'", "(Images or rows to label"),
+    ("fit my shop street --out new", "(street)", "put a name with spaces in quotes"),
+    ("fit shop street -o new", "-o", "see 'osda fit --help'"),
+    ("predict run later.csv", "'--out'", "(The .csv, .json or .parquet file to make)"),
+    ("evaluate run", "'--labels'", "(True labels of the target"),
+    ("benchmark office31", "--data", "say where Office-31 is"),
+    # numbers
+    ("fit shop street --out new --openness 40", "--openness 40", "did you mean 0.4?"),
+    ("fit shop street --out new --openness 40%", "--openness 40%", "did you mean 0.4?"),
+    ("fit shop street --out new --openness 0,4", "--openness 0,4", "did you mean 0.4?"),
+    ("fit shop street --out new --openness 1", "--openness 1", "a number in [0, 1), or 'auto'"),
+    ("fit shop street --out new --seed -1", "'--seed'", "greater than or equal to 0"),
+    ("fit shop street --out new --image-size 5", "--image-size 5", "at least 32 pixels"),
+    # folders of images
+    ("fit street shop --out new", "street: 6 images directly", "the labelled one comes first"),
+    ("fit shop/red street --out new", "shop/red: 4 images", "a folder named after its class"),
+    ("fit shop/red/0.png street --out new", "0.png: one image", "give a folder per class"),
+    ("fit empty street --out new", "empty: no image in this folder", "images end in"),
+    ("fit one street --out new", "one: one class only ('red')", "at least two classes"),
+    ("fit shop phone --out new", "phone: no image", "(.heic); images end in .avif"),
+    ("fit shop papers/scan.pdf --out new", "papers/scan.pdf is neither", "of one kind"),
+    ("fit shop shop --out new", "source and target are the same", "give what is to be labelled"),
+    # paths
+    ("fit shp street --out new", "shp: no such folder", "did you mean shop?"),
+    ("fit 'shop ' street --out new", "shop : no such folder", "did you mean shop?"),
+    ("fit shop 'street/*.png' --out new", "street/*.png", "give the folder street"),
+    ("fit shop '~/street' --out new", "~/street", "write $HOME"),
+    ("fit https://example.org/shop street --out new", "URLs are not read", "download it"),
+    ("fit shop street --out run", "run: exists already", "choose another --out"),
+    ("fit shop street --out street/run", "street/run: lies in street", "choose another --out"),
+    ("fit shop street --out notes.txt/run", "notes.txt is a file", "choose another place"),
+    ("fit shop street --out new --weights resnet.pth", "resnet.pth: no such file", "give one in"),
+    ("fit shop street --out new --corrections c.csv", "c.csv: no such file", "'osda review'"),
+    # tables
+    ("fit unlabelled.csv later.csv --out new", "no column 'y'", "--label-column"),
+    ("fit source.csv later.csv --out new --label-column lable", "'lable'", "'y'"),
+    ("fit source.csv later.csv --out new --drop f9", "no column 'f9'", "--drop"),
+    ("fit one-class.csv later.csv --out new", "one class only ('cat'", "at least two classes"),
+    ("fit source.csv wide.csv --out new --id-column id", "4 columns that", "--drop"),
+    ("fit shop later.csv --out new", "later.csv is a feature table", "'osda features'"),
+    ("fit sourc.csv later.csv --out new", "sourc.csv: no such file", "mean source.csv?"),
+    ("fit source.csv later.csv --out new --id-column id --corrections others.csv", "'x1'", "give"),
+    # runs
+    ("fit run street --out new", "run: a run folder", "give images or a feature table"),
+    ("predict new later.csv --out labels.csv", "new: no such run", "make one with 'osda fit'"),
+    ("predict run/predictions.csv later.csv --out new.csv", "a file", "give the folder"),
+    ("predict run street --out new.csv", "street: images", "give a table"),
+    ("predict run later.csv --out new.txt", "--out new.txt", "must end in .csv, .json or"),
+    ("predict run later.csv --out source.csv", "source.csv: exists", "add --overwrite"),
+    ("evaluate run --labels others.csv --label-column label", "60 of 60 samples", "add them"),
+    ("evaluate run --labels nowhere/t.csv", "nowhere/t.csv: no such file", "check the path"),
+    ("report shop", "shop: not a run folder", "make one with 'osda fit'"),
+    ("report run --out report", "--out report", "must end in .html"),
+    ("resume running", "running: no such run", "make one with 'osda fit'"),
+    ("features shop --out new.txt", "--out new.txt", "must end in .npz or .parquet"),
+    ("data digits shop", "shop: exists already", "choose another name"),
+]
+if sys.platform != "win32":
+    SLIPS.append((r"fit shop 'C:\me\street' --out new", r"C:\me\street", "write / between"))
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """Two folders of images, tables, a run, and what people give in their place."""
+    place = tmp_path_factory.mktemp("slips")
+    (X, y), (Z, _) = blobs(0), blobs(1)
+    names = [f"s{row}" for row in range(len(Z))]
+    write_csv(place / "source.csv", X, y=y)
+    write_csv(place / "one-class.csv", X, y=np.full(len(X), "cat"))
+    write_csv(place / "unlabelled.csv", X)
+    write_csv(place / "later.csv", Z, id=names)
+    write_csv(place / "wide.csv", np.hstack([Z, Z]), id=names)
+    (place / "others.csv").write_text("id,label\nx1,cat\nx2,dog\n")
+    (place / "notes.txt").write_text("hello\n")
+    for folder in ("street", "one", "empty", "phone", "papers"):
+        (place / folder).mkdir()
+    make_images(place / "shop", ("red", "green"), 4, seed=0)
+    shutil.copytree(place / "shop" / "red", place / "one" / "red")
+    make_images(place / "street", ("red", "pink"), 3, seed=1, flat=True)
+    for number in range(3):
+        (place / "phone" / f"IMG_{number}.HEIC").write_bytes(b"ftypheic")
+    (place / "papers" / "scan.pdf").write_bytes(b"%PDF-1.4")
+    run = ("--method", "class-means", "--id-column", "id", "--openness", "0.3", "--no-report")
+    tables = (str(place / "source.csv"), str(place / "later.csv"))
+    assert main(["fit", *tables, "--out", str(place / "run"), *run, "--quiet"]) == 0
+    return place
+
+
+@pytest.mark.parametrize(("line", "wrong", "advice"), SLIPS, ids=[line for line, *_ in SLIPS])
+def test_a_slip_is_one_line_that_says_what_to_do(scene, monkeypatch, capsys, line, wrong, advice):
+    monkeypatch.chdir(scene)
+    monkeypatch.setenv("OSDA_CACHE", str(scene.with_name("cache")))
+    before = {path: path.stat().st_mtime_ns for path in scene.rglob("*")}
+    assert main(shlex.split(line)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (told,) = err.splitlines()
+    assert told.startswith("error: ")
+    assert wrong in told
+    assert advice in told
+    assert {path: path.stat().st_mtime_ns for path in scene.rglob("*")} == before
+
+
+def test_an_empty_command_line_shows_how_to_start(capsys):
+    assert main([]) == 2
+    assert "osda demo" in "".join(capsys.readouterr())
