@@ -163,6 +163,7 @@ def test_wrong_files_of_labels(named, capsys):
         (["strange.csv", "--run", "run"], "the label 'c' is not a class"),
         (["torn.csv"], "write it again with 'osda predict'"),
         (["gone.csv", "--run", "run"], "no such file"),
+        (["run", "--run", "run"], "--run: run is a run itself; leave it out"),
     ]:
         capsys.readouterr()
         assert main(["evaluate", *arguments, "--labels", "truth.npz"]) == 2, arguments

@@ -33,7 +33,9 @@ _METHODS_HELP = (
 _TASKS_HELP = "Task to run; repeatable. Default: all of the protocol."
 _OPENNESS_HELP = "Use the true share of unknowns or estimate it; repeatable. Default: both."
 _SEEDS_HELP = "Number of seeds, from 0; deterministic methods run once."
-_REFERENCE_HELP = f"Method to test the others against. Default: {OWN}, if compared."
+_REFERENCE_HELP = (
+    f"Method to test the others against. Default: {OWN}, if compared; none for data of your own."
+)
 _OUT_HELP = "Folder of the results. Default: benchmark-PROTOCOL or benchmark-SOURCE-TARGET."
 
 
@@ -61,7 +63,7 @@ _KNOWN_HELP = "Known class of your own source; repeatable, at least two. Default
 def benchmark(
     context: typer.Context,
     protocol: Annotated[str, typer.Argument(metavar="PROTOCOL|SOURCE", help=_OR_SOURCE)],
-    target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help=_TARGET_HELP)] = None,
+    target: Annotated[Path | None, typer.Argument(metavar="TARGET", help=_TARGET_HELP)] = None,
     data: options.BenchmarkData = None,
     methods: Annotated[list[str] | None, option("--method", _METHODS_HELP, "NAME")] = None,
     tasks: Annotated[list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET")] = None,
@@ -100,9 +102,10 @@ def benchmark(
 
     Every task runs with true and with estimated openness, and several seeds.
     Of your own data, the classes of the source are known, all others of the
-    target unknown. Finished runs are kept: the same command resumes an interrupted grid. Failed
-    runs are listed, and tried again by the next call. Writes results.parquet,
-    one row per run, and table.md, table.csv and table.tex.
+    target unknown. Finished runs are kept: the same command resumes an
+    interrupted grid. Failed runs are listed, and tried again by the next call.
+    Writes results.parquet, one row per run, and table.md, table.csv and
+    table.tex.
     """
     names = list(dict.fromkeys(methods or benchmark_methods()))
     check_names(names)

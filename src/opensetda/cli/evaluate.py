@@ -17,7 +17,7 @@ def evaluate(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN",
+            metavar="RUN|LABELS",
             help="Run folder of 'osda fit', or a .csv or .parquet file of 'osda predict'.",
         ),
     ],

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
 from opensetda.data.tables.loading import TruthTable
+from opensetda.errors import InputError
 from opensetda.metrics import open_set
 from opensetda.metrics.intervals import (
     Interval,
@@ -157,6 +158,8 @@ def _labelled(
     if isinstance(run, PredictionTable):
         return None, labelled_of(run)
     path = run.path if isinstance(run, WrittenLabels) else run
+    if made_by is not None and isinstance(path, str | Path) and Path(path).is_dir():
+        raise InputError(f"--run: {path} is a run itself; leave it out")
     if isinstance(path, str | Path) and (made_by is not None or Path(path).is_file()):
         return None, read_label_file(Path(path), None if made_by is None else open_run(made_by))
     assert not isinstance(run, WrittenLabels), "its path leads to a file"
