@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from opensetda.openness.audit import audited_share
+from opensetda.openness.audit import Audit, CheckedTargets, audited_share, scored_share
+from opensetda.openness.share_model import ShareEstimate
 
 
 def test_the_share_is_that_of_the_sample_within_its_interval() -> None:
@@ -45,3 +46,64 @@ def test_nine_of_ten_intervals_contain_the_share() -> None:
     ]
     assert np.mean(covered) == pytest.approx(0.9, abs=0.02)
     assert min(covered) > 0.8
+
+
+# with the scores of the run that was audited ------------------------------------------------
+
+
+def scored_targets(n: int = 2000, share: float = 0.4) -> tuple[np.ndarray, np.ndarray]:
+    """Known scores, and which targets are unknown: these score lower on average."""
+    rng = np.random.default_rng(0)
+    unknown = np.arange(n) < share * n
+    return rng.normal(np.where(unknown, -1.0, 1.0), 1.0), unknown
+
+
+def test_scores_bring_the_share_nearer_to_the_truth() -> None:
+    """A sample with too many low scores has too many unknowns, which the scores reveal."""
+    known, unknown = scored_targets()
+    plain, scored, held = [], [], []
+    for seed in range(100):
+        rows = np.random.default_rng(seed).choice(len(known), 30, replace=False)
+        found = scored_share(known, rows, unknown[rows])
+        plain.append(abs(unknown[rows].mean() - 0.4))
+        scored.append(abs(found.share - 0.4))
+        held.append(found.low <= 0.4 <= found.high)
+    assert np.mean(scored) < 0.8 * np.mean(plain)
+    assert np.mean(held) >= 0.85
+
+
+def test_scores_that_say_nothing_change_little() -> None:
+    """Nor do scores that are all equal, or an audit in which all are of one kind."""
+    known, unknown = scored_targets()
+    rows = np.random.default_rng(1).choice(len(known), 30, replace=False)
+    noise = np.random.default_rng(2).normal(size=len(known))
+    marks = unknown[rows]
+    assert scored_share(noise, rows, marks).share == pytest.approx(marks.mean(), abs=0.05)
+    assert scored_share(np.ones(len(known)), rows, marks).share == pytest.approx(marks.mean())
+    assert scored_share(known, rows, np.zeros(30, dtype=bool)) == audited_share(0, 30)
+
+
+# what it means for a fit ----------------------------------------------------------------------
+
+
+def audit(unknown: int, unsettled: int = 0, n: int = 30) -> Audit:
+    places = np.arange(n)
+    return Audit(places, places < unknown, (places >= unknown) & (places < unknown + unsettled))
+
+
+def test_unsettled_targets_leave_the_share_to_the_estimate_within_bounds() -> None:
+    """They were unknown before classes were named, and may be of one of these."""
+    guess = ShareEstimate(0.5, 0.2, 0.8)
+    assert audit(9).share(guess).share == pytest.approx(0.3)
+    assert audit(9, 3).share(guess).share == pytest.approx(0.4)
+    assert audit(9, 12).share(guess).share == pytest.approx(0.5)
+    wide = audit(9, 12).share(guess)
+    assert (wide.low, wide.high) == (audited_share(9, 30).low, audited_share(21, 30).high)
+    assert audit(30).share(guess).share == 0.97
+
+
+def test_what_was_checked_bounds_an_estimate() -> None:
+    """Of 100 targets 40 are known, so at most 60 % are unknown."""
+    bound = CheckedTargets(40, 5).bound(ShareEstimate(0.9, 0.7, 1.0), 100)
+    assert bound == ShareEstimate(0.6, 0.6, 0.6)
+    assert CheckedTargets(40, 5).bound(ShareEstimate(0.01, 0.0, 0.3), 100).share == 0.05

@@ -15,8 +15,10 @@ import pytest
 from cli_helpers import FEW_STEPS, FIT, NAMES, blobs, image_fit, names_in
 from opensetda.cli.main import main
 from opensetda.errors import InputError
+from opensetda.report.run_parts import RunParts
 from opensetda.runs.corrections import Corrections, check_corrections, read_corrections
 from opensetda.runs.fit_data import FitData
+from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 
 
@@ -78,6 +80,16 @@ def test_further_columns_and_a_byte_order_mark_are_fine(tmp_path):
         (["b.png,owl", "a.png,Owl"], "path,label", "row 3: 'Owl' is too like the class 'owl'"),
         (['a.png,"two\nlines"'], "path,label", "row 3: the name has U+000A in it"),
         ([f"a.png,{'x' * 201}"], "path,label", "row 2: the name has 201 characters"),
+        (["a.png,,"], "path,label,audit", "row 2: no label"),
+        (["a.png,,maybe"], "path,label,audit", "row 2: audit 'maybe'; write known or unknown"),
+        (["a.png,cat,unknown"], "path,label,audit", "'unknown', but the label is the class 'cat'"),
+        (["a.png,unknown,known"], "path,label,audit", "'known', but the label is 'unknown'"),
+        (
+            ["a.png,,known", "a.png,,unknown"],
+            "path,label,audit",
+            "row 3: 'a.png' is audit 'unknown' here and audit 'known' in row 2",
+        ),
+        (["a.png,,known,"], "path,label,audit,audit", "two columns audit"),
         (["a.png,cat"], "name,label", "no column id or path"),
         (["a.png,cat"], "path,class", "no column label"),
     ],
@@ -192,6 +204,62 @@ def test_many_new_names_take_no_time(tmp_path):
     assert time.process_time() - begun < 5
 
 
+AUDIT = "path,label,audit"
+
+
+def test_an_audit_needs_no_labels(tmp_path):
+    path = corrections_file(
+        tmp_path, "c.png,, Unknown", "a.png,,known", "b.png,dog,known", "d.png,cat,", header=AUDIT
+    )
+    check_corrections(path)
+    told = read_corrections(path, data(), "unknown")
+    # An audited unknown is unknown; a known one has no label yet.
+    assert told.rows.tolist() == [1, 2, 3]
+    assert told.labels.tolist() == ["dog", "unknown", "cat"]
+    assert told.audit.rows.tolist() == [0, 1, 2]
+    assert told.audit.unknown.tolist() == [False, False, True]
+    assert (told.checked.n_known, told.checked.n_unknown) == (3, 1)
+    joined = told.joined_to(data())
+    assert joined.notes[0].endswith("; audit: 1 of 3 targets drawn at random are unknown")
+    record = joined.inputs["corrections"]["audit"]
+    assert (record["targets"], record["unknown"], record["share"]) == (3, 1, 1 / 3)
+
+
+def test_audited_targets_of_a_named_class_are_known_from_now_on(tmp_path):
+    lines = ["a.png,owl,unknown", "b.png,,unknown", "c.png,unknown,unknown", "d.png,,known"]
+    told = read_corrections(corrections_file(tmp_path, *lines, header=AUDIT), data(), "unknown")
+    assert told.audit.unknown.tolist() == [False, False, True, False]
+    # No class of the source: unknown still, or an owl.
+    assert told.audit.unsettled.tolist() == [False, True, False, False]
+    assert told.labels.tolist() == ["owl", "unknown"]
+    assert (
+        "1 of 4 targets drawn at random are unknown, and 1 unknown or of a new class"
+        in (told.joined_to(data()).notes[0])
+    )
+
+
+def test_an_audited_target_gets_no_label_that_it_cannot_have(tmp_path):
+    lines = ["a.png,owl,unknown", "b.png,,unknown", "c.png,,known", "d.png,,unknown"]
+    told = read_corrections(corrections_file(tmp_path, *lines, header=AUDIT), data(), "unknown")
+    table = PredictionTable(
+        ids=data().ids,
+        labels=np.array(["cat", "cat", "unknown", "dog"]),
+        known_scores=np.zeros(4),
+        nearest=np.array(["cat", "cat", "owl", "dog"]),
+        proba=np.array(
+            [[0.7, 0.1, 0.1, 0.1], [0.8, 0.0, 0.15, 0.05], [0.0, 0.0, 0.0, 1.0], [0, 0.9, 0, 0.1]]
+        ),
+        classes=("cat", "dog", "owl"),
+    )
+    after = told.applied_to(table)
+    # Named; of the two that are left the likelier; known, if only just; no owl.
+    assert after.labels.tolist() == ["owl", "owl", "cat", "unknown"]
+    np.testing.assert_allclose(after.proba[1], [0, 0, 0.75, 0.25])
+    np.testing.assert_allclose(after.proba[2], [0.5, 0.5, 0, 0])
+    assert after.corrected.tolist() == [True, False, False, False]
+    np.testing.assert_allclose(after.proba.sum(axis=1), 1)
+
+
 def told_of(path, **labels):
     rows = sorted(int(name[1:]) for name in labels)
     names = np.array([labels[f"r{row}"] for row in rows])
@@ -265,6 +333,64 @@ def test_fit_learns_a_new_class(workplace):
     assert main(["predict", "run", "later.npz", "--out", "later.csv"]) == 0
     later = np.array([row["label"] for row in csv_rows(workplace / "later.csv")])
     assert (later == y).mean() > 0.9
+
+
+def audited(truth, rows):
+    """Lines of an audit by the truth, which knows cats and dogs."""
+    marks = ["unknown" if truth[row] == "horse" else "known" for row in rows]
+    return [f"{row + 1},,{mark}" for row, mark in zip(rows, marks, strict=True)]
+
+
+def test_the_share_is_that_of_the_audit(workplace, capsys):
+    _, truth = blobs(1)
+    lines = audited(truth, range(0, 60, 2))
+    corrections_file(workplace, *lines, header="id,label,audit")
+    command = [*FIT[:-2], *FEW_STEPS, "--corrections", "corrections.csv"]
+    assert main(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "share of unknowns: 0.33 (0.21 to 0.48), audited: 10 of 30 targets drawn at" in said
+    found = json.loads((workplace / "run" / "estimates.json").read_text())["openness"]
+    assert found["share"] == pytest.approx(1 / 3)
+    assert found["estimates"]["audit"]["low"] == found["low"] == pytest.approx(0.21, abs=0.01)
+    assert found["origin"].startswith("audited: 10 of 30 targets")
+    assert not found["told"]
+    rows = csv_rows(workplace / "run" / "predictions.csv")
+    assert all((rows[row]["label"] == "unknown") == (truth[row] == "horse") for row in range(60))
+    settings = json.loads((workplace / "run" / "settings.json").read_text())
+    assert settings["openness"] == "auto"
+    assert settings["inputs"]["corrections"]["audit"]["targets"] == 30
+    assert RunParts(RunFolder.open("run")).openness().kind == "audited"
+    # A share that is given wins.
+    assert main([*command, "--openness", "0.5", "--overwrite", "--no-report"]) == 0
+    found = json.loads((workplace / "run" / "estimates.json").read_text())["openness"]
+    assert (found["share"], found["told"]) == (0.5, True)
+    assert "audit" not in found["estimates"]
+
+
+def test_a_class_that_loses_targets_is_named(workplace, capsys):
+    """Corrections with a share that is far too high, beside the run that was reviewed."""
+    _, truth = blobs(1)
+    assert main([*FIT[:-2], *FEW_STEPS, "--openness", "0.33", "--no-report"]) == 0
+    dogs = np.flatnonzero(truth == "dog")[:6]
+    lines = [f"{row + 1},dog" for row in dogs]
+    corrections_file(workplace / "run", *lines, header="id,label")
+    capsys.readouterr()
+    again = [*FIT[:-4], "again", *FEW_STEPS, "--corrections", "run/corrections.csv", "--no-report"]
+    assert main([*again, "--openness", "0.8"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "known classes lost targets" in said
+    assert "unknown now, but not in run: " in said
+    assert "the share of unknowns is 0.80 (0.33 in run), as given; check it" in said
+    warnings = json.loads((workplace / "again" / "estimates.json").read_text())["openness"]
+    assert any("known classes lost" in warning for warning in warnings["warnings"])
+    # With the audit there is nothing to warn of, and the scores of the run play a part.
+    lines = audited(truth, range(0, 60, 2))
+    corrections_file(workplace / "run", *lines, header="id,label,audit")
+    assert main([*again, "--overwrite"]) == 0
+    assert "known classes lost" not in " ".join(capsys.readouterr().err.split())
+    found = json.loads((workplace / "again" / "estimates.json").read_text())["openness"]
+    assert found["share"] == pytest.approx(1 / 3, abs=0.05)
+    assert found["high"] - found["low"] < 0.25
 
 
 def test_wrong_corrections_leave_nothing_behind(workplace, capsys):

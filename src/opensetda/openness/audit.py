@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 AUDIT_SIZE = 30
 """Targets of an audit: the share is then within .08 of the truth on average."""
 # Inverse of the ridge on the slope of unknowns over ranks.
-_WEIGHT = 3.0
+_WEIGHT = 10.0
 # Scores count for at most this many times the audited targets.
 _MOST_GAIN = 2.5
 

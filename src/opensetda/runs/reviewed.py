@@ -1,4 +1,4 @@
-"""The run that corrections are from: its scores, and which classes lost targets since."""
+"""The run that corrections are from: its scores, and what speaks against the new one."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ Labels = npt.NDArray[Any]
 
 # A class has lost targets if it has this many fewer, and this share of them.
 _FEWEST, _SHARE = 3, 0.1
+# Decisions that may contradict a share.
+_ENOUGH = 10
 _MOST_NAMED = 5
 
 
@@ -60,57 +62,75 @@ def warnings_after(
     found: OpennessReport,
     out: Path,
 ) -> list[str]:
-    """Return a warning for known targets that the fit takes for unknown, class by class.
+    """Return warnings of classes that lost targets, and of a share that decisions contradict.
 
     `labels` are the method's own for all targets, before corrections are applied, and `found` is
     the share that it rejected; `out` is the run's folder, for the advice.
     """
-    unknown = corrections.unknown_label
-    told = corrections.names_class
-    rejected = labels[corrections.rows[told]] == unknown
-    losses = []
-    if (missed := Counter(corrections.labels[told][rejected].tolist())).total() >= _FEWEST:
-        of = Counter(corrections.labels[told].tolist())
-        some = [(name, f"{n:,} of {of[name]:,}") for name, n in missed.items()]
-        lost = [pair for pair in some if missed[pair[0]] > _SHARE * of[pair[0]]]
-        if lost:
-            listed = _listed(lost, missed)
-            losses.append(f"of the targets corrected to a class, it takes for unknown: {listed}")
-    if reviewed is not None:
-        undecided = np.ones(len(labels), dtype=bool)
-        undecided[corrections.rows] = False
-        before, now = reviewed.labels[undecided], labels[undecided]
-        gone = Counter(before[now == unknown].tolist())
-        come = Counter(now[before == reviewed.unknown_label].tolist())
-        had = Counter(before.tolist())
-        fewer = {
-            name: gone[name] - come[name]
-            for name in gone
-            if name != reviewed.unknown_label
-            and gone[name] - come[name] >= max(_FEWEST, _SHARE * had[name])
-        }
-        if fewer:
-            pairs = [(name, f"{n:,} of {had[name]:,}") for name, n in fewer.items()]
-            listed = _listed(pairs, Counter(fewer))
-            losses.append(f"unknown now, but not in {reviewed.path.name}: {listed}")
-    if not losses:
-        return []
     share = f"the share of unknowns is {found.share:.2f}"
     if reviewed is not None and abs(reviewed.share - found.share) >= 0.005:
         share += f" ({reviewed.share:.2f} in {reviewed.path.name})"
     if found.audit:
-        advice = "the audit speaks for it; mark more targets to be surer"
+        origin = "by the audit; mark more targets to be surer"
     elif found.told:
-        advice = "it was given; check it"
+        origin = "as given; check it"
     else:
-        advice = (
-            f"it was estimated: audit it with 'osda review {in_shell(out)}', or give it "
-            "(--openness)"
-        )
-    return [f"known classes lost targets: {'; '.join(losses)}; {share}, and {advice}"]
+        how = f"audit it with 'osda review {in_shell(out)}', or give it (--openness)"
+        origin = f"estimated: {how}"
+    losses = _rejected(corrections, labels)
+    if reviewed is not None:
+        losses += _lost(corrections, reviewed, labels)
+    warnings = []
+    if losses:
+        warnings.append(f"known classes lost targets: {'; '.join(losses)}; {share}, {origin}")
+    if reviewed is not None and not found.audit:
+        surprise = _surprise(corrections, reviewed)
+        warnings += [f"{words}; {share}, {origin}" for words in surprise]
+    return warnings
 
 
-def _listed(pairs: list[tuple[str, str]], weights: Counter[str]) -> str:
-    ordered = sorted(pairs, key=lambda pair: (-weights[pair[0]], pair[0]))
-    words = [f"{count} {name!r:.60}" for name, count in ordered[:_MOST_NAMED]]
-    return ", ".join(words) + (", ..." if len(ordered) > _MOST_NAMED else "")
+def _rejected(corrections: Corrections, labels: Labels) -> list[str]:
+    """Name classes to which targets were corrected that the method still rejects."""
+    told = corrections.labels[corrections.names_class]
+    own = labels[corrections.rows[corrections.names_class]]
+    missed = Counter(told[own == corrections.unknown_label].tolist())
+    listed = _listed(missed, Counter(told.tolist()))
+    return [f"of targets corrected to a class, the model itself rejects {listed}"] if listed else []
+
+
+def _lost(corrections: Corrections, reviewed: ReviewedRun, labels: Labels) -> list[str]:
+    """Name classes of the reviewed run whose targets nobody decided on, and that are unknown."""
+    others = np.setdiff1d(np.arange(len(labels)), corrections.rows)
+    before, now = reviewed.labels[others], labels[others]
+    gone = Counter(before[now == corrections.unknown_label].tolist())
+    gone.subtract(now[before == reviewed.unknown_label].tolist())
+    del gone[reviewed.unknown_label], gone[corrections.unknown_label]
+    listed = _listed(gone, Counter(before.tolist()))
+    return [f"unknown now, but not in {reviewed.path.name}: {listed}"] if listed else []
+
+
+def _surprise(corrections: Corrections, reviewed: ReviewedRun) -> list[str]:
+    """Say if most decisions contradict the side of the threshold on which the targets were."""
+    is_known = corrections.names_class & ~np.isin(corrections.labels, corrections.new)
+    was_known = reviewed.labels[corrections.rows] != reviewed.unknown_label
+    words = []
+    for side, wrong, what, is_ in (
+        (~was_known, is_known, "unknown", "of a known class"),
+        (was_known, ~is_known, "known", "not"),
+    ):
+        n, n_wrong = int(side.sum()), int((side & wrong).sum())
+        if n >= _ENOUGH and 2 * n_wrong > n:
+            run, by = reviewed.path.name, "high" if what == "unknown" else "low"
+            words.append(
+                f"of {n:,} decided targets that {run} called {what}, {n_wrong:,} are {is_}: its "
+                f"share of unknowns may be too {by}"
+            )
+    return words
+
+
+def _listed(lost: Counter[str], of: Counter[str]) -> str:
+    """Name the classes that lost enough, the largest loss first; empty if there is none."""
+    names = [name for name, n in lost.items() if n >= max(_FEWEST, _SHARE * of[name])]
+    names.sort(key=lambda name: (-lost[name], name))
+    words = [f"{lost[name]:,} of {of[name]:,} {name!r:.60}" for name in names[:_MOST_NAMED]]
+    return ", ".join(words) + (", ..." if len(names) > _MOST_NAMED else "")
