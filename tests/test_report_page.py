@@ -400,8 +400,8 @@ def test_curves_have_the_colours_of_the_figures_by_day():
 
 def test_the_estimates_are_said_in_words(full):
     text = " ".join("".join(Reader(full).texts).split())
-    assert "Three estimates: 41\u202f%, 34\u202f% and 39\u202f%." in text
-    assert "give 36.9\u202f%; with a probability of 90\u202f% it is 31\u202f% to 43\u202f%" in text
+    assert "Three estimates: 41 %, 34 % and 39 %." in text
+    assert "give 36.9 %; with a probability of 90 % it is 31 % to 43 %" in text
     report = make_report()
     for kind, sentence in (("given", "as given"), ("audited", "audited: 9 of 30 are unknown")):
         openness = dataclasses.replace(report.openness, kind=kind, sentence=sentence)
