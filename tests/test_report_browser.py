@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from browser_helpers import Watched
+from browser_helpers import Watched, axe_findings
 from opensetda.report.page import render_page
 from report_helpers import HOSTILE, hostile_report, make_report
 
@@ -312,3 +312,71 @@ def test_a_step_of_a_curve_is_read_off(browser, full):
         reading.locator(".hit").hover()
         assert reading.locator(".values-box").is_visible()
         assert "step 4" in reading.locator(".head").text_content()
+
+
+def test_the_slider_labels_by_another_share(browser, full):
+    with Watched(browser, full) as watched:
+        page = watched.page
+        words, slider = page.locator("#share-words"), page.locator("#share-slider")
+        command, counts = page.locator("#share-command"), page.locator("#share-counts .count")
+        assert "as in the run" in words.inner_text()
+        before = counts.all_inner_texts()
+        assert page.locator("#share-back").is_hidden()
+        slider.focus()
+        for _ in range(8):
+            page.keyboard.press("ArrowRight")
+        # The run has 36.7 %, a position of its own.
+        assert "44\u202f% unknown" in words.inner_text()
+        assert "labelled otherwise than in the run" in words.inner_text()
+        assert "44\u202f% unknown" in slider.get_attribute("aria-valuetext")
+        assert command.inner_text() == "osda fit amazon webcam --openness 0.44 --out run-44"
+        after = counts.all_inner_texts()
+        assert int(after[-1].replace(",", "")) > int(before[-1].replace(",", ""))
+        assert page.locator("#share-counts .change").first.inner_text().startswith("\N{MINUS SIGN}")
+        above, below = (page.locator(f"#share-{side} .sample") for side in ("above", "below"))
+        assert (above.count(), below.count()) == (6, 6)
+        assert set(below.locator(".given").all_inner_texts()) == {"unknown"}
+        assert "unknown" not in above.locator(".given").all_inner_texts()
+        assert page.locator("#share-threshold").inner_text() == "if 44\u202f%"
+        page.keyboard.press("Home")
+        assert below.count() == 0
+        assert int(counts.last.inner_text()) < 10  # rounded, in this report
+        page.locator("#share-back").click()
+        assert counts.all_inner_texts() == before
+        assert page.evaluate("document.activeElement.id") == "share-slider"
+        assert page.locator("#share-threshold").is_hidden()
+        assert watched.said == []
+
+
+def test_more_than_ten_classes_have_shapes(browser, tmp_path):
+    path, known = tmp_path / "report.html", [f"class {number:02d}" for number in range(24)]
+    path.write_text(render_page(make_report(known=known, pictures=False)), encoding="utf-8")
+    with Watched(browser, path) as watched:
+        page = watched.page
+        looks = page.evaluate(
+            """[...document.querySelectorAll("#map-legend .swatch")].map(e => {
+              const style = getComputedStyle(e);
+              return style.backgroundColor + style.clipPath;
+            })"""
+        )
+        assert len(set(looks)) == len(looks) == 25
+        assert page.locator("#map-box .marks").inner_text().split() == [
+            *("source", "(hollow)", "target", "(filled)")
+        ]
+
+
+@pytest.mark.parametrize("kind", ["full", "hostile", "many"])
+def test_axe_finds_nothing_serious(browser, full, hostile, tmp_path, kind):
+    path = {"full": full, "hostile": hostile}.get(kind)
+    if path is None:
+        path, known = tmp_path / "report.html", [f"class {number:02d}" for number in range(24)]
+        made = make_report(known=known, pictures=False, n_source=60, n_target=80)
+        path.write_text(render_page(made), encoding="utf-8")
+    with Watched(browser, path, 390) as watched:
+        page = watched.page
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        for width, scheme in ((390, "light"), (1440, "dark")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            watched.settle()
+            assert axe_findings(page) == [], (width, scheme)

@@ -32,7 +32,18 @@ from report_helpers import HOSTILE, empty_report, hostile_report, make_map, make
 
 ATTRIBUTES = {
     *("accent-color", "alt", "aria-current", "class", "charset", "colspan", "content", "d"),
-    *("data-needs-script", "decoding", "fill", "for", "height", "hidden", "href", "id", "lang"),
+    *(
+        "data-gap",
+        "data-needs-script",
+        "decoding",
+        "fill",
+        "for",
+        "height",
+        "hidden",
+        "href",
+        "id",
+        "lang",
+    ),
     *("max", "min", "name", "points", "preserveaspectratio", "rel", "role", "rx", "scope", "src"),
     *("step", "stroke", "style", "tabindex", "title", "type", "value", "viewbox", "width", "x"),
     *("x1", "x2", "y", "y1", "y2", "cx", "cy", "r", "text-anchor", "font-weight", "http-equiv"),
@@ -80,7 +91,9 @@ def hostile() -> Reader:
 
 
 def test_hostile_names_occur_only_as_text(hostile):
-    assert [tag for tag, _ in hostile.tags].count("script") == 2  # the data and the code
+    assert [tag for tag, _ in hostile.tags].count(
+        "script"
+    ) == 3  # data of map and slider, and the code
     text = "\n".join(hostile.texts)
     for name in HOSTILE:
         assert name in text
@@ -149,7 +162,7 @@ def test_headings_are_in_order_and_ids_are_unique(full):
 def test_all_parts_are_there_in_their_order(full):
     parts = [name for name in Reader(full).ids() if f'href="#{name}"' in full and name != "main"]
     assert parts == [
-        *("summary", "map", "curves", "confidence", "confusion"),
+        *("summary", "map", "share", "confidence", "curves", "confusion"),
         *("edges", "classes", "groups", "border", "facts"),
     ]
 
@@ -383,3 +396,60 @@ def test_curves_have_the_colours_of_the_figures_by_day():
     assert by_night == re.findall(r"(--\w+):", str(page_module._asset("light.css")))
     classes = [f"--c{number}" for number in range(page_module._COLORS)]
     assert [name for name in by_night if re.fullmatch(r"--c\d+", name)] == classes
+
+
+def test_the_estimates_are_said_in_words(full):
+    text = " ".join("".join(Reader(full).texts).split())
+    assert "Three estimates: 41 %, 34 % and 39 %." in text
+    assert "give 36.9 %; with a probability of 90 % it is 31 % to 43 %" in text
+    report = make_report()
+    for kind, sentence in (("given", "as given"), ("audited", "audited: 9 of 30 are unknown")):
+        openness = dataclasses.replace(report.openness, kind=kind, sentence=sentence)
+        told = "".join(Reader(render_page(dataclasses.replace(report, openness=openness))).texts)
+        assert sentence[1:] in told
+        assert "Weighed together" not in told
+
+
+def test_a_second_threshold_comes_with_a_word():
+    report = make_report()
+    assert "their threshold is" not in render_page(report)
+    histogram = dataclasses.replace(report.histogram, later=0.61)
+    html = render_page(dataclasses.replace(report, histogram=histogram))
+    assert "are scored one by one" in html
+    assert "their threshold is 0.61." in html
+
+
+def test_curves_say_the_value_of_the_kept_step():
+    line = Line("threshold", {1: 0.1, 2: 0.222, 3: 0.9}, "#0072B2", "o")
+    panel = Panel("Title", "", (line, Line("mean", {1: 1.0, 2: 2.0, 3: 3.0}, "#D55E00", "s")))
+    chart = panel_chart(panel, 3, 2)
+    assert [curve.end_text for curve in chart.curves] == ["threshold 0.222", "mean 2"]
+    assert chart.kept_words == "at step 2"
+    assert "At step 2: threshold 0.222" in chart.summary
+    for curve in chart.curves:
+        assert curve.kept == curve.points[1]
+        assert curve.path.count("L") == curve.later.count("L") == 1
+    last = panel_chart(panel, 3, 3)
+    assert last.kept_words == ""
+    assert [curve.later for curve in last.curves] == ["", ""]
+
+
+def test_what_all_file_names_begin_with_is_left_out():
+    report = make_report(truth=False)
+    names = [f"scans/second_floor_archive_{number:03d}_final.jpg" for number in range(40, 52)]
+    border = tuple(
+        dataclasses.replace(card, name=name)
+        for card, name in zip(report.border, names, strict=True)
+    )
+    only = dataclasses.replace(report, galleries=(), groups=(), border=border)
+    html = render_page(only)
+    assert ">\N{HORIZONTAL ELLIPSIS}040_final.jpg</bdi>" in html
+    assert f'title="{names[0]}"' in html
+    # Without a separator, or alone, a name is shown in full.
+    one = dataclasses.replace(only, border=border[:1])
+    assert ">second_floor_archive_040_final.jpg</bdi>" in render_page(one)
+
+
+def test_options_in_warnings_are_not_broken():
+    report = dataclasses.replace(make_report(), warnings=("<b>: give it (--openness SHARE)",))
+    assert "<li>&lt;b&gt;: give it (<code>--openness</code> SHARE).</li>" in render_page(report)

@@ -14,11 +14,12 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from opensetda import __version__
 from opensetda.report.charts import HEIGHT, WIDTH, histogram_chart, interval_of, panel_chart
@@ -43,9 +44,10 @@ _SCRIPTS = ("page.js", *_MAP_SCRIPTS, "share.js")
 _COLORS, _SHAPES = 10, 6
 _MOST_NUMBERS = 25
 _MOST_SQUARES = 120
-_LONGEST_WHOLE, _END = 11, 8
+_LEAST_CUT = 8
 _DASH = "\N{EN DASH}"
-_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_SEPARATED = re.compile(r"[A-Za-z0-9._-]*[._-]")
+_OPTION = re.compile(r"--[a-z][a-z-]*")
 
 _METRIC_WORDS = {
     "HOS": "harmonic mean of OS* and UNK: high only if both are",
@@ -62,7 +64,7 @@ def render_page(report: Report) -> str:
     code = Markup("\n").join(_asset(name) for name in _SCRIPTS)
     script = Markup('(function () {\n"use strict";\n') + code + Markup("\n})();")
     unknown = _unknown_label(report)
-    color = _color_classes(report, unknown)
+    color, start = _color_classes(report, unknown), _shared_start(report)
     n_unknown = sum(count.count for count in report.counts if count.is_unknown)
     kept = report.kept.step if report.kept else None
     samples = None if report.map is None else Markup(script_json(map_values(report.map, unknown)))
@@ -81,6 +83,7 @@ def render_page(report: Report) -> str:
         n_known=sum(count.count for count in report.counts) - n_unknown,
         unknown=unknown,
         color=color,
+        file_name=lambda path: _without_start(_file_name(path), start),
         is_wrong=lambda sample: _is_wrong(sample, color, unknown),
         interval=interval_of(report.openness),
         bars=_count_bars(report.counts),
@@ -90,7 +93,9 @@ def render_page(report: Report) -> str:
         values=_value_table(report.panels),
         histogram=histogram,
         map_json=samples,
-        share_json=Markup(script_json(share_values(report, color))) if report.what_if else None,
+        share_json=Markup(script_json(share_values(report, color, start)))
+        if report.what_if
+        else None,
         confusion=None if report.confusion is None else _confusion_table(report.confusion),
         edges=None if report.edges is None else edge_images(report.edges),
         galleries=sorted(report.galleries, key=lambda gallery: gallery.name == unknown),
@@ -117,7 +122,7 @@ def _sections(report: Report) -> list[dict[str, str]]:
     """Return the parts that have something to show: key, heading, name in the navigation."""
     parts = {
         ("map", "Map of the samples", "Map"): report.map is not None,
-        ("share", "How many are unknown?", "Share"): report.n_target > 0,
+        ("share", "How many are unknown?", "Share"): report.what_if is not None,
         ("confidence", "Known or unknown", "Threshold"): _has_scores(report),
         ("curves", "Step by step", "Steps"): bool(report.panels),
         ("confusion", "Confusion matrix", "Confusion"): report.confusion is not None,
@@ -146,7 +151,7 @@ def _environment() -> jinja2.Environment:
         shorten=shorten,
         picture=picture_address,
         plural=_plural,
-        file_parts=_file_parts,
+        options=_option_words,
         sentence=_sentence,
         in_shell=in_shell,
     )
@@ -267,13 +272,29 @@ def _percent(value: float | None, decimals: int = 0) -> str:
     return f"{shown}\u202f%"
 
 
-def _file_parts(path: str) -> tuple[str, str]:
-    """Return the file name, the end of a long one apart: it is what distinguishes files."""
-    name = path.rstrip("/").rpartition("/")[2].strip() or path
+def _file_name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2].strip() or path
+
+
+def _shared_start(report: Report) -> str:
+    """Return how the names of all shown files begin, up to a separator; it tells none apart."""
+    galleries = [card for one in report.galleries for card in (*one.surest, *one.least_sure)]
+    groups = [card for group in report.groups for card in group.typical]
+    names = sorted({_file_name(card.name) for card in (*galleries, *groups, *report.border)})
+    ends = zip(names[0], names[-1], strict=False) if len(names) > 1 else ()
+    start = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
     # Only plain names are cut: letters of other scripts change their form at a cut.
-    if len(name) > _LONGEST_WHOLE and _PLAIN.fullmatch(name):
-        return name[:-_END], name[-_END:]
-    return name, ""
+    found = _SEPARATED.match(start)
+    return found[0] if found and len(found[0]) >= _LEAST_CUT else ""
+
+
+def _without_start(name: str, start: str) -> str:
+    return f"\N{HORIZONTAL ELLIPSIS}{name[len(start) :]}" if start and name != start else name
+
+
+def _option_words(text: str) -> Markup:
+    """Return a text whose options, such as --openness, are not broken at their hyphens."""
+    return Markup(_OPTION.sub(r"<code>\g<0></code>", str(escape(text))))
 
 
 def _sentence(text: str) -> str:

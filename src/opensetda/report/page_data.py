@@ -50,8 +50,11 @@ def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
     }
 
 
-def share_values(report: Report, styles: Mapping[str, str]) -> dict[str, Any]:
-    """Return what other shares of unknowns would give, for the script of the page."""
+def share_values(report: Report, styles: Mapping[str, str], start: str) -> dict[str, Any]:
+    """Return what other shares of unknowns would give, for the script of the page.
+
+    `start` is what file names are shown without.
+    """
     what, names = report.what_if, [count.name for count in report.counts]
     assert what is not None
     edges = report.histogram.edges
@@ -70,6 +73,7 @@ def share_values(report: Report, styles: Mapping[str, str]) -> dict[str, Any]:
         "order": _base64(what.order.astype("<u2")),
         "nearest": _base64(what.nearest.astype("<u2")),
         "below": list(what.below),
+        "start": start,
     }
 
 

@@ -25,7 +25,9 @@ function shareCard(state, place, label) {
   }
   const caption = element("figcaption");
   const path = samples.names[i];
-  const file = nameElement(path.slice(path.lastIndexOf("/") + 1) || path, "file");
+  const whole = path.slice(path.lastIndexOf("/") + 1) || path;
+  const cut = state.start && whole.startsWith(state.start) && whole !== state.start;
+  const file = nameElement(cut ? "…" + whole.slice(state.start.length) : whole, "file");
   file.title = path;
   const given = element("span", "given");
   given.append(element("span", "swatch " + state.styles[label]), nameElement(labelName(samples, label)));
