@@ -176,7 +176,7 @@ def table_run(folder, path, X, names):
 
 def test_columns_that_stand_out_come_with_samples_and_groups(tmp_path):
     rng = np.random.default_rng(0)
-    X = rng.normal(0, 1, (60, 9)).round(3) * 10 ** np.arange(-4, 5)
+    X = rng.normal(0, 1, (60, 9)).round(3) * 10.0 ** np.arange(-4, 5)
     names = [f"sensor {number}" for number in range(8)] + ["constant"]
     X[:, 8], X[1, 3] = 7, 1.5
     run = table_run(tmp_path / "run", tmp_path / "b.csv", X, names)
