@@ -181,7 +181,7 @@ DECIDED = f'{{"do": "decide", "rows": [1], "label": "x", "group": null, {TIME}}}
     [
         ("no json", "Expecting value"),
         ("[]", "no JSON object"),
-        ("{}", "do: neither a decision nor an undo"),
+        ("{}", "do: neither a decision, a mark nor an undo"),
         ('{"do": ["undo"]}', "do: neither"),
         ('{"do": "dance"}', "do: neither"),
         (f'{{"do": "undo", {TIME}}}', "nothing to undo"),
@@ -424,7 +424,7 @@ def test_the_table_says_what_was_decided(path, tmp_path):
     ids = [f"it's, {row}.png" for row in range(len(GIVEN))]
     decisions.write_csv(tmp_path / "corrections.csv", ids, "path")
     rows = corrections(tmp_path)
-    assert list(rows[0]) == ["path", "label", "before", "decision", "group", "time"]
+    assert list(rows[0]) == ["path", "label", "before", "decision", "group", "time", "audit"]
     assert [tuple(row.values())[:5] for row in rows] == [
         ("it's, 0.png", "ant", "ant", "kept", ""),
         ("it's, 2.png", 'a "moth", <b>', "unknown", "new class", "7"),

@@ -18,6 +18,8 @@ from opensetda.system.files import file_record
 MOST_COLUMNS = 6
 # Numbers of a table that are read: 100 MB.
 _MOST_CELLS = 25_000_000
+# Deviations, below which a column does not differ.
+_LEAST = 0.05
 # Rows of a long list whose means are taken.
 _MOST_AVERAGED = 5000
 
@@ -61,7 +63,7 @@ class Columns:
                 else round(float((values[place] - own[place]) / self.deviation[place]), 1),
             }
             for place in best
-            if np.isfinite(apart[place])
+            if abs(apart[place]) >= _LEAST
         ]
 
     def _nearest(self, values: Any, own: set[str]) -> str | None:

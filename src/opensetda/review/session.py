@@ -155,7 +155,8 @@ class ReviewSession:
         answer = {"start": start, "samples": shown, "marks": marks, "likely": [], "columns": []}
         if key not in SINGLE and len(rows):
             answer["likely"] = self._likely(self.table.proba[rows, :-1].mean(axis=0))
-            answer["columns"] = self._columns.of(rows)
+            if not key.startswith(FIND):
+                answer["columns"] = self._columns.of(rows)
         return answer
 
     def first_open(self, key: str) -> int:

@@ -30,7 +30,7 @@ export function listen({ keys, asking, digit, undo, inGrid, moveTile }) {
     const { key, target } = event;
     if (document.querySelector("dialog[open]") || event.isComposing) return;
     if (event.altKey && !withAltGr(event)) return;
-    if (target.matches?.("input, select")) {
+    if (target.matches?.("#place, #find *, #go")) {
       if (key === "Escape") target.blur();
       return;
     }
