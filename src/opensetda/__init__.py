@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from opensetda.metrics.open_set import evaluate
     from opensetda.pgl.estimator import PGLClassifier
     from opensetda.pgl.settings import PGLSettings
+    from opensetda.report.notebook import show
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
 _HOMES = {
@@ -55,6 +56,7 @@ _HOMES = {
     "TargetKFold": "metrics.model_selection",
     "evaluate": "metrics",
     "hos_scorer": "metrics.model_selection",
+    "show": "report.notebook",
 }
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "hos_scorer",
+    "show",
 ]
 
 
