@@ -91,7 +91,8 @@ def test_the_map_is_drawn_in_a_frame(run, browser, tmp_path, quick_maps):
         return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v) }"""
     assert frame.evaluate(drawn)
     # The page in the frame cannot reach the notebook around it.
-    assert frame.evaluate("() => { try { return parent.document.body } catch { return 'no' } }")
+    reach = "() => { try { return String(parent.document) } catch { return 'refused' } }"
+    assert frame.evaluate(reach) == "refused"
     assert frame.evaluate("() => self.origin") == "null"
     assert problems == []
     page.close()
