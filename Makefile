@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test bench docs screenshots clean
+.PHONY: demo test bench docs notebooks screenshots clean
 .DELETE_ON_ERROR:
 
 # constraints.txt pins torch. PyPI's build brings gigabytes of CUDA packages on Linux; for the CPU
@@ -41,6 +41,10 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
+
+# The outputs that are stored in docs/tutorials.
+notebooks: $(STAMP)
+	$(BIN)/python docs/run_notebooks.py
 
 # Needs Chromium (apt install chromium).
 screenshots: $(STAMP)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from opensetda.metrics.open_set import evaluate
     from opensetda.pgl.estimator import PGLClassifier
     from opensetda.pgl.settings import PGLSettings
+    from opensetda.report.notebook import show
     from opensetda.runs.saved_models import load, save
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
@@ -58,6 +59,7 @@ _HOMES = {
     "hos_scorer": "metrics.model_selection",
     "load": "runs.saved_models",
     "save": "runs.saved_models",
+    "show": "report.notebook",
 }
 
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "hos_scorer",
     "load",
     "save",
+    "show",
 ]
 
 
