@@ -137,6 +137,34 @@ def zip_header(rng: random.Random, data: bytes) -> bytes:
 
 NPZ: tuple[Mutation, ...] = (npz_member, npz_member, npz_member, zip_header)
 
+
+def xlsx_member(rng: random.Random, data: bytes) -> bytes:
+    """Change, drop or inflate a part of an Excel file."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    name = rng.choice(list(parts))
+    match rng.randrange(5):
+        case 0:
+            del parts[name]
+        case 1:
+            parts[name] += b" " * rng.choice((10, 1 << 22))
+        case 2:
+            far = rng.choice((b'r="XFD1048576"', b'r="A9999999999"', b'r=""', b'r="-1"'))
+            parts[name] = parts[name].replace(b'r="B2"', far).replace(b'r="2"', far)
+        case 3:
+            bomb = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
+            parts[name] = bomb + parts[name].replace(b"<v>", b"<v>&b;", 1)
+        case _:
+            parts[name] = rng.choice(BYTES)(rng, parts[name])
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+XLSX: tuple[Mutation, ...] = (xlsx_member, xlsx_member, xlsx_member, zip_header)
+
 # Parquet ---------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ Reader = Callable[[Path, int], None]
 GRAMMARS: dict[str, tuple[Mutation, ...]] = {
     ".json": mutators.JSON, ".jsonl": mutators.JSONL, ".csv": mutators.TEXT, ".txt": mutators.LIST,
     ".parquet": arrays.PARQUET, ".npz": arrays.NPZ, ".npy": arrays.NPY, ".tar": mutators.TAR,
+    ".tsv": mutators.TEXT, ".xlsx": arrays.XLSX,
     ".features": arrays.SEGMENT, ".safetensors": mutators.SAFETENSORS, ".png": mutators.PNG,
 }  # fmt: skip
 IMAGES = tuple(f".{form}" for form in FORMATS)
@@ -156,7 +157,7 @@ def kinds(scene: Path) -> dict[str, Kind]:
 
 
 def _kinds(scene: Path) -> Iterator[Kind]:
-    for form in ("csv", "npz", "npy", "parquet"):
+    for form in ("csv", "npz", "npy", "parquet", "tsv", "feather", "jsonl", "xlsx"):
         seeds = [f"tables/{name}.{form}" for name in ("source", "target", "source-packed")]
         there = tuple(seed for seed in seeds if (scene / seed).exists())
         more = (readers.as_if_large,) if form == "parquet" else ()

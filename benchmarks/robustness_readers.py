@@ -29,7 +29,7 @@ def as_source(path: Path, number: int) -> None:
     from opensetda.data.tables.loading import TableColumns, read_domains
 
     is_image_data(path)
-    suffix = path.suffix if path.suffix in (".csv", ".parquet") else ".npz"
+    suffix = path.suffix if path.suffix not in (".npz", ".npy") else ".npz"
     read_domains(path, f"tables/target{suffix}", TableColumns(id="id"))
 
 
@@ -37,9 +37,9 @@ def as_target(path: Path, number: int) -> None:
     """Read as as target."""
     from opensetda.data.tables.loading import TableColumns, read_domains
 
-    source = {".csv": "tables/source.csv", ".parquet": "tables/source.parquet"}.get(path.suffix)
+    suffix = path.suffix if path.suffix not in (".npz", ".npy") else ".npz"
     columns = None if path.suffix == ".npy" else TableColumns(id="id")
-    read_domains(source or "tables/source.npz", path, columns)
+    read_domains(f"tables/source{suffix}", path, columns)
 
 
 def as_samples(path: Path, number: int) -> None:

@@ -1,7 +1,7 @@
 """The scene of the robustness checks: small valid files of every kind that the program reads.
 
 input/, images/input/    empty, for mutated files
-tables/    source and target as .npz, .csv, .parquet, .npy, a folder of parts; truth; corrections
+tables/    source and target in every format, a folder of parts; truth; corrections
 images/    shop (one folder per class), street (flat), lists, manifests, a tar shard, formats
 run, pictures-run    finished runs of both, evaluated, with report and decisions
 run-b      another finished run of the tables, for files of another run
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import shutil
 import tarfile
@@ -120,6 +121,7 @@ def _decide(run: Path) -> None:
 
 def _tables(folder: Path) -> None:
     import pyarrow as pa
+    import pyarrow.feather as feather
     import pyarrow.parquet as pq
 
     (folder / "parts").mkdir(parents=True)
@@ -142,6 +144,13 @@ def _tables(folder: Path) -> None:
         lines = [",".join(table.column_names)]
         lines += [",".join(map(str, row.values())) for row in table.to_pylist()]
         (folder / f"{domain}.csv").write_text("\n".join(lines) + "\n")
+        tabbed = "\n".join(lines).replace(",", "\t") + "\n"
+        (folder / f"{domain}.tsv").write_text(tabbed)
+        feather.write_feather(table, folder / f"{domain}.feather")
+        feather.write_feather(table, folder / f"{domain}-packed.feather", "zstd")
+        objects = "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+        (folder / f"{domain}.jsonl").write_text(objects)
+        table.to_pandas().to_excel(folder / f"{domain}.xlsx", index=False)
     for part in range(2):
         pq.write_table(table.slice(16 * part, 16), folder / "parts" / f"{part}.parquet")
     truth = ["id,y", *(f"target-{row},{names[row % 4]}" for row in range(32))]

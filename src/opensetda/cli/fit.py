@@ -63,7 +63,8 @@ def fit(
         options.training(
             "--scaling HOW",
             "Scale columns within each domain: none (as given), standard (mean 0, deviation 1), "
-            "ranks, or auto (none or ranks, chosen by the labelled source); by default auto for "
+            "ranks, or auto (none, ranks or, if columns have different units, standard: chosen by "
+            "the labelled source); by default auto for "
             "pgl, none for rivals.",
         ),
     ] = None,

@@ -1,8 +1,7 @@
 """How columns are scaled before a method sees them: as they are, standardised, or as ranks.
 
 Columns in different units, or with a different spread in each domain, hide the classes; in other
-data the spread of a column says how much it matters. "auto" asks the labelled source which of
-the two it is.
+data the spread of a column says how much it matters. "auto" asks the labelled source which it is.
 """
 
 from __future__ import annotations
@@ -30,8 +29,11 @@ from opensetda.rows import (
 
 AUTO, NONE, STANDARD, RANKS = "auto", "none", "standard", "ranks"
 SCALINGS = (AUTO, NONE, STANDARD, RANKS)
-# Of these "auto" takes the one that tells hidden classes apart; the first if both are as good.
+# Of these "auto" takes the one that tells hidden classes apart; the first of those as good.
 CANDIDATES = (NONE, RANKS)
+# The last is a candidate if deviations of columns differ by this much: they have several units.
+# In one unit, the spread of a column matters, and standardising loses it.
+UNITS = 1000.0
 AS_ASKED = "as asked"
 _WORDS = {
     NONE: "as given",
@@ -158,7 +160,9 @@ def columns_sentence(name: str, reason: str) -> str:
 def _reason(name: str, quality: Mapping[str, float], n_classes: int) -> str:
     if not quality:
         return ""
-    best, other = quality[name], min(quality.values())
+    best = quality[name]
+    # Compared with columns as given, or with the best of the others if they stay so.
+    other = quality[NONE] if name != NONE else max(quality[n] for n in quality if n != NONE)
     better = "better" if best > other else "equally well"
     hidden = "hidden classes" if n_classes > 2 else "the two classes"
     measure = "AUROC" if n_classes > 2 else "accuracy"
@@ -180,13 +184,23 @@ def scaling_quality(source: Rows, y: IntArray) -> dict[str, float]:
         return {}
     raw = np.concatenate([chunk for _, chunk in sample.chunks()])
     quality = {}
-    for name in CANDIDATES:
+    for name in (*CANDIDATES, STANDARD) if _has_units(raw) else CANDIDATES:
         X = raw if name == NONE else _scale(name, raw, _table(name, sample))
         rows = Rows(X, np.arange(len(X)))
         nothing = Rows(X, np.arange(0))
         aligned = Alignment(AlignmentSettings()).fit(rows, nothing).source(rows)
         quality[name] = hidden_class_quality(aligned, labels)
     return quality
+
+
+def _has_units(rows: FloatArray) -> bool:
+    """Return whether columns (n, D) are so different that they must have different units."""
+    deviations = rows.std(axis=0, dtype=np.float64)
+    deviations = deviations[deviations > 0]
+    if not len(deviations):
+        return False
+    low, high = np.quantile(deviations, (0.05, 0.95))
+    return bool(high > UNITS * low)
 
 
 def hidden_class_quality(rows: FloatArray, y: IntArray) -> float:

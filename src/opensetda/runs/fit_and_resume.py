@@ -124,7 +124,7 @@ def fit(
         Settings to change, by dotted name: ``{"steps": 5}``.
     scaling : {"auto", "none", "standard", "ranks"}, optional
         How columns are scaled within each domain; by default "auto" in PGL, which chooses
-        between "none" and "ranks" by the labelled source, and "none" in the other methods.
+        by the labelled source, and "none" in the other methods.
     seed : int
         Seed of all random draws, from 0 to 2**32 - 1.
     unknown_label : str
