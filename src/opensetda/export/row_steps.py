@@ -110,8 +110,9 @@ def squares(x: Value) -> Value:
 
 def top_rows(values: Value, count: int) -> tuple[Value, Value]:
     """Return the largest entries of each row, and their places: (n, d) -> (n, k), (n, k)."""
-    largest, places = values.op("TopK", values.graph.constant([count], np.int64), outputs=2)
-    return largest, Value(values.graph, places.name, np.int64)
+    size = values.graph.constant([count], np.int64)
+    largest, places = values.graph.ops("TopK", values, size, dtypes=[None, np.int64])
+    return largest, places
 
 
 def spread(values: Value, places: Value, like: Value) -> Value:
@@ -119,7 +120,7 @@ def spread(values: Value, places: Value, like: Value) -> Value:
     shape = like.op("Shape", dtype=np.int64)
     zero = numpy_helper.from_array(np.zeros(1))
     zeros = shape.op("ConstantOfShape", dtype=np.float64, value=zero)
-    return zeros.op("ScatterElements", places, values, axis=1)  # type: ignore[no-any-return]
+    return zeros.op("ScatterElements", places, values, axis=1)
 
 
 def logsumexp(values: Value) -> Value:
@@ -130,4 +131,4 @@ def logsumexp(values: Value) -> Value:
 
 def softmax_score(logits: Value) -> Value:
     """Return the largest softmax of each row: (n, C) -> (n, 1)."""
-    return logits.op("Softmax", axis=-1).max()  # type: ignore[no-any-return]
+    return logits.op("Softmax", axis=-1).max()
