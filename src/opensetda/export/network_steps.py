@@ -53,9 +53,10 @@ def apply(module: Any, x: Value) -> Value:
 
 def _fixed_norm(module: PairNorm | nn.BatchNorm1d, x: Value) -> Value:
     """Normalise by the statistics of the training; `PairNorm` also rectifies."""
+    parts: Any = module
     is_pairs = isinstance(module, PairNorm)
-    scale, shift = (module.scale, module.shift) if is_pairs else (module.weight, module.bias)  # type: ignore[union-attr]
-    mean, variance = array(module.running_mean), array(module.running_var)  # type: ignore[arg-type]
-    factor = array(scale) / np.sqrt(variance + module.eps)  # type: ignore[arg-type]
-    x = x * factor + (array(shift) - mean * factor)  # type: ignore[arg-type]
+    scale, shift = (parts.scale, parts.shift) if is_pairs else (parts.weight, parts.bias)
+    mean, variance = array(parts.running_mean), array(parts.running_var)
+    factor = array(scale) / np.sqrt(variance + parts.eps)
+    x = x * factor + (array(shift) - mean * factor)
     return x.maximum(x * LEAK) if is_pairs else x

@@ -46,28 +46,28 @@ class Graph:
         return Value(self, name, array.dtype)
 
     def op(
-        self,
-        kind: str,
-        *operands: Operand | None,
-        dtype: npt.DTypeLike = None,
-        outputs: int = 1,
-        **attributes: Any,
-    ) -> Any:
-        """Add a node; return its output, or all of them if there are several.
+        self, kind: str, *operands: Operand | None, dtype: Any = None, **attributes: Any
+    ) -> Value:
+        """Add a node and return its output.
 
         Operands that are no values become constants of the first value's type, None is left out.
-        The `dtype` of the outputs is that of the last operand, unless it is given.
+        The `dtype` of the output is that of the first value, unless it is given.
         """
+        return self.ops(kind, *operands, dtypes=[dtype], **attributes)[0]
+
+    def ops(
+        self, kind: str, *operands: Operand | None, dtypes: Sequence[Any], **attributes: Any
+    ) -> list[Value]:
+        """Add a node of several outputs, see `op`, and return them."""
         like = next(o.dtype for o in operands if isinstance(o, Value))
         values = [
             o if o is None or isinstance(o, Value) else self.constant(o, like) for o in operands
         ]
-        names = [f"v{len(self._nodes)}_{place}" for place in range(outputs)]
+        names = [f"v{len(self._nodes)}_{place}" for place in range(len(dtypes))]
         given = ["" if value is None else value.name for value in values]
         self._nodes.append(helper.make_node(kind, given, names, **attributes))
-        found = np.dtype(dtype) if dtype is not None else like
-        made = [Value(self, name, found) for name in names]
-        return made[0] if outputs == 1 else made
+        found = [like if dtype is None else dtype for dtype in dtypes]
+        return [Value(self, name, dtype) for name, dtype in zip(names, found, strict=True)]
 
     def model(self, metadata: dict[str, str]) -> Any:
         """Return the ONNX model."""
@@ -101,69 +101,69 @@ class Value:
     def __init__(self, graph: Graph, name: str, dtype: Any) -> None:
         self.graph, self.name, self.dtype = graph, name, np.dtype(dtype)
 
-    def op(self, kind: str, *others: Operand | None, **options: Any) -> Any:
+    def op(self, kind: str, *others: Operand | None, **options: Any) -> Value:
         """Add a node whose first operand is this value."""
         return self.graph.op(kind, self, *others, **options)
 
     def __add__(self, other: Operand) -> Value:
-        return self.op("Add", other)  # type: ignore[no-any-return]
+        return self.op("Add", other)
 
     def __sub__(self, other: Operand) -> Value:
-        return self.op("Sub", other)  # type: ignore[no-any-return]
+        return self.op("Sub", other)
 
     def __mul__(self, other: Operand) -> Value:
-        return self.op("Mul", other)  # type: ignore[no-any-return]
+        return self.op("Mul", other)
 
     def __truediv__(self, other: Operand) -> Value:
-        return self.op("Div", other)  # type: ignore[no-any-return]
+        return self.op("Div", other)
 
     def __matmul__(self, other: Operand) -> Value:
-        return self.op("MatMul", other)  # type: ignore[no-any-return]
+        return self.op("MatMul", other)
 
     def __neg__(self) -> Value:
-        return self.op("Neg")  # type: ignore[no-any-return]
+        return self.op("Neg")
 
     def __lt__(self, other: Operand) -> Value:
-        return self.op("Less", other, dtype=bool)  # type: ignore[no-any-return]
+        return self.op("Less", other, dtype=bool)
 
     def __ge__(self, other: Operand) -> Value:
-        return self.op("GreaterOrEqual", other, dtype=bool)  # type: ignore[no-any-return]
+        return self.op("GreaterOrEqual", other, dtype=bool)
 
     def maximum(self, other: Operand) -> Value:
         """Return the larger of two values, element by element."""
-        return self.op("Max", other)  # type: ignore[no-any-return]
+        return self.op("Max", other)
 
     def minimum(self, other: Operand) -> Value:
         """Return the smaller of two values, element by element."""
-        return self.op("Min", other)  # type: ignore[no-any-return]
+        return self.op("Min", other)
 
     def where(self, yes: Operand, no: Operand, dtype: npt.DTypeLike = np.float64) -> Value:
         """Choose by this truth value, element by element."""
         values = [o if isinstance(o, Value) else self.graph.constant(o, dtype) for o in (yes, no)]
-        return self.op("Where", *values, dtype=values[0].dtype)  # type: ignore[no-any-return]
+        return self.op("Where", *values, dtype=values[0].dtype)
 
     def cast(self, dtype: npt.DTypeLike) -> Value:
         """Return another type of number."""
-        return self.op("Cast", dtype=dtype, to=_element(dtype))  # type: ignore[no-any-return]
+        return self.op("Cast", dtype=dtype, to=_element(dtype))
 
     def sum(self) -> Value:
         """Sum the last axis, which stays with size 1."""
         axes = self.graph.constant([-1], np.int64)
-        return self.op("ReduceSum", axes, keepdims=1)  # type: ignore[no-any-return]
+        return self.op("ReduceSum", axes, keepdims=1)
 
     def max(self) -> Value:
         """Return the largest of the last axis, which stays with size 1."""
-        return self.op("ReduceMax", axes=[-1], keepdims=1)  # type: ignore[no-any-return]
+        return self.op("ReduceMax", axes=[-1], keepdims=1)
 
     def flat(self) -> Value:
         """Return one axis: (n, 1) -> (n,)."""
-        return self.op("Reshape", self.graph.constant([-1], np.int64))  # type: ignore[no-any-return]
+        return self.op("Reshape", self.graph.constant([-1], np.int64))
 
     def columns(self, start: int, stop: int) -> Value:
         """Return some columns: (n, d) -> (n, stop - start); `stop` may be negative."""
         places = [self.graph.constant([number], np.int64) for number in (start, stop, 1)]
-        return self.op("Slice", *places)  # type: ignore[no-any-return]
+        return self.op("Slice", *places)
 
     def take(self, places: Value) -> Value:
         """Take from each row the entries at its places: (n, d), (n, k) -> (n, k)."""
-        return self.op("GatherElements", places, axis=1)  # type: ignore[no-any-return]
+        return self.op("GatherElements", places, axis=1)

@@ -50,7 +50,7 @@ def _same_rows(x: Value, support: SupportGraph) -> Value:
     row, place = (pairs.op("Gather", graph.constant(i, np.int64), axis=0) for i in (0, 1))
     difference = x.op("Gather", row, axis=0) - others.op("Gather", place, axis=0)
     equal = squares(difference).op("Sqrt") < SAME
-    return near.op("ScatterND", pairs.op("Transpose", perm=[1, 0]), equal.flat())  # type: ignore[no-any-return]
+    return near.op("ScatterND", pairs.op("Transpose", perm=[1, 0]), equal.flat())
 
 
 def _attach(
@@ -93,4 +93,4 @@ def _edge_logits(layer: GraphLayer, v: Value, nodes: torch.Tensor) -> Value:
     hidden = apply(pairs.first_norm, apply(pairs.first, apart))
     hidden = apply(pairs.second_norm, apply(pairs.second, hidden))
     scores = apply(pairs.last, hidden)
-    return scores.op("Squeeze", own.graph.constant([2], np.int64))  # type: ignore[no-any-return]
+    return scores.op("Squeeze", own.graph.constant([2], np.int64))

@@ -57,12 +57,12 @@ def resized(image: Value, how: Preprocessing) -> Value:
 def _reshaped(values: Value, *sizes: Value | int) -> Value:
     graph = values.graph
     known = [_one(s) if isinstance(s, Value) else graph.constant([s], _WHOLE) for s in sizes]
-    return values.op("Reshape", graph.op("Concat", *known, axis=0))  # type: ignore[no-any-return]
+    return values.op("Reshape", graph.op("Concat", *known, axis=0))
 
 
 def _side(image: Value, axis: int) -> Value:
     shape = image.op("Shape", dtype=_WHOLE)
-    return shape.op("Gather", image.graph.constant(axis, _WHOLE), axis=0)  # type: ignore[no-any-return]
+    return shape.op("Gather", image.graph.constant(axis, _WHOLE), axis=0)
 
 
 def _without_ends(image: Value) -> Value:
@@ -76,7 +76,7 @@ def _without_ends(image: Value) -> Value:
 
 
 def _cut(values: Value, axis: int, start: Value, stop: Value) -> Value:
-    return values.op("Slice", _one(start), _one(stop), values.graph.constant([axis], _WHOLE))  # type: ignore[no-any-return]
+    return values.op("Slice", _one(start), _one(stop), values.graph.constant([axis], _WHOLE))
 
 
 def _resample(rows: Value, n_in: Value, other: Value, how: Preprocessing) -> Value:
@@ -120,7 +120,7 @@ def _resample(rows: Value, n_in: Value, other: Value, how: Preprocessing) -> Val
 
 
 def _one(number: Value) -> Value:
-    return number.op("Reshape", number.graph.constant([1], _WHOLE))  # type: ignore[no-any-return]
+    return number.op("Reshape", number.graph.constant([1], _WHOLE))
 
 
 def _weights(graph: Graph, n_in: Value, n_out: Value, how: Preprocessing) -> tuple[Value, ...]:
@@ -156,4 +156,4 @@ def _weights(graph: Graph, n_in: Value, n_out: Value, how: Preprocessing) -> tup
 
 def _range(count: Value) -> Value:
     zero, one = count.graph.constant(0, _WHOLE), count.graph.constant(1, _WHOLE)
-    return zero.op("Range", count, one)  # type: ignore[no-any-return]
+    return zero.op("Range", count, one)

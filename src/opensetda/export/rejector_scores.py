@@ -30,7 +30,7 @@ def _softmax(rejector: QuantileRejector, rows: Value, logits: Value | None) -> G
 
 
 def _squared_distances(rows: Value, others: npt.NDArray[np.float64]) -> Value:
-    both = squares(rows) + (others**2).sum(axis=1)
+    both = squares(rows).op("Add", (others**2).sum(axis=1))
     apart = both - (rows @ others.T) * 2.0
     return (apart < both * source_rows.SAME).where(0.0, apart)
 

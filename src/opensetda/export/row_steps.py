@@ -25,10 +25,13 @@ def scaled_rows(rows: Value, scaling: Scaling) -> Value:
         rows = rows * 2.0**-moderation.exponent
     if scaling.name == NONE:
         return rows.cast(np.float64)
-    rows, table = rows.cast(np.float32).cast(np.float64), scaling.arrays()["scaling.target"]
+    table: Table = scaling.arrays()["scaling.target"]
+    rows = rows.cast(np.float32).cast(np.float64)
     if scaling.name == RANKS:
-        return _normal_scores(_ranks(rows, table)).cast(np.float32).cast(np.float64)
-    return ((rows - table[0]) / table[1]).cast(np.float32).cast(np.float64)
+        rows = _normal_scores(_ranks(rows, table))
+    else:
+        rows = rows.op("Sub", table[0]).op("Div", table[1])
+    return rows.cast(np.float32).cast(np.float64)
 
 
 def _ranks(rows: Value, table: Table) -> Value:
@@ -77,8 +80,9 @@ def _normal_scores(ranks: Value) -> Value:
     offset = (ranks - 0.5).minimum(0.5 - OUTERMOST).maximum(OUTERMOST - 0.5)
     tail = -(offset.op("Abs") - 0.5)
     t = ((tail.op("Log") * -2.0).op("Sqrt") - centre) / reach
-    score = t * powers[-1] + powers[-2]
-    for power in powers[-3::-1]:
+    highest, *others = powers[::-1].tolist()
+    score = t * 0.0 + highest
+    for power in others:
         score = score * t + power
     return score * offset.op("Sign")
 
@@ -110,8 +114,9 @@ def squares(x: Value) -> Value:
 
 def top_rows(values: Value, count: int) -> tuple[Value, Value]:
     """Return the largest entries of each row, and their places: (n, d) -> (n, k), (n, k)."""
-    largest, places = values.op("TopK", values.graph.constant([count], np.int64), outputs=2)
-    return largest, Value(values.graph, places.name, np.int64)
+    size = values.graph.constant([count], np.int64)
+    largest, places = values.graph.ops("TopK", values, size, dtypes=[None, np.int64])
+    return largest, places
 
 
 def spread(values: Value, places: Value, like: Value) -> Value:
@@ -119,7 +124,7 @@ def spread(values: Value, places: Value, like: Value) -> Value:
     shape = like.op("Shape", dtype=np.int64)
     zero = numpy_helper.from_array(np.zeros(1))
     zeros = shape.op("ConstantOfShape", dtype=np.float64, value=zero)
-    return zeros.op("ScatterElements", places, values, axis=1)  # type: ignore[no-any-return]
+    return zeros.op("ScatterElements", places, values, axis=1)
 
 
 def logsumexp(values: Value) -> Value:
@@ -130,4 +135,4 @@ def logsumexp(values: Value) -> Value:
 
 def softmax_score(logits: Value) -> Value:
     """Return the largest softmax of each row: (n, C) -> (n, 1)."""
-    return logits.op("Softmax", axis=-1).max()  # type: ignore[no-any-return]
+    return logits.op("Softmax", axis=-1).max()

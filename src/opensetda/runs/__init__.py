@@ -38,8 +38,9 @@ _HOMES = {
     "resume": "fit_and_resume",
 }
 
-__all__ = ["Evaluation", "ExportedModel", "FittedRun", "ImageOptions", "RunFolder", "RunListener", "TableOptions",
-           "WrittenLabels", "evaluate", "export", "extract_features", "fit", "predict", "resume"]  # fmt: skip
+__all__ = ["Evaluation", "ExportedModel", "FittedRun", "ImageOptions", "RunFolder", "RunListener",
+           "TableOptions", "WrittenLabels", "evaluate", "export", "extract_features", "fit",
+           "predict", "resume"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,7 @@
-"""The use case export: the model of a run as one ONNX file that needs neither torch nor this
-package, checked against the model before it is there."""
+"""The use case export: the model of a run as one ONNX file, which needs neither torch nor us.
+
+The file is compared with the model before it is moved into its place.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,8 @@ def export(run: Run, to: str | Path, *, overwrite: bool = False) -> ExportedMode
 
 def _check_destination(place: Path, overwrite: bool) -> None:
     if place.suffix.lower() == _SUFFIX:
-        return check_new_file("--to", place, (_SUFFIX,), overwrite)
+        check_new_file("--to", place, (_SUFFIX,), overwrite)
+        return
     if place.suffix:
         raise InputError(f"--to {place}: a file must end in {_SUFFIX}, a folder has no ending")
     if place.exists():
@@ -180,13 +183,12 @@ def _check(folder: RunFolder, content: bytes) -> tuple[int, int, float]:
     classifier, largest, n_checked, n_own = folder.model(), 0.0, 0, 0
     samples = _images(folder) if folder.has_images else _rows(folder, classifier)
     for feed, features, is_own in samples:
-        found = dict(zip(("label", "probabilities"), session.run(
-            ["label", "probabilities"], feed), strict=True))  # fmt: skip
+        found, probabilities = session.run(["label", "probabilities"], feed)
         scores = classifier.open_set_scores(features)
         wanted = classifier.rejection.probabilities(scores)
         labels = classifier.predict(features).astype(np.str_)
-        difference = float(np.abs(found["probabilities"] - wanted).max())
-        if not difference <= TOLERANCE or (found["label"] != labels).any():
+        difference = float(np.abs(probabilities - wanted).max())
+        if not difference <= TOLERANCE or (found != labels).any():
             raise InputError(
                 f"{folder.path}: the exported model differs from 'osda predict' by "
                 f"{difference:.1e}, so it was not written; use 'osda predict'"

@@ -8,6 +8,7 @@ is compared with its checksum first (`opensetda.runs.manifest`), then with what 
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -278,7 +279,10 @@ def restored(manifest: Manifest, method: str, state: Mapping[str, Any]) -> OpenS
         except InputError as error:
             raise InputError(f"{path}, with {WEIGHTS}: {error}") from error
         # Arrays that do not fit together are found here, and not by the first sample.
-        classifier.predict_proba(np.zeros((1, classifier.n_features_in_), dtype=np.float32))
+        with warnings.catch_warnings():
+            # These columns have no names.
+            warnings.simplefilter("ignore", UserWarning)
+            classifier.predict_proba(np.zeros((1, classifier.n_features_in_), dtype=np.float32))
         return classifier
 
 

@@ -1,0 +1,93 @@
+"""`opensetda.save` and `opensetda.load`: a fitted estimator in a folder, without pickle."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import opensetda
+from opensetda.runs import fit
+from opensetda.runs.manifest import reseal
+from opensetda.runs.methods import METHODS, build_method
+from test_export import DOMAIN, LATER, QUICK, SOURCE, TARGET, Unregistered, X, Y
+
+
+def fitted(method="class-means"):
+    classifier = build_method(method, openness=0.25, changes=QUICK.get(method, {}))
+    return classifier.fit(X, Y, sample_domain=DOMAIN)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_loaded_model_predicts_the_same_bits(method, tmp_path):
+    classifier = fitted(method)
+    opensetda.save(classifier, tmp_path / "model")
+    loaded = opensetda.load(tmp_path / "model")
+    assert type(loaded) is type(classifier)
+    np.testing.assert_array_equal(loaded.predict_proba(LATER), classifier.predict_proba(LATER))
+    np.testing.assert_array_equal(loaded.predict(LATER), classifier.predict(LATER))
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
+
+
+def test_numeric_classes_and_names_of_columns_are_kept(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=[f"f{i}" for i in range(12)])
+    y = np.repeat([3, 5, 8, 0], [25, 25, 25, 100])
+    classifier = opensetda.ProgressiveClassMeans(unknown_label=99)
+    classifier.fit(frame, y, sample_domain=DOMAIN)
+    opensetda.save(classifier, tmp_path / "model")
+    loaded = opensetda.load(tmp_path / "model")
+    assert loaded.feature_names_in_.tolist() == list(frame.columns)
+    np.testing.assert_array_equal(loaded.predict(frame), classifier.predict(frame))
+    assert loaded.predict(frame).dtype.kind == "i"
+
+
+def test_the_model_of_a_run_is_loaded_too(tmp_path):
+    run = fit((SOURCE, Y[:75]), TARGET, tmp_path / "run", method="class-means", openness=0.25)
+    loaded = opensetda.load(tmp_path / "run")
+    wanted = run.training.classifier.predict_proba(LATER)
+    np.testing.assert_array_equal(loaded.predict_proba(LATER), wanted)
+
+
+def test_nothing_is_overwritten_by_accident(tmp_path):
+    classifier = fitted()
+    opensetda.save(classifier, tmp_path / "model")
+    with pytest.raises(opensetda.InputError, match="overwrite=True"):
+        opensetda.save(classifier, tmp_path / "model")
+    opensetda.save(classifier, tmp_path / "model", overwrite=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(opensetda.InputError, match="move it away"):
+        opensetda.save(classifier, tmp_path / "other", overwrite=True)
+    with pytest.raises(opensetda.InputError, match="not a method of this package"):
+        opensetda.save(Unregistered().fit(X, Y, sample_domain=DOMAIN), tmp_path / "third")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other"]
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "manifest.json"])
+def test_a_damaged_file_is_named(name, tmp_path):
+    opensetda.save(fitted(), tmp_path / "model")
+    path = tmp_path / "model" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(opensetda.InputError, match=name.replace(".", r"\.")):
+        opensetda.load(tmp_path / "model")
+
+
+def test_a_model_that_was_changed_by_hand_is_checked(tmp_path):
+    place = tmp_path / "model"
+    opensetda.save(fitted(), place)
+    saved = json.loads((place / "model.json").read_text())
+    (place / "model.json").write_text(json.dumps({**saved, "method": "no-such"}))
+    reseal(place)
+    with pytest.raises(opensetda.InputError, match="'no-such' does not exist"):
+        opensetda.load(place)
+    saved["state"]["n_features"] = 5
+    (place / "model.json").write_text(json.dumps(saved))
+    reseal(place)
+    with pytest.raises(opensetda.InputError, match=r"model\.json"):
+        opensetda.load(place)
+    with pytest.raises(opensetda.InputError, match="not a saved model"):
+        opensetda.load(tmp_path)
