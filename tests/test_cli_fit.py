@@ -118,7 +118,7 @@ def test_settings_of_pgl_are_checked_before_files_are_read(workplace, capsys):
     for change, words in [
         (["--set", "losses.egde=1"], "did you mean 'losses.edge'?"),
         (["--set", "steps=0"], "steps='0'"),
-        (["--preset", "papers"], "choose one of default"),
+        (["--preset", "papers"], "There are default"),
     ]:
         assert main([*arguments, *change]) == 2
         assert words in capsys.readouterr().err

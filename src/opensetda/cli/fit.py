@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from opensetda.benchmark.variants import benchmark_methods
 from opensetda.cli import console, options
 
 # As in opensetda.runs.request; a test compares them.
@@ -45,6 +46,7 @@ def fit(
             "--method NAME",
             "Train pgl, or a rival: class-means, source-only, dann+osvm ...; "
             "'osda benchmark --help' lists all.",
+            autocompletion=benchmark_methods,
         ),
     ] = "pgl",
     preset: Annotated[
