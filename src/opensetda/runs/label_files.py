@@ -44,7 +44,7 @@ def read_label_file(path: Path, run: RunFolder | None = None) -> Labelled:
     found = replace(PredictionTable.of_table(table, classes), unknown_label=unknown)
     _check(found, classes, path, run)
     has_ids = found.ids.tolist() != row_numbers(len(found)).tolist()
-    columns = {} if run is None else run.settings["columns"]
+    columns: Mapping[str, Any] = {} if run is None else run.settings["columns"]
     return Labelled(path, found, {}, columns, has_ids)
 
 
