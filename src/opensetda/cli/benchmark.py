@@ -131,7 +131,8 @@ def benchmark(
     if target is not None:
         _refuse("a source and a target of your own", {"--data": data, "--task": tasks})
         root = None if images_root is None else str(images_root.absolute())
-        columns = (label_column, None, features_key, tuple(drop or ()), path_column, root)
+        columns = {"label": label_column, "features": features_key, "drop": tuple(drop or ())}
+        columns |= {"path": path_column, "root": root}
         found = _find_own(protocol, target, columns, images, cache, known)
     else:
         own = {"--known": known, "--path-column": path_column, "--images-root": images_root}
@@ -179,7 +180,7 @@ def _refuse(given: str, wrong: dict[str, Any]) -> None:
 def _find_own(
     source: str,
     target: Path,
-    columns: tuple[Any, ...],
+    columns: dict[str, Any],
     images: tuple[str | None, Path | None, int | None, bool],
     cache: Path | None,
     known: list[str] | None,
@@ -194,7 +195,7 @@ def _find_own(
         advice = f"give its folder as --data {target}, or a source of your own"
         raise InputError(f"{source}: a published benchmark, not a file or folder; {advice}")
     with counting_progress("features") as progress:
-        tables, options = TableOptions(*columns), _image_options(images, cache)
+        tables, options = TableOptions(**columns), _image_options(images, cache)
         found = own_task(source, target, tables, options, known or (), progress)
     for warning in found.warnings:
         console.warn(warning)
