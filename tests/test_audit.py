@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from opensetda.context import FitContext
 from opensetda.openness.audit import Audit, CheckedTargets, audited_share, scored_share
 from opensetda.openness.share_model import ShareEstimate
+from opensetda.openness.tracker import OpennessTracker
+from opensetda.pgl.estimator import PGLClassifier
+from opensetda.runs.fitting import fit_domains
 
 
 def test_the_share_is_that_of_the_sample_within_its_interval() -> None:
@@ -79,7 +83,7 @@ def test_scores_that_say_nothing_change_little() -> None:
     noise = np.random.default_rng(2).normal(size=len(known))
     marks = unknown[rows]
     assert scored_share(noise, rows, marks).share == pytest.approx(marks.mean(), abs=0.05)
-    assert scored_share(np.ones(len(known)), rows, marks).share == pytest.approx(marks.mean())
+    assert scored_share(np.ones(len(known)), rows, marks).share == pytest.approx(marks.mean(), abs=1e-4)
     assert scored_share(known, rows, np.zeros(30, dtype=bool)) == audited_share(0, 30)
 
 
@@ -107,3 +111,47 @@ def test_what_was_checked_bounds_an_estimate() -> None:
     bound = CheckedTargets(40, 5).bound(ShareEstimate(0.9, 0.7, 1.0), 100)
     assert bound == ShareEstimate(0.6, 0.6, 0.6)
     assert CheckedTargets(40, 5).bound(ShareEstimate(0.01, 0.0, 0.3), 100).share == 0.05
+
+
+# in a fit -------------------------------------------------------------------------------------
+
+
+def fitted(n_unknown: int | None, openness: float | str = "auto") -> PGLClassifier:
+    """Fit blobs of four known classes and one unknown one, with an audit of 30 targets."""
+    rng = np.random.default_rng(0)
+    which = np.arange(200) % 5
+    X = 4 * np.eye(5, 12)[which] + rng.normal(size=(200, 12))
+    source = X[which < 4][:100] + rng.normal(0, 0.1, (100, 12))
+    labels = np.array(["a", "b", "c", "d"])[which[which < 4][:100]]
+    checked = None
+    if n_unknown is not None:
+        checked = CheckedTargets(30 - n_unknown, n_unknown, audit(n_unknown))
+    settings = {"steps": 3, "optimiser.iterations_per_epoch": 2}
+    fit = PGLClassifier(openness=openness, settings=settings, random_state=0)
+    fit_domains(fit, source, labels, X, context=FitContext(checked=checked))
+    return fit
+
+
+def test_an_audit_moves_the_threshold_and_leaves_the_ranking() -> None:
+    """The steps go on as without it, as long as its interval contains the estimate."""
+    without = fitted(None)
+    near = round(30 * without.openness_) + 1
+    within = fitted(near)
+    assert within.openness_ == pytest.approx(near / 30)
+    assert (within.transduction_ == "unknown").mean() == pytest.approx(near / 30, abs=0.01)
+    np.testing.assert_array_equal(within.transduction_scores_, without.transduction_scores_)
+    assert within.openness_report_.estimates["estimate"].share == without.openness_
+    assert within.rejection_threshold_ > without.rejection_threshold_
+    far = fitted(25)
+    assert far.openness_ == pytest.approx(25 / 30)
+    assert (far.transduction_scores_ != without.transduction_scores_).any()
+
+
+def test_a_given_share_overrules_the_audit_and_a_small_one_warns() -> None:
+    """What the user says on the command line comes last."""
+    given = fitted(9, openness=0.5).openness_report_
+    assert (given.share, given.told, given.audit) == (0.5, True, "")
+    found = OpennessTracker("auto", CheckedTargets(4, 1, audit(1, n=5)))
+    rows = np.random.default_rng(0).normal(size=(40, 12)).astype(np.float32)
+    found.estimate(rows, np.arange(40) % 4, rows, 200)
+    assert "the audited share of unknowns is uncertain" in found.report().warnings[0]

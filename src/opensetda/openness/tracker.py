@@ -133,9 +133,22 @@ class OpennessTracker:
 
     @property
     def share(self) -> float:
-        """The share to use: the given one, or the estimate."""
-        if self.told is not None:
-            return self.told
+        """The share to reject: the given or audited one, or the estimate."""
+        return self._estimated if self.told is None else self.told
+
+    @property
+    def step_share(self) -> float:
+        """The share by which steps label targets: the same, or the estimate if an audit permits it.
+
+        Steps that begin with another share, however near, may take whole classes for others: an
+        audit then moves the threshold alone.
+        """
+        audited = self._audited
+        is_possible = audited is not None and audited.low <= self._estimated <= audited.high
+        return self._estimated if is_possible else self.share
+
+    @property
+    def _estimated(self) -> float:
         return self.found.share if self.found.share >= NO_UNKNOWNS else 0.0
 
     def follow(self, share: float) -> None:
@@ -147,12 +160,12 @@ class OpennessTracker:
         self._rejected = share
 
     def update(self, known: Vector, held_out: Vector) -> float:
-        """Note what the scores of a step speak for, and return the share to use."""
+        """Note what the scores of a step speak for, and return the share for its labels."""
         estimate = 0.0
         if len(known):
             estimate = fit_mixture(ScoreHistogram.of(known, held_out)).share
         self.estimates.append(min(estimate, LARGEST_SHARE))
-        return self.share if len(known) else 0.0
+        return self.step_share if len(known) else 0.0
 
     def keep(self, step: int) -> None:
         """Report on this step (from 1) instead of the last."""

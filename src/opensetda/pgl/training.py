@@ -195,7 +195,7 @@ class _Steps:
         scores = transduce_once(network, self._samples(labels, progress), settings, rng)
         for done in range(1, self.passes):
             progress = done / self.passes
-            labels = self._ranked(scores, self.openness.share, progress)
+            labels = self._ranked(scores, self.openness.step_share, progress)
             samples = self._samples(labels, progress)
             self.trainer.whiten(samples)
             scores = transduce_once(network, samples, settings, rng)
