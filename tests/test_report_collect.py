@@ -252,3 +252,26 @@ def test_a_person_s_word_does_not_tell_how_sure_the_method_is(workplace):
         assert gallery.count == counts[gallery.name]
         # Of a class that has nobody else, what was told is shown.
         assert gallery.count == 1 or not rows & {0, 1, 2}
+
+
+def test_other_shares_begin_with_the_labels_of_the_run(evaluated, report):
+    what = report.what_if
+    rows = {count.name: count.count for count in report.counts}
+    names = (*report.map.classes, "unknown")
+    assert dict(zip(names, what.counts[what.used].tolist(), strict=True)) == rows
+    assert what.below[what.used] == rows["unknown"]
+    assert sorted(what.order.tolist()) == list(range(30))
+    assert [share for share, _ in report.openness.looked_at] == [
+        evaluated.estimates()["openness"]["evidence"][name]
+        for name in ("hidden", "hidden_moved", "below")
+    ]
+    command = f"{report.refit.head}0.40{report.refit.middle}40{report.refit.tail}"
+    assert command.startswith("osda fit ")
+    assert command.count("--openness") == command.count("--out") == 1
+
+
+def test_the_threshold_of_later_samples_is_named_if_it_is_another(evaluated, report):
+    later, histogram = evaluated.estimates()["rejection"]["threshold"], report.histogram
+    scores = evaluated.predictions().known_scores
+    differs = (scores < later).sum() != (scores < histogram.threshold).sum()
+    assert histogram.later == (later if differs else None)

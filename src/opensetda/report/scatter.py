@@ -21,9 +21,11 @@ _OKABE_ITO = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW,
 _CLASSES = (*_OKABE_ITO, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
 _MARKERS = ("^", "s", "D", "v", "P", "h")
 _NAMED = 40
-_LONGEST_NAME = 18
+_LONGEST_NAME = 26
 # Up to so many samples are drawn at full size.
 _FEW = 1500
+# Inches of a line of the legend.
+_LINE, _FEW_LINES = 0.2, 3
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,12 @@ def draw_scatter(
     """
     columns = len(panels) if len(panels) <= 3 else min(math.ceil(len(panels) / 2), 4)
     rows = math.ceil(len(panels) / columns)
-    around = 1.15 if title else 0.6
-    figure = style.new_figure(max(side * columns, 6.4), (side + 0.15) * rows + around, title)
+    width, around = max(side * columns, 6.4), 1.15 if title else 0.6
+    entries = _entries(names)
+    legend_columns = _columns([str(line.get_label()) for line in entries], width)
+    # Room for a few lines of legend is in the sides.
+    around += _LINE * max(math.ceil(len(entries) / legend_columns) - _FEW_LINES, 0)
+    figure = style.new_figure(width, (side + 0.15) * rows + around, title)
     # Markers are smaller in small panels and for many samples.
     size = (side / 4.0) ** 2 * 16 * min(1.0, (_FEW / max(len(classes), 1)) ** 0.5)
     for number, panel in enumerate(panels, start=1):
@@ -66,7 +72,18 @@ def draw_scatter(
             own = classes if panel.classes is None else panel.classes
             _draw_classes(axes, panel, own, is_target, len(names), size)
         _dress(axes, panel)
-    _legend(figure, names)
+    figure.legend(
+        # matplotlib fills columns, people read rows.
+        handles=[
+            line for start in range(legend_columns) for line in entries[start::legend_columns]
+        ],
+        loc="outside lower left",
+        ncols=legend_columns,
+        frameon=False,
+        fontsize=9,
+        handletextpad=0.2,
+        columnspacing=1.0,
+    )
     return figure
 
 
@@ -141,7 +158,9 @@ def marker_of(label: int) -> int:
     return label // len(_CLASSES) % len(_MARKERS)
 
 
-def _legend(figure: Figure, names: Sequence[str]) -> None:
+def _entries(names: Sequence[str]) -> list[Line2D]:
+    """Return what the legend explains."""
+
     def entry(name: str, marker: str, color: str, filled: bool = True) -> Line2D:
         face = color if filled else "none"
         look: dict[str, Any] = {"color": color, "markerfacecolor": face, "markersize": 6}
@@ -161,17 +180,7 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
             )
             for label, name in enumerate(names)
         ]
-    columns = _columns([str(line.get_label()) for line in entries], figure.get_figwidth())
-    figure.legend(
-        # matplotlib fills columns, people read rows.
-        handles=[line for start in range(columns) for line in entries[start::columns]],
-        loc="outside lower left",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-        handletextpad=0.2,
-        columnspacing=1.0,
-    )
+    return entries
 
 
 def _columns(labels: Sequence[str], width: float) -> int:
