@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.review.decisions import Decisions
-from opensetda.review.lists import audit_order
 from opensetda.review.log import DecisionLog
+from opensetda.review.queues import audit_order
 from opensetda.review.session import ReviewSession
 from opensetda.runs.folder import SETTINGS
 from opensetda.runs.refit import refit_command
