@@ -15,7 +15,7 @@ from opensetda.review.decisions import Decisions
 from opensetda.review.log import DecisionLog
 from opensetda.review.queues import audit_order
 from opensetda.review.session import ReviewSession
-from opensetda.runs.folder import SETTINGS
+from opensetda.runs.folder import ESTIMATES, SETTINGS
 from opensetda.runs.refit import refit_command
 from review_helpers import corrections, make_run, sign
 
@@ -162,7 +162,7 @@ def test_the_share_grows_with_its_interval(folder):
     found = session.summary()["audit"]
     assert (found["unknown"], found["marked"], found["skipped"]) == (10, 29, 1)
     assert found["low"] < found["share"] == 10 / 29 < found["high"]
-    assert (found["runShare"], found["told"]) == (0.5, False)
+    assert (found["runShare"], found["origin"]) == (0.5, "estimated")
     assert session.first_open("audit") == 4
     assert session.page("audit", 0, 5)["marks"].startswith("ukku.")
     undone = session.undo("border")["undone"]
@@ -225,3 +225,16 @@ def test_the_command_prints_share_and_refit(folder, monkeypatch, capsys):
     assert refit_command(session.run, folder / "x.csv").startswith("osda fit SOURCE TARGET --out")
     session.close()
     assert main(["review", "run", "--audit", "-1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "origin"), [({"told": True}, "given"), ({"audit": "9 of 30"}, "audited")]
+)
+def test_where_the_share_of_the_run_is_from_is_said(folder, entry, origin):
+    estimates = json.loads((folder / ESTIMATES).read_text())
+    estimates["openness"] |= entry
+    (folder / ESTIMATES).write_text(json.dumps(estimates))
+    sign(folder)
+    session = ReviewSession(folder)
+    assert session.audit()["origin"] == origin
+    session.close()

@@ -55,7 +55,9 @@ class ReviewSession:
             self.decisions = Decisions(log, table.labels.tolist(), table.classes, unknown)
             self._ids: list[str] = table.ids.tolist()
             self._pictures = ShownPictures(self.run, images)
-            self._openness = self.run.estimates()["openness"]
+            self._openness = used = self.run.estimates()["openness"]
+            by = "audited" if used.get("audit") else "estimated"
+            self._origin = "given" if used["told"] else by
             self._lists, self._note = self._first_lists(audit), ""
             self._searches: dict[str, Indices] = {}
             self._confidence, self._doubts = table.confidence, Doubts.of_confidence(table)
@@ -132,7 +134,7 @@ class ReviewSession:
             **{"unknown": n_unknown, "marked": len(marks), "size": len(rows)},
             **{"share": share.share, "low": share.low, "high": share.high},
             "skipped": sum(row not in marks for row in rows[: last + 1]),
-            **{"runShare": self._openness["share"], "told": self._openness["told"]},
+            **{"runShare": self._openness["share"], "origin": self._origin},
         }
 
     def search(self, key: str) -> dict[str, Any]:
