@@ -141,7 +141,7 @@ def picture_of_review(browser: Any, address: str) -> bytes:
     with opened(browser, address, WIDTH, 900, SCALE) as tab:
         tab.wait_for_selector("#main:not([hidden])")
         tab.get_by_text("Unknown groups").wait_for(timeout=120_000)
-        tab.keyboard.press("]")
+        tab.click("[data-key='1']")
         tab.wait_for_selector("#grid img")
         tab.wait_for_load_state("networkidle")
         return tab.screenshot()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.review.decisions import Decisions
-from opensetda.review.lists import audit_order
 from opensetda.review.log import DecisionLog
+from opensetda.review.queues import audit_order
 from opensetda.review.session import ReviewSession
-from opensetda.runs.folder import SETTINGS
+from opensetda.runs.folder import ESTIMATES, SETTINGS
 from opensetda.runs.refit import refit_command
 from review_helpers import corrections, make_run, sign
 
@@ -41,7 +41,7 @@ def test_every_beginning_of_the_order_is_a_random_sample():
     assert np.abs(np.bincount(drawn, minlength=50) - 100).max() < 45
 
 
-def test_a_mark_is_no_label_but_of_an_unknown(tmp_path):
+def test_a_mark_is_no_label(tmp_path):
     decisions = open_decisions(tmp_path / "review.jsonl")
     decisions.mark(0, "known")
     decisions.mark(1, "unknown")
@@ -53,11 +53,12 @@ def test_a_mark_is_no_label_but_of_an_unknown(tmp_path):
     ]
     assert rows == [
         ("a", "", "audited", "known"),
-        ("b", "unknown", "corrected", "unknown"),
+        ("b", "", "audited", "unknown"),
         ("c", "moth", "new class", "unknown"),
         ("d", "cat", "corrected", "known"),
     ]
-    assert (0 in decisions, 1 in decisions) == (False, True)
+    # Not decided yet: a group that it is in can still be named.
+    assert [row in decisions for row in range(4)] == [False, False, True, True]
     again = open_decisions(tmp_path / "review.jsonl")
     assert again.audited() == {0: "known", 1: "unknown", 2: "unknown", 3: "known"}
     assert again.new_names == ["moth"]
@@ -86,7 +87,7 @@ def test_label_and_mark_of_a_row_never_contradict_each_other(tmp_path_factory, a
         else:
             states.append(state)
         for label, mark in state:
-            assert mark != "unknown" or (label is not None and label not in CLASSES)
+            assert mark != "unknown" or label not in CLASSES
             assert mark != "known" or label is None or label in CLASSES
         assert decisions.has_label.tolist() == [label is not None for label, _ in state]
     again = open_decisions(path)
@@ -161,7 +162,7 @@ def test_the_share_grows_with_its_interval(folder):
     found = session.summary()["audit"]
     assert (found["unknown"], found["marked"], found["skipped"]) == (10, 29, 1)
     assert found["low"] < found["share"] == 10 / 29 < found["high"]
-    assert (found["runShare"], found["told"]) == (0.5, False)
+    assert (found["runShare"], found["origin"]) == (0.5, "estimated")
     assert session.first_open("audit") == 4
     assert session.page("audit", 0, 5)["marks"].startswith("ukku.")
     undone = session.undo("border")["undone"]
@@ -224,3 +225,16 @@ def test_the_command_prints_share_and_refit(folder, monkeypatch, capsys):
     assert refit_command(session.run, folder / "x.csv").startswith("osda fit SOURCE TARGET --out")
     session.close()
     assert main(["review", "run", "--audit", "-1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "origin"), [({"told": True}, "given"), ({"audit": "9 of 30"}, "audited")]
+)
+def test_where_the_share_of_the_run_is_from_is_said(folder, entry, origin):
+    estimates = json.loads((folder / ESTIMATES).read_text())
+    estimates["openness"] |= entry
+    (folder / ESTIMATES).write_text(json.dumps(estimates))
+    sign(folder)
+    session = ReviewSession(folder)
+    assert session.audit()["origin"] == origin
+    session.close()

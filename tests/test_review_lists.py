@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from opensetda.review.columns import MOST_COLUMNS, open_columns
-from opensetda.review.doubts import doubts_of
+from opensetda.review.disagreement import doubts_of
 from opensetda.review.session import ReviewSession
 from opensetda.runs.folder import MODEL, SETTINGS, STEPS, VIEW, RunFolder, parquet_bytes
 from opensetda.runs.predictions import PredictionTable

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opensetda.errors import InputError
-from opensetda.review.lists import border_rows, rows_to_review
+from opensetda.review.queues import border_rows, rows_to_review
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 from opensetda.runs.folder import VIEW, RunFolder, check_destination
 from opensetda.runs.groups import unknown_groups

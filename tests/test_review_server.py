@@ -40,7 +40,7 @@ DECIDE = "/api/decide"
 PUBLIC = ("/", "/?token=wrong", "/review.js", "/review.css", "/colours.css")
 PICTURES = ("/picture/{secret}/0", "/thumbnail/{secret}/0")
 GETS = ("/api/start", "/api/list?key=1&start=0", "/api/summary", "/api/open?key=border")
-GETS += ("/api/token",)
+GETS += ("/api/token", "/api/find?key=find%3Ftext%3D1")
 
 
 @pytest.mark.parametrize("path", [*PUBLIC, *PICTURES, *GETS])
@@ -204,6 +204,9 @@ def test_wrong_groups_are_said_in_one_line(server):
         {"list": "1", "label": "x", "toggled": 3},
         {"list": "1", "label": "x", "toggled": ["a"]},
         {"list": None, "label": "x"},
+        {"list": "1", "label": "x", "window": 3},
+        {"list": "1", "label": "x", "window": ["a"]},
+        {"list": "audit", "label": "x"},
     ):
         assert ask(server, "/api/decide-group", body)[0] == 400
 
@@ -224,7 +227,32 @@ def test_there_is_nothing_else(server, path):
         assert ask(server, "/api/nothing", {})[0] == 404
 
 
-@pytest.mark.parametrize("path", ["/api/list", "/api/list?key=9&start=0", "/picture/{}/24"])
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"row": 0}, {"row": "0", "mark": "known"}, {"row": 999, "mark": "known"}, {"mark": 1}],
+)
+def test_wrong_marks_are_said_in_one_line(server, folder, body):
+    status, _, content = ask(server, "/api/mark", body)
+    assert status == 400
+    assert content["error"].count("\n") == 0
+    assert not (folder / "review.jsonl").exists()
+
+
+def test_a_mark_is_saved_and_undone(server, folder):
+    row = ask(server, "/api/list?key=audit&start=0")[2]["samples"][0]["row"]
+    status, _, answer = ask(server, "/api/mark", {"row": row, "mark": "unknown"})
+    assert (status, answer["audit"]["unknown"]) == (200, 1)
+    assert ask(server, "/api/mark", {"row": row, "mark": "known"}, X_Review_Token="x")[0] == 403
+    assert ask(server, "/api/undo", {"list": "audit"})[2]["undone"]["list"] == "audit"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/api/list", "/api/list?key=9&start=0", "/picture/{}/24", "/api/find?key=audit"),
+        "/api/find?key=find%3F" + "text%3Da%26" * 20,
+    ],
+)
 def test_what_the_run_has_not_is_refused(server, path):
     assert ask(server, path.format(server.secret))[0] == 400
 
@@ -251,7 +279,7 @@ def test_nonsense_does_no_harm(server, line):
 def test_the_page_lists_every_key(server):
     page = ask(server, "/")[2].decode()
     keys = dict(re.findall("<dt>(.+)</dt><dd>(.+)</dd>", page))
-    assert len(keys) == 14
+    assert len(keys) == 16
     assert keys["U, Ctrl+Z"] == "undo, any number of times"
     assert keys["?"] == "show these keys"
 

@@ -84,7 +84,9 @@ def review(
     console.say(f"{decided} saved{where}")
     found = session.audit()
     if found["marked"]:
-        said = "was given" if found["told"] else "estimated"
+        said = {"given": "was given", "audited": "had, from an audit,"}.get(
+            found["origin"], "estimated"
+        )
         console.say(
             f"audited share of unknowns: {found['share']:.2f} ({found['low']:.2f} to "
             f"{found['high']:.2f}), {found['unknown']} of {found['marked']}; the run {said} "

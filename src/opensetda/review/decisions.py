@@ -182,8 +182,6 @@ class Decisions:
         label = entry.label or self.label(row)
         if label is not None and self._mark_of(label) != entry.mark:
             label = None
-        if label is None and entry.mark == "unknown":
-            label = self._unknown_label
         return _State(label, entry.mark, None, entry.time)
 
     def _count(self, row: int, by: int) -> None:

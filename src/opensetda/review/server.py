@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from opensetda.errors import InputError
-from opensetda.review.lists import BORDER
 from opensetda.review.log import NotSavedError
 from opensetda.review.page import Content, assets, render
+from opensetda.review.queues import BORDER
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 
 T = TypeVar("T")

@@ -15,13 +15,13 @@ import numpy as np
 from opensetda.errors import InputError, one_line
 from opensetda.openness.audit import AUDIT_SIZE, audited_share
 from opensetda.report.content import Indices, Numbers
-from opensetda.review import lists
+from opensetda.review import queues
 from opensetda.review.columns import NO_COLUMNS, open_columns
 from opensetda.review.decisions import Decisions, Mark
-from opensetda.review.doubts import Doubts, doubts_of
-from opensetda.review.lists import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
+from opensetda.review.disagreement import Doubts, doubts_of
 from opensetda.review.log import AuditMark, DecisionLog, NotSavedError
 from opensetda.review.page import Content, ShownPictures
+from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
 from opensetda.runs.corrections import Names
 from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
 from opensetda.runs.groups import UnknownGroups, unknown_groups
@@ -55,7 +55,9 @@ class ReviewSession:
             self.decisions = Decisions(log, table.labels.tolist(), table.classes, unknown)
             self._ids: list[str] = table.ids.tolist()
             self._pictures = ShownPictures(self.run, images)
-            self._openness = self.run.estimates()["openness"]
+            self._openness = used = self.run.estimates()["openness"]
+            by = "audited" if used.get("audit") else "estimated"
+            self._origin = "given" if used["told"] else by
             self._lists, self._note = self._first_lists(audit), ""
             self._searches: dict[str, Indices] = {}
             self._confidence, self._doubts = table.confidence, Doubts.of_confidence(table)
@@ -84,15 +86,15 @@ class ReviewSession:
                 os.close(holds)
 
     def _first_lists(self, n_audited: int) -> dict[str, Indices]:
-        order = lists.audit_order(self._identity, len(self.table))
+        order = queues.audit_order(self._identity, len(self.table))
         if n_audited:
             # An earlier review may have audited more.
             marked = np.flatnonzero(np.isin(order, list(self.decisions.audited())))
             n_audited = max(n_audited, *(marked[-1:] + 1).tolist(), 0)
         return {
             **({AUDIT: order[:n_audited]} if n_audited else {}),
-            BORDER: lists.rows_to_review(self.table, self.unknown_label),
-            UNSURE: lists.least_confident(self.table),
+            BORDER: queues.rows_to_review(self.table, self.unknown_label),
+            UNSURE: queues.least_confident(self.table),
         }
 
     def start(self) -> dict[str, Any]:
@@ -132,7 +134,7 @@ class ReviewSession:
             **{"unknown": n_unknown, "marked": len(marks), "size": len(rows)},
             **{"share": share.share, "low": share.low, "high": share.high},
             "skipped": sum(row not in marks for row in rows[: last + 1]),
-            **{"runShare": self._openness["share"], "told": self._openness["told"]},
+            **{"runShare": self._openness["share"], "origin": self._origin},
         }
 
     def search(self, key: str) -> dict[str, Any]:
@@ -241,7 +243,7 @@ class ReviewSession:
 
     def _rows(self, key: str) -> Indices:
         if key.startswith(FIND) and key not in self._searches:
-            query = lists.Query.of(key)
+            query = queues.Query.of(key)
             found = query.rows(self.table, self._doubts.score, self._label, self._is_in_state)
             if len(self._searches) >= _KEPT_SEARCHES:
                 del self._searches[next(iter(self._searches))]
@@ -314,8 +316,8 @@ class ReviewSession:
             name = most if 2 * count > len(rows) else None
         return {
             "key": key,
-            "kind": lists.kind_of(key),
-            "title": lists.title_of(key, self.table.classes),
+            "kind": queues.kind_of(key),
+            "title": queues.title_of(key, self.table.classes),
             "size": len(rows),
             "decided": int(self._is_done(key, rows).sum()),
             "name": name,
@@ -328,7 +330,7 @@ class ReviewSession:
         with self._lock:
             self._doubts = doubts
             self._lists[DOUBT] = doubts.most_doubtful()
-            self._lists |= lists.by_class(self.table, doubts.score)
+            self._lists |= queues.by_class(self.table, doubts.score)
         columns = open_columns(self.run, self.table)
         with self._lock:
             self._columns = columns

@@ -36,8 +36,8 @@ export function shareInWords({ unknown, marked, share, low, high }) {
 }
 
 export function showShare(audit) {
-  const { marked, size, share, low, high, runShare, told, skipped } = audit;
-  const said = told ? "given to the run" : "estimated by the run";
+  const { marked, size, share, low, high, runShare, origin, skipped } = audit;
+  const said = { given: "given to the run", audited: "by an earlier audit" }[origin] ?? "estimated by the run";
   $("share-words").textContent = marked
     ? shareInWords(audit)
     : "Nothing marked yet";

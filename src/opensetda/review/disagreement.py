@@ -14,7 +14,7 @@ import numpy as np
 
 from opensetda.report.content import Indices, Numbers
 from opensetda.report.run_parts import own_labels
-from opensetda.review.lists import MOST_NEAR
+from opensetda.review.queues import MOST_NEAR
 from opensetda.rows import unit_rows
 from opensetda.runs.folder import STEPS, VIEW, RunFolder
 from opensetda.runs.predictions import PredictionTable

@@ -117,7 +117,10 @@ class Query:
     @classmethod
     def of(cls, key: str) -> Query:
         """Return the query of a key, such as ``find?text=cat&state=open``."""
-        given = parse_qs(key.removeprefix(FIND), max_num_fields=8)
+        try:
+            given = parse_qs(key.removeprefix(FIND), max_num_fields=len(_FIELDS))
+        except ValueError:
+            raise InputError("too much to search for; use the form of the page") from None
         query = cls(**{name: values[-1] for name, values in given.items() if name in _FIELDS})
         if query.state not in STATES or query.order not in ORDERS:
             raise InputError("no such state or order; use the form of the page")
