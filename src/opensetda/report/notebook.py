@@ -27,7 +27,7 @@ from opensetda.system.files import plain
 _FRAME = (
     '<iframe sandbox="allow-scripts" title="{title}" width="100%" height="{height}" '
     'srcdoc="{page}" '
-    'style="border: 1px solid #8884; border-radius: 6px"></iframe>'
+    'style="box-sizing: border-box; border: 1px solid #8884; border-radius: 6px"></iframe>'
 )
 
 
