@@ -2,6 +2,7 @@
 
     python benchmarks/tables.py                   # generated sensors, and gas if its data is there
     python benchmarks/tables.py --seeds 2 --verbose --data ../shared/data
+    python benchmarks/tables.py --screen          # no feature of any suite is left out
 
 Each table is written to CSV files. The literal command `osda fit a.csv b.csv --out run` is run;
 it fails with one message, whose corrected command is run as it is printed. HOS is compared with
@@ -11,6 +12,7 @@ that of the clean table: features only, complete, each domain standardised.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 import subprocess
@@ -24,9 +26,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from opensetda.data.tables.screening import suspicious_columns
 from opensetda.metrics.open_set import evaluate
 from opensetda.runs import RunFolder
-from suites_data import DATA, is_there, read_task
+from suites_data import (
+    DATA,
+    OFFICE,
+    SUITES,
+    TABLES,
+    folder_of,
+    is_there,
+    read_domain,
+    read_task,
+    task_names,
+)
 
 UNKNOWN = "unknown"
 FIT = ("osda", "fit", "a.csv", "b.csv", "--out", "run")
@@ -155,6 +168,24 @@ def measure(name: str, table: Table, seed: int, verbose: bool) -> dict[str, Any]
         }
 
 
+def screen(data: Path) -> None:
+    """Print the columns that would be left out of every pair of domains of the suites."""
+    pairs = 0
+    for suite in (suite for suite in SUITES if is_there(suite, data)):
+        tasks = [read_task(suite, task, data) for task in task_names(suite, data)]
+        domains = [(task.source_features, task.target_features) for task in tasks]
+        if suite in TABLES or suite in OFFICE:
+            # Whole domains, in the order of their files, too.
+            whole = [read_domain(file)[0] for file in sorted(folder_of(suite, data).glob("*.npz"))]
+            domains += itertools.permutations(whole, 2)
+        for source, target in domains:
+            names = [f"f{column}" for column in range(source.shape[1])]
+            pairs += 1
+            if lost := suspicious_columns(names, source, target):
+                print(suite, lost)
+    print(f"{pairs} pairs of domains")
+
+
 def main() -> None:
     """Print a line per table, and the means."""
     parser = argparse.ArgumentParser(
@@ -163,7 +194,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="generated tables (default 5)")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with suites/gas")
     parser.add_argument("--verbose", action="store_true", help="print the commands and messages")
+    parser.add_argument("--screen", action="store_true", help="look for columns left out of suites")
     options = parser.parse_args()
+    if options.screen:
+        screen(options.data)
+        return
     tables = {f"sensors, seed {seed}": sensors(seed) for seed in range(options.seeds)}
     if is_there("gas", options.data):
         tables |= {f"gas, {task}": gas(task, options.data) for task in GAS_TASKS}

@@ -85,7 +85,8 @@ def test_rivals_take_columns_as_given_unless_asked(loud, capsys):
     assert main([*FIT, *OPENNESS, "--json", "--scaling", "auto", "--overwrite"]) == 0
     found = json.loads(capsys.readouterr().out)["scaling"]
     assert found["name"] == RANKS
-    assert found["quality"].keys() == {"none", "ranks"}
+    # One column is in a far larger unit.
+    assert found["quality"].keys() == {"none", "ranks", "standard"}
     assert main(["evaluate", "run", "--labels", "truth.npz", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scaling"] == found
 

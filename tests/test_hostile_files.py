@@ -19,7 +19,7 @@ from opensetda.data import limits
 from opensetda.data.images import decoding, lists
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.data.images.loading import is_image_data, iterate_images, read_images
-from opensetda.data.tables import formats, mapped, scratch
+from opensetda.data.tables import column_files, formats, mapped, scratch
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth
 from opensetda.errors import InputError
 from opensetda.runs.domain_arrays import DomainArrays
@@ -139,7 +139,7 @@ def test_long_ids_are_refused(tmp_path, kind, monkeypatch):
 def test_text_as_wide_as_its_longest_must_fit_into_memory(tmp_path, monkeypatch):
     path = save(tmp_path / "s.csv", np.zeros((3, 2)), y=["a", "bbb", "a"])
     monkeypatch.setattr(memory, "free_bytes", lambda: 35)
-    monkeypatch.setattr(formats, "check_free", lambda *_: None)
+    monkeypatch.setattr(column_files, "check_free", lambda *_: None)
     message = error_of(read_domains, path, path)
     assert "'y', whose longest is row 2 with 3 characters, needs about" in message
     assert "shorten the longest" in message
@@ -227,15 +227,15 @@ def test_very_many_columns_are_read_as_few_are(tmp_path, kind, monkeypatch):
     X = np.random.default_rng(0).normal(size=(3, 50)).round(3)
     X[:, 0] = [1, 2, 3]
     path = save(tmp_path / f"s.{kind}", X, y=["a", "b", "007"])
-    monkeypatch.setattr(formats, "_BLOCK_BYTES", 16)
+    monkeypatch.setattr(column_files, "_BLOCK_BYTES", 16)
     for most in (10, 100):
-        monkeypatch.setattr(formats, "_MANY_COLUMNS", most)
+        monkeypatch.setattr(column_files, "_MANY_COLUMNS", most)
         source, _ = read_domains(path, path)
         np.testing.assert_array_equal(source.X, X.astype(np.float32))
         assert source.labels.tolist() == ["a", "b", "007"]
     if kind == "csv":
         path.write_text(path.read_text().replace("1,", "left,", 1))
-        monkeypatch.setattr(formats, "_MANY_COLUMNS", 10)
+        monkeypatch.setattr(column_files, "_MANY_COLUMNS", 10)
         assert "column 'f0' is not numeric (row 1 holds 'left')" in error_of(read, path)
 
 

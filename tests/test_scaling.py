@@ -307,3 +307,18 @@ def test_a_saved_model_without_its_tables_is_refused(task):
         ProgressiveClassMeans.from_state(state, without)
     with pytest.raises(InputError, match=r"scaling 'magic' does not exist; fit again"):
         ProgressiveClassMeans.from_state({**state, "scaling": "magic"}, arrays)
+
+
+@pytest.mark.parametrize(
+    ("units", "candidates"), [(1e3, {NONE, RANKS, STANDARD}), (5.0, {NONE, RANKS})]
+)
+def test_columns_in_different_units_may_be_standardised(units, candidates):
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 4
+    X = 2 * np.eye(4, 6)[y] + rng.normal(0, 1, (120, 6))
+    X = (X * np.geomspace(1 / units, units, 6)).astype(np.float32)
+    quality = scaling.scaling_quality(Rows(X, np.arange(120)), y)
+    assert quality.keys() == candidates
+    chosen = Scaling.fit("auto", Rows(X, np.arange(120)), y, Rows(X, np.arange(120)))
+    assert chosen.name == max(quality, key=quality.get)
+    assert f"against {quality[NONE]:.3f}" in chosen.reason or chosen.name == NONE
