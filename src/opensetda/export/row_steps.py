@@ -81,7 +81,7 @@ def _normal_scores(ranks: Value) -> Value:
     tail = -(offset.op("Abs") - 0.5)
     t = ((tail.op("Log") * -2.0).op("Sqrt") - centre) / reach
     highest, *others = powers[::-1].tolist()
-    score = t * 0.0 + highest
+    score: Value = t * 0.0 + highest
     for power in others:
         score = score * t + power
     return score * offset.op("Sign")
