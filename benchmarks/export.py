@@ -5,8 +5,9 @@
     python benchmarks/export.py images     # 1,000 images of PACS, PGL and EfficientNet-Lite0
 
 Both sides start from the same input and end at probabilities: rows in memory for `rows`, and
-JPEG files for `images`, read by as many threads as there are cores. They take turns, three
-times; the figure to judge by is the median of the ratios. Loading a model is not counted.
+JPEG files for `images`, read by as many threads as there are cores. They take turns,
+`--rounds` times (3); the figure to judge by is the median of the ratios, predict / exported.
+Loading a model is not counted.
 """
 
 from __future__ import annotations
@@ -32,8 +33,6 @@ from opensetda.runs.methods import METHODS, build_method
 from opensetda.runs.predictions import PredictionTable
 from suites_data import DATA, read_task
 
-ROUNDS = 3
-N_ROWS, N_IMAGES = 10_000, 1_000
 KNOWN = ("dog", "elephant", "giraffe", "guitar")
 # Images of each class that the run is fitted to.
 FITTED = 60
@@ -47,14 +46,17 @@ def main() -> None:
     parser.add_argument("part", nargs="*", choices=["rows", "images"])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--images", type=int, default=1_000)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| model | samples | other labels | largest difference | predict | exported | ratio |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     if not options.part or "rows" in options.part:
-        rows(options.data, options.methods)
+        rows(options)
     if not options.part or "images" in options.part:
-        images(options.data)
+        images(options)
 
 
 def session_of(model: Any, threads: int = 0) -> Any:
@@ -66,16 +68,16 @@ def session_of(model: Any, threads: int = 0) -> Any:
     return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
 
 
-def rows(data: Path, methods: list[str]) -> None:
+def rows(options: argparse.Namespace) -> None:
     """Compare every method on rows of the gas sensors."""
-    task = read_task("gas", "batch1-batch3", data)
+    task = read_task("gas", "batch1-batch3", options.data)
     X = np.concatenate([task.source_features, task.target_features])
     labels = [*task.source_labels.tolist(), *[""] * len(task.target_features)]
     domain = np.repeat([1, -1], [len(task.source_features), len(task.target_features)])
-    later = np.resize(task.target_features, (N_ROWS, X.shape[1])).astype(np.float32)
+    later = np.resize(task.target_features, (options.rows, X.shape[1])).astype(np.float32)
     # Not the rows of `fit` again.
     later = (later * np.random.default_rng(0).normal(1, 0.01, later.shape)).astype(np.float32)
-    for method in methods:
+    for method in options.methods:
         classifier = build_method(method, openness="auto").fit(X, labels, sample_domain=domain)
         session = session_of(to_onnx(classifier))
 
@@ -86,12 +88,17 @@ def rows(data: Path, methods: list[str]) -> None:
             table = PredictionTable.of_samples(classifier, later, None)
             return table.labels, table.proba
 
-        compare(f"{method}, {X.shape[1]} columns {classifier.scaling_}", predicted, exported)
+        compare(
+            f"{method}, {X.shape[1]} columns {classifier.scaling_}",
+            predicted,
+            exported,
+            options.rounds,
+        )
 
 
-def images(data: Path) -> None:
+def images(options: argparse.Namespace) -> None:
     """Compare PGL behind the default backbone, from files to probabilities."""
-    folder = data / "pacs-images-160"
+    folder = options.data / "pacs-images-160"
     files = {name: sorted((folder / name).glob("*/*.jpg")) for name in ("photo", "cartoon")}
     with tempfile.TemporaryDirectory() as place:
         for name, wanted in (("photo", KNOWN), ("cartoon", None)):
@@ -103,8 +110,8 @@ def images(data: Path) -> None:
             Path(place, f"{name}.txt").write_text("\n".join(listed) + "\n")
         run = fit(f"{place}/photo.txt", f"{place}/cartoon.txt", f"{place}/run")
         model = export(run, f"{place}/model.onnx").model
-        step = max(1, len(files["cartoon"]) // N_IMAGES)
-        later = [str(path) for path in files["cartoon"][::step][:N_IMAGES]]
+        step = max(1, len(files["cartoon"]) // options.images)
+        later = [str(path) for path in files["cartoon"][::step][: options.images]]
         classifier, recipe = run.folder.model(), run.folder.recipe()
         session, cores = session_of(model, threads=1), usable_cores()
 
@@ -124,13 +131,15 @@ def images(data: Path) -> None:
 
         with Extractor(recipe) as extractor:
             extractor.features(later[:2])
-            compare(f"pgl, {recipe.backbone}, {cores} threads", predicted, exported)
+            compare(f"pgl, {recipe.backbone}, {cores} threads", predicted, exported, options.rounds)
 
 
-def compare(name: str, predicted: Callable[[], Labels], exported: Callable[[], Labels]) -> None:
+def compare(
+    name: str, predicted: Callable[[], Labels], exported: Callable[[], Labels], rounds: int
+) -> None:
     """Let both take turns, and print a row of the table."""
     times: list[tuple[float, float]] = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         begun = time.perf_counter()
         labels, probabilities = predicted()
         between = time.perf_counter()

@@ -261,6 +261,7 @@ def run_commands(folder: str) -> list[list[str]]:
         ["evaluate", folder, "--labels", truth, *(() if images else ("--label-column", "y"))],
         ["report", folder, "--out", "out/report.html"],
         ["review", folder, "--no-browser"],
+        ["export", folder, "--to", "out/model.onnx"],
     ]
 
 

@@ -43,7 +43,7 @@ def export(
     )
     console.say(f"  model    {written.model}")
     if written.path != written.model:
-        console.say(f"  try it   python {written.path / 'use.py'}")
+        console.say(f"  try it   python {written.path / 'use.py'} FILE")
     checked = {"samples": written.n_checked, "own": written.n_own}
     files = {"model": written.model}
     console.result({**checked, "difference": written.difference, "files": files})

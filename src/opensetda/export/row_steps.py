@@ -87,14 +87,12 @@ def _normal_scores(ranks: Value) -> Value:
     return score * offset.op("Sign")
 
 
-def unit_rows(x: Value, shortest: float | None = None) -> Value:
-    """Scale rows to unit length; zeros stay zeros, as do rows shorter than `shortest`.
+def unit_rows(x: Value, shortest: float = _TINY) -> Value:
+    """Scale rows to unit length, but for those shorter than `shortest`; zeros stay zeros.
 
-    Without `shortest` rows of any length are scaled, as by `opensetda.rows.unit_rows`.
+    Squares of numbers that come from single precision neither overflow nor vanish.
     """
-    if shortest is None:
-        x, shortest = x / x.op("Abs").max().maximum(_TINY), _TINY
-    return x / x.op("Mul", x).sum().op("Sqrt").maximum(shortest)
+    return x / x.op("ReduceL2", axes=[-1], keepdims=1).maximum(shortest)
 
 
 def aligned_rows(x: Value, alignment: Alignment) -> Value:
