@@ -57,7 +57,9 @@ def test_missing_files_suggest_a_neighbour(tmp_path, source, target):
     assert message == f"{tmp_path / 'sources.npz'}: no such file; did you mean {source}?"
     message = error_of(read_domains, tmp_path / "no" / "x.npz", target)
     assert f"nor a folder {tmp_path / 'no'}" in message
-    assert error_of(read_domains, tmp_path / "zzzzz.csv", target).endswith("no such file; check the name")
+    assert error_of(read_domains, tmp_path / "zzzzz.csv", target).endswith(
+        "no such file; check the name"
+    )
 
 
 def test_wrong_kinds_of_files_are_named(tmp_path, target):
