@@ -5,7 +5,8 @@
 
 Builds the wheel, then runs the four commands of the README (`python -m venv`, `pip install` with
 constraints.txt and the CPU build of torch, `osda fit`, `osda predict`) in a temporary folder, and
-prints the seconds of each, those of the processors, and the size of the environment. Nothing is cached but pip's downloads.
+prints the seconds of each, those of the processors, and the size of the environment. Nothing is
+cached but pip's downloads.
 """
 
 from __future__ import annotations
