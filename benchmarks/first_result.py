@@ -5,7 +5,8 @@
 
 Builds the wheel, then runs the four commands of the README (`python -m venv`, `pip install` with
 constraints.txt and the CPU build of torch, `osda fit`, `osda predict`) in a temporary folder, and
-prints the seconds of each and the size of the environment. Nothing is cached but pip's downloads.
+prints the seconds of each, those of the processors, and the size of the environment. Nothing is
+cached but pip's downloads.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ def main() -> None:
         seconds["predict"] = _timed(place, [osda, "predict", "run", target, "--out", "labels.csv"])
         used = _megabytes(place / "env")
         labelled = len((place / "labels.csv").read_text().splitlines()) - 1
-    print("\n| command | seconds |\n| --- | --- |")
-    for command, spent in {**seconds, "all": sum(seconds.values())}.items():
-        print(f"| {command} | {spent:.0f} |")
+    print("\n| command | seconds | of processors |\n| --- | --- | --- |")
+    for command, (spent, used_up) in seconds.items():
+        print(f"| {command} | {spent:.0f} | {used_up:.0f} |")
+    totals = [sum(column) for column in zip(*seconds.values(), strict=True)]
+    print(f"| all | {totals[0]:.0f} | {totals[1]:.0f} |")
     print(f"\n{labelled:,} images labelled; environment: {installed:,} MB, after use {used:,} MB")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
@@ -92,14 +95,15 @@ def _program(place: Path, name: str) -> str:
     return str(place / "env" / ("Scripts" if sys.platform == "win32" else "bin") / name)
 
 
-def _timed(place: Path, command: list[str]) -> float:
-    """Run a command as in a new shell, and return its seconds."""
+def _timed(place: Path, command: list[str]) -> tuple[float, float]:
+    """Run a command as in a new shell, and return its seconds, and those of processors."""
     ours = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
     environment = {name: text for name, text in os.environ.items() if name not in ours}
     environment["OSDA_CACHE"] = str(place / "cache")
-    begun = time.perf_counter()
+    begun, before = time.perf_counter(), os.times()
     subprocess.run(command, cwd=place, env=environment, check=True)
-    return time.perf_counter() - begun
+    seconds, after = time.perf_counter() - begun, os.times()
+    return seconds, sum(after[2:4]) - sum(before[2:4])
 
 
 def _megabytes(folder: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +84,12 @@ def test_where_features_are_kept(folder, network, tmp_path, options, monkeypatch
 def test_fit_reads_the_npz(folder, network, tmp_path):
     out = tmp_path / "photos.npz"
     assert main(["features", str(folder), "--out", str(out), *network]) == 0
+    again = shutil.copy(out, tmp_path / "again.npz")
     fit = [
         "fit",
         "--no-report",
         str(out),
-        str(out),
+        str(again),
         "--out",
         str(tmp_path / "run"),
         "--id-column",

@@ -33,7 +33,7 @@ SLIPS = [
     ("fit my shop street --out new", "(street)", "put a name with spaces in quotes"),
     ("fit shop street -o new", "-o", "see 'osda fit --help'"),
     ("predict run later.csv", "'--out'", "(The .csv, .json or .parquet file to make)"),
-    ("evaluate run", "'--labels'", "(True labels of the target"),
+    ("evaluate run", "'--labels'", "(True labels of"),
     ("benchmark office31", "--data", "say where Office-31 is"),
     # numbers
     ("fit shop street --out new --openness 40", "--openness 40", "did you mean 0.4?"),
@@ -63,10 +63,10 @@ SLIPS = [
     ("fit shop street --out new --weights resnet.pth", "resnet.pth: no such file", "give one in"),
     ("fit shop street --out new --corrections c.csv", "c.csv: no such file", "'osda review'"),
     # tables
-    ("fit unlabelled.csv later.csv --out new", "no column 'y'", "--label-column"),
-    ("fit source.csv later.csv --out new --label-column lable", "'lable'", "'y'"),
-    ("fit source.csv later.csv --out new --drop f9", "no column 'f9'", "--drop"),
-    ("fit one-class.csv later.csv --out new", "one class only ('cat'", "at least two classes"),
+    ("fit unlabelled.csv plain.csv --out new", "no column 'y'", "--label-column"),
+    ("fit source.csv plain.csv --out new --label-column lable", "'lable'", "'y'"),
+    ("fit source.csv plain.csv --out new --drop f9", "no column 'f9'", "--drop"),
+    ("fit one-class.csv plain.csv --out new", "one class only ('cat'", "at least two classes"),
     ("fit source.csv wide.csv --out new --id-column id", "4 columns that", "--drop"),
     ("fit shop later.csv --out new", "later.csv is a feature table", "'osda features'"),
     ("fit sourc.csv later.csv --out new", "sourc.csv: no such file", "mean source.csv?"),
@@ -78,7 +78,7 @@ SLIPS = [
     ("predict run street --out new.csv", "street: images", "give a table"),
     ("predict run later.csv --out new.txt", "--out new.txt", "must end in .csv, .json or"),
     ("predict run later.csv --out source.csv", "source.csv: exists", "add --overwrite"),
-    ("evaluate run --labels others.csv --label-column label", "60 of 60 samples", "add them"),
+    ("evaluate run --labels others.csv --label-column label", "others.csv: no", "'s0'"),
     ("evaluate run --labels nowhere/t.csv", "nowhere/t.csv: no such file", "check the path"),
     ("report shop", "shop: not a run folder", "make one with 'osda fit'"),
     ("report run --out report", "--out report", "must end in .html"),
@@ -99,6 +99,7 @@ def scene(tmp_path_factory):
     write_csv(place / "source.csv", X, y=y)
     write_csv(place / "one-class.csv", X, y=np.full(len(X), "cat"))
     write_csv(place / "unlabelled.csv", X)
+    write_csv(place / "plain.csv", Z)
     write_csv(place / "later.csv", Z, id=names)
     write_csv(place / "wide.csv", np.hstack([Z, Z]), id=names)
     (place / "others.csv").write_text("id,label\nx1,cat\nx2,dog\n")

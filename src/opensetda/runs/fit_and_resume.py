@@ -17,13 +17,12 @@ from opensetda.errors import (
     RunPausedError,
 )
 from opensetda.openness.tracker import check_openness
-from opensetda.runs.corrections import check_corrections
 from opensetda.runs.domain_arrays import DomainArrays
 from opensetda.runs.fitting import Training, train
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.listening import RunListener
-from opensetda.runs.methods import build_method, method_class
-from opensetda.runs.mistaken import check_places
+from opensetda.runs.methods import method_class
+from opensetda.runs.mistaken import check_request
 from opensetda.runs.request import (
     ARRAY,
     SAMPLE,
@@ -33,7 +32,7 @@ from opensetda.runs.request import (
     TableOptions,
     trained_part,
 )
-from opensetda.runs.tensorboard import check_log, check_new_log
+from opensetda.runs.tensorboard import check_new_log
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
 from opensetda.system.files import in_shell, near, plain
 from opensetda.system.launch import (
@@ -297,9 +296,7 @@ def _claim(out: Path, request: FitRequest) -> tuple[str, UnfinishedRun]:
         earlier.release()
     check_destination(out, request.overwrite)
     check_unfinished(out, request.overwrite)
-    if request.source != ARRAY:
-        check_places(near(request.source), near(request.target), out)
-    _check_request(request)
+    check_request(request, out)
     if request.tensorboard is not None:
         check_new_log(near(request.tensorboard), request.overwrite)
     return "begun", UnfinishedRun.begin(out, request, request.overwrite)
@@ -349,23 +346,12 @@ def _check_resumable(run: UnfinishedRun, has_arrays: bool) -> None:
             else f"{run.path}: begun from arrays, which it does not hold; go on in Python with "
             "opensetda.runs.resume(out, source=..., target=...)"
         )
-    _check_request(request)
+    check_request(request, run.out)
     if run.out.exists() and not request.overwrite:
         raise InputError(
             f"{run.out}: was made since the run began, and is not replaced; move it away"
         )
     check_destination(run.out, overwrite=True)
-
-
-def _check_request(request: FitRequest) -> None:
-    """Find wrong settings before any data is read."""
-    if request.tensorboard is not None:
-        check_log(Path(request.tensorboard))
-    if request.corrections is not None:
-        check_corrections(near(request.corrections))
-    if request.images.finetune and not method_class(request.method).trains_backbone:
-        raise InputError(f"--finetune: the method {request.method} has no network; leave it out")
-    build_method(**request.method_arguments())
 
 
 def _carry_out(

@@ -17,7 +17,12 @@ from opensetda.backbones.extraction import Broken, Extraction, extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 from opensetda.data.images.lists import ImageColumns
-from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains
+from opensetda.data.images.loading import (
+    ImageList,
+    is_image_data,
+    read_image_domains,
+    two_kinds,
+)
 from opensetda.data.images.tar_shards import is_shard
 from opensetda.data.names import twins
 from opensetda.data.tables.column_problems import ColumnsError
@@ -28,7 +33,6 @@ from opensetda.rows import row_chunks
 from opensetda.runs.domain_arrays import DomainArrays, table_columns
 from opensetda.runs.domain_arrays import label_text as label_text
 from opensetda.runs.listening import CountingProgress, RunListener
-from opensetda.runs.mistaken import two_kinds
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import ARRAY, FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import file_record, near

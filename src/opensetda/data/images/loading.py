@@ -92,6 +92,21 @@ def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool
     return suffix not in TABLE_SUFFIXES and not path.exists()
 
 
+def two_kinds(images: Path, other: Path) -> InputError:
+    """Return the error for two domains of which one is images and the other not."""
+    for path in (images, other):
+        if not path.exists() and not is_shard(path.name):
+            return no_such(path, lambda name: True)
+    is_table = other.is_dir() or other.suffix.lower() in TABLE_SUFFIXES
+    kind = (
+        "a feature table" if is_table else f"neither that nor a table ({', '.join(TABLE_SUFFIXES)})"
+    )
+    return InputError(
+        f"{images} holds images, but {other} is {kind}; both must be of one kind "
+        "('osda features' makes tables of images)"
+    )
+
+
 def read_image_domains(
     source: str | Path, target: str | Path, columns: ImageColumns | None = None
 ) -> tuple[ImageList, ImageList]:
