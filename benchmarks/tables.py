@@ -124,7 +124,7 @@ def run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(typed, cwd=folder, capture_output=True, text=True, env=os.environ)
 
 
-def clean_hos(table: Table, folder: Path, standard: bool = True) -> float:
+def clean_hos(table: Table, folder: Path, *more: str, standard: bool = True) -> float:
     """Return HOS of the features alone."""
     for name, rows in (("a", table.source), ("b", table.target)):
         if standard:
@@ -133,7 +133,7 @@ def clean_hos(table: Table, folder: Path, standard: bool = True) -> float:
         if name == "a":
             frame["y"] = table.labels
         frame.to_csv(folder / f"{name}.csv", index=False)
-    done = run([*FIT, "--overwrite", "--no-report"], folder)
+    done = run([*FIT, "--overwrite", "--no-report", *more], folder)
     assert done.returncode == 0, done.stderr
     return hos(folder / "run", table.truth, np.unique(table.labels).tolist())
 
@@ -165,6 +165,7 @@ def measure(name: str, table: Table, seed: int, verbose: bool) -> dict[str, Any]
             "scaling": folder_of_run.estimates()["scaling"]["name"],
             "clean, standardised": clean_hos(table, folder),
             "clean, as given": clean_hos(table, folder, standard=False),
+            "--scaling none": clean_hos(table, folder, "--scaling", "none", standard=False),
         }
 
 
