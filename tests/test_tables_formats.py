@@ -121,6 +121,12 @@ def test_sheets_that_cannot_be_read_are_named(tmp_path, monkeypatch):
     with zipfile.ZipFile(a, "w") as archive:
         archive.writestr("x.txt", "x")
     assert damaged in error_of(read_domains, a, b)
+    with zipfile.ZipFile(sheet(a, ["p"], [1])) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(a, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content.replace(b"<sheetData>", b"<sheetData"))
+    assert damaged in error_of(read_domains, a, b)
     assert "its first sheet is empty" in error_of(read_domains, sheet(a), b)
     monkeypatch.setattr(sheets, "MOST_CELLS", 5)
     assert "more than 5 cells" in error_of(read_domains, sheet(a, *[["p", "q"]] * 3), b)

@@ -17,7 +17,7 @@ import pyarrow.feather
 import pyarrow.json
 
 from opensetda.data.limits import LONGEST_ROW
-from opensetda.data.reading import reading
+from opensetda.data.reading import broken, reading
 from opensetda.data.tables import mapped, parquet_parts
 from opensetda.data.tables.mapped import OnRead, StoredText, TextColumn, ignore
 from opensetda.system.files import open_regular
@@ -138,7 +138,11 @@ def _read_feather(path: Path, stream: Any) -> Any:
     # Every buffer says how large it is unpacked; what says too much cannot be unpacked.
     size = os.fstat(stream.fileno()).st_size
     check_free(2.0 * size, f"{path}: in memory it", _AS_PARQUET)
-    table = pyarrow.feather.read_table(stream, memory_map=False)
+    try:
+        table = pyarrow.feather.read_table(stream, memory_map=False)
+    except MemoryError as error:
+        why = "it says that it is larger than memory; if it is not damaged, save it as Parquet"
+        raise broken(path, "a Feather file", why) from error
     table.validate(full=True)
     return table
 

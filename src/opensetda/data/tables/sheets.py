@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+from xml.etree.ElementTree import ParseError
 
 import pyarrow as pa
 
@@ -32,7 +35,12 @@ def read_sheet(path: Path) -> Any:
             f"{path}: openpyxl, which reads Excel files, is missing; {advice}"
         ) from None
     damaged = "it is damaged, protected or not an .xlsx file"
-    with reading(path, _WHAT, damaged), open_regular(path) as stream:
+    with (
+        reading(path, _WHAT, damaged),
+        warnings.catch_warnings(action="ignore"),
+        _parsing(path, damaged),
+        open_regular(path) as stream,
+    ):
         _check_sizes(path, stream)
         # Values as Excel last computed them; formulas are never evaluated.
         book = openpyxl.load_workbook(stream, read_only=True, data_only=True, keep_links=False)
@@ -50,6 +58,14 @@ def read_sheet(path: Path) -> Any:
             raise broken(path, _WHAT, "its first sheet is empty")
         pairs = zip(names, columns, strict=True)
         return pa.table([_column(values) for _, values in pairs], names=names)
+
+
+@contextmanager
+def _parsing(path: Path, why: str) -> Iterator[None]:
+    try:
+        yield
+    except ParseError as error:  # a SyntaxError, which no other reader raises
+        raise broken(path, _WHAT, why) from error
 
 
 def _check_sizes(path: Path, stream: BinaryIO) -> None:
