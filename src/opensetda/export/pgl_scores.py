@@ -43,9 +43,9 @@ def _same_rows(x: Value, support: SupportGraph) -> Value:
     """Mark which support nodes are the row itself, see `induction.same_rows`: -> bool (n, S)."""
     graph = x.graph
     others = graph.constant(array(support.x))
-    lengths = squares(x) + array(support.x_squares)
-    apart = lengths - (x @ array(support.x.t())) * 2.0
-    near = (lengths * 1e-9 + SAME**2) >= apart
+    # The bound of `same_rows`, in as few passes over the (n, S) as can be.
+    least = squares(x) * (1 - 1e-9) + (array(support.x_squares) * (1 - 1e-9) - SAME**2)
+    near = (x @ (2 * array(support.x.t()))) >= least
     pairs = near.op("NonZero", dtype=np.int64)
     row, place = (pairs.op("Gather", graph.constant(i, np.int64), axis=0) for i in (0, 1))
     difference = x.op("Gather", row, axis=0) - others.op("Gather", place, axis=0)
@@ -59,15 +59,16 @@ def _attach(
     """Update rows by messages of the support, see `induction.attach_queries`."""
     logits = itself.where(-np.inf, _edge_logits(layer, v, nodes))
     count = min(layer.neighbours or len(nodes), len(nodes))
-    affinity = logits.op("Sigmoid")
-    if count < len(nodes):
-        strongest, places = top_rows(logits, count)
-        affinity = spread(strongest.op("Sigmoid"), places, logits)
     with torch.no_grad():
         loop = float(layer.self_affinity(nodes[:1])) + 1
-    own_degree = affinity.sum() + loop
-    edges = affinity / own_degree.op("Sqrt") / np.sqrt(degree)
-    message = edges @ array(nodes)
+    if count < len(nodes):
+        strongest, places = top_rows(logits, count)
+        strongest = strongest.op("Sigmoid")
+        own_degree, affinity = strongest.sum() + loop, spread(strongest, places, logits)
+    else:
+        affinity = logits.op("Sigmoid")
+        own_degree = affinity.sum() + loop
+    message = (affinity @ (array(nodes) / np.sqrt(degree)[:, None])) / own_degree.op("Sqrt")
     if isinstance(layer, PaperLayer):
         message = message + v / own_degree * loop
         return apply(layer.node, v.op("Concat", message, axis=1))
@@ -84,7 +85,8 @@ def _edge_logits(layer: GraphLayer, v: Value, nodes: torch.Tensor) -> Value:
         with torch.no_grad():
             projected = array(layer._project(nodes))
         own = unit_rows(v + apply(layer.metric, v), SHORTEST)
-        return (own @ projected.T - array(layer.threshold)) * array(layer.sharpness)
+        sharpness = array(layer.sharpness)
+        return own @ (projected.T * sharpness) - array(layer.threshold) * sharpness
     assert isinstance(layer, PaperLayer)
     with torch.no_grad():
         projected = array(layer.projection(nodes))
