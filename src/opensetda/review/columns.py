@@ -94,7 +94,7 @@ def open_columns(run: RunFolder, table: PredictionTable) -> Columns:
             raise InputError(f"{path}: changed or gone since the run, so its columns are not shown")
         given = {name: run.column(name) for name in ("label", "id", "features")}
         columns = TableColumns(**{name: value for name, value in given.items() if value})
-        X = read_samples(path, len(names), names, columns).X
+        X = read_samples(path, len(names), names, columns, plan=run.column_plan()).X
         if len(X) != len(table):
             raise InputError(f"{path}: {len(X)} rows for {len(table)} targets")
     except (InputError, OSError) as error:
