@@ -83,7 +83,9 @@ def test_scores_that_say_nothing_change_little() -> None:
     noise = np.random.default_rng(2).normal(size=len(known))
     marks = unknown[rows]
     assert scored_share(noise, rows, marks).share == pytest.approx(marks.mean(), abs=0.05)
-    assert scored_share(np.ones(len(known)), rows, marks).share == pytest.approx(marks.mean(), abs=1e-4)
+    assert scored_share(np.ones(len(known)), rows, marks).share == pytest.approx(
+        marks.mean(), abs=1e-4
+    )
     assert scored_share(known, rows, np.zeros(30, dtype=bool)) == audited_share(0, 30)
 
 
