@@ -268,7 +268,8 @@ def _target_rows(folder: RunFolder) -> npt.NDArray[Any]:
     try:
         if path.is_file() and path.stat().st_size <= _LARGEST_TABLE:
             with temporary_folder() as scratch:
-                X = read_samples(path, width, names, columns, folder.column("id"), scratch).X
+                own_id, plan = folder.column("id"), folder.column_plan()
+                X = read_samples(path, width, names, columns, own_id, scratch, plan).X
                 return np.array(X[:: max(1, len(X) // _CHECKED_ROWS)][:_CHECKED_ROWS])
     except (InputError, OSError):
         pass  # It is not the table it was.
