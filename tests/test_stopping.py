@@ -216,7 +216,7 @@ def test_the_classifier_answers_by_the_kept_step(task, quick, monkeypatch):
 
     def fitted(estimates):
         with monkeypatch.context() as patch:
-            patch.setattr("opensetda.base.OpennessTracker", lambda _: MadeUp(estimates, "auto"))
+            patch.setattr("opensetda.base.OpennessTracker", lambda *_: MadeUp(estimates, "auto"))
             classifier = PGLClassifier(settings={**quick, "steps": 4}, random_state=0)
             return classifier.fit(task.X, task.y, task.domain)
 

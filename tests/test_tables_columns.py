@@ -336,7 +336,8 @@ def test_a_run_treats_later_tables_as_its_own(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("option", [["--keep", "X"], ["--one-hot", "X"]])
 def test_arrays_have_no_columns_to_keep(tmp_path, capsys, option):
     X, y = blobs(0)
-    np.savez(tmp_path / "a.npz", X=X, y=y)
-    fit = ["fit", str(tmp_path / "a.npz"), str(tmp_path / "a.npz"), "--out", str(tmp_path / "run")]
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", X=X, y=y)
+    fit = ["fit", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), "--out", str(tmp_path / "run")]
     assert main([*fit, *option]) == 2
     assert "arrays, not columns to" in capsys.readouterr().err

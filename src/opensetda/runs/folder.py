@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -193,7 +194,7 @@ class RunFolder:
         least = 0 if "top_1" in table.names else 1
         if (totals > 1 + _ROUNDING).any() or (totals < least - _ROUNDING).any():
             raise damaged(self.path / PREDICTIONS, "probabilities do not add up to 1")
-        return found
+        return replace(found, unknown_label=self.unknown_label)
 
     def _check_labels(self, name: str, *columns: npt.NDArray[Any]) -> None:
         known = {*self.settings["classes"], self.unknown_label}
