@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opensetda.errors import InputError, one_line
-from opensetda.openness.audit import AUDIT_SIZE, audited_share
+from opensetda.openness.audit import AUDIT_SIZE, scored_share
 from opensetda.report.content import Indices, Numbers
 from opensetda.review import queues
 from opensetda.review.columns import NO_COLUMNS, open_columns
@@ -126,12 +126,13 @@ class ReviewSession:
         """Return the audited share of unknowns beside that of the run."""
         with self._lock:
             marks = self.decisions.audited()
-            n_unknown = sum(mark == "unknown" for mark in marks.values())
+            unknown = np.array([mark == "unknown" for mark in marks.values()], dtype=bool)
             rows = self._lists.get(AUDIT, np.arange(0)).tolist()
-        share = audited_share(n_unknown, len(marks))
+        # As 'osda fit --corrections' will compute it.
+        share = scored_share(self.table.known_scores, np.array([*marks], dtype=np.intp), unknown)
         last = max((place for place, row in enumerate(rows) if row in marks), default=-1)
         return {
-            **{"unknown": n_unknown, "marked": len(marks), "size": len(rows)},
+            **{"unknown": int(unknown.sum()), "marked": len(marks), "size": len(rows)},
             **{"share": share.share, "low": share.low, "high": share.high},
             "skipped": sum(row not in marks for row in rows[: last + 1]),
             **{"runShare": self._openness["share"], "origin": self._origin},

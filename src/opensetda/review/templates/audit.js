@@ -32,7 +32,7 @@ export function showQuestion(classes, sample, take) {
 const span = (low, high) => `${Math.round(100 * low)} to ${Math.round(100 * high)} %`;
 
 export function shareInWords({ unknown, marked, share, low, high }) {
-  return `${percent(share)} unknown (${span(low, high)}), ${unknown} of ${marked}`;
+  return `${percent(share)} unknown (${span(low, high)}), by ${unknown} of ${marked} and the scores of all targets`;
 }
 
 export function showShare(audit) {
