@@ -307,7 +307,7 @@ def test_an_audit_by_keyboard_and_by_touch(tmp_path, browser):
         assert not tab.page.is_visible("#given")
         tab.press("k", "x", "k", "u")
         tab.wait_for("#far", "2 of 6")
-        assert "50 % unknown (" in tab.text("#share-words")
+        assert "by 1 of 2 and the scores" in tab.text("#share-words")
         tab.press("Enter")
         tab.wait_for("#said", "Say known (K) or unknown (X)")
         tab.press("s", "0", "2")

@@ -89,8 +89,8 @@ def review(
         )
         console.say(
             f"audited share of unknowns: {found['share']:.2f} ({found['low']:.2f} to "
-            f"{found['high']:.2f}), by {found['unknown']} of {found['marked']} and the scores of all "
-            f"targets; the run {said} {found['runShare']:.2f}"
+            f"{found['high']:.2f}), by {found['unknown']} of {found['marked']} and the scores of "
+            f"all targets; the run {said} {found['runShare']:.2f}"
         )
     if len(session.decisions):
         console.say(f"  learn    {refit_command(session.run, session.corrections)}")
