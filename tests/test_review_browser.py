@@ -320,7 +320,7 @@ def test_an_audit_by_keyboard_and_by_touch(tmp_path, browser):
         assert tab.page.input_value("#place") == "3"
         tab.page.click("#known")
         tab.wait_for("#title", "Near the threshold")
-        tab.wait_for("#said", "Audit done: 50 % unknown")
+        tab.wait_for("#said", "by 3 of 6 and the scores")
         tab.press("u")
         tab.wait_for("#title", "Audit")
         tab.page.click("#unknown")
