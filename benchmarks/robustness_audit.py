@@ -33,6 +33,8 @@ COMMANDS: dict[str, list[str]] = {
     "predict, tables": ["predict", "run", "tables/target.csv", "--out", "out/labels.csv"],
     "predict, images": ["predict", "pictures-run", "images/street", "--out", "out/labels.json"],
     "evaluate": ["evaluate", "run", "--labels", "tables/truth.csv", "--label-column", "y"],
+    "export, tables": ["export", "run", "--to", "out/model.onnx"],
+    "export, images": ["export", "pictures-run", "--to", "out/exported"],
     "report": ["report", "pictures-run", "--figures", "out/figures"],
     "review": ["review", "pictures-run", "--no-browser"],
     "features": ["features", "images/street", "--out", "out/f.npz"],
