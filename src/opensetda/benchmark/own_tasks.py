@@ -64,7 +64,11 @@ def own_task(
     name = "-".join(re.sub(r"[^\w.]+", "-", printable(own)).strip("-").lower() for own in names)
     first, second = map(str, paths)
     request = FitRequest(
-        "", first, second, tables=tables or TableOptions(), images=images or ImageOptions()
+        *("", first, second),
+        tables=tables or TableOptions(),
+        images=images or ImageOptions(),
+        # A class may be called "unknown" as long as it is not known.
+        unknown_label="",
     )
     task = OwnTask(name, (name,), request, tuple(dict.fromkeys(known)))
     rows = task.load(name, progress)
@@ -120,6 +124,11 @@ class OwnTask(TaskSet):
             if name not in classes:
                 raise InputError(f"--known {name}: no class of the source, but {listing(classes)}")
         known = tuple(sorted(self.known or classes))
+        if "unknown" in known:
+            raise InputError(
+                "a known class is called 'unknown', as unknowns are; rename it, or leave it out: "
+                "name the known classes with --known"
+            )
         if len(known) < 2:
             raise InputError(f"--known {known[0]}: one class only; name at least two")
         if not {*known} & {*true_classes}:

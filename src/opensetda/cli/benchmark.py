@@ -121,9 +121,12 @@ def benchmark(
     from opensetda.benchmark.variants import make_variants
     from opensetda.benchmark.workers import Backend
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
+    from opensetda.system.files import check_writable
 
     where = Backend(backend.value, scheduler)
     where.check()
+    if out is not None:
+        check_writable(out)
     if data is not None and backend is not options.BackendName.loky:
         # Workers of a cluster have another working directory.
         data = data.absolute()
