@@ -10,7 +10,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import permutations
 from pathlib import Path
@@ -19,10 +19,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.cache import FeatureCache
-from opensetda.backbones.extraction import extract
 from opensetda.backbones.recipe import Recipe
-from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 from opensetda.data.benchmarks.catalogue import (
     Benchmark,
     benchmark,
@@ -34,6 +31,7 @@ from opensetda.data.benchmarks.digits import digit_task
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
+from opensetda.runs.fit_data import features_of, recipe_of
 from opensetda.runs.request import ImageOptions
 from opensetda.system.files import file_record
 from opensetda.system.launch import default_cache_folder
@@ -288,17 +286,15 @@ def _lacks(spec: Benchmark, path: Path, what: str, labels: npt.NDArray[np.str_])
 class ImageTasks(TaskSet):
     """Domains as folders of class folders; features by a backbone, kept in its cache.
 
-    The command's own process computes features that are not in the cache; workers only read. If
-    `strict`, a broken image is an error; otherwise it is left out.
+    The command's own process computes features that are not in the cache; workers only read.
     """
 
     name: str
     tasks: tuple[str, ...]
     pairs: Pairs
     folder: Path
+    options: ImageOptions
     recipe: Recipe
-    cache: Path
-    strict: bool = False
     notes: list[str] = field(default_factory=list)
     fingerprints: dict[str, str] = field(default_factory=dict)
 
@@ -312,9 +308,9 @@ class ImageTasks(TaskSet):
         progress: CountingProgress | None = None,
     ) -> Self:
         """Compute the features of all tasks that are not in the cache yet."""
-        cache = default_cache_folder() if options.cache is None else Path(options.cache)
-        recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, cache)
-        made = cls(name, tuple(pairs), pairs, folder.absolute(), recipe, cache, options.strict)
+        if options.cache is None:
+            options = replace(options, cache=str(default_cache_folder()))
+        made = cls(name, tuple(pairs), pairs, folder.absolute(), options, recipe_of(options))
         for task in made.tasks:
             made.fingerprints[task] = digest([name, task, task_digest(made.load(task, progress))])
         return made
@@ -328,15 +324,11 @@ class ImageTasks(TaskSet):
         """List the images of a task and get their features; broken images are left out."""
         pair = self.pairs[task]
         source, target, truth = benchmark_task_with_truth(self.name, self.folder, *pair)
-        paths = [*source.paths, *target.paths]
-        ids = [*source.ids.tolist(), *target.ids.tolist()]
-        with FeatureCache(self.cache, self.recipe.key, self.recipe.width) as cache:
-            extraction = extract(self.recipe, ids, paths, cache, progress)
+        tell = progress or (lambda *_: None)
+        _, extraction = features_of((source, target), self.options, tell, recipe=self.recipe)
         if extraction.broken:
             first = extraction.broken[0]
             line = f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all)"
-            if self.strict:
-                raise InputError(f"{line}; repair or remove it, or leave out --strict")
             self.notes.append(f"{task}: left out {line}")
         rows, n_source = extraction.rows, len(source)
         is_source = rows < n_source

@@ -245,16 +245,23 @@ def load_images(
     )
 
 
+def recipe_of(options: ImageOptions) -> Recipe:
+    """Return how images become features."""
+    folder = None if options.cache is None else Path(options.cache)
+    return resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
+
+
 def features_of(
     lists: Sequence[ImageList],
     options: ImageOptions,
     progress: CountingProgress,
-    scratch: Path | None,
-    team: Team,
+    scratch: Path | None = None,
+    team: Team = ALONE,
+    recipe: Recipe | None = None,
 ) -> tuple[Recipe, Extraction]:
     """Turn images into features; an `InputError` at a broken one if `options` are strict."""
     folder = None if options.cache is None else Path(options.cache)
-    recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
+    recipe = recipe or recipe_of(options)
     ids = [name for images in lists for name in images.ids.tolist()]
     paths = [path for images in lists for path in images.paths]
     with ExitStack() as stack:
