@@ -244,12 +244,8 @@ class FeatureFileTasks(TaskSet):
         spec = benchmark(self.name)
         source_file, target_file = (self.files[domain] for domain in self.pairs[task])
         source, target = read_domains(source_file, target_file, self.columns)
-        truth = read_truth(target_file, self.columns)
-        if len(truth.labels) != len(target):
-            raise InputError(
-                f"{target_file}: {len(truth.labels)} labels for {len(target)} rows of features"
-            )
-        source_labels, target_labels = _spelt(spec, source.labels), _spelt(spec, truth.labels)
+        truth = table_truth(target_file, self.columns, len(target))
+        source_labels, target_labels = _spelt(spec, source.labels), _spelt(spec, truth)
         unknown = spec.unknown
         if spec.others_unknown:
             unknown += tuple(n for n in np.unique(target_labels).tolist() if n not in spec.classes)
@@ -265,6 +261,14 @@ class FeatureFileTasks(TaskSet):
         """Return a hash of the data of a task."""
         files = [_file_digest(self.files[domain]) for domain in self.pairs[task]]
         return digest([self.name, task, files, asdict(self.columns)])
+
+
+def table_truth(path: Path, columns: TableColumns, n_rows: int) -> npt.NDArray[np.str_]:
+    """Read the labels of a target, for the evaluator: one for each row of features."""
+    labels = read_truth(path, columns).labels
+    if len(labels) != n_rows:
+        raise InputError(f"{path}: {len(labels)} labels for {n_rows} rows of features")
+    return labels
 
 
 def _spelt(spec: Benchmark, labels: npt.NDArray[Any] | None) -> npt.NDArray[np.str_]:
@@ -283,20 +287,35 @@ def _lacks(spec: Benchmark, path: Path, what: str, labels: npt.NDArray[np.str_])
 
 
 @dataclass(frozen=True)
-class ImageTasks(TaskSet):
+class ReadTasks(TaskSet):
+    """Tasks that were read before the grid begins: what was found, and a hash of each."""
+
+    name: str
+    tasks: tuple[str, ...]
+    notes: list[str] = field(default_factory=list, kw_only=True)
+    fingerprints: dict[str, str] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Warnings about the data, such as images that cannot be read."""
+        return tuple(dict.fromkeys(self.notes))
+
+    def task_fingerprint(self, task: str) -> str:
+        """Return a hash of the data of a task."""
+        return self.fingerprints[task]
+
+
+@dataclass(frozen=True)
+class ImageTasks(ReadTasks):
     """Domains as folders of class folders; features by a backbone, kept in its cache.
 
     The command's own process computes features that are not in the cache; workers only read.
     """
 
-    name: str
-    tasks: tuple[str, ...]
     pairs: Pairs
     folder: Path
     options: ImageOptions
     recipe: Recipe
-    notes: list[str] = field(default_factory=list)
-    fingerprints: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def prepared(
@@ -314,11 +333,6 @@ class ImageTasks(TaskSet):
         for task in made.tasks:
             made.fingerprints[task] = digest([name, task, task_digest(made.load(task, progress))])
         return made
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Which images cannot be read."""
-        return tuple(dict.fromkeys(self.notes))
 
     def load(self, task: str, progress: CountingProgress | None = None) -> OpenSetTask:
         """List the images of a task and get their features; broken images are left out."""
@@ -338,10 +352,6 @@ class ImageTasks(TaskSet):
         known = benchmark(self.name).known
         unknown = tuple(sorted({*truth.labels.tolist()} - {*known}))
         return open_set_task(sources, targets, ClassSplit(known, unknown))
-
-    def task_fingerprint(self, task: str) -> str:
-        """Return a hash of the data of a task."""
-        return self.fingerprints[task]
 
 
 def digest(value: Any) -> str:
