@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cli_helpers import FEW_STEPS, FIT, OPENNESS, names_in, run_fit
 from opensetda.cli.main import main
 
@@ -28,3 +30,13 @@ def test_wrong_use_of_evaluate(workplace, capsys):
         assert main(["evaluate", "run", *arguments]) == 2
         assert words in capsys.readouterr().err
     assert "metrics.json" not in names_in(workplace / "run")
+
+
+def test_quiet_leaves_one_line_of_metrics(workplace, capsys):
+    run_fit()
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "truth.npz", "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert re.match(r"HOS [\d.]+, OS\* [\d.]+, UNK [\d.]+ \(%\)\n", out)
+    assert "Metrics" not in out
+    assert err == ""

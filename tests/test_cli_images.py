@@ -275,6 +275,11 @@ WRONG = {
     "cache": (["shop", "shop", "--cache", "source.npz"], "--cache source.npz: this is a file"),
     "caches": (["shop", "shop", "--cache", "c", "--no-cache"], "contradicts --no-cache"),
     "list": (["wrong.txt", "shop"], "wrong.txt, line 2: no such file 'shop/no.png'"),
+    # Before the images are read: one of them is broken.
+    "unknown-label": (
+        ["shop", "shop/blue", "--unknown-label", "red"],
+        "'red' is a class of the source",
+    ),
     "root": (["wrong.txt", "shop", "--images-root", "empty"], "paths start from "),
 }
 

@@ -44,6 +44,7 @@ def alone(tmp_path_factory):
     np.savez(folder / "many.npz", X=blobs(1, n=400)[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr("opensetda.runs.fitting.draw_curves", lambda *_, **__: b"curves")
         assert main([*FIT_PGL]) == 0
         assert main(["predict", "run", "many.npz", "--out", "labels.csv"]) == 0
     return folder
@@ -315,6 +316,13 @@ def test_started_anew_when_all_is_done_there_is_nothing_to_do(place, alone):
 # the launchers themselves --------------------------------------------------------------------
 
 
+def draw_nothing():
+    """Leave out the curves, as the fixture `quick_curves` does in this process."""
+    from opensetda.runs import fitting
+
+    fitting.draw_curves = lambda *_, **__: b"curves"
+
+
 def launch(place, *arguments, pause):
     """Start a launcher whose processes run the code `pause` first."""
     (place.parent / "sitecustomize.py").write_text(
@@ -354,7 +362,8 @@ def test_torchrun_starts_anew_and_the_run_goes_on(place, alone):
         place,
         *("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"),
         *("-m", "opensetda", *FIT_PGL),
-        pause=f'{pause}\nif "RANK" in os.environ:\n    pause_after_a_checkpoint()',
+        pause=f"{pause}\n{inspect.getsource(draw_nothing)}\n"
+        'if "RANK" in os.environ:\n    draw_nothing()\n    pause_after_a_checkpoint()',
     )
     wait_for(place / "paused", lambda: process.poll() is None)
     os.kill(children(process.pid)[-1], signal.SIGKILL)

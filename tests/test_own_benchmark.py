@@ -68,6 +68,14 @@ def test_named_classes_are_known_and_all_others_unknown(place):
             own_task("wild.npz", "wild.npz", known=known)
 
 
+def test_a_class_called_unknown_cannot_be_known(place):
+    with np.load("wild.npz") as wild:
+        np.savez("odd.npz", X=wild["X"], y=np.where(wild["y"] == "ant", "unknown", wild["y"]))
+    with pytest.raises(InputError, match="a known class is called 'unknown'"):
+        own_task("odd.npz", "wild.npz")
+    assert own_task("odd.npz", "wild.npz", known=["bee", "cow"]).tasks
+
+
 def test_other_data_is_another_benchmark(place, capsys):
     one = own_task("farm.npz", "wild.npz")
     assert one.task_fingerprint("farm-wild") == (

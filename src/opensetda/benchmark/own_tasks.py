@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.benchmark.tasks import CountingProgress, TaskSet, digest, task_digest
+from opensetda.benchmark.tasks import CountingProgress, ReadTasks, digest, table_truth, task_digest
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.images.loading import read_images
 from opensetda.data.names import printable, twins
 from opensetda.data.tables.formats import listing
-from opensetda.data.tables.loading import TableColumns, read_truth
+from opensetda.data.tables.loading import TableColumns
 from opensetda.errors import InputError
 from opensetda.runs.fit_data import (
     FitData,
@@ -64,7 +64,11 @@ def own_task(
     name = "-".join(re.sub(r"[^\w.]+", "-", printable(own)).strip("-").lower() for own in names)
     first, second = map(str, paths)
     request = FitRequest(
-        "", first, second, tables=tables or TableOptions(), images=images or ImageOptions()
+        *("", first, second),
+        tables=tables or TableOptions(),
+        images=images or ImageOptions(),
+        # A class may be called "unknown" as long as it is not known.
+        unknown_label="",
     )
     task = OwnTask(name, (name,), request, tuple(dict.fromkeys(known)))
     rows = task.load(name, progress)
@@ -78,24 +82,11 @@ def own_task(
 
 
 @dataclass(frozen=True)
-class OwnTask(TaskSet):
+class OwnTask(ReadTasks):
     """One task; `request` says where its domains are, `known` are its known classes, if not all."""
 
-    name: str
-    tasks: tuple[str, ...]
     request: FitRequest
     known: tuple[str, ...] = ()
-    notes: list[str] = field(default_factory=list)
-    fingerprints: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What is to be known of the data."""
-        return tuple(dict.fromkeys(self.notes))
-
-    def task_fingerprint(self, task: str) -> str:
-        """Return a hash of the data of the task."""
-        return self.fingerprints[task]
 
     def load(self, task: str, progress: CountingProgress | None = None) -> OpenSetTask:
         """Read both domains without labels of the target, then these for the evaluator."""
@@ -103,9 +94,11 @@ class OwnTask(TaskSet):
         has_images = is_image_request(request)
         if has_images:
             data = load_images(request, progress or (lambda *_: None))
+            truth = _image_truth(request, data)
         else:
             data = load_tables(request)
-        truth = (_image_truth if has_images else _table_truth)(request, data)
+            columns = TableColumns(label=request.tables.label or "y")
+            truth = table_truth(near(request.target), columns, len(data.target))
         self.notes.extend((*data.notes, *data.warnings))
         if data.broken:
             first = data.broken[0]
@@ -120,6 +113,11 @@ class OwnTask(TaskSet):
             if name not in classes:
                 raise InputError(f"--known {name}: no class of the source, but {listing(classes)}")
         known = tuple(sorted(self.known or classes))
+        if "unknown" in known:
+            raise InputError(
+                "a known class is called 'unknown', as unknowns are; rename it, or leave it out: "
+                "name the known classes with --known"
+            )
         if len(known) < 2:
             raise InputError(f"--known {known[0]}: one class only; name at least two")
         if not {*known} & {*true_classes}:
@@ -136,13 +134,3 @@ def _image_truth(request: FitRequest, data: FitData) -> npt.NDArray[np.str_]:
     assert listed.labels is not None
     label_of = dict(zip(listed.ids.tolist(), listed.labels.tolist(), strict=True))
     return np.array([label_of[name] for name in np.asarray(data.ids).tolist()])
-
-
-def _table_truth(request: FitRequest, data: FitData) -> npt.NDArray[np.str_]:
-    label = request.tables.label or "y"
-    truth = read_truth(near(request.target), TableColumns(label=label))
-    if len(truth.labels) != len(data.target):
-        raise InputError(
-            f"{truth.path}: {len(truth.labels)} labels for {len(data.target)} rows of features"
-        )
-    return truth.labels

@@ -10,7 +10,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import permutations
 from pathlib import Path
@@ -19,10 +19,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.cache import FeatureCache
-from opensetda.backbones.extraction import extract
 from opensetda.backbones.recipe import Recipe
-from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 from opensetda.data.benchmarks.catalogue import (
     Benchmark,
     benchmark,
@@ -34,6 +31,7 @@ from opensetda.data.benchmarks.digits import digit_task
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
+from opensetda.runs.fit_data import features_of, recipe_of
 from opensetda.runs.request import ImageOptions
 from opensetda.system.files import file_record
 from opensetda.system.launch import default_cache_folder
@@ -246,12 +244,8 @@ class FeatureFileTasks(TaskSet):
         spec = benchmark(self.name)
         source_file, target_file = (self.files[domain] for domain in self.pairs[task])
         source, target = read_domains(source_file, target_file, self.columns)
-        truth = read_truth(target_file, self.columns)
-        if len(truth.labels) != len(target):
-            raise InputError(
-                f"{target_file}: {len(truth.labels)} labels for {len(target)} rows of features"
-            )
-        source_labels, target_labels = _spelt(spec, source.labels), _spelt(spec, truth.labels)
+        truth = table_truth(target_file, self.columns, len(target))
+        source_labels, target_labels = _spelt(spec, source.labels), _spelt(spec, truth)
         unknown = spec.unknown
         if spec.others_unknown:
             unknown += tuple(n for n in np.unique(target_labels).tolist() if n not in spec.classes)
@@ -267,6 +261,14 @@ class FeatureFileTasks(TaskSet):
         """Return a hash of the data of a task."""
         files = [_file_digest(self.files[domain]) for domain in self.pairs[task]]
         return digest([self.name, task, files, asdict(self.columns)])
+
+
+def table_truth(path: Path, columns: TableColumns, n_rows: int) -> npt.NDArray[np.str_]:
+    """Read the labels of a target, for the evaluator: one for each row of features."""
+    labels = read_truth(path, columns).labels
+    if len(labels) != n_rows:
+        raise InputError(f"{path}: {len(labels)} labels for {n_rows} rows of features")
+    return labels
 
 
 def _spelt(spec: Benchmark, labels: npt.NDArray[Any] | None) -> npt.NDArray[np.str_]:
@@ -285,22 +287,35 @@ def _lacks(spec: Benchmark, path: Path, what: str, labels: npt.NDArray[np.str_])
 
 
 @dataclass(frozen=True)
-class ImageTasks(TaskSet):
-    """Domains as folders of class folders; features by a backbone, kept in its cache.
-
-    The command's own process computes features that are not in the cache; workers only read. If
-    `strict`, a broken image is an error; otherwise it is left out.
-    """
+class ReadTasks(TaskSet):
+    """Tasks that were read before the grid begins: what was found, and a hash of each."""
 
     name: str
     tasks: tuple[str, ...]
+    notes: list[str] = field(default_factory=list, kw_only=True)
+    fingerprints: dict[str, str] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Warnings about the data, such as images that cannot be read."""
+        return tuple(dict.fromkeys(self.notes))
+
+    def task_fingerprint(self, task: str) -> str:
+        """Return a hash of the data of a task."""
+        return self.fingerprints[task]
+
+
+@dataclass(frozen=True)
+class ImageTasks(ReadTasks):
+    """Domains as folders of class folders; features by a backbone, kept in its cache.
+
+    The command's own process computes features that are not in the cache; workers only read.
+    """
+
     pairs: Pairs
     folder: Path
+    options: ImageOptions
     recipe: Recipe
-    cache: Path
-    strict: bool = False
-    notes: list[str] = field(default_factory=list)
-    fingerprints: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def prepared(
@@ -312,31 +327,22 @@ class ImageTasks(TaskSet):
         progress: CountingProgress | None = None,
     ) -> Self:
         """Compute the features of all tasks that are not in the cache yet."""
-        cache = default_cache_folder() if options.cache is None else Path(options.cache)
-        recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, cache)
-        made = cls(name, tuple(pairs), pairs, folder.absolute(), recipe, cache, options.strict)
+        if options.cache is None:
+            options = replace(options, cache=str(default_cache_folder()))
+        made = cls(name, tuple(pairs), pairs, folder.absolute(), options, recipe_of(options))
         for task in made.tasks:
             made.fingerprints[task] = digest([name, task, task_digest(made.load(task, progress))])
         return made
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Which images cannot be read."""
-        return tuple(dict.fromkeys(self.notes))
 
     def load(self, task: str, progress: CountingProgress | None = None) -> OpenSetTask:
         """List the images of a task and get their features; broken images are left out."""
         pair = self.pairs[task]
         source, target, truth = benchmark_task_with_truth(self.name, self.folder, *pair)
-        paths = [*source.paths, *target.paths]
-        ids = [*source.ids.tolist(), *target.ids.tolist()]
-        with FeatureCache(self.cache, self.recipe.key, self.recipe.width) as cache:
-            extraction = extract(self.recipe, ids, paths, cache, progress)
+        tell = progress or (lambda *_: None)
+        _, extraction = features_of((source, target), self.options, tell, recipe=self.recipe)
         if extraction.broken:
             first = extraction.broken[0]
             line = f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all)"
-            if self.strict:
-                raise InputError(f"{line}; repair or remove it, or leave out --strict")
             self.notes.append(f"{task}: left out {line}")
         rows, n_source = extraction.rows, len(source)
         is_source = rows < n_source
@@ -346,10 +352,6 @@ class ImageTasks(TaskSet):
         known = benchmark(self.name).known
         unknown = tuple(sorted({*truth.labels.tolist()} - {*known}))
         return open_set_task(sources, targets, ClassSplit(known, unknown))
-
-    def task_fingerprint(self, task: str) -> str:
-        """Return a hash of the data of a task."""
-        return self.fingerprints[task]
 
 
 def digest(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +12,14 @@ import typer
 
 from opensetda.analyses.listing import ANALYSES, find_analysis, run_analysis
 from opensetda.cli import console, options
-from opensetda.cli.benchmark import Openness, Protocol, find_benchmark, option
+from opensetda.cli.benchmark import Openness, Protocol, find_benchmark
 from opensetda.cli.options import Backbone, Cache, ImageSize, Strict, Weights
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
     from opensetda.analyses.contract import ResultTable
 
-_PANEL = "Analysis"
+_of_analysis = partial(options.option_of, "Analysis")
 _DEFAULT_SEEDS = 3
 _OUT_HELP = "Folder of the table and the figure; finished runs are kept in it."
 _TASKS_HELP = "Task to run; repeatable. Default: all (edges, embedding: the first)."
@@ -34,17 +35,13 @@ def analyse(
         str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; described above.")
     ],
     protocol: Protocol,
-    out: Annotated[Path, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)],
+    out: Annotated[Path, options.output("--out DIR", _OUT_HELP)],
     data: options.BenchmarkData = None,
-    tasks: Annotated[
-        list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET", _PANEL)
-    ] = None,
-    methods: Annotated[list[str] | None, option("--method", _METHODS_HELP, "NAME", _PANEL)] = None,
-    values: Annotated[list[float] | None, option("--value", _VALUES_HELP, "NUMBER", _PANEL)] = None,
-    openness: Annotated[
-        Openness, option("--openness", _OPENNESS_HELP, panel=_PANEL)
-    ] = Openness.true,
-    seeds: Annotated[int | None, option("--seeds", _SEEDS_HELP, "NUMBER", _PANEL, min=1)] = None,
+    tasks: Annotated[list[str] | None, _of_analysis("--task SOURCE-TARGET", _TASKS_HELP)] = None,
+    methods: Annotated[list[str] | None, _of_analysis("--method NAME", _METHODS_HELP)] = None,
+    values: Annotated[list[float] | None, _of_analysis("--value NUMBER", _VALUES_HELP)] = None,
+    openness: Annotated[Openness, _of_analysis("--openness", _OPENNESS_HELP)] = Openness.true,
+    seeds: Annotated[int | None, _of_analysis("--seeds NUMBER", _SEEDS_HELP, min=1)] = None,
     preset: options.PGLPreset = "default",
     changes: options.PGLChanges = None,
     jobs: options.Jobs = 2,

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,11 +40,7 @@ _REFERENCE_HELP = (
 _OUT_HELP = "Folder of the results. Default: benchmark-PROTOCOL or benchmark-SOURCE-TARGET."
 
 
-def option(
-    name: str, text: str, metavar: str = "", panel: str = "What is compared", **more: Any
-) -> Any:
-    """Return an option of a panel of the help."""
-    return typer.Option(name, metavar=metavar or None, help=text, rich_help_panel=panel, **more)
+_compared = partial(options.option_of, "What is compared")
 
 
 class Openness(StrEnum):
@@ -65,12 +62,12 @@ def benchmark(
     protocol: Annotated[str, typer.Argument(metavar="PROTOCOL|SOURCE", help=_OR_SOURCE)],
     target: Annotated[Path | None, typer.Argument(metavar="TARGET", help=_TARGET_HELP)] = None,
     data: options.BenchmarkData = None,
-    methods: Annotated[list[str] | None, option("--method", _METHODS_HELP, "NAME")] = None,
-    tasks: Annotated[list[str] | None, option("--task", _TASKS_HELP, "SOURCE-TARGET")] = None,
-    known: Annotated[list[str] | None, option("--known", _KNOWN_HELP, "CLASS")] = None,
-    openness: Annotated[list[Openness] | None, option("--openness", _OPENNESS_HELP)] = None,
-    seeds: Annotated[int, option("--seeds", _SEEDS_HELP, "NUMBER", min=1)] = 3,
-    reference: Annotated[str | None, option("--reference", _REFERENCE_HELP, "NAME")] = None,
+    methods: Annotated[list[str] | None, _compared("--method NAME", _METHODS_HELP)] = None,
+    tasks: Annotated[list[str] | None, _compared("--task SOURCE-TARGET", _TASKS_HELP)] = None,
+    known: Annotated[list[str] | None, _compared("--known CLASS", _KNOWN_HELP)] = None,
+    openness: Annotated[list[Openness] | None, _compared("--openness", _OPENNESS_HELP)] = None,
+    seeds: Annotated[int, _compared("--seeds NUMBER", _SEEDS_HELP, min=1)] = 3,
+    reference: Annotated[str | None, _compared("--reference NAME", _REFERENCE_HELP)] = None,
     preset: options.PGLPreset = "default",
     changes: options.PGLChanges = None,
     jobs: options.GridJobs = None,
@@ -86,7 +83,7 @@ def benchmark(
     features_key: options.FeaturesKey = "X",
     path_column: options.PathColumn = None,
     images_root: options.ImagesRoot = None,
-    out: Annotated[Path | None, option("--out", _OUT_HELP, "DIR", options.OUTPUT_PANEL)] = None,
+    out: Annotated[Path | None, options.output("--out DIR", _OUT_HELP)] = None,
 ) -> None:
     """Compare methods on a benchmark, or on a labelled source and target of your own.
 
@@ -121,9 +118,12 @@ def benchmark(
     from opensetda.benchmark.variants import make_variants
     from opensetda.benchmark.workers import Backend
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
+    from opensetda.system.files import check_writable
 
     where = Backend(backend.value, scheduler)
     where.check()
+    if out is not None:
+        check_writable(out)
     if data is not None and backend is not options.BackendName.loky:
         # Workers of a cluster have another working directory.
         data = data.absolute()

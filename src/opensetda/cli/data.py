@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import OUTPUT_PANEL, Overwrite, option, with_output_options
+from opensetda.cli.options import Overwrite, other, output, with_output_options
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,17 +40,9 @@ def list_benchmarks() -> None:
     """
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
-    table = console.new_table(
-        "Benchmarks",
-        {
-            "name": "left",
-            "domains": "left",
-            "images": "right",
-            "known": "right",
-            "unknown": "right",
-            "published at": "left",
-        },
-    )
+    columns = {"name": "left", "domains": "left"} | dict.fromkeys(("images", "known"), "right")
+    columns |= {"unknown": "right", "published at": "left"}
+    table = console.new_table("Benchmarks", columns)
     for spec in BENCHMARKS.values():
         totals = [domain.images for domain in spec.domains if domain.images is not None]
         table.add_row(
@@ -78,15 +70,12 @@ def check(
         bool, typer.Option("--no-decode", help="Count the images without reading them.")
     ] = False,
     classes: Annotated[
-        bool,
-        option(OUTPUT_PANEL, "--classes", None, "Show every class, not only those that differ."),
+        bool, output("--classes", "Show every class, not only those that differ.")
     ] = False,
     unreadable: Annotated[
         Path | None,
-        option(
-            OUTPUT_PANEL,
-            "--list",
-            "FILE",
+        output(
+            "--list FILE",
             "Write the images that cannot be read, with the reason, to this .csv file.",
         ),
     ] = None,
@@ -126,9 +115,7 @@ def check(
 @with_output_options
 def digits(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make.")],
-    every: Annotated[
-        int, option(None, "--every", "NUMBER", "Write every NUMBER-th digit only.", min=1)
-    ] = 1,
+    every: Annotated[int, other("--every NUMBER", "Write every NUMBER-th digit only.", min=1)] = 1,
 ) -> None:
     """Write the bundled digits as two folders of images, to try commands on.
 

@@ -91,6 +91,11 @@ def evaluate(
 
 def _show(evaluation: Evaluation, share: str) -> None:
     console.show(console.metrics_table(evaluation))
+    if console.is_quiet():
+        # The table is not shown.
+        main = ("HOS", "hos"), ("OS*", "os_star"), ("UNK", "unk")
+        values = (f"{name} {console.percent(getattr(evaluation.final, key))}" for name, key in main)
+        console.say(f"{', '.join(values)} (%)")
     console.say(share)
     for note in evaluation.notes:
         console.say(note)

@@ -21,19 +21,14 @@ OUTPUT_PANEL = "Output"
 IMAGE_PANEL = "Images"
 
 
-def option(panel: str | None, flag: str, metavar: str | None, text: str, **more: Any) -> Any:
-    """Return a typer option; `text` is its help."""
-    return typer.Option(flag, metavar=metavar, help=text, rich_help_panel=panel, **more)
-
-
-def _option_of(panel: str | None, declared: str, text: str, **more: Any) -> Any:
+def option_of(panel: str | None, declared: str, text: str, **more: Any) -> Any:
     """Return an option of a panel; `declared` is its flag, and after a space its metavar."""
     flag, _, metavar = declared.partition(" ")
-    return option(panel, flag, metavar or None, text, **more)
+    return typer.Option(flag, metavar=metavar or None, help=text, rich_help_panel=panel, **more)
 
 
 output, table, training, image, other = (
-    functools.partial(_option_of, panel)
+    functools.partial(option_of, panel)
     for panel in (OUTPUT_PANEL, TABLE_PANEL, TRAINING_PANEL, IMAGE_PANEL, None)
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -166,6 +166,7 @@ def load_tables(
     except ColumnsError as error:
         raise error.for_command(request.command) from None
     assert source.labels is not None, "read_domains returns a labelled source"
+    _check_unknown_label(request, source.class_counts())
     inputs = _names_only(request)
     if team.is_first:
         inputs = {"source": _table_record(source, tell), "target": _table_record(target, tell)}
@@ -181,6 +182,15 @@ def load_tables(
         warnings=(*source.notes, *twins(source.class_counts())),
         source_ids=source.ids,
     )
+
+
+def _check_unknown_label(request: FitRequest, classes: Collection[str]) -> None:
+    """Raise an `InputError` before features are computed, if unknowns are called as a class is."""
+    if request.unknown_label in classes:
+        raise InputError(
+            f"--unknown-label {request.unknown_label!r} is a class of the source "
+            f"{near(request.source)}; choose another"
+        )
 
 
 def _summary(source: npt.NDArray[Any], classes: Any, target: npt.NDArray[Any]) -> str:
@@ -199,6 +209,7 @@ def load_images(
     """List two sets of images and turn them into features; broken images are left out."""
     columns = image_columns(request.tables)
     listed = read_image_domains(near(request.source), near(request.target), columns)
+    _check_unknown_label(request, listed[0].class_counts())
     recipe, extraction = features_of(listed, request.images, progress, scratch, team)
     source, target = _kept(*listed, extraction)
     X, broken = extraction.X, extraction.broken
@@ -234,16 +245,23 @@ def load_images(
     )
 
 
+def recipe_of(options: ImageOptions) -> Recipe:
+    """Return how images become features."""
+    folder = None if options.cache is None else Path(options.cache)
+    return resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
+
+
 def features_of(
     lists: Sequence[ImageList],
     options: ImageOptions,
     progress: CountingProgress,
-    scratch: Path | None,
-    team: Team,
+    scratch: Path | None = None,
+    team: Team = ALONE,
+    recipe: Recipe | None = None,
 ) -> tuple[Recipe, Extraction]:
     """Turn images into features; an `InputError` at a broken one if `options` are strict."""
     folder = None if options.cache is None else Path(options.cache)
-    recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
+    recipe = recipe or recipe_of(options)
     ids = [name for images in lists for name in images.ids.tolist()]
     paths = [path for images in lists for path in images.paths]
     with ExitStack() as stack:

@@ -210,8 +210,13 @@ def check_writable(path: Path) -> None:
     parent = next((folder for folder in whole.parents if folder.exists()), whole)
     if not parent.is_dir():
         raise InputError(f"{path}: {parent} is a file, not a folder; choose another place")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"{path}: no permission to write in {parent}; choose another place")
+    try:
+        # Tried: what `os.access` allows to root, as in /proc, may be impossible.
+        tempfile.TemporaryFile(dir=parent).close()
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot write in {parent} ({error.strerror}); choose another place"
+        ) from error
 
 
 def json_bytes(value: Any) -> bytes:
