@@ -41,6 +41,7 @@ def own_task(
     images: ImageOptions | None = None,
     known: Sequence[str] = (),
     progress: CountingProgress | None = None,
+    command: tuple[str, ...] = (),
 ) -> OwnTask:
     """Read two labelled domains; images become features, which are kept in the cache.
 
@@ -55,6 +56,8 @@ def own_task(
         left out. All other classes of the target are unknown.
     progress : callable, optional
         Called with the number of images done, and of all, while features are computed.
+    command : tuple of str
+        What was typed, which an error about columns corrects.
     """
     paths = Path(source).absolute(), Path(target).absolute()
     parts = [path.resolve() for path in paths]
@@ -63,9 +66,8 @@ def own_task(
         names = [f"{path.parent.name}-{path.stem}" for path in parts]
     name = "-".join(re.sub(r"[^\w.]+", "-", printable(own)).strip("-").lower() for own in names)
     first, second = map(str, paths)
-    request = FitRequest(
-        "", first, second, tables=tables or TableOptions(), images=images or ImageOptions()
-    )
+    tables, images = tables or TableOptions(), images or ImageOptions()
+    request = FitRequest("", first, second, tables=tables, images=images, command=command)
     task = OwnTask(name, (name,), request, tuple(dict.fromkeys(known)))
     rows = task.load(name, progress)
     task.fingerprints[name] = digest([name, task_digest(rows)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import os
 import re
@@ -159,6 +160,8 @@ def _read_lines(path: Path, stream: Any) -> Any:
 def _read_csv(path: Path, stream: Any, text_columns: Iterable[str]) -> Any:
     header, row = stream.readline(LONGEST_ROW), stream.readline(LONGEST_ROW)
     lines = [header, row, *(stream.readline(_SNIFFED_BYTES) for _ in range(_SNIFFED_LINES))]
+    if header.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UnicodeError
     delimiter, decimal = _dialect(path, lines)
     # A number takes eight bytes, and four in the matrix; text as much as in the file.
     cells = (row.count(delimiter.encode()) + 1) / max(1, len(row))

@@ -388,6 +388,8 @@ def check_numeric(column: Any, where: str) -> None:
 
 def example_of(column: Any) -> str:
     """Return what an Arrow column that is not numeric holds, in words."""
+    if types.is_dictionary(column.type):
+        return "it holds categories"
     if not types.is_string(column.type):
         return f"it holds {column.type}"
     for row, value in enumerate(column.to_pylist()):

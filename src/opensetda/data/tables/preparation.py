@@ -84,7 +84,7 @@ def prepare(
     for table, names in zip(tables, own, strict=True):
         if not names:
             raise InputError(f"{table.path}: no feature column left; it has {listing(table.names)}")
-    compare(tables, own, problems)
+    compare(tables, own, columns, problems)
     shared = [name for name in own[0] if name in {*own[1]}]
     numeric = numeric_columns(tables, shared, columns, problems)
     if not shared or (problems.lines and any(_is_large(table, numeric) for table in tables)):
