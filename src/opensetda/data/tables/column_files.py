@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -20,7 +19,8 @@ import pyarrow.json
 from opensetda.data.limits import LONGEST_ROW
 from opensetda.data.reading import broken, reading
 from opensetda.data.tables import mapped, parquet_parts
-from opensetda.data.tables.mapped import OnRead, StoredText, TextColumn, ignore
+from opensetda.data.tables.interface import Fill, Matrix, TableFile
+from opensetda.data.tables.mapped import OnRead, TextColumn, ignore
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
 
@@ -34,8 +34,8 @@ _WITH_COMMA, _WITH_POINT = re.compile(_NUMBER.format(",")), re.compile(_NUMBER.f
 _AS_PARQUET = "save it as Parquet, which is read in parts"
 
 
-class ColumnTable:
-    """Columns by name, in memory; a `TableFile`."""
+class ColumnTable(TableFile):
+    """Columns by name, in memory."""
 
     has_columns = True
 
@@ -56,18 +56,7 @@ class ColumnTable:
         with reading(self.path, f"column {name!r}"):
             return parquet_parts.column_text(self._columns[name], f"{self.path}: column {name!r}")
 
-    labels = text
-
-    def width(self, names: Sequence[str]) -> int | None:
-        """Return None: a table in memory is checked after it is read."""
-        return None
-
-    def features(
-        self,
-        names: Sequence[str],
-        on_read: OnRead = ignore,
-        fill: Mapping[str, float] | None = None,
-    ) -> npt.NDArray[Any]:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore, fill: Fill = None) -> Matrix:
         """Return columns side by side."""
         matrix = np.empty((len(self), len(names)), dtype=np.float32)
         with reading(self.path, self._what):
@@ -86,10 +75,6 @@ class ColumnTable:
     def example(self, name: str) -> str:
         """Return what a column that is not numeric holds, in words."""
         return parquet_parts.example_of(self._columns[name])
-
-    def stored_text(self, name: str, advice: str) -> StoredText | None:
-        """Return None: text is in memory."""
-        return None
 
 
 def is_frame(value: Any) -> bool:

@@ -15,7 +15,8 @@ from pyarrow import types
 
 from opensetda.data.limits import MOST_NAMES
 from opensetda.data.names import id_problem, shown
-from opensetda.data.tables.formats import TableFile, find_name, listing
+from opensetda.data.tables.formats import find_name, listing
+from opensetda.data.tables.interface import TableFile
 from opensetda.data.tables.parquet_parts import is_numeric
 from opensetda.errors import ListedError
 

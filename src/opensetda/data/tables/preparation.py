@@ -23,7 +23,8 @@ from opensetda.data.tables.column_problems import (
     numeric_columns,
     with_label,
 )
-from opensetda.data.tables.formats import Matrix, TableFile, listing
+from opensetda.data.tables.formats import listing
+from opensetda.data.tables.interface import Matrix, TableFile
 from opensetda.data.tables.mapped import OnRead
 from opensetda.data.tables.parquet_parts import check_once
 from opensetda.data.tables.screening import suspicious_columns
