@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmark_helpers import domain, read_rows
@@ -116,6 +118,22 @@ def test_wrong_use(place, capsys):
         assert main(["benchmark", *arguments, *QUICK]) == 2, arguments
         assert words in capsys.readouterr().err
     assert not any(path.name.startswith("benchmark-") for path in place.iterdir())
+
+
+def test_columns_left_out_are_named_and_the_corrected_command_works(place, capsys):
+    for name in ("farm", "wild"):
+        frame = pd.read_csv(f"{name}.csv").assign(at=lambda f: np.arange(len(f)))
+        frame["file"] = [f"{name}-{row}" for row in range(len(frame))]
+        frame.iloc[3, 2] = np.nan
+        frame.to_csv(f"{name}.csv", index=False)
+    command = ["benchmark", "farm.csv", "wild.csv", "--label-column", "animal", *QUICK]
+    assert main(command) == 2
+    corrected = shlex.split(capsys.readouterr().err.rpartition("Run instead: ")[2])
+    assert corrected == ["osda", *command, "--id-column", "file", "--impute", "median"]
+    assert main(corrected[1:]) == 0
+    assert "left out 1 column: 'at'" in " ".join(capsys.readouterr().err.split())
+    assert main([*corrected[1:], "--keep", "at", "--out", "all"]) == 0
+    assert "left out" not in capsys.readouterr().err
 
 
 def test_a_target_without_unknowns_is_told_of(place, capsys):

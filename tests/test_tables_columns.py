@@ -12,6 +12,7 @@ import pytest
 from cli_helpers import blobs
 from opensetda.cli.main import main
 from opensetda.data.tables import mapped
+from opensetda.data.tables.column_files import frame_table
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples
 from opensetda.data.tables.screening import suspicious_columns
 from opensetda.errors import InputError
@@ -210,6 +211,43 @@ def test_a_column_that_is_mostly_empty_is_dropped(tmp_path):
     a, b = written(tmp_path, source, target)
     with pytest.raises(InputError, match=r"'q' is empty in 60 of 60 rows; add --drop q$"):
         read_domains(a, b, TableColumns(impute="median"))
+
+
+@pytest.mark.parametrize("in_source", [True, False])
+def test_text_that_names_every_row_is_suggested_as_id(tmp_path, in_source):
+    source, target = frames()
+    target["id"] = [f"t-{row}" for row in range(len(target))]
+    if in_source:
+        source["id"] = [f"s-{row}" for row in range(len(source))]
+    with pytest.raises(InputError, match=r"; add --id-column id$"):
+        read_domains(*written(tmp_path, source, target))
+    assert len(read_domains(*written(tmp_path, source, target), TableColumns(id="id"))[1].ids)
+    target.loc[1, "id"] = "t-0"
+    with pytest.raises(InputError, match=r"; add --drop id$"):
+        read_domains(*written(tmp_path, source, target))
+
+
+def test_separators_of_thousands_and_categories_are_named(tmp_path):
+    both = [frame.assign(p=[f"1.{row:03},50" for row in range(len(frame))]) for frame in frames()]
+    with pytest.raises(InputError, match=r"with separators of thousands .*; add --drop p$"):
+        read_domains(*written(tmp_path, *both, sep=";", decimal=","))
+    frame = pd.DataFrame({"p": pd.Categorical(["u", "v"])})
+    assert frame_table(frame, "X").example("p") == "it holds categories"
+
+
+def test_a_table_without_rows_has_no_problem_but_this(tmp_path):
+    source, target = frames()
+    with pytest.raises(InputError, match=r"a\.csv: the table is empty; give at least one row$"):
+        read_domains(*written(tmp_path, source.head(0), target))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_text_that_is_not_utf8_is_named(tmp_path, encoding):
+    source, target = frames()
+    with pytest.raises(InputError, match=r"a\.csv: .*; save it as UTF-8$"):
+        read_domains(
+            *written(tmp_path, source.assign(y=["Öl", "Eis"] * 30), target, encoding=encoding)
+        )
 
 
 def test_too_many_different_columns_are_not_a_command(tmp_path):

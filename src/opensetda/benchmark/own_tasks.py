@@ -41,6 +41,7 @@ def own_task(
     images: ImageOptions | None = None,
     known: Sequence[str] = (),
     progress: CountingProgress | None = None,
+    command: tuple[str, ...] = (),
 ) -> OwnTask:
     """Read two labelled domains; images become features, which are kept in the cache.
 
@@ -55,6 +56,8 @@ def own_task(
         left out. All other classes of the target are unknown.
     progress : callable, optional
         Called with the number of images done, and of all, while features are computed.
+    command : tuple of str
+        What was typed, which an error about columns corrects.
     """
     paths = Path(source).absolute(), Path(target).absolute()
     parts = [path.resolve() for path in paths]
@@ -67,6 +70,7 @@ def own_task(
         *("", first, second),
         tables=tables or TableOptions(),
         images=images or ImageOptions(),
+        command=command,
         # A class may be called "unknown" as long as it is not known.
         unknown_label="",
     )

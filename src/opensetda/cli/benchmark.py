@@ -79,7 +79,11 @@ def benchmark(
     cache: Cache = None,
     strict: Strict = False,
     label_column: options.ManifestLabel = None,
+    id_column: options.IdColumn = None,
     drop: options.Drop = None,
+    keep: options.Keep = None,
+    one_hot: options.OneHot = None,
+    impute: options.Impute = options.Imputation.none,
     features_key: options.FeaturesKey = "X",
     path_column: options.PathColumn = None,
     images_root: options.ImagesRoot = None,
@@ -132,10 +136,14 @@ def benchmark(
         _refuse("a source and a target of your own", {"--data": data, "--task": tasks})
         root = None if images_root is None else str(images_root.absolute())
         columns = {"label": label_column, "features": features_key, "drop": tuple(drop or ())}
-        columns |= {"path": path_column, "root": root}
-        found = _find_own(protocol, target, columns, images, cache, known)
+        columns |= {"path": path_column, "root": root, "id": id_column, "impute": impute.value}
+        columns |= {"keep": tuple(keep or ()), "one_hot": tuple(one_hot or ())}
+        typed = ("osda", *(context.obj or ()))
+        found = _find_own(protocol, target, columns, images, cache, known, typed)
     else:
         own = {"--known": known, "--path-column": path_column, "--images-root": images_root}
+        own |= {"--id-column": id_column, "--keep": keep, "--one-hot": one_hot}
+        own |= {"--impute": None if impute == options.Imputation.none else impute}
         _refuse("PROTOCOL alone", own)
         tables = (label_column or "y", features_key, drop)
         found = find_benchmark(protocol, data, tasks, tables, images, cache)
@@ -184,6 +192,7 @@ def _find_own(
     images: tuple[str | None, Path | None, int | None, bool],
     cache: Path | None,
     known: list[str] | None,
+    command: tuple[str, ...],
 ) -> TaskSet:
     """Read a source and a target, with a progress bar for image features, and warn."""
     from opensetda.benchmark.own_tasks import own_task
@@ -196,7 +205,7 @@ def _find_own(
         raise InputError(f"{source}: a published benchmark, not a file or folder; {advice}")
     with counting_progress("features") as progress:
         tables, options = TableOptions(**columns), _image_options(images, cache)
-        found = own_task(source, target, tables, options, known or (), progress)
+        found = own_task(source, target, tables, options, known or (), progress, command)
     for warning in found.warnings:
         console.warn(warning)
     return found

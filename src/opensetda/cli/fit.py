@@ -147,11 +147,11 @@ def fit(
     (.npz, .csv, .tsv, .xlsx, .feather, .jsonl, .parquet or a folder of .parquet
     parts). The target is of the same kind, without labels; a table may be .npy,
     too. Columns that look like counters, times or ids are left out, with a
-    warning; --keep uses them. The features of images
-    are cached for the next run. The run folder holds the labels
-    (predictions.csv), the model, the settings and the curves. The share of
-    unknowns is estimated, unless you give it. 'osda resume' goes on with an
-    interrupted run.
+    warning; --keep uses them. The features of images are cached for the next
+    run. The run folder holds the labels (predictions.csv), the model, the
+    settings and the curves. The share of unknowns is estimated, unless you give
+    it or its audit (--corrections). 'osda resume' goes on with an interrupted
+    run.
     """
     share = options.parse_openness(openness)
     settings = options.parse_changes(changes)

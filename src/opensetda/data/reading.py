@@ -97,4 +97,5 @@ def no_such(path: Path, is_like: Callable[[str], bool]) -> InputError:
 def one_line(error: Exception, most: int = 160) -> str:
     """Return the message of a reader's error in one line of limited length."""
     text = whole_line(error).replace("CSV parse error: ", "").replace("Row #", "line ")
+    text = text.replace("invalid UTF8 data", "invalid UTF8 data; save it as UTF-8")
     return text if len(text) <= most else f"{text[:most]}..."

@@ -31,7 +31,8 @@ def audited_share(n_unknown: float, n: float, confidence: float = CONFIDENCE) ->
     """Return the share of unknowns if `n_unknown` of `n` targets, drawn at random, are unknown.
 
     The interval is Jeffreys': quantiles of Beta(k + 1/2, n - k + 1/2), and the ends 0 and 1 if
-    no target, or every one, is unknown. Without any target it is [0, 1].
+    no target, or every one, is unknown. Without any target it is [0, 1]. Unlike the exact one of
+    `metrics.intervals`, it takes parts of targets, which `scored_share` needs, and is narrower.
     """
     if not 0 <= n_unknown <= n:
         raise ValueError(f"{n_unknown} unknown of {n} audited targets: give 0 to {n}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,15 +45,17 @@ def read_label_file(path: Path, run: RunFolder | None = None) -> Labelled:
         classes, unknown = run.settings["classes"], run.unknown_label
     found = replace(PredictionTable.of_table(table, classes), unknown_label=unknown)
     _check(found, classes, path, run)
-    has_ids = found.ids.tolist() != row_numbers(len(found)).tolist()
-    columns: Mapping[str, Any] = {} if run is None else run.settings["columns"]
-    return Labelled(path, found, {}, columns, has_ids)
+    return labelled_of(found, path, {} if run is None else run.settings["columns"])
 
 
-def labelled_of(table: PredictionTable) -> Labelled:
+def labelled_of(
+    table: PredictionTable,
+    where: Path = Path("the predictions"),
+    columns: Mapping[str, Any] = MappingProxyType({}),
+) -> Labelled:
     """Return labels of later samples that `predict` returned."""
     has_ids = table.ids.tolist() != row_numbers(len(table)).tolist()
-    return Labelled(Path("the predictions"), table, {}, {}, has_ids)
+    return Labelled(where, table, {}, columns, has_ids)
 
 
 def _names_of(table: CheckedTable) -> tuple[list[str], str]:

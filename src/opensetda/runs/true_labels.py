@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,8 @@ def true_labels(
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values):
         raise InputError(f"labels: shape {values.shape}; give one label per row")
-    return TruthTable(labels_with_gaps(as_text(values, "labels"), Path("labels"), "labels"), None,
-                      Path("labels"))  # fmt: skip
+    where = Path("labels")
+    return TruthTable(labels_with_gaps(as_text(values, "labels"), where, "labels"), None, where)
 
 
 def _read(
@@ -176,30 +176,24 @@ def _rows_by_tail(
 ) -> npt.NDArray[np.intp]:
     """Return the row of each image in the truth, -1 without one: one path ends with the other."""
     rows, taken = np.full(len(names), -1, dtype=np.intp), set()
-    for longer, shorter, pair in (
-        (names, ids, lambda long, short: (long, short)),
-        (ids, names, lambda long, short: (short, long)),
-    ):
-        for place, row in _tail_pairs(longer, shorter, pair):
-            if rows[place] >= 0 or row in taken:
-                raise InputError(
-                    f"{truth}: {shown(ids[row])} and {shown(names[place])} of {where} end alike, "
-                    "and so does another; write the paths as in the predictions"
-                )
-            rows[place] = row
-            taken.add(row)
-        if taken:
-            break
+    pairs = [*_tail_pairs(names, ids)] or [(place, row) for row, place in _tail_pairs(ids, names)]
+    for place, row in pairs:
+        if rows[place] >= 0 or row in taken:
+            raise InputError(
+                f"{truth}: {shown(ids[row])} and {shown(names[place])} of {where} end alike, "
+                "and so does another; write the paths as in the predictions"
+            )
+        rows[place] = row
+        taken.add(row)
     return rows
 
 
-def _tail_pairs(
-    longer: Sequence[str], shorter: Sequence[str], pair: Callable[[int, int], tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
+def _tail_pairs(longer: Sequence[str], shorter: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the places of a path and of another that is its end."""
     by_name = {posixpath.normpath(name): number for number, name in enumerate(shorter)}
     for number, name in enumerate(longer):
         parts = posixpath.normpath(name).split("/")
         tails = ("/".join(parts[start:]) for start in range(1, len(parts)))
         found = next((by_name[tail] for tail in tails if tail in by_name), None)
         if found is not None:
-            yield pair(number, found)
+            yield number, found

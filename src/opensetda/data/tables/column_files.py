@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import os
 import re
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -19,7 +19,8 @@ import pyarrow.json
 from opensetda.data.limits import LONGEST_ROW
 from opensetda.data.reading import broken, reading
 from opensetda.data.tables import mapped, parquet_parts
-from opensetda.data.tables.mapped import OnRead, StoredText, TextColumn, ignore
+from opensetda.data.tables.interface import Fill, Matrix, TableFile
+from opensetda.data.tables.mapped import OnRead, TextColumn, ignore
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
 
@@ -33,8 +34,8 @@ _WITH_COMMA, _WITH_POINT = re.compile(_NUMBER.format(",")), re.compile(_NUMBER.f
 _AS_PARQUET = "save it as Parquet, which is read in parts"
 
 
-class ColumnTable:
-    """Columns by name, in memory; a `TableFile`."""
+class ColumnTable(TableFile):
+    """Columns by name, in memory."""
 
     has_columns = True
 
@@ -55,18 +56,7 @@ class ColumnTable:
         with reading(self.path, f"column {name!r}"):
             return parquet_parts.column_text(self._columns[name], f"{self.path}: column {name!r}")
 
-    labels = text
-
-    def width(self, names: Sequence[str]) -> int | None:
-        """Return None: a table in memory is checked after it is read."""
-        return None
-
-    def features(
-        self,
-        names: Sequence[str],
-        on_read: OnRead = ignore,
-        fill: Mapping[str, float] | None = None,
-    ) -> npt.NDArray[Any]:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore, fill: Fill = None) -> Matrix:
         """Return columns side by side."""
         matrix = np.empty((len(self), len(names)), dtype=np.float32)
         with reading(self.path, self._what):
@@ -85,10 +75,6 @@ class ColumnTable:
     def example(self, name: str) -> str:
         """Return what a column that is not numeric holds, in words."""
         return parquet_parts.example_of(self._columns[name])
-
-    def stored_text(self, name: str, advice: str) -> StoredText | None:
-        """Return None: text is in memory."""
-        return None
 
 
 def is_frame(value: Any) -> bool:
@@ -159,6 +145,8 @@ def _read_lines(path: Path, stream: Any) -> Any:
 def _read_csv(path: Path, stream: Any, text_columns: Iterable[str]) -> Any:
     header, row = stream.readline(LONGEST_ROW), stream.readline(LONGEST_ROW)
     lines = [header, row, *(stream.readline(_SNIFFED_BYTES) for _ in range(_SNIFFED_LINES))]
+    if header.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UnicodeError
     delimiter, decimal = _dialect(path, lines)
     # A number takes eight bytes, and four in the matrix; text as much as in the file.
     cells = (row.count(delimiter.encode()) + 1) / max(1, len(row))

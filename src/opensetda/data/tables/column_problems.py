@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import types
 
-from opensetda.data.names import shown
-from opensetda.data.tables.formats import TableFile, find_name, listing
+from opensetda.data.limits import MOST_NAMES
+from opensetda.data.names import id_problem, shown
+from opensetda.data.tables.formats import find_name, listing
+from opensetda.data.tables.interface import TableFile
 from opensetda.data.tables.parquet_parts import is_numeric
 from opensetda.errors import ListedError
 
@@ -23,6 +25,7 @@ MOST_CATEGORIES = 50
 _MOST_DROPPED = 30
 _LABELS = ("label", "labels", "class", "classes", "category", "target", "species")
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
+_WITH_SEPARATORS = re.compile(r"[+-]?\d{1,3}([.,' \u2019\u00a0\u202f]\d{3})*([.,]\d+)?")
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Problems:
 
     lines: list[str] = field(default_factory=list)
     label: str | None = None
+    id: str | None = None
     dropped: list[str] = field(default_factory=list)
     impute: bool = False
 
@@ -82,6 +86,7 @@ class Problems:
         if not self.lines:
             return
         options = [] if self.label is None else ["--label-column", self.label]
+        options += [] if self.id is None else ["--id-column", self.id]
         plain = [name for name in self.dropped if "," not in name]
         alone = [name for name in self.dropped if "," in name]
         for names in ([",".join(plain)] if plain else []) + alone:
@@ -112,7 +117,10 @@ def with_label(
 
 
 def compare(
-    tables: tuple[TableFile, TableFile], own: Sequence[Sequence[str]], problems: Problems
+    tables: tuple[TableFile, TableFile],
+    own: Sequence[Sequence[str]],
+    columns: TableColumns,
+    problems: Problems,
 ) -> None:
     """Find columns that only one of the tables has."""
     source, target = tables
@@ -136,7 +144,10 @@ def compare(
             f"{target.path}: {count(extra, 'column')} that {source.path} does not have: "
             f"{listing(extra, 3)}"
         )
-    problems.dropped += [*renamed.values(), *renamed, *missing, *extra]
+    if columns.id is None:
+        problems.id = next((name for name in extra if _names_rows([target], name)), None)
+    unused = [*renamed.values(), *renamed, *missing, *extra]
+    problems.dropped += [name for name in unused if name != problems.id]
 
 
 def close_names(names: Sequence[str], others: Sequence[str]) -> dict[str, str]:
@@ -179,22 +190,54 @@ def numeric_columns(
             continue
         where = " and ".join(str(table.path) for table in wrong)
         problems.lines.append(f"{where}: column {name!r} is {_described(wrong, name)}")
-        problems.dropped.append(name)
+        if columns.id is None and problems.id is None and _names_rows(tables, name):
+            problems.id = name
+        else:
+            problems.dropped.append(name)
     return numeric
+
+
+def _names_rows(tables: Sequence[TableFile], name: str) -> bool:
+    """Return whether a column of text has another value in each row, and could name it."""
+    for table in tables:
+        kind = table.kinds[name]
+        is_text = types.is_string(kind) or types.is_large_string(kind)
+        if not is_text or not _is_short(table):
+            return False
+        cells = table.text(name).tolist()
+        if len({*cells}) < len(cells) or None in cells or any(map(id_problem, cells)):
+            return False
+        if _form(cells):
+            return False
+    return True
+
+
+def _is_short(table: TableFile) -> bool:
+    return bool(getattr(table, "__len__", int)() <= MOST_NAMES)
+
+
+def _form(values: Collection[str]) -> str:
+    """Return what text stands for, if it is not text."""
+    some = [*values][:100]
+    if some and all(map(_DATE.fullmatch, some)):
+        return "dates as text, "
+    separated = some and all(map(_WITH_SEPARATORS.fullmatch, some))
+    if separated and not all(value.isdecimal() for value in some):
+        return "numbers with separators of thousands (save them without), "
+    return ""
 
 
 def _described(tables: Sequence[TableFile], name: str) -> str:
     kind, example = tables[0].kinds[name], tables[0].example(name)
     if types.is_temporal(kind):
         return f"not numeric (dates or times: {kind})"
-    if types.is_nested(kind):
+    if types.is_nested(kind) or not all(map(_is_short, tables)):
         return f"not numeric ({example})"
     values = {text for table in tables for text in table.text(name).tolist()} - {None}
-    dates = "dates as text, " if values and all(map(_DATE.fullmatch, [*values][:100])) else ""
-    categories = ""
-    if not dates and 1 < len(values) <= MOST_CATEGORIES:
+    form, categories = _form(values), ""
+    if not form and 1 < len(values) <= MOST_CATEGORIES:
         categories = f"; --one-hot {shlex.quote(name)} makes a feature of each"
-    return f"not numeric ({example}): {dates}{count(values, 'different value')}{categories}"
+    return f"not numeric ({example}): {form}{count(values, 'different value')}{categories}"
 
 
 def check_gaps(
@@ -212,7 +255,7 @@ def check_gaps(
         for name, n in zip(names, counts.tolist(), strict=True)
         if n == length or (n > length / 2 and columns.impute == "none")
     }
-    if any(lengths):
+    if all(lengths):
         problems.lines += mostly.values()
         problems.dropped += mostly
     for table, (counts, rows) in zip(tables, gaps, strict=True):

@@ -1,81 +1,26 @@
-"""All formats of tables behind one interface: names, a text column, a feature matrix."""
+"""All formats of tables behind one interface, and those that hold arrays."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from opensetda.data.names import shown
 from opensetda.data.reading import broken, check_path, no_such, reading
 from opensetda.data.tables import arrays, mapped
 from opensetda.data.tables.column_files import read_column_file
+from opensetda.data.tables.interface import Fill, Matrix, TableFile
 from opensetda.data.tables.mapped import OnRead, StoredArray, StoredText, TextColumn, ignore
 from opensetda.data.tables.parquet_parts import ParquetParts, is_parts_folder
 from opensetda.errors import InputError
 from opensetda.system.files import open_regular
 
-Matrix = npt.NDArray[Any]
-
 SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".xlsx", ".feather", ".jsonl", ".parquet")
 _ANY_SUFFIX = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-
-
-class TableFile(Protocol):
-    """An open table, whose features may be columns with names.
-
-    `names` are its columns, or the arrays of an ``.npz`` file; empty for an ``.npy`` file. `kinds`
-    are the Arrow types of columns.
-    """
-
-    path: Path
-    names: tuple[str, ...]
-    has_columns: bool
-    kinds: Mapping[str, Any] = {}
-
-    def text(self, name: str) -> TextColumn:
-        """Return a column as text; None where the cell is empty."""
-        ...
-
-    def labels(self, name: str) -> TextColumn:
-        """Return a column of labels as text; None where the cell is empty."""
-        return self.text(name)
-
-    def width(self, names: Sequence[str]) -> int | None:
-        """Return the number of features if it is known before a large table is read."""
-        return None
-
-    def features(
-        self,
-        names: Sequence[str],
-        on_read: OnRead = ignore,
-        fill: Mapping[str, float] | None = None,
-    ) -> Matrix:
-        """Return columns, or one array, as a matrix of finite numbers.
-
-        In memory it is float32; a large one is a read-only `numpy.memmap` of any number type.
-        `on_read` is called with the number of bytes read since its last call. An empty cell of a
-        column is an error, or gets the value in `fill`, NaN if that has none; arrays have no
-        empty cells.
-        """
-        ...
-
-    def check_kinds(self, names: Sequence[str]) -> None:
-        """Raise an error for the first column that is not numeric."""
-        return
-
-    def example(self, name: str) -> str:
-        """Return what a column that is not numeric holds, in words."""
-        return ""
-
-    def stored_text(self, name: str, advice: str) -> StoredText | None:
-        """Return a column of text without gaps that stays in a file; None if it cannot."""
-        return None
 
 
 def open_table(
@@ -151,12 +96,7 @@ class ArrayFile(TableFile):
         mapped.check_shape(self.path, array.name, array)
         return array.shape[1]
 
-    def features(
-        self,
-        names: Sequence[str],
-        on_read: OnRead = ignore,
-        fill: Mapping[str, float] | None = None,
-    ) -> Matrix:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore, fill: Fill = None) -> Matrix:
         """Return the array `names[0]`."""
         array = self._array(names[0])
         mapped.check_shape(self.path, array.name, array)
@@ -194,12 +134,7 @@ class BareArray(TableFile):
         mapped.check_shape(self.path, "the array", self._array)
         return self._array.shape[1]
 
-    def features(
-        self,
-        names: Sequence[str],
-        on_read: OnRead = ignore,
-        fill: Mapping[str, float] | None = None,
-    ) -> Matrix:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore, fill: Fill = None) -> Matrix:
         """Return the array, whatever `names` are."""
         array = self._array
         mapped.check_shape(self.path, "the array", array)

@@ -21,7 +21,8 @@ from opensetda.data.names import id_problem, label_problem
 from opensetda.data.tables import mapped
 from opensetda.data.tables.column_files import ColumnTable
 from opensetda.data.tables.column_problems import TableColumns as TableColumns
-from opensetda.data.tables.formats import Matrix, TableFile, find_name, listing, open_table
+from opensetda.data.tables.formats import find_name, listing, open_table
+from opensetda.data.tables.interface import Matrix, TableFile
 from opensetda.data.tables.mapped import Labels, OnRead, StoredText, TextColumn
 from opensetda.data.tables.parquet_parts import table_bytes
 from opensetda.data.tables.preparation import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from opensetda.data.limits import LONGEST_ID
 from opensetda.data.names import shown
 from opensetda.data.reading import broken, reading
 from opensetda.data.tables import mapped
+from opensetda.data.tables.interface import Fill, Matrix, TableFile
 from opensetda.data.tables.mapped import OnRead, StoredText, TextColumn, ignore
 from opensetda.data.tables.scratch import remove_with, rows_of_columns, scratch_file
 from opensetda.errors import InputError
@@ -37,8 +38,6 @@ _GROUP_VALUES = 1 << 22
 # Bytes of a column of text beside its cells.
 _SPARE = 1 << 20
 _KIND = "a Parquet file"
-
-Fill = Mapping[str, float] | None
 
 _TEXT = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 _NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
@@ -73,8 +72,8 @@ def table_bytes(path: str | Path) -> int:
     return sum(file.stat().st_size for file in table_files(path))
 
 
-class ParquetParts:
-    """A Parquet file, or a folder of parts with the same columns; a `TableFile`."""
+class ParquetParts(TableFile):
+    """A Parquet file, or a folder of parts with the same columns."""
 
     has_columns = True
 
@@ -87,7 +86,7 @@ class ParquetParts:
                 self._lengths.append(_rows_in(file, parquet.metadata))
             if file is self._files[0]:
                 self.names = tuple(schema.names)
-                self.kinds: Mapping[str, Any] = dict(zip(schema.names, schema.types, strict=True))
+                self.kinds = dict(zip(schema.names, schema.types, strict=True))
                 check_once(file, self.names)
             else:
                 self._check_same(file, schema)
@@ -117,8 +116,6 @@ class ParquetParts:
         found = [cells for _, _, cells in self._text_batches(name)]
         return np.concatenate([np.empty(0, dtype=object), *found])
 
-    labels = text
-
     def check_kinds(self, names: Sequence[str]) -> None:
         """Raise an error for the first column that is not numeric."""
         for name in names:
@@ -138,12 +135,7 @@ class ParquetParts:
         """Return the number of features."""
         return len(names)
 
-    def features(
-        self,
-        names: Sequence[str],
-        on_read: OnRead = ignore,
-        fill: Fill = None,
-    ) -> npt.NDArray[Any]:
+    def features(self, names: Sequence[str], on_read: OnRead = ignore, fill: Fill = None) -> Matrix:
         """Return columns as a matrix: in memory, or in a file if it is large."""
         self.check_kinds(names)
         shape = (len(self), len(names))
@@ -388,6 +380,8 @@ def check_numeric(column: Any, where: str) -> None:
 
 def example_of(column: Any) -> str:
     """Return what an Arrow column that is not numeric holds, in words."""
+    if types.is_dictionary(column.type):
+        return "it holds categories"
     if not types.is_string(column.type):
         return f"it holds {column.type}"
     for row, value in enumerate(column.to_pylist()):

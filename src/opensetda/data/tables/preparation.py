@@ -23,7 +23,8 @@ from opensetda.data.tables.column_problems import (
     numeric_columns,
     with_label,
 )
-from opensetda.data.tables.formats import Matrix, TableFile, listing
+from opensetda.data.tables.formats import listing
+from opensetda.data.tables.interface import Matrix, TableFile
 from opensetda.data.tables.mapped import OnRead
 from opensetda.data.tables.parquet_parts import check_once
 from opensetda.data.tables.screening import suspicious_columns
@@ -84,7 +85,7 @@ def prepare(
     for table, names in zip(tables, own, strict=True):
         if not names:
             raise InputError(f"{table.path}: no feature column left; it has {listing(table.names)}")
-    compare(tables, own, problems)
+    compare(tables, own, columns, problems)
     shared = [name for name in own[0] if name in {*own[1]}]
     numeric = numeric_columns(tables, shared, columns, problems)
     if not shared or (problems.lines and any(_is_large(table, numeric) for table in tables)):
