@@ -40,10 +40,6 @@ class Doubts:
     against: Numbers
     words: Mapping[int, list[str]]
 
-    def reasons(self, row: int) -> list[str]:
-        """Return what speaks against a label, in words."""
-        return self.words.get(row, [])
-
     def most_doubtful(self) -> Indices:
         """Return the rows whose neighbours and steps disagree most with their label."""
         against = np.where(own_labels(self.table), self.against, 0)

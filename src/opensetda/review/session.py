@@ -300,7 +300,7 @@ class ReviewSession:
             "kind": self.decisions.kind(row),
             "audit": self.decisions.audit(row),
             "picture": self._pictures.has(row),
-            "reasons": self._doubts.reasons(row),
+            "reasons": self._doubts.words.get(row, []),
             "columns": self._columns.of(np.array([row]), nearest),
         }
 
