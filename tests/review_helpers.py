@@ -104,6 +104,19 @@ def corrections(folder):
 
 
 @contextmanager
+def reviewing(folder, **options):
+    """A review whose lists are all found."""
+    from opensetda.review.session import ReviewSession
+
+    session = ReviewSession(folder, **options)
+    session._grouping.join()
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextmanager
 def serving(session):
     """A server at work in a thread."""
     from opensetda.review.server import ReviewServer

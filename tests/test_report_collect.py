@@ -12,7 +12,7 @@ from cli_helpers import FIT, OPENNESS
 from opensetda.cli.main import main
 from opensetda.report.collect import Progress, collect, facts_of
 from opensetda.report.plane import planes_of
-from opensetda.report.run_parts import cut_of, nearest_to_cut
+from opensetda.report.run_parts import RunParts, cut_of, nearest_to_cut
 from opensetda.runs.folder import MAP, THUMBNAILS, RunFolder
 from opensetda.runs.predictions import PredictionTable
 
@@ -37,6 +37,16 @@ def test_numbers_agree_with_the_run(evaluated, report):
     assert (report.openness.share, report.openness.low) == (estimates["share"], estimates["low"])
     assert report.openness.kind == "given"
     assert report.openness.sentence.startswith("as given")
+
+
+def test_an_audited_share_is_said_to_be_checked_by_hand(evaluated):
+    parts = RunParts(evaluated)
+    found = {**parts.estimates["openness"], "told": False, "audit": "9 of 30 are unknown"}
+    parts.estimates = {**parts.estimates, "openness": found}
+    openness = parts.openness()
+    assert (openness.kind, openness.is_estimated) == ("audited", True)
+    # Without the jargon of how the share looked before.
+    assert openness.sentence == "checked by hand: 9 of 30 are unknown"
 
 
 def test_truth_is_what_evaluate_was_told(evaluated, report):

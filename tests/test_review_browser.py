@@ -110,8 +110,9 @@ def test_twenty_decisions_by_keyboard_survive_a_kill(tmp_path, browser):
     lines = [json.loads(line) for line in (run / "review.jsonl").read_text().splitlines()[1:]]
     assert sum(line["do"] == "decide" for line in lines) >= 20
     assert sum(line["do"] == "undo" for line in lines) == 2
-    with OsdaReview(run, "--audit", "0") as osda:
-        tab.open(osda.address)
+    session = ReviewSession(run, audit=0)
+    with serving(session) as server:
+        tab.open(server.address)
         tab.wait_for("#lists", "Group 3")
         seen = {}
         for key, size in (("border", 60), ("1", 10), ("2", 10), ("3", 10)):
@@ -136,13 +137,11 @@ def test_twenty_decisions_by_keyboard_survive_a_kill(tmp_path, browser):
         tab.wait_for("#lists", "Group 3")
         assert here == (tab.text("#far"), tab.text("#lists"), tab.text("#place"), tab.text("#name"))
         other = tab.context.new_page()
-        other.goto(osda.address)
+        other.goto(server.address)
         other.wait_for_selector("#main:not([hidden])")
         assert other.inner_text("#far") == here[0]
         assert "token" not in other.url
-        code, out, _ = osda.end(signal.SIGINT)
-    assert code == 0
-    assert f"{len(after)} decisions saved: {run / 'corrections.csv'}\n" in out
+    session.close()
     assert tab.complaints == []
     assert tab.hosts <= {f"127.0.0.1:{port}" for port in range(65536)}
 
@@ -373,24 +372,28 @@ def test_classes_and_searches_by_keyboard(tmp_path, browser):
 
 
 def test_no_view_has_a_serious_finding_of_axe_or_is_too_wide(tmp_path, browser):
-    run = make_run(tmp_path / "run").path
+    run = make_run(tmp_path / "run", n=24).path
+    tab = Tab(browser, 1440, 844, reduced_motion="reduce")
+    views = {"audit/1": "Audit", "border/1": "Near", "class-0": "ant", "1": "Group 1"}
+    # Each view once, in one of the two looks.
+    looks = ((1440, "light"), (390, "dark"))
     with serving(ReviewSession(run)) as server:
-        for width, scheme in ((1440, "light"), (390, "dark")):
-            tab = Tab(browser, width, 844, color_scheme=scheme, reduced_motion="reduce")
-            tab.open(server.address)
-            tab.page.wait_for_selector("#go option[value='3']", state="attached")
-            titles = {"audit/1": "Audit", "border/1": "Near", "class-0": "ant", "1": "Group 1"}
-            for address, title in {**titles, "find?order=row": "Search"}.items():
-                tab.page.evaluate("address => { location.hash = address }", address)
-                tab.page.wait_for_function(
-                    "title => document.querySelector('#title').textContent.startsWith(title)",
-                    arg=title,
-                )
-                assert axe_findings(tab.page) == []
+        tab.open(server.address)
+        tab.page.wait_for_selector("#go option[value='1']", state="attached")
+        for number, (address, title) in enumerate({**views, "find?order=row": "Search"}.items()):
+            tab.page.evaluate("address => { location.hash = address }", address)
+            tab.page.wait_for_function(
+                "title => document.querySelector('#title').textContent.startsWith(title)",
+                arg=title,
+            )
+            order = looks if number % 2 else looks[::-1]
+            for width, _ in order:
+                tab.page.set_viewport_size({"width": width, "height": 844})
                 assert tab.page.evaluate("document.scrollingElement.scrollWidth") <= width
-            for key, dialog in (("?", "#keys"), ("c", "#picker")):
-                tab.press(key)
-                tab.page.wait_for_selector(f"{dialog}[open]")
-                assert axe_findings(tab.page) == []
-                tab.press("Escape")
-            tab.context.close()
+            tab.page.emulate_media(color_scheme=order[-1][1])
+            assert axe_findings(tab.page) == [], (address, order[-1])
+        for key, dialog in (("?", "#keys"), ("c", "#picker")):
+            tab.press(key)
+            tab.page.wait_for_selector(f"{dialog}[open]")
+            assert axe_findings(tab.page) == [], dialog
+            tab.press("Escape")

@@ -10,12 +10,11 @@ import pytest
 
 from opensetda.review.columns import MOST_COLUMNS, open_columns
 from opensetda.review.disagreement import doubts_of
-from opensetda.review.session import ReviewSession
 from opensetda.runs.folder import MODEL, SETTINGS, STEPS, VIEW, RunFolder, parquet_bytes
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.view import RunView
 from opensetda.system.files import file_record, write_json
-from review_helpers import corrections, make_run, sign
+from review_helpers import corrections, make_run, reviewing, sign
 
 
 @pytest.fixture
@@ -25,10 +24,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def session(folder):
-    session = ReviewSession(folder)
-    session._grouping.join()
-    yield session
-    session.close()
+    with reviewing(folder) as session:
+        yield session
 
 
 def rows_of(session, key, count=60):
@@ -44,8 +41,7 @@ def test_each_class_has_a_list_of_what_got_it(session):
     for entry in lists:
         rows = rows_of(session, entry["key"])
         assert set(labels[rows]) == {entry["title"]}
-        doubt = session._doubts.score[rows]
-        assert (np.diff(doubt) <= 0).all()
+        assert (np.diff(session.table.confidence[rows]) >= 0).all()
     assert [entry["kind"] for entry in session.summary()["lists"]][:4] == [
         *("audit", "check", "check", "check")
     ]
@@ -142,22 +138,19 @@ def test_a_confident_label_that_its_neighbours_disagree_with_comes_first(tmp_pat
     steps["step_1"] = pa.array([*labels.tolist()[:3], "unknown", *labels.tolist()[4:]])
     (tmp_path / "run" / STEPS).write_bytes(parquet_bytes(pa.table(steps)))
     sign(tmp_path / "run")
-    session = ReviewSession(tmp_path / "run")
-    session._grouping.join()
-    shown = session.page("doubt", 0, 60)["samples"]
+    with reviewing(tmp_path / "run") as session:
+        shown = session.page("doubt", 0, 60)["samples"]
     assert [sample["row"] for sample in shown[:2]] == [59, 3]
     assert shown[0]["reasons"] == ["20 of the 20 nearest samples are labelled bee"]
     assert shown[1]["reasons"] == ["after 1 of 2 steps it was labelled unknown"]
-    assert rows_of(session, "class-0")[0] == 59
-    session.close()
 
 
-def test_damaged_or_missing_files_leave_the_confidence(folder):
+def test_damaged_files_disagree_with_nothing(folder):
     (folder / VIEW).write_bytes(b"no view")
     sign(folder)
     run = RunFolder.open(folder)
     doubts = doubts_of(run, run.predictions())
-    assert np.allclose(doubts.score, 1 - run.predictions().confidence)
+    assert not doubts.against.any()
     assert len(doubts.most_doubtful()) == 0
 
 
@@ -180,9 +173,9 @@ def test_columns_that_stand_out_come_with_samples_and_groups(tmp_path):
     names = [f"sensor {number}" for number in range(8)] + ["constant"]
     X[:, 8], X[1, 3] = 7, 1.5
     run = table_run(tmp_path / "run", tmp_path / "b.csv", X, names)
-    session = ReviewSession(run.path)
-    session._grouping.join()
-    found = session.page("find?order=row", 0, 2)
+    with reviewing(run.path) as session:
+        found, of_group = session.page("find?order=row", 0, 2), session.page("1", 0, 1)["columns"]
+        members = rows_of(session, "1")
     assert found["columns"] == []
     columns = found["samples"][1]["columns"]
     assert len(columns) == MOST_COLUMNS
@@ -190,15 +183,12 @@ def test_columns_that_stand_out_come_with_samples_and_groups(tmp_path):
     deviations = (1.5 - X[:, 3].mean()) / X[:, 3].std()
     assert columns[0]["apart"] == pytest.approx(deviations, abs=0.06)
     assert columns[0]["nearest"] == found["samples"][1]["nearest"]
-    of_group = session.page("1", 0, 1)["columns"]
     assert "constant" not in [column["name"] for column in of_group]
     # Compared with a label that is not their own.
     assert of_group[0]["nearest"] not in (None, "unknown")
-    members = rows_of(session, "1")
     place = names.index(of_group[0]["name"])
     mean = X[members, place].mean()
     assert of_group[0]["value"] == pytest.approx(mean, rel=1e-3)
-    session.close()
 
 
 def test_a_table_that_is_gone_or_changed_is_said(tmp_path, monkeypatch):
@@ -211,7 +201,5 @@ def test_a_table_that_is_gone_or_changed_is_said(tmp_path, monkeypatch):
     (tmp_path / "b.csv").write_text("one\n2\n")
     assert "changed or gone since the run" in open_columns(run, table).note
     (tmp_path / "b.csv").unlink()
-    session = ReviewSession(run.path)
-    session._grouping.join()
-    assert "b.csv: changed or gone since the run" in session.summary()["columnsNote"]
-    session.close()
+    with reviewing(run.path) as session:
+        assert "b.csv: changed or gone since the run" in session.summary()["columnsNote"]

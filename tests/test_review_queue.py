@@ -14,7 +14,7 @@ from opensetda.review.queues import border_rows, rows_to_review
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 from opensetda.runs.folder import VIEW, RunFolder, check_destination
 from opensetda.runs.groups import unknown_groups
-from review_helpers import CLASSES, corrections, make_run, sign
+from review_helpers import CLASSES, corrections, make_run, reviewing, sign
 
 
 @pytest.fixture
@@ -25,10 +25,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def session(folder):
-    session = ReviewSession(folder)
-    session._grouping.join()
-    yield session
-    session.close()
+    with reviewing(folder) as session:
+        yield session
 
 
 def listed(session, key):
@@ -246,11 +244,10 @@ def test_decisions_are_not_overwritten(session, folder):
 
 def test_without_a_view_the_unknowns_are_one_group(folder):
     (folder / VIEW).unlink()
-    session = ReviewSession(folder)
-    session._grouping.join()
-    assert [e["size"] for e in session.summary()["lists"] if e["kind"] == "group"] == [30]
-    assert session.summary()["note"].startswith("All in one group: ")
-    session.close()
+    with reviewing(folder) as session:
+        summary = session.summary()
+    assert [entry["size"] for entry in summary["lists"] if entry["kind"] == "group"] == [30]
+    assert summary["note"].startswith("All in one group: ")
 
 
 def test_many_targets_make_no_long_answers(tmp_path, monkeypatch):

@@ -72,7 +72,8 @@ class RunParts:
             low=found["low"],
             high=found["high"],
             kind=kind,
-            sentence=found["origin"],
+            # The rest of an audited origin is how the share looked before.
+            sentence=f"checked by hand: {found['audit']}" if kind == AUDITED else found["origin"],
             true=None if self.evaluation is None else self.evaluation.true_openness,
             looked_at=tuple((seen[name], words) for name, words in _LOOKED_AT if name in seen),
             confidence=found["confidence"],

@@ -1,4 +1,4 @@
-"""How doubtful each label is: what the neighbours and the steps of the method say against it.
+"""What the neighbours of a sample and the steps of the method say against its label.
 
 A label may have a high probability and still be wrong: the samples next to it in the method's own
 embedding have other labels, or it got this label late.
@@ -29,32 +29,20 @@ class Doubts:
 
     Attributes
     ----------
-    score : array of shape (n,)
-        From 0 to 1, higher is more doubtful: the mean of 1 - confidence, the share of neighbours
-        with another label, and the share of steps with another label.
     against : array of shape (n,)
-        The mean of both shares alone; NaN if neither is known.
+        The mean of the shares of neighbours and of steps with another label, of those that are
+        known; 0 without either.
     words : dict
         What speaks against the label, by row.
     """
 
     table: PredictionTable
-    score: Numbers
     against: Numbers
     words: Mapping[int, list[str]]
 
-    @classmethod
-    def of_confidence(cls, table: PredictionTable) -> Doubts:
-        """Return what is known before anything is read."""
-        return cls(table, 1 - table.confidence, np.full(len(table), np.nan), {})
-
-    def reasons(self, row: int) -> list[str]:
-        """Return what speaks against a label, in words."""
-        return self.words.get(row, [])
-
     def most_doubtful(self) -> Indices:
         """Return the rows whose neighbours and steps disagree most with their label."""
-        against = np.where(own_labels(self.table), np.nan_to_num(self.against), 0)
+        against = np.where(own_labels(self.table), self.against, 0)
         # Of equal ones, the more confident first: nothing else shows them.
         order = np.lexsort((-self.table.confidence, -against))
         return order[against[order] > 0][:MOST_NEAR]
@@ -70,18 +58,8 @@ def doubts_of(run: RunFolder, table: PredictionTable) -> Doubts:
         except Exception:
             # Of a damaged file, say: the labels can still be reviewed.
             parts.append(np.full(len(table), np.nan))
-    score = _mean([1 - table.confidence, *parts])
-    return Doubts(table, score, _mean(parts), words)
-
-
-def _mean(parts: list[Numbers]) -> Numbers:
-    """Return the means of what is not NaN; NaN where all is."""
-    stacked = np.stack(parts)
-    is_there = ~np.isnan(stacked)
-    total = np.where(is_there, stacked, 0).sum(axis=0)
-    return np.asarray(
-        np.where(is_there.any(axis=0), total / np.maximum(is_there.sum(axis=0), 1), np.nan)
-    )
+    shares = np.ma.masked_invalid(parts)
+    return Doubts(table, np.asarray(shares.mean(axis=0).filled(0.0)), words)
 
 
 def _neighbours(run: RunFolder, table: PredictionTable, words: dict[int, list[str]]) -> Numbers:

@@ -31,7 +31,7 @@ _TITLES = {
     DOUBT: "Disagreement",
 }
 STATES = ("", "open", "decided", "kept", "corrected", "new class", "audited")
-ORDERS = ("doubt", "confidence", "row")
+ORDERS = ("confidence", "row")
 
 
 def kind_of(key: str) -> str:
@@ -94,9 +94,9 @@ def least_confident(table: PredictionTable) -> Indices:
     return np.asarray(own[order][:MOST_NEAR])
 
 
-def by_class(table: PredictionTable, doubt: Numbers) -> dict[str, Indices]:
-    """Return a list for each class that some targets got, the most doubtful first."""
-    order = np.argsort(-doubt, kind="stable")
+def by_class(table: PredictionTable) -> dict[str, Indices]:
+    """Return a list for each class that some targets got, the least confident first."""
+    order = np.argsort(table.confidence, kind="stable")
     labels, lists = table.labels[order], {}
     for place, name in enumerate(table.classes):
         rows = order[labels == name]
@@ -112,7 +112,7 @@ class Query:
     text: str = ""
     label: str = ""
     state: str = ""
-    order: str = "doubt"
+    order: str = "confidence"
 
     @classmethod
     def of(cls, key: str) -> Query:
@@ -129,13 +129,14 @@ class Query:
     def rows(
         self,
         table: PredictionTable,
-        doubt: Numbers,
         label_of: Callable[[int], str],
         is_in_state: Callable[[int, str], bool],
     ) -> Indices:
         """Return the rows that are found, in the order that was asked for."""
-        by = {"doubt": -doubt, "confidence": table.confidence, "row": np.zeros(len(table))}
-        order = np.argsort(by[self.order], kind="stable").tolist()
+        by_row = self.order == "row"
+        order = (
+            range(len(table)) if by_row else np.argsort(table.confidence, kind="stable").tolist()
+        )
         text, ids = self.text.casefold().strip(), table.ids
         found: list[Any] = [
             row

@@ -60,7 +60,8 @@ class ReviewSession:
             self._origin = "given" if used["told"] else by
             self._lists, self._note = self._first_lists(audit), ""
             self._searches: dict[str, Indices] = {}
-            self._confidence, self._doubts = table.confidence, Doubts.of_confidence(table)
+            self._confidence = table.confidence
+            self._doubts = Doubts(table, np.zeros(len(table)), {})
             self._columns = NO_COLUMNS
             self.decisions.check_table(self.corrections, table.id_name)
             self.decisions.check_whole(self.corrections, table.ids.tolist())
@@ -95,6 +96,9 @@ class ReviewSession:
             **({AUDIT: order[:n_audited]} if n_audited else {}),
             BORDER: queues.rows_to_review(self.table, self.unknown_label),
             UNSURE: queues.least_confident(self.table),
+            # Found later, but its place is before the classes.
+            DOUBT: np.arange(0),
+            **queues.by_class(self.table),
         }
 
     def start(self) -> dict[str, Any]:
@@ -245,7 +249,7 @@ class ReviewSession:
     def _rows(self, key: str) -> Indices:
         if key.startswith(FIND) and key not in self._searches:
             query = queues.Query.of(key)
-            found = query.rows(self.table, self._doubts.score, self._label, self._is_in_state)
+            found = query.rows(self.table, self._label, self._is_in_state)
             if len(self._searches) >= _KEPT_SEARCHES:
                 del self._searches[next(iter(self._searches))]
             self._searches[key] = found
@@ -296,7 +300,7 @@ class ReviewSession:
             "kind": self.decisions.kind(row),
             "audit": self.decisions.audit(row),
             "picture": self._pictures.has(row),
-            "reasons": self._doubts.reasons(row),
+            "reasons": self._doubts.words.get(row, []),
             "columns": self._columns.of(np.array([row]), nearest),
         }
 
@@ -326,12 +330,11 @@ class ReviewSession:
         }
 
     def _find_lists(self) -> None:
-        """Sort by doubt, read the columns, group the unknowns; each is shown once it is there."""
+        """Find disagreement, read columns, group the unknowns; each is shown once it is there."""
         doubts = doubts_of(self.run, self.table)
         with self._lock:
             self._doubts = doubts
             self._lists[DOUBT] = doubts.most_doubtful()
-            self._lists |= queues.by_class(self.table, doubts.score)
         columns = open_columns(self.run, self.table)
         with self._lock:
             self._columns = columns

@@ -111,7 +111,7 @@ const ABOUT = {
   border: "The least clear cases first, from both sides of the threshold in turn.",
   unsure: "The least probable labels first.",
   doubt: "Labels that the nearest samples, or the earlier steps of the method, disagree with. They may be confident.",
-  class: "What got this label, the most doubtful first. Deselect what is wrong, and keep the rest.",
+  class: "What got this label, the least confident first. Deselect what is wrong, and keep the rest.",
   find: "Among all targets.",
   group: "Deselect samples that do not belong here, then name the rest.",
 };
@@ -256,7 +256,7 @@ function jump() {
 }
 
 async function openSearch() {
-  if (listOf(here.key).kind !== "find" || !here.isGrid) await search("find?order=doubt");
+  if (listOf(here.key).kind !== "find" || !here.isGrid) await search("find?order=confidence");
   $("find-text").focus();
 }
 

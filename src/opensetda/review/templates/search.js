@@ -28,5 +28,5 @@ export function showForm(key, labels) {
   asked = key;
   $("find-text").value = given.get("text") ?? "";
   $("find-state").value = given.get("state") ?? "";
-  $("find-order").value = given.get("order") ?? "doubt";
+  $("find-order").value = given.get("order") ?? "confidence";
 }

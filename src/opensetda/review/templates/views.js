@@ -196,7 +196,12 @@ export function showGrid(samples, { isSelected, toggle, look, kind: ofList }) {
   $("grid").replaceChildren(...tiles);
 }
 
-const signed = (number) => `${number > 0 ? "+" : "−"}${Math.abs(number).toFixed(1)}`;
+const withMinus = (text) => text.replace("-", "−");
+
+function signed(number) {
+  const rounded = number.toFixed(1).replace(/^-(?=0\.0$)/, "");
+  return (number >= 0.05 ? "+" : "") + withMinus(rounded);
+}
 
 // A row of a table: its name, and where it stands out.
 function inWords(sample) {
@@ -216,7 +221,7 @@ export function showColumns(place, columns, note) {
   const cell = (content, name = "") => make("td", { class: name, textContent: content });
   const rows = columns.map((one) => {
     const row = make("tr", {}, make("th", { scope: "row", textContent: one.name }));
-    row.append(cell(String(one.value)), cell(String(one.typical)), cell(signed(one.apart), "apart"));
+    row.append(cell(withMinus(String(one.value))), cell(withMinus(String(one.typical))), cell(signed(one.apart), "apart"));
     if (nearest !== null) row.append(cell(signed(one.fromNearest)));
     return row;
   });
