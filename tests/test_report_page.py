@@ -408,7 +408,7 @@ def test_the_estimates_are_said_in_words(full):
         told = "".join(Reader(render_page(dataclasses.replace(report, openness=openness))).texts)
         assert sentence[1:] in told
         assert "Weighed together" not in told
-        assert ("With the scores of all targets, the share is 36.9" in told) == (kind == "audited")
+        assert ("The share that follows is 36.9" in told) == (kind == "audited")
 
 
 def test_a_second_threshold_comes_with_a_word():
