@@ -158,15 +158,20 @@ def test_a_grid_that_was_cut_goes_on(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
     cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
     whole = run_grid(tasks, cells, out)
-    kept, lost, damaged, _ = sorted((out / "cells").iterdir())
+    kept, lost, damaged, strange = sorted((out / "cells").iterdir())
     lost.unlink()
     damaged.write_text('{"key": ')
+    # Half of a character, with a right checksum.
+    content = json.loads(strange.read_text())
+    cell = {name: content[name] for name in ("key", "release", "row")}
+    cell["row"]["method"] = "\ud800"
+    strange.write_text(json.dumps(sealed(cell)))
     (out / "cells" / ".rest.12345678.partial.json").write_text("{")
     before = kept.stat().st_mtime_ns
-    assert n_finished(tasks, cells, out) == 2
+    assert n_finished(tasks, cells, out) == 1
     told = []
     again = run_grid(tasks, cells, out, progress=lambda done, total, row: told.append(total))
-    assert told == [2, 2, 2]
+    assert told == [3, 3, 3, 3]
     assert kept.stat().st_mtime_ns == before
     assert without_times(again.rows) == without_times(whole.rows)
 

@@ -213,6 +213,15 @@ def test_a_table_that_a_crash_left_behind_is_made_anew(session, folder):
     assert len(corrections(folder)) == 1
 
 
+def test_a_table_with_a_cell_that_has_no_end_is_named(session, folder):
+    session.decide(0, "border", None)
+    session.close()
+    table = folder / "corrections.csv"
+    table.write_bytes(table.read_bytes() + b"x" * 200_000)
+    with pytest.raises(InputError, match=r"corrections\.csv: damaged \(field larger"):
+        ReviewSession(folder)
+
+
 def test_a_log_that_was_cut_short_is_not_taken_for_all(session, folder):
     for row in range(3):
         session.decide(row, "border", None)

@@ -31,7 +31,15 @@ from opensetda.runs.checked import check_value, sealed, unsealed
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.fitting import fit_domains
 from opensetda.runs.methods import build_method
-from opensetda.system.files import check_writable, new_file, plain, read_json, sweep, write_json
+from opensetda.system.files import (
+    SURROGATES,
+    check_writable,
+    new_file,
+    plain,
+    read_json,
+    sweep,
+    write_json,
+)
 from opensetda.system.memory import peak_megabytes, reset_peak
 
 CELLS = "cells"
@@ -248,6 +256,8 @@ def _finished(out: Path, key: str) -> dict[str, Any] | None:
         return None
     is_whole = row.keys() == {*_TEXTS, *_NUMBERS} and all(
         isinstance(value, str | None if name in _TEXTS else int | float | None)
+        # Halves of characters could not be written again.
+        and not (isinstance(value, str) and SURROGATES.search(value))
         for name, value in row.items()
     )
     return row if is_whole and row["status"] == OK else None

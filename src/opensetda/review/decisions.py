@@ -155,7 +155,10 @@ class Decisions:
         # Undone ones, too: a crash may come before the table is written again.
         decided = {ids[row] for row in self._log.mentioned}
         with stream, TextIOWrapper(stream, "utf-8", "replace", newline="") as text:
-            lost = [cells[0] for cells in islice(csv.reader(text), 1, None) if cells]
+            try:
+                lost = [cells[0] for cells in islice(csv.reader(text), 1, None) if cells]
+            except csv.Error as error:
+                raise InputError(f"{path}: damaged ({error}); move it away") from error
         lost = [name for name in lost if name not in decided]
         if lost:
             raise InputError(

@@ -30,7 +30,7 @@ from opensetda.errors import InputError, one_line
 
 _PARTIAL, REPLACED = ".partial", ".replaced"
 _HASHED_BYTES = 1 << 22
-_SURROGATES = re.compile("[\ud800-\udfff]")  # bytes of file names that are not UTF-8
+SURROGATES = re.compile("[\ud800-\udfff]")  # bytes of file names that are not UTF-8
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _WRITE_ERRORS = (*_FULL, errno.EIO, errno.EFBIG, errno.EROFS)
@@ -204,7 +204,7 @@ def whole_path(path: Path) -> Path:
 def check_writable(path: Path) -> None:
     """Raise an `InputError` if nothing can be written at `path`, before the work is done."""
     whole = whole_path(path)
-    if _SURROGATES.search(str(whole)):
+    if SURROGATES.search(str(whole)):
         # Parquet's writer refuses such a name, but only after the training.
         raise InputError(f"{path}: a name with bytes that are no UTF-8; choose another")
     parent = next((folder for folder in whole.parents if folder.exists()), whole)
@@ -222,7 +222,7 @@ def check_writable(path: Path) -> None:
 def json_bytes(value: Any) -> bytes:
     """Return strict JSON with indentation."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-    escaped = _SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+    escaped = SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
     return f"{escaped}\n".encode()
 
 
