@@ -36,7 +36,14 @@ _TUNING = ("--finetune", "last", "--checkpoint-every", "0", "--set", "steps=2", 
            "--set", "optimiser.epochs_per_step=1", "--set", "ranking.draws=1",
            "--no-report")  # fmt: skip
 # Decisions have the time of day, to the second.
-_TIMED = ("report.html", "history.jsonl", "review.jsonl", "corrections.csv")
+_TIMED = (
+    "report.html",
+    "history.jsonl",
+    "review.jsonl",
+    "corrections.csv",
+    "table.md",
+    "table.tex",
+)
 RANDOM = re.compile(r"[0-9a-f]{8,}")
 
 
