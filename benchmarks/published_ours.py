@@ -74,7 +74,7 @@ def load_task(folder: Path, choice: str, source: str, target: str) -> OpenSetTas
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure every method on every choice of classes and write a row a task and mean."""
+    """Measure every method on every choice of classes and write one row per task, and the mean."""
     options = _options(arguments)
     if not options.data.is_dir():
         sys.exit(f"error: {options.data} does not exist; name the features' folder with --data")

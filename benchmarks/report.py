@@ -32,7 +32,7 @@ BARS = {5_000: (60.0, 10.0), 100_000: (None, 15.0)}
 
 
 def main() -> None:
-    """Measure, print a line a size, and write the figures as JSON."""
+    """Measure, print one line per size, and write the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--targets", type=int, nargs="*", default=[5_000, 100_000])
     parser.add_argument("--folder", type=Path, help="work here, and leave everything")

@@ -54,7 +54,7 @@ def measure(options: Options) -> dict[str, Any]:
 def _compare(
     place: Path, name: str, data: Sequence[str], more: Sequence[str], options: Options
 ) -> list[dict[str, Any]]:
-    """Run all commands with 1, 2 and 4 processes; return a row a file and number."""
+    """Run all commands with 1, 2 and 4 processes; return one row per file and number."""
     short = ("--set", "steps=3") if options.quick else ()
     images = "--no-cache" in more
     numbers = options.choose(PROCESSES, PROCESSES[:2])

@@ -17,7 +17,8 @@ import numpy.typing as npt
 _FEWEST_ROWS = 20
 # Different ones, of times and dates.
 _FEWEST_TIMES = 10
-# Neighbouring rows that show an order, and rows of the whole table for everything else.
+# Neighbouring rows of the source that show an order, and rows of the whole table for the rest. The
+# order of targets is not looked at: it may tell their classes.
 _ORDERED_ROWS, _SPREAD_ROWS = 4096, 16384
 _COLUMNS_AT_ONCE = 256
 # Of row numbers nearly all differ: 32-bit floats make some large ones equal.
@@ -48,10 +49,8 @@ def suspicious_columns(names: Sequence[str], source: Any, target: Any) -> dict[s
     for first in range(0, len(names), _COLUMNS_AT_ONCE):
         some = slice(first, first + _COLUMNS_AT_ONCE)
         # By column: numpy is many times faster on contiguous values.
-        ordered, spread = (
-            [_columns(rows[:_ORDERED_ROWS, some]) for rows in (source, target)],
-            [_columns(_evenly(rows)[:, some]) for rows in (source, target)],
-        )
+        ordered = _columns(source[:_ORDERED_ROWS, some])
+        spread = [_columns(_evenly(rows)[:, some]) for rows in (source, target)]
         for place, name in enumerate(names[some]):
             values = [_present(columns[place]) for columns in spread]
             if _INDEX.fullmatch(name.strip()) and all(_is_whole(v) for v in values):
@@ -59,8 +58,7 @@ def suspicious_columns(names: Sequence[str], source: Any, target: Any) -> dict[s
             elif enough and not any(len(v) for v in values):
                 found[name] = "empty"
             elif enough and min(map(len, values)) >= _FEWEST_ROWS:
-                neighbours = [_present(columns[place]) for columns in ordered]
-                if reason := _reason(name, values, neighbours):
+                if reason := _reason(name, values, _is_rising(_present(ordered[place]))):
                     found[name] = reason
                 elif _is_apart(*values):
                     apart[name] = f"source {_range(values[0])}, target {_range(values[1])}"
@@ -69,17 +67,16 @@ def suspicious_columns(names: Sequence[str], source: Any, target: Any) -> dict[s
     return {name: found[name] for name in names if name in found}
 
 
-def _reason(name: str, values: list[Values], neighbours: list[Values]) -> str | None:
+def _reason(name: str, values: list[Values], is_rising: bool) -> str | None:
     both = np.concatenate(values)
     if both.min() == both.max():
         # Always 0 is a feature that is never active, as some of any network are.
         return f"always {both[0]:g}" if both[0] else None
     low, high = both.min(), both.max()
     distinct = [len(np.unique(v)) for v in values]
-    sorted_by = [_is_rising(v) for v in neighbours]
     numbers_rows = all(n >= _DISTINCT * len(v) for n, v in zip(distinct, values, strict=True))
     whole = _is_whole(both)
-    if min(distinct) >= _FEWEST_TIMES or any(sorted_by):
+    if min(distinct) >= _FEWEST_TIMES or is_rising:
         for unit, factor in _UNITS.items():
             if _EPOCH[0] * factor <= low <= high <= _EPOCH[1] * factor:
                 return f"times: {unit} since 1970"
@@ -95,9 +92,9 @@ def _reason(name: str, values: list[Values], neighbours: list[Values]) -> str | 
         is_dense = high - low < 2 * len(both) and len(np.unique(both)) >= _DISTINCT * len(both)
         if is_dense or _ID.fullmatch(name.strip()):
             return "row numbers: whole numbers that all differ"
-    # A table may be sorted by a feature; fractions that all differ are rather a clock.
-    if (all(sorted_by) and (whole or numbers_rows)) or (any(sorted_by) and whole and numbers_rows):
-        return "a counter: it rises or falls from row to row"
+        # Fractions may be a feature by which the source was sorted.
+        if is_rising:
+            return "a counter: it rises or falls from row to row"
     return None
 
 
