@@ -3,8 +3,7 @@
     python benchmarks/published.py            # print all tables, rewrite those of docs/published.md
     python benchmarks/published.py --check    # say whether that page has the tables, write nothing
 
-Our own figures come from --results: rivals-*.csv and published-classes.csv, where they exist.
-Without them the page keeps the ones it has.
+Our own figures on the same data are those of `suites.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from published_figures import (
     read_figures,
     read_rows,
 )
-from published_ours import ours_office_31, ours_other_classes
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent / "docs" / "published.md"
@@ -188,8 +186,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     figures = read_figures()
     tables: dict[str, str | None] = {name: build(figures) for name, build in TABLES.items()}
-    tables["ours-office31"] = ours_office_31(options.results, figures)
-    tables["ours-other-classes"] = ours_other_classes(options.results, figures)
     page = options.page.read_text(encoding="utf-8")
     filled = fill(page, tables)
     if options.check:
@@ -198,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {options.page} is not up to date; run python benchmarks/published.py")
         return 1
     for name, table in tables.items():
-        print(f"{name}\n\n{table or 'not measured here'}\n")
+        print(f"{name}\n\n{table}\n")
     options.page.write_text(filled, encoding="utf-8")
     return 0
 
@@ -209,7 +205,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if it differs")
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--results", type=Path, default=FOLDER / "figures")
     return parser.parse_args(arguments)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robustness_mutators import BYTES, NUMBERS, WORDS, Mutation, flip
+from robustness_mutators import BYTES, NUMBERS, WORDS, Mutation
 
 # arrays ----------------------------------------------------------------------------------------
 
@@ -252,4 +252,3 @@ def _written(rng: random.Random, table: Any) -> bytes:
 
 PARQUET: tuple[Mutation, ...] = (parquet_column, parquet_column, parquet_column, parquet_rows,
                                  parquet_many, *BYTES)  # fmt: skip
-SEGMENT: tuple[Mutation, ...] = (npy_header, npy_header, flip, *BYTES)

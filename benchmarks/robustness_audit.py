@@ -19,9 +19,7 @@ from robustness_preload import Control, build
 from robustness_scene import QUICK, benchmark, copy_tree, fit_images
 
 _ALLOWED = ("/dev/null", "/dev/tty", "/dev/shm/", "/proc/self/", "/dev/pts/")
-_TINY = ("--finetune", "last", "--checkpoint-every", "0", "--set", "steps=1",
-         "--set", "optimiser.iterations_per_epoch=1", "--set", "optimiser.first_step_epochs=1",
-         "--set", "optimiser.epochs_per_step=1", "--set", "ranking.draws=1")  # fmt: skip
+_TINY = ("--finetune", "last", "--set", "finetune.rounds=1", "--set", "finetune.iterations=1")
 
 COMMANDS: dict[str, list[str]] = {
     "help": ["--help"],
@@ -40,7 +38,6 @@ COMMANDS: dict[str, list[str]] = {
     "features": ["features", "images/street", "--out", "out/f.npz"],
     "benchmark": benchmark("out/grid", "--jobs", "2"),
     "data list": ["data", "list"],
-    "data check": ["data", "check", "office31", "images"],
     "data digits": ["data", "digits", "out/digits", "--every", "200"],
     "demo": ["demo", "--out", "out/demo", "--quiet"],
 }  # fmt: skip

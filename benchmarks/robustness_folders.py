@@ -206,7 +206,7 @@ def _clear(folder: str, scene: Path) -> None:
     restore(place, scene)
 
 
-_TIMES = ("environment.json", "settings.json", "report.html", "curves.png", "history.jsonl",
+_TIMES = ("environment.json", "settings.json", "report.html", "history.jsonl",
           "manifest.json")  # fmt: skip
 
 

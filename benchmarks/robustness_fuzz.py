@@ -56,7 +56,7 @@ def import_everything(small: bool = False) -> None:
     """Import what commands import, before processes are forked: it takes seconds."""
     names = ["pgl.estimator", "report.page", "review.session", "runs.fit_and_resume"]
     if not small:
-        names += ["backbones.engines", "backbones.model", "runs.feature_files", "runs.curves",
+        names += ["backbones.engines", "backbones.model", "runs.feature_files",
                   "benchmark.output", "cli.main", "backbones.networks"]  # fmt: skip
     modules = [importlib.import_module(f"opensetda.{name}") for name in names]
     if not small:

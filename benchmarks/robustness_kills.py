@@ -26,15 +26,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from robustness_commands import in_scene, run
 from robustness_outcomes import CLEAN, FOREIGN, OK, UNNAMED, Outcome, Work, run_cases
-from robustness_scene import QUICK, benchmark, copy_tree, fit_images
+from robustness_scene import TRAINED, benchmark, copy_tree, fit_images
 
 _TABLES = ("fit", "tables/source.csv", "tables/target.csv", "--id-column", "id", "--out", "out/run")
-_TRAINING = ("--checkpoint-every", "0", "--set", "steps=3", "--set", "losses.edge=1",
-             "--set", "optimiser.iterations_per_epoch=20", "--quiet")  # fmt: skip
-_TUNING = ("--finetune", "last", "--checkpoint-every", "0", "--set", "steps=2", "--quiet",
-           "--set", "optimiser.iterations_per_epoch=2", "--set", "optimiser.first_step_epochs=1",
-           "--set", "optimiser.epochs_per_step=1", "--set", "ranking.draws=1",
-           "--no-report")  # fmt: skip
+_TUNING = ("--finetune", "last", "--set", "finetune.rounds=2", "--set", "finetune.iterations=2",
+           "--quiet", "--no-report")  # fmt: skip
 # Decisions have the time of day, to the second.
 _TIMED = (
     "report.html",
@@ -42,7 +38,6 @@ _TIMED = (
     "review.jsonl",
     "corrections.csv",
     "table.md",
-    "table.tex",
 )
 RANDOM = re.compile(r"[0-9a-f]{8,}")
 
@@ -62,8 +57,8 @@ def _images(*more: str) -> tuple[str, ...]:
 
 
 COMMANDS: dict[str, Killed] = {
-    "fit of tables": Killed((*_TABLES, *_TRAINING), can_resume=True),
-    "fit of images": Killed(_images(*QUICK, "--checkpoint-every", "0", "--quiet"), can_resume=True),
+    "fit of tables": Killed((*_TABLES, *TRAINED, "--quiet"), can_resume=True),
+    "fit of images": Killed(_images(*TRAINED, "--quiet"), can_resume=True),
     "fit --finetune": Killed(_images(*_TUNING), can_resume=True),
     "features": Killed(("features", "images/street", "--out", "out/f.npz", "--cache", "out/cache",
                         "--image-size", "32")),

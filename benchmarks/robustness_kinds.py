@@ -31,7 +31,7 @@ GRAMMARS: dict[str, tuple[Mutation, ...]] = {
     ".json": mutators.JSON, ".jsonl": mutators.JSONL, ".csv": mutators.TEXT, ".txt": mutators.LIST,
     ".parquet": arrays.PARQUET, ".npz": arrays.NPZ, ".npy": arrays.NPY, ".tar": mutators.TAR,
     ".tsv": mutators.TEXT, ".xlsx": arrays.XLSX,
-    ".features": arrays.SEGMENT, ".safetensors": mutators.SAFETENSORS, ".png": mutators.PNG,
+    ".sqlite3": mutators.BYTES, ".safetensors": mutators.SAFETENSORS, ".png": mutators.PNG,
 }  # fmt: skip
 IMAGES = tuple(f".{form}" for form in FORMATS)
 # Pages and pictures for people, and locks: nothing reads them.
@@ -194,8 +194,7 @@ def _of_folders(scene: Path) -> Iterator[Kind]:
                 area = "review" if path.name in ("review.jsonl", "corrections.csv") else "runs"
                 yield Kind(place, area, (place,), place, folder, read_by)
     cached: dict[str, tuple[Reader, ...]] = {
-        "*.features": (readers.segment, made), "files.sqlite3": (readers.digests_file, made),
-        "probe.npy": (made,), "network.onnx": (made,),
+        "*.sqlite3": (readers.cached_features, made),
     }  # fmt: skip
     for pattern, reading in cached.items():
         for path in sorted((scene / "cache").rglob(pattern)):

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,11 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feature_shifts import FEATURE_SHIFTS, feature_task
-from office31 import TASKS
+from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.errors import InputError
-from opensetda.nn.alignment import aligned_samples
-from opensetda.nn.scaling import Scaling
-from opensetda.openness import share_model
+from opensetda.features.alignment import aligned_samples
+from opensetda.features.scaling import RANKS, Scaling
 from opensetda.openness.evidence import Evidence, gather_evidence
 from opensetda.openness.share_model import (
     CONFIDENCE,
@@ -34,31 +35,21 @@ from opensetda.openness.share_model import (
     trust_in_hidden,
 )
 from opensetda.rows import FloatArray, Rows, canonical_source
-from suites_data import (
-    DATA,
-    DIGITS,
-    OFFICE,
-    PARTIAL,
-    TABLES,
-    Domain,
-    folder_of,
-    is_there,
-    read_domain,
-    read_task,
-    task_names,
-)
+from suites import DATA, OFFICE31
+from suites import SUITES as TABLES
 
 FIGURES = Path(__file__).parent / "figures" / "shares.csv"
-SUITES = (*OFFICE, *TABLES, DIGITS)
-GENERATED = "generated"
+DIGITS, GENERATED = "digits", "generated"
+SUITES = (*TABLES, DIGITS)
 # Suites of the same images are left out together.
-FIELD_OF = dict.fromkeys((*OFFICE, PARTIAL), "office31")
+FIELD_OF = dict.fromkeys(OFFICE31, "office31")
 
 TASKS_PER_SUITE = 130
 MOST_SOURCE, MOST_TARGET, FEWEST_TARGET = 600, 800, 40
 LARGEST = 0.92
 # Weight of the penalty on the fitted weights, in tasks.
 RIDGE = 30.0
+Domain = tuple[FloatArray, npt.NDArray[Any]]
 COLUMNS = ("suite", "share", "scaling", *Evidence._fields)
 
 
@@ -88,7 +79,7 @@ def main() -> None:
 
 def measure(suite: str, n_tasks: int, data: Path, out: Path) -> None:
     """Append the evidence on random tasks of a suite, unless the file has them."""
-    if suite != GENERATED and not is_there(suite, data):
+    if suite in TABLES and not folder_of(suite, data).is_dir():
         print(f"{suite}: {folder_of(suite, data)} is missing; left out")
         return
     there = out.exists() and any(row["suite"] == suite for row in read(out))
@@ -100,9 +91,9 @@ def measure(suite: str, n_tasks: int, data: Path, out: Path) -> None:
     for task, _ in zip(tasks, range(n_tasks), strict=False):
         source, y = canonical_source(Rows(task.source, np.arange(len(task.source))), task.y)
         target = Rows(task.target, np.arange(len(task.target))).in_canonical_order()
-        scaling = Scaling.fit("auto", source, y, target)
-        scaled = source.scaled(scaling.of_source), y, target.scaled(scaling.of_target)
-        evidence = gather_evidence(*aligned_samples(*scaled))
+        scaling = Scaling.fit(RANKS, source, target)
+        source, target = scaling.domains(source, target)
+        evidence = gather_evidence(*aligned_samples(source, y, target))
         figures = [f"{figure:.4f}" for figure in (task.unknown.mean(), *evidence.figures)]
         rows.append([suite, figures[0], scaling.name, *figures[1:], evidence.n_classes])
     is_new = not out.exists()
@@ -123,16 +114,27 @@ def read(path: Path) -> list[dict[str, Any]]:
         ]
 
 
+def folder_of(suite: str, data: Path) -> Path:
+    """Return the folder of a suite, which may be missing."""
+    if suite in OFFICE31:
+        return data / "office31-features" / OFFICE31[suite]
+    return data / "suites" / suite
+
+
 def pairs_of(suite: str, data: Path) -> list[tuple[Domain, Domain]]:
     """Return the pairs of domains of a suite, with all their classes."""
-    folder = folder_of(suite, data)
     if suite == DIGITS:
-        task = read_task(suite, *task_names(suite, data), data)
+        task = load_digits_task()
         source = task.source_features, task.source_labels
         return [(source, (task.target_features, task.target_truth))]
-    names = TASKS.values() if suite in OFFICE else [n.split("-") for n in task_names(suite, data)]
-    domains = {part: read_domain(folder / f"{part}.npz") for pair in names for part in pair}
-    return [(domains[source], domains[target]) for source, target in names]
+    domains: dict[str, Domain] = {}
+    for path in sorted(folder_of(suite, data).glob("*.npz")):
+        with np.load(path) as file:
+            domains[path.stem] = file["X"].astype(np.float32), file["classes"][file["y"]]
+    pairs = list(permutations(domains, 2))
+    if suite not in OFFICE31:
+        pairs = json.loads((folder_of(suite, data) / "tasks.json").read_text())["tasks"]
+    return [(domains[source], domains[target]) for source, target in pairs]
 
 
 def random_tasks(suite: str, data: Path, rng: np.random.Generator) -> Iterator[RandomTask]:
@@ -269,11 +271,6 @@ def fit_without(suite: str, rows: list[dict[str, Any]]) -> Fit:
     """Fit the constants without a suite, and without others of the same images."""
     field = FIELD_OF.get(suite, suite)
     return fit([row for row in rows if FIELD_OF.get(row["suite"], row["suite"]) != field])
-
-
-def use_weights_without(suite: str, path: Path = FIGURES) -> None:
-    """Make `opensetda` estimate shares, in this process, as if it had never seen a suite."""
-    share_model.WEIGHTS, share_model.HALF_WIDTH = fit_without(suite, read(path))
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from opensetda.baselines.source_only import SourceOnly
+from opensetda.means.estimator import ClassMeans
 
 
-class Broken(SourceOnly):
+class Broken(ClassMeans):
     """Raises what it is told to, at the fits that it is told."""
 
     error: ClassVar[BaseException] = RuntimeError("out of order\nsecond line")
     fits: ClassVar[list[int]] = []
     fails_at: ClassVar[range] = range(1000)
 
-    def _fit_domains(self, source, y, target, openness, context):
+    def _fit_domains(self, source, y, target, share, context):
         number = len(self.fits)
         self.fits.append(number)
         if number in self.fails_at:
             raise self.error
-        return super()._fit_domains(source, y, target, openness, context)
+        return super()._fit_domains(source, y, target, share, context)

@@ -44,8 +44,10 @@ def run_fit(*more):
     assert main([*FIT, *FEW_STEPS, *OPENNESS, *more]) == 0
 
 
-TRAINED = ("--set", "optimiser.iterations_per_epoch=2", "--set", "losses.edge=1")
-FIT_PGL = [*FIT[:-2], *OPENNESS, "--set", "steps=2", *TRAINED]
+SMALL_PGL = ("--set", "edge_width=8", "--set", "node_width=8", "--set", "epochs=1")
+FIT_PGL = [*FIT[:-1], "pgl", *OPENNESS, "--set", "steps=2", *SMALL_PGL]
+# Of the fixture `stepper`.
+FIT_STEPS = [*FIT[:-1], "stepper", *OPENNESS, "--set", "steps=3"]
 # images ------------------------------------------------------------------------------------
 
 COLOURS = {
@@ -109,7 +111,7 @@ def make_images(folder, names, per_class, seed, flat=False):
     return sorted(made)
 
 
-QUICK_IMAGES = ("--set", "steps=2", "--set", "optimiser.iterations_per_epoch=3")
+QUICK_IMAGES = ("--set", "steps=2")
 
 
 def image_fit(pictures, out, *more, source="shop", target="street"):

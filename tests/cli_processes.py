@@ -13,9 +13,16 @@ import sys
 import time
 from pathlib import Path
 
+import stepping_method
+
 _SERVED = multiprocessing.get_context("forkserver")
 _SERVED.set_forkserver_preload(
-    ["opensetda.pgl.estimator", "opensetda.cli.fit_display", "opensetda.runs.curves", __name__]
+    [
+        "opensetda.means.estimator",
+        "opensetda.finetuning.rounds",
+        "opensetda.cli.fit_display",
+        __name__,
+    ]
 )
 
 READING = "reading"
@@ -29,8 +36,8 @@ WRITING = "writing"
 class Osda:
     """A command at work in `folder`.
 
-    It waits for a signal right after the record `moment` of its training was written, or
-    right before, if `before`; or at `READING`, `STORING` or `WRITING`.
+    It waits for a signal right after the checkpoint number `moment` of its training was written,
+    or right before, if `before`; or at `READING`, `STORING` or `WRITING`.
     """
 
     def __init__(self, folder, *arguments, moment=None, before=False):
@@ -63,7 +70,9 @@ class Osda:
 
 def _run(folder, arguments, output, waiting, moment, before):
     from opensetda.cli.main import run
+    from opensetda.runs.methods import METHODS
 
+    METHODS[stepping_method.NAME] = stepping_method.PLACE
     # A shell that runs the tests in the background has them ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
@@ -90,18 +99,19 @@ def _run(folder, arguments, output, waiting, moment, before):
 
 
 def _wait_at_record(moment, before, wait):
-    from opensetda.runs.unfinished import FolderCheckpoints
+    from opensetda.runs.unfinished import CheckpointFile
 
-    write = FolderCheckpoints.write
+    write, written = CheckpointFile.write, []
 
-    def write_and_wait(self, name, record):
-        if name == moment and before:
+    def write_and_wait(self, record):
+        written.append(record)
+        if len(written) == moment and before:
             wait()
-        write(self, name, record)
-        if name == moment:
+        write(self, record)
+        if len(written) == moment:
             wait()
 
-    FolderCheckpoints.write = write_and_wait
+    CheckpointFile.write = write_and_wait
 
 
 def _wait_at_images(wait):
@@ -120,11 +130,12 @@ def _wait_at_images(wait):
 
 
 def _wait_at_activations(wait):
-    from opensetda.backbones import activations
+    from opensetda.finetuning import activations
 
-    fill = activations._fill
+    decode, decoded = activations.decode_again, []
 
-    def fill_and_wait(*arguments):
-        fill(*arguments[:-1], lambda done, total: wait() if done > total / 3 else None)
+    def decode_and_wait(path):
+        decoded.append(path)
+        return wait() if len(decoded) > 9 else decode(path)
 
-    activations._fill = fill_and_wait
+    activations.decode_again = decode_and_wait

@@ -78,16 +78,10 @@ def task() -> Task:
 
 @pytest.fixture(scope="session")
 def quick() -> dict[str, Any]:
-    """Settings that keep every part of the method and take a tenth of a second."""
+    """Settings that keep every part of the method and take less than a second."""
     return {
-        "steps": 3,
-        "optimiser.iterations_per_epoch": 2,
-        "losses.edge": 1.0,
-        "optimiser.first_step_epochs": 1,
-        "losses.node": 1.0,
-        "losses.adversary": 0.1,
-        "ranking.draws": 2,
-        "ranking.graph_targets": 40,
+        **{"steps": 3, "stop_step": None, "epochs": 8, "episodes": 2, "draws": 2},
+        **{"edge_width": 8, "node_width": 8, "graph_rate": 1e-2},
     }
 
 
@@ -132,19 +126,23 @@ def quick_maps(monkeypatch):
     """Maps after a few rounds, for tests that do not look at where the samples are."""
     from opensetda.report import plane
 
-    for name, rounds in {"_EARLY": 10, "_LATE": 10, "_NEXT": 3}.items():
+    for name, rounds in {"_EARLY": 10, "_LATE": 10, "_PART": 10}.items():
         monkeypatch.setattr(plane, name, rounds)
 
 
-@pytest.fixture
-def quick_curves(monkeypatch):
-    """No picture of the curves: drawing takes half of a small fit, and has tests of its own."""
-    for module in ("fitting", "evaluation"):
-        monkeypatch.setattr(f"opensetda.runs.{module}.draw_curves", lambda *_, **__: b"curves")
+@pytest.fixture(scope="session")
+def stepper():
+    """The name of a method of several random steps, with checkpoints."""
+    import stepping_method
+    from opensetda.runs.methods import METHODS
+
+    METHODS[stepping_method.NAME] = stepping_method.PLACE
+    yield stepping_method.NAME
+    del METHODS[stepping_method.NAME]
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, quick_curves):
+def workplace(tmp_path, monkeypatch):
     """A folder with source.npz, target.npz (both as CSV too) and truth.csv, made current."""
     from cli_helpers import blobs, write_csv
 
@@ -169,7 +167,7 @@ def workplace(tmp_path, monkeypatch, quick_curves):
 def pictures(tmp_path_factory):
     """Folders of small images: shop (class folders), street (flat), and street's truth.
 
-    With them a full feature cache and a run of PGL. No test may change them.
+    With them a full feature cache and a run. No test may change them.
     """
     from cli_helpers import (
         KNOWN_COLOURS,
@@ -190,7 +188,7 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evaluated(pictures, tmp_path_factory):
-    """A run of PGL on images, evaluated; its tests must leave it as it is."""
+    """A run on images, evaluated; its tests must leave it as it is."""
     from opensetda.cli.main import main
     from opensetda.runs.folder import RunFolder
 

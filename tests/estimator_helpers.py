@@ -12,21 +12,11 @@ from opensetda.runs import methods
 
 METHODS = [*methods.METHODS]
 """All of them: a new file in `opensetda.baselines` is in every test of the contract."""
-SMALL_PAPER = {
-    "steps": 3,
-    "graph.edge_width": 6,
-    "graph.node_width": 8,
-    "optimiser.first_step_epochs": 1,
-    "optimiser.epochs_per_step": 1,
-    "optimiser.iterations_per_epoch": 3,
-    "losses.edge": 1.0,
-    "ranking.draws": 1,
-}
 
 
 def make_classifier(method: str, **parameters: Any) -> Any:
     """Make a classifier by its name; those that draw at random get seed 0, networks few batches."""
-    from opensetda.baselines.shared.network import NetworkRival
+    from opensetda.nn.network import NetworkRival
 
     cls = methods.method_class(method)
     small = {"iterations": 30, "batch_size": 32} if issubclass(cls, NetworkRival) else {}
@@ -36,7 +26,7 @@ def make_classifier(method: str, **parameters: Any) -> Any:
 
 def for_scikit_learns_checks() -> list[Any]:
     """One classifier per method, small enough for fifty checks, which need some accuracy."""
-    from opensetda.baselines.shared.network import NetworkRival
+    from opensetda.nn.network import NetworkRival
 
     small: dict[str, dict[str, Any]] = {
         method: {"iterations": 8}
@@ -44,7 +34,7 @@ def for_scikit_learns_checks() -> list[Any]:
         if issubclass(methods.method_class(method), NetworkRival)
     }
     small["pgl"] = {
-        "settings": {"steps": 2, "optimiser.iterations_per_epoch": 2, "losses.edge": 1.0}
+        "settings": {"steps": 2, "epochs": 8, "edge_width": 8, "node_width": 8, "graph_rate": 1e-2}
     }
     small["osbp"] = {"iterations": 30}  # It pulls towards unknown as well, so it learns slowly.
     return [make_classifier(method, **small.get(method, {})) for method in METHODS]

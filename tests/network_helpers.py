@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from opensetda import InputError
-from opensetda.baselines.shared.network import Batch
+from opensetda.nn.network import Batch
 
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 
@@ -49,6 +49,11 @@ def shifted_task(per_class: int = 20, width: int = 12, seed: int = 0) -> Shifted
         np.repeat([0, -1], [len(source), len(target)]),
         np.where(target_class < 3, NAMES[target_class], "unknown"),
     )
+
+
+def tensor(rows: np.ndarray[Any, Any]) -> torch.Tensor:
+    """Rows as a scorer takes them."""
+    return torch.from_numpy(rows.astype(np.float64))
 
 
 def refused(classifier: Any, task: ShiftedTask, parameter: str) -> None:

@@ -14,8 +14,6 @@ from PIL import Image, ImageDraw
 from opensetda.report.content import (
     ClassGallery,
     Confusion,
-    EdgeMap,
-    KeptStep,
     LabelCount,
     Openness,
     Refit,
@@ -26,8 +24,8 @@ from opensetda.report.content import (
     UnknownGroup,
     WhatIf,
 )
+from opensetda.report.plots import LinePanel, Series
 from opensetda.runs import figure_style as style
-from opensetda.runs.curves import Line, Panel
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -67,14 +65,12 @@ def make_map(
     *,
     n_source: int = 160,
     n_target: int = 300,
-    n_steps: int = 10,
     pictures: bool = True,
     truth: bool = True,
-    moves: bool = True,
     names: Sequence[str] = (),
     seed: int = 0,
 ) -> SampleMap:
-    """Return clouds that come together from step to step."""
+    """Return one cloud per class."""
     rng = np.random.default_rng(seed)
     n_classes, n = len(known), n_source + n_target
     kinds = np.concatenate(
@@ -87,15 +83,10 @@ def make_map(
     # Known classes outside, new ones inside.
     radius = np.where(np.arange(len(angles)) < n_classes, 0.38, 0.16)
     centres = 0.5 + radius[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
-    noise = rng.normal(size=(n, 2))
-    spread = np.linspace(0.11, 0.035, n_steps)[:, None, None]
-    shift = np.where(np.arange(n) < n_source, -0.04, 0.04)[None, :, None]
-    places = centres[kinds] + spread * noise + shift * np.linspace(1, 0.2, n_steps)[:, None, None]
-    labels = np.minimum(kinds, n_classes)[None].repeat(n_steps, axis=0)
-    for step in range(n_steps):
-        wrong = rng.random(n) < 0.35 * (1 - step / (n_steps + 1))
-        wrong[:n_source] = False
-        labels[step, wrong] = rng.integers(n_classes + 1, size=int(wrong.sum()))
+    labels = np.minimum(kinds, n_classes)
+    wrong = rng.random(n) < 0.15
+    wrong[:n_source] = False
+    labels[wrong] = rng.integers(n_classes + 1, size=int(wrong.sum()))
     confidence = np.clip(rng.beta(5, 1.6, size=n), 0, 1)
     confidence[:n_source] = 1
     file_names = [f"webcam/images/frame_{row:04d}.jpg" for row in range(n)]
@@ -103,9 +94,7 @@ def make_map(
     return SampleMap(
         classes=tuple(known),
         true_classes=(*known, *new) if truth else (),
-        steps=tuple(range(1, n_steps + 1)),
-        kept=max(0, round(0.7 * n_steps) - 1),
-        places=np.clip(places, 0, 1) if moves else np.clip(places[-1:], 0, 1).repeat(n_steps, 0),
+        places=np.clip(centres[kinds] + 0.04 * rng.normal(size=(n, 2)), 0, 1),
         is_target=np.arange(n) >= n_source,
         labels=labels,
         confidence=confidence,
@@ -117,7 +106,6 @@ def make_map(
         ),
         n_source=n_source * 20,
         n_target=n_target * 20,
-        moves=moves,
     )
 
 
@@ -153,59 +141,22 @@ def make_samples(
     return tuple(made)
 
 
-def make_panels(n_steps: int, truth: bool) -> tuple[Panel, ...]:
+def make_panels(n_steps: int) -> tuple[LinePanel, ...]:
     steps = range(1, n_steps + 1)
 
     def curve(start: float, end: float, bend: float = 3.0) -> dict[int, float]:
         part = {step: (step - 1) / max(n_steps - 1, 1) for step in steps}
         return {step: end - (end - start) * float(np.exp(-bend * part[step])) for step in steps}
 
-    good = (
-        Line("HOS", curve(68, 84.4), style.BLACK, "o", 2.4),
-        Line("OS*", curve(88, 90.9), style.BLUE, "s"),
-        Line("UNK", curve(56, 78.8), style.ORANGE, "^"),
-        Line("OS", curve(84, 89.1), style.GREEN, "D"),
-        Line("ALL", curve(70, 85.0), style.PURPLE, "v"),
+    far = (
+        Series("known", curve(300, 4200, 1), style.BLUE, "o"),
+        Series("unknown", curve(120, 2100, 1), style.ORANGE, "s"),
     )
+    changed = Series("changed", curve(31, 0.6), style.BLUE, "o")
     return (
-        *((Panel("How good: against the true labels", "%", good, percent=True),) if truth else ()),
-        Panel(
-            "How open: share of unknowns",
-            "% of targets",
-            (
-                Line("used", curve(22, 36.9), style.BLUE, "o", 2.0),
-                Line("estimate", curve(20, 37.5, 4), style.ORANGE, "s", 1.0),
-            ),
-            percent=True,
-            level=33.1 if truth else None,
-        ),
-        Panel(
-            "How settled: labels that changed",
-            "% of targets",
-            (Line("changed", curve(31, 0.6), style.BLUE, "o"),),
-            percent=True,
-        ),
-        Panel(
-            "Pseudo-labels",
-            "targets",
-            (
-                Line("known", curve(300, 4200, 1), style.BLUE, "o"),
-                Line("unknown", curve(120, 2100, 1), style.ORANGE, "s"),
-            ),
-        ),
-        Panel(
-            "How sure: known score",
-            "mean over all targets",
-            (Line("mean known score", curve(0.51, 0.62), style.GREEN, "o"),),
-        ),
-        Panel(
-            "What it learns: training losses",
-            "mean over the step",
-            (
-                Line("classification", curve(1.9, 0.21), style.BLUE, "o"),
-                Line("edge", curve(0.7, 0.18), style.ORANGE, "s"),
-                Line("mix-up", curve(0.9, 0.33), style.GREEN, "^"),
-            ),
+        LinePanel("How far: pseudo-labels", "step", "targets", far),
+        LinePanel(
+            "How settled: labels that changed", "step", "% of targets", (changed,), percent=True
         ),
     )
 
@@ -265,14 +216,14 @@ def make_report(
         )
         for number, name in enumerate(new[:4])
     ]
-    kept = max(1, round(0.7 * n_steps))
     return Report(
-        title="webcam labelled by PGL from amazon",
+        title="webcam labelled by moving-means",
         noun="image",
         headline=(
             f"{n_target - n_unknown:,} of {n_target:,} images got one of {len(known)} known "
             f"labels; {n_unknown:,} fit none of them and are unknown."
         ),
+        how=("Labelled by moving-means: nothing is trained.", "Columns: as ranks."),
         n_source=2817,
         n_target=n_target,
         counts=tuple(counts),
@@ -285,10 +236,6 @@ def make_report(
             true=0.331 if truth else None,
             looked_at=((0.41, "score so"), (0.34, "score otherwise"), (0.39, "fit worse")),
         ),
-        kept=KeptStep(
-            kept, n_steps, "Labels hardly changed after it: 0.6 % between this step and the next."
-        ),
-        columns="as ranks within each domain, as asked",
         warnings=(
             "The source has only 12 samples of the class mug: its labels are less certain.",
             "3 images could not be read and are not in this report.",
@@ -298,16 +245,14 @@ def make_report(
             if truth
             else None
         ),
-        panels=make_panels(n_steps, truth),
-        n_steps=n_steps,
-        map=make_map(known, new, n_steps=n_steps, **{**options, **map_options}),
+        panels=make_panels(n_steps),
+        map=make_map(known, new, **{**options, **map_options}),
         histogram=ScoreHistogram(edges, total * ~rejected, total * rejected, 0.52),
         what_if=make_what_if(n_target, len(known), sizes, n_unknown, map_options),
         refit=Refit("osda fit amazon webcam --openness ", " --out run-", "", True),
         confusion=(
             Confusion((*known, *new), (*known, "unknown"), matrix, len(known)) if truth else None
         ),
-        edges=make_edges(known),
         galleries=tuple(galleries),
         groups=tuple(groups),
         groups_note="All unknowns, put into 4 groups of samples that look alike.",
@@ -315,9 +260,9 @@ def make_report(
         + make_samples(known[0], known, 6, sure=False, seed=9, **options),
         facts={
             "Command": {"": "osda fit amazon webcam --out run --labels webcam.csv"},
-            "Settings": {"method": "pgl", "steps": str(n_steps), "seed": "0"},
+            "Settings": {"method": "moving-means", "steps": str(n_steps), "seed": "0"},
             "Environment": {"machine": "x86_64, 2 cores", "Python": "3.11.7"},
-            "Time and memory": {"training": "21.4 s", "peak memory": "812 MB"},
+            "Time and memory": {"fitting and labelling": "21.4 s", "peak memory": "812 MB"},
         },
         run="run",
     )
@@ -347,19 +292,6 @@ def make_what_if(
     )
 
 
-def make_edges(known: Sequence[str], per_class: int = 14) -> EdgeMap:
-    rng = np.random.default_rng(3)
-    labels = np.repeat(np.arange(len(known) + 1), per_class)
-    same = labels[:, None] == labels[None, :]
-    affinity = np.clip(np.where(same, 0.7, 0.12) + rng.normal(0, 0.13, same.shape), 0, 1)
-    return EdgeMap(
-        (affinity + affinity.T) / 2,
-        labels,
-        np.tile(np.arange(per_class) >= per_class // 2, len(known) + 1),
-        (*known, "unknown"),
-    )
-
-
 def hostile_report(**options: Any) -> Report:
     """Return a report whose names try to be more than names."""
     report = make_report(known=HOSTILE, names=HOSTILE, **options)
@@ -367,6 +299,7 @@ def hostile_report(**options: Any) -> Report:
         report,
         title=HOSTILE[0],
         headline=f"All of {HOSTILE[1]}",
+        how=HOSTILE[:1],
         warnings=HOSTILE,
         run=HOSTILE[1],
         groups_note=HOSTILE[0],
@@ -378,20 +311,5 @@ def empty_report() -> Report:
     """Return a report of a method without steps, on rows without truth or pictures."""
     report = make_report(truth=False, pictures=False)
     return dataclasses.replace(
-        report,
-        kept=None,
-        warnings=(),
-        panels=(),
-        map=None,
-        what_if=None,
-        refit=None,
-        confusion=None,
-        edges=None,
-        galleries=(),
-        groups=(),
-        border=(),
-        facts={},
-        histogram=ScoreHistogram(
-            np.array([0.0, 1.0]), np.zeros(1, np.intp), np.zeros(1, np.intp), None
-        ),
+        report, warnings=(), panels=(), galleries=(), groups=(), border=(), facts={}
     )

@@ -67,16 +67,13 @@ def make_run(folder, n=60, unknown="unknown", images=True, identity="one", seed=
     table.write(folder / PREDICTIONS)
     kinds = np.arange(n) // 2 % len(KINDS)
     places = 5 * np.eye(len(KINDS), 4)[kinds] + rng.normal(0, 0.3, (n, 4))
-    view = RunView(
-        *(np.arange(0), np.arange(n), np.arange(0), (), (places.astype(np.float16),)),
-        *(np.arange(0), np.zeros((0, 0), dtype=np.uint8)),
+    RunView(np.arange(0), np.arange(n), np.arange(0), (), places.astype(np.float16)).write(
+        folder / VIEW
     )
-    view.write(folder / VIEW)
     openness = {"share": 0.5, "low": 0.4, "high": 0.6, "confidence": 0.9, "estimates": {}}
     openness |= {"told": False, "own_boundary": False, "origin": "", "warnings": []}
-    estimates = {"openness": openness, "kept_step": None}
-    estimates |= {"scaling": {"name": "none", "reason": ""}}
-    write_json(folder / ESTIMATES, {**estimates, "rejection": {"threshold": 0, "slope": 1}})
+    rejection = {"threshold": 0, "slope": 1}
+    write_json(folder / ESTIMATES, {"openness": openness, "rejection": rejection})
     if images:
         pictures = folder.parent / f"{folder.name}-pictures"
         pictures.mkdir()
@@ -87,10 +84,16 @@ def make_run(folder, n=60, unknown="unknown", images=True, identity="one", seed=
             draw_image(name, rng, side=96).save(paths[-1])
         write_images(folder / IMAGES, {}, paths)
     settings = {
-        **{"format": FORMAT, "version": VERSION, "method": "pgl", "openness": "auto"},
+        **{
+            "format": FORMAT,
+            "version": VERSION,
+            "method": "moving-means",
+            "openness": "auto",
+            "scaling": "none",
+        },
         **{"unknown_label": unknown, "has_ids": True, "columns": {}, "identity": identity},
         **{"classes": list(classes), "settings": {}, "inputs": {"source": {}, "target": {}}},
-        **dict.fromkeys(("scaling", "preset", "seed", "backbone", "command", "sample")),
+        **dict.fromkeys(("preset", "seed", "backbone", "command", "sample")),
     }
     write_json(folder / SETTINGS, settings)
     sign(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opensetda import ProgressiveClassMeans
+from opensetda import ClassMeans
 
 
 def blobs(seed=0, n=30):
@@ -16,7 +16,7 @@ def blobs(seed=0, n=30):
     return X, which
 
 
-def fitted(method=ProgressiveClassMeans, **parameters):
+def fitted(method=ClassMeans, **parameters):
     source, which = blobs(0)
     known = which < 2
     target, _ = blobs(1)

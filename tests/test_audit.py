@@ -8,8 +8,8 @@ from scipy.stats import binom
 
 from opensetda.context import FitContext
 from opensetda.openness.audit import Audit, CheckedTargets, audited_share, scored_share
+from opensetda.openness.report import OpennessTracker
 from opensetda.openness.share_model import ShareEstimate
-from opensetda.openness.tracker import OpennessTracker
 from opensetda.pgl.estimator import PGLClassifier
 from opensetda.runs.fitting import fit_domains
 

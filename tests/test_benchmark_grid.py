@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import math
 import mmap
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 import broken_method
-from benchmark_helpers import DIGITS, DeadlyTasks, domain, quick_row, read_rows, write_domains
+from benchmark_helpers import DIGITS, deadly, domain, quick_row, read_rows, write_domains
 from opensetda.benchmark import grid
 from opensetda.benchmark.grid import FAILED, OK, Cell, grid_cells, n_finished, run_cell, run_grid
-from opensetda.benchmark.output import write_parquet
+from opensetda.benchmark.output import RESULTS, write_report
 from opensetda.benchmark.tasks import find_tasks
-from opensetda.benchmark.variants import Variant, benchmark_methods, make_variants
+from opensetda.benchmark.variants import COMPARED, Variant, benchmark_methods, make_variants
 from opensetda.benchmark.workers import run_all
 from opensetda.errors import InputError
 from opensetda.runs.checked import sealed
@@ -23,7 +25,7 @@ from opensetda.runs.methods import METHODS
 from opensetda.system.memory import peak_megabytes, reset_peak
 
 MEANS = Variant("means", "class-means")
-SOURCE = Variant("source", "source-only")
+OTHER = Variant("other", "smoothed-means")
 TIMES = ("seconds", "cpu_seconds", "memory_mb")
 
 
@@ -72,13 +74,13 @@ def test_where_rows_are_dropped_every_seed_is_another_target():
 def test_a_key_is_of_all_that_decides_the_result_but_not_of_the_label(tasks):
     cell = Cell(MEANS, "usps-mnist", "true", 0)
     others = [
-        Cell(SOURCE, "usps-mnist", "true", 0),
+        Cell(OTHER, "usps-mnist", "true", 0),
         Cell(Variant("means", "class-means", changes=(("steps", 3),)), "usps-mnist", "true", 0),
         Cell(MEANS, "mnist-usps", "true", 0),
         Cell(MEANS, "usps-mnist", "auto", 0),
         Cell(MEANS, "usps-mnist", "true", 1),
         Cell(MEANS, "usps-mnist", "true", 0, 0.5),
-        Cell(Variant("pgl", "pgl", "paper-visda"), "usps-mnist", "true", 0),
+        Cell(Variant("pgl", "pgl", "visda-17"), "usps-mnist", "true", 0),
         Cell(Variant("pgl", "pgl"), "usps-mnist", "true", 0),
     ]
     keys = {other.key(tasks) for other in (cell, *others)}
@@ -91,7 +93,7 @@ def test_a_row_says_what_was_run_and_what_came_out(tasks):
     from opensetda.runs.methods import build_method
 
     row = run_cell((tasks, Cell(MEANS, "usps-mnist", "true", 0)))
-    task = tasks.load("usps-mnist")
+    task = tasks.read("usps-mnist")
     classifier = build_method("class-means", openness=0.5)
     X = np.concatenate([task.source_features, task.target_features])
     y = np.concatenate([task.source_labels, np.full(60, "?")])
@@ -101,8 +103,9 @@ def test_a_row_says_what_was_run_and_what_came_out(tasks):
     assert row["all"] == pytest.approx(right.mean())
     assert row["unk"] == pytest.approx(right[unknown].mean())
     assert row["share"] == (classifier.transduction_ == "unknown").mean() == 0.5
-    assert (row["true_share"], row["kept_step"], row["status"]) == (0.5, None, OK)
-    assert row["scaling"] == "none"
+    assert (row["true_share"], row["scaling"], row["status"]) == (0.5, "none", OK)
+    later = classifier.predict(task.target_features)
+    assert row["differs"] == (later != classifier.transduction_).mean()
     named = ("benchmark", "task", "method", "openness", "target_openness", "seed", "error")
     assert [row[name] for name in named] == [
         *("digits", "usps-mnist", "means", "true", None, 0, None)
@@ -115,7 +118,7 @@ def test_the_share_is_told_or_estimated_and_rows_are_dropped(tasks):
     row = run_cell((tasks, Cell(MEANS, "usps-mnist", "true", 0, 0.25)))
     assert row["true_share"] == pytest.approx(0.25)
     assert row["share"] == pytest.approx(0.25)
-    row = run_cell((tasks, Cell(SOURCE, "usps-mnist", "auto", 3, 0.25)))
+    row = run_cell((tasks, Cell(OTHER, "usps-mnist", "auto", 3, 0.25)))
     assert row["true_share"] == pytest.approx(0.25)
     assert row["share"] != pytest.approx(0.25)
 
@@ -127,7 +130,7 @@ def test_no_truth_reaches_the_method(tasks, tmp_path):
     folder = write_domains(tmp_path / "swapped")
     np.savez(folder / "mnist.npz", X=X, y=swapped, classes=DIGITS)
     other = find_tasks("digits", folder, ["usps-mnist"])
-    cell = Cell(SOURCE, "usps-mnist", "auto", 0)
+    cell = Cell(OTHER, "usps-mnist", "auto", 0)
     assert cell.key(other) != cell.key(tasks)
     rows = [run_cell((data, cell)) for data in (tasks, other)]
     # The single unknown class is the one figure that may see the difference.
@@ -141,7 +144,7 @@ def test_no_truth_reaches_the_method(tasks, tmp_path):
 
 def test_what_is_finished_is_not_run_again(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
-    cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
+    cells = grid_cells([MEANS, OTHER], tasks.tasks, ["true"], [0])
     told = []
     first = run_grid(tasks, cells, out, progress=lambda *event: told.append(event[:2]))
     assert told == [(done, 4) for done in range(5)]
@@ -156,16 +159,12 @@ def test_what_is_finished_is_not_run_again(quick_cells, tasks, tmp_path):
 
 def test_a_grid_that_was_cut_goes_on(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
-    cells = grid_cells([MEANS, SOURCE], tasks.tasks, ["true"], [0])
+    cells = grid_cells([MEANS, OTHER], tasks.tasks, ["true"], [0])
     whole = run_grid(tasks, cells, out)
-    kept, lost, damaged, strange = sorted((out / "cells").iterdir())
+    kept, lost, damaged, altered = sorted((out / "cells").iterdir())
     lost.unlink()
     damaged.write_text('{"key": ')
-    # Half of a character, with a right checksum.
-    content = json.loads(strange.read_text())
-    cell = {name: content[name] for name in ("key", "release", "row")}
-    cell["row"]["method"] = "\ud800"
-    strange.write_text(json.dumps(sealed(cell)))
+    altered.write_text(altered.read_text().replace("0.5", "0.6", 1))
     (out / "cells" / ".rest.12345678.partial.json").write_text("{")
     before = kept.stat().st_mtime_ns
     assert n_finished(tasks, cells, out) == 1
@@ -181,13 +180,13 @@ def test_a_larger_grid_takes_what_is_there(quick_cells, tasks, tmp_path):
     run_grid(tasks, grid_cells([MEANS], tasks.tasks[:1], ["true"], [0]), out)
     told = []
     results = run_grid(
-        *(tasks, grid_cells([SOURCE, MEANS], tasks.tasks, ["true"], [0]), out),
+        *(tasks, grid_cells([OTHER, MEANS], tasks.tasks, ["true"], [0]), out),
         progress=lambda done, total, row: told.append(total),
     )
     assert told[0] == 3
     assert [(row["method"], row["task"]) for row in results.rows] == [
-        *(("source", "usps-mnist"), ("means", "usps-mnist")),
-        *(("source", "mnist-usps"), ("means", "mnist-usps")),
+        *(("other", "usps-mnist"), ("means", "usps-mnist")),
+        *(("other", "mnist-usps"), ("means", "mnist-usps")),
     ]
     assert set(json.loads((out / "benchmark.json").read_text())["tasks"]) == set(tasks.tasks)
 
@@ -226,20 +225,13 @@ def test_a_folder_of_something_else_is_refused(quick_cells, tasks, tmp_path):
         run_grid(tasks, cells, tmp_path / "file")
 
 
-def test_data_that_cannot_be_read_is_found_before_anything_is_made(tasks, tmp_path):
-    np.savez(tmp_path / "data" / "mnist.npz", X=np.ones((3, 2)), y=np.arange(3))
-    with pytest.raises(InputError, match="2 features, but"):
-        run_grid(tasks, grid_cells([MEANS], tasks.tasks, ["true"], [0]), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 # what fails -----------------------------------------------------------------------------------
 
 
 def test_a_failing_cell_is_recorded_and_tried_again(tasks, tmp_path, broken, monkeypatch):
     monkeypatch.setattr(broken, "fails_at", range(1, 2))
     out = tmp_path / "out"
-    cells = grid_cells([Variant("broken", "broken"), SOURCE], tasks.tasks, ["true"], [0])
+    cells = grid_cells([Variant("broken", "broken"), OTHER], tasks.tasks, ["true"], [0])
     results = run_grid(tasks, cells, out)
     assert [row["status"] for row in results.rows] == [OK, OK, FAILED, OK]
     (failed,) = results.failed
@@ -261,7 +253,7 @@ def test_ctrl_c_is_no_failure(tasks, tmp_path, broken, monkeypatch):
 
 
 def test_a_share_that_the_target_cannot_have_fails_alone(tasks, tmp_path):
-    cells = grid_cells([SOURCE], tasks.tasks[:1], ["auto"], [0], [0.5, 0.999])
+    cells = grid_cells([OTHER], tasks.tasks[:1], ["auto"], [0], [0.5, 0.999])
     rows = run_grid(tasks, cells, tmp_path / "out").rows
     assert [row["status"] for row in rows] == [OK, FAILED]
     assert "0.999" in rows[1]["error"]
@@ -302,14 +294,13 @@ def test_work_is_shared_out_and_comes_back_with_its_place():
     assert list(run_all(len, ["", "a"], jobs=1)) == [(0, 0), (1, 1)]
 
 
-def test_processes_give_the_same_rows_and_a_killed_one_loses_its_cell_only(tasks, tmp_path):
-    cells = grid_cells([SOURCE], ["usps-mnist", "mnist-usps"], ["true"], [0])
-    alone = run_cell((tasks, cells[1]))
-    deadly = DeadlyTasks(tasks.name, tasks.tasks, tasks.pairs, tasks.files, tasks.columns)
-    results = run_grid(deadly, cells, tmp_path / "out", jobs=2)
-    assert [row["status"] for row in results.rows] == [FAILED, OK]
-    assert "killed" in results.rows[0]["error"]
-    assert without_times(results.rows[1:]) == without_times([alone])
+def test_processes_give_the_same_rows_and_a_killed_one_ends_the_grid(tasks, tmp_path):
+    cells = grid_cells([OTHER], ["mnist-usps", "usps-mnist"], ["true"], [0])
+    killing = replace(tasks, read=partial(deadly, tasks.read))
+    with pytest.raises(ChildProcessError, match="killed"):
+        run_grid(killing, cells, tmp_path / "out", jobs=2)
+    results = run_grid(tasks, cells, tmp_path / "out", jobs=2)
+    assert without_times(results.rows) == without_times([run_cell((tasks, c)) for c in cells])
 
 
 # rows as a file -------------------------------------------------------------------------------
@@ -318,8 +309,8 @@ def test_processes_give_the_same_rows_and_a_killed_one_loses_its_cell_only(tasks
 def test_rows_survive_the_parquet_file(tasks, tmp_path, broken):
     cells = grid_cells([Variant("broken", "broken"), MEANS], tasks.tasks[:1], ["auto"], [0])
     results = run_grid(tasks, cells, tmp_path / "out")
-    write_parquet(results.rows, tmp_path / "rows.parquet")
-    read = read_rows(tmp_path / "rows.parquet")
+    write_report(results.rows, tmp_path, "Toy")
+    read = read_rows(tmp_path / RESULTS)
     assert read == [{name: row.get(name) for name in read[0]} for row in results.rows]
     assert not any(
         isinstance(value, float) and math.isnan(value)
@@ -331,35 +322,36 @@ def test_rows_survive_the_parquet_file(tasks, tmp_path, broken):
 # methods --------------------------------------------------------------------------------------
 
 
-def test_the_comparison_ends_with_our_own_and_has_every_method():
+def test_all_methods_are_listed_and_the_compared_ones_first():
     names = benchmark_methods()
-    assert names[0] == "source-only"
-    assert names[-1] == "pgl"
-    assert {name.partition("+")[0] for name in names} == set(METHODS)
-    assert len(set(names)) == len(names)
+    assert names[: len(COMPARED)] == COMPARED
+    assert {*names} == {*METHODS}
 
 
-def test_a_method_that_was_added_is_compared_too(monkeypatch):
-    monkeypatch.setitem(METHODS, "brand-new", "broken_method")
-    assert benchmark_methods()[-2:] == ("brand-new", "pgl")
+def test_settings_are_of_the_first_method():
+    first, second = make_variants(["moving-means", "class-means"], changes={"steps": "3"})
+    assert (first.changes, second.changes) == ((("steps", "3"),), ())
+    with pytest.raises(InputError, match="setting 'stpes' does not exist"):
+        make_variants(["moving-means"], changes={"stpes": "3"})
 
 
-def test_the_papers_settings_have_a_name_that_runs_only_if_named():
-    assert make_variants(["pgl-paper"]) == [Variant("pgl-paper", "pgl", "paper-office-home")]
-    assert "pgl-paper" not in benchmark_methods()
-    paper, own = make_variants(["pgl-paper", "pgl"], changes={"steps": "3"})
-    assert (paper.changes, own.changes) == ((), (("steps", "3"),))
+def test_a_sweep_has_a_row_for_each_value():
+    swept = make_variants(["moving-means", "class-means"], sweep=("steps", ["2", "5"]))
+    assert [variant.label for variant in swept] == [
+        *("moving-means steps=2", "moving-means steps=5", "class-means")
+    ]
+    assert swept[1].build("auto").steps == 5
+    # The share of unknowns is varied by the targets, not by a setting.
+    assert make_variants(["moving-means"], sweep=("openness", ["0.2"])) == [
+        Variant("moving-means", "moving-means")
+    ]
 
 
-def test_settings_are_those_of_pgl():
-    source, pgl = make_variants(["source-only", "pgl"], "paper-visda", {"steps": "3"})
-    assert source == Variant("source-only", "source-only")
-    assert pgl == Variant("pgl", "pgl", "paper-visda", (("steps", "3"),))
-    with pytest.raises(InputError, match="are for pgl"):
-        make_variants(["source-only"], changes={"C": "1"})
-    with pytest.raises(InputError, match="stepps"):
-        make_variants(["pgl"], changes={"stepps": "1"})
-    with pytest.raises(InputError, match=r"pgl\+osvm"):
-        make_variants(["pgl+osvm"])
-    with pytest.raises(InputError, match="choose one of"):
-        make_variants(["xyz"])
+def test_ablations_are_of_pgl():
+    from opensetda.pgl.settings import ABLATIONS
+
+    whole, *parts = make_variants(["pgl"], changes={"epochs": 1}, ablations=True)
+    assert [part.label for part in parts] == list(ABLATIONS)
+    assert all({*whole.changes} <= {*part.changes} for part in parts)
+    with pytest.raises(InputError, match="moving-means has none; name --method pgl first"):
+        make_variants(["moving-means", "pgl"], ablations=True)

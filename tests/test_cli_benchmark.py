@@ -18,8 +18,8 @@ from cli_helpers import names_in
 from opensetda.cli.main import main
 from opensetda.runs.methods import METHODS
 
-QUICK = ["--task", "usps-mnist", "--jobs", "1", "--method", "source-only"]
-FILES = ["results.parquet", "table.csv", "table.md", "table.tex"]
+QUICK = ["--task", "usps-mnist", "--jobs", "1", "--method", "smoothed-means"]
+FILES = ["results.parquet", "table.csv", "table.md"]
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def test_rows_tables_and_where_they_are(place, capsys):
     assert names_in(place / "out") == ["benchmark.json", "cells", *FILES]
     rows = read_rows(place / "out" / "results.parquet")
     assert [(row["method"], row["openness"], row["seed"]) for row in rows] == [
-        *(("source-only", "true", 0), ("class-means", "true", 0)),
-        *(("source-only", "auto", 0), ("class-means", "auto", 0)),
+        *(("smoothed-means", "true", 0), ("class-means", "true", 0)),
+        *(("smoothed-means", "auto", 0), ("class-means", "auto", 0)),
     ]
     out, err = capsys.readouterr()
     hos = f"{100 * rows[0]['hos']:.1f} ± -"
@@ -74,12 +74,6 @@ def test_again_is_from_the_folder_and_the_folder_has_a_usual_name(quick_cells, p
     assert (place / "benchmark-digits" / "table.md").read_bytes() == table
 
 
-def test_the_papers_settings_by_name(quick_cells, place):
-    assert benchmark("--method", "pgl-paper", "--openness", "true", "--seeds", "1") == 0
-    rows = read_rows(place / "benchmark-digits" / "results.parquet")
-    assert [row["method"] for row in rows] == ["source-only", "pgl-paper"]
-
-
 def test_quiet_prints_no_tables_but_where_they_are(quick_cells, place, capsys):
     assert benchmark("--quiet", "--openness", "auto") == 0
     out, err = capsys.readouterr()
@@ -91,7 +85,7 @@ def test_quiet_prints_no_tables_but_where_they_are(quick_cells, place, capsys):
 
 def test_a_terminal_shows_a_table_that_fits(quick_cells, place, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "34")
+    monkeypatch.setenv("COLUMNS", "37")
     assert benchmark("--openness", "true") == 0
     out = capsys.readouterr().out
     assert "usps-" in out
@@ -104,35 +98,28 @@ def test_a_terminal_shows_a_bar(monkeypatch, capsys):
     from opensetda.cli.benchmark import grid_progress
 
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    nothing = {"seconds": None, "memory_mb": None}
-    with grid_progress(["x"] * 4, jobs=2) as tell:
+    with grid_progress() as tell:
         tell(0, 4, None)
-        tell(1, 4, {"error": "ValueError: no", "method": "x", "task": "a-b", **nothing})
+        tell(1, 4, {"error": "ValueError: no", "method": "x", "task": "a-b"})
         time.sleep(0.15)
     err = capsys.readouterr().err
     assert "1/4 runs, 1 failed" in err
     assert "x on a-b failed: ValueError: no" in err
 
 
-def test_lines_tell_how_far_a_long_grid_is(capsys, monkeypatch):
+def test_lines_tell_how_far_a_long_grid_is(capsys, clock):
     from opensetda.cli.benchmark import grid_progress
 
-    clock = [0.0]
-    monkeypatch.setattr("opensetda.cli.counting.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("opensetda.system.memory.peak_megabytes", lambda: 200.0)
-    with grid_progress(["quick", "slow"] * 3, jobs=2) as tell:
+    with grid_progress() as tell:
         tell(0, 6, None)
-        for done, (method, seconds) in enumerate((("quick", 10.0), ("slow", 80.0)), start=1):
+        for done, seconds in enumerate((10.0, 80.0), start=1):
             clock[0] += seconds
-            row = {"error": None, "method": method, "seconds": seconds, "memory_mb": 900.0}
-            tell(done, 6, row)
-    lines = capsys.readouterr().err.splitlines()
-    # The runs that are under way count as half done.
-    assert lines == [
-        "benchmark: 1/6 runs, 10 s",
-        "benchmark: about 2 min, 2.0 GB of memory",
-        "benchmark: 2/6 runs, 80.0 s/run, 90 s, about 2 min left",
+            tell(done, 6, {"error": None})
+    assert capsys.readouterr().err.splitlines() == [
+        "benchmark: 1/6 runs, 0:00:10 so far",
+        "benchmark: 2/6 runs, 80.0 s/run, 0:01:30 so far, 0:05:20 left",
     ]
 
 
@@ -141,23 +128,35 @@ def test_settings_and_columns_reach_the_runs(place):
         np.savez("data/usps.npz", Z=file["X"], kind=file["classes"][file["y"]])
     with np.load("data/mnist.npz") as file:
         np.savez("data/mnist.npz", Z=file["X"], kind=file["classes"][file["y"]])
-    columns = [
-        "--label-column",
-        "kind",
-        "--features-key",
-        "Z",
-        "--openness",
-        "true",
-        "--seeds",
-        "2",
-    ]
-    steps = ["--method", "pgl", "--set", "steps=2", "--set", "optimiser.iterations_per_epoch=1"]
-    assert benchmark(*columns, *steps) == 0
+    more = ["--label-column", "kind", "--features-key", "Z", "--openness", "true"]
+    assert benchmark(*more, "--method", "class-means", "--set", "steps=2") == 0
     rows = read_rows(place / "benchmark-digits" / "results.parquet")
-    assert [(row["method"], row["seed"], row["status"]) for row in rows] == [
-        *(("source-only", 0, "ok"), ("pgl", 0, "ok"), ("pgl", 1, "ok"))
+    assert [(row["method"], row["status"]) for row in rows] == [
+        *(("smoothed-means", "ok"), ("class-means", "ok"))
     ]
-    assert {row["kept_step"] for row in rows[1:]} <= {1, 2}
+
+
+def test_a_setting_or_the_share_of_unknowns_is_varied(quick_cells, place, capsys):
+    more = ["--openness", "true", "--method", "class-means", "--sweep"]
+    assert benchmark(*more, "steps=2, 5", "--reference", "class-means") == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("smoothed-means steps=2", "smoothed-means steps=5"))
+    assert "class-means better" in out
+    assert benchmark(*more, "openness=0.25,0.5") == 0
+    assert "targets reduced to 0.25 unknown" in " ".join(capsys.readouterr().out.split())
+    rows = read_rows(place / "benchmark-digits" / "results.parquet")
+    assert {(row["method"], row["target_openness"]) for row in rows} == {
+        *(("smoothed-means", 0.25), ("class-means", 0.25)),
+        *(("smoothed-means", 0.5), ("class-means", 0.5)),
+    }
+
+
+def test_the_parts_of_pgl(quick_cells, place):
+    more = ["--method", "pgl", "--ablations", "--openness", "true", "--seeds", "1"]
+    task = ["--data", "data", "--task", "usps-mnist", "--jobs", "1"]
+    assert main(["benchmark", "digits", *task, *more]) == 0
+    rows = read_rows(place / "benchmark-digits" / "results.parquet")
+    assert [row["method"] for row in rows][:2] == ["pgl", "no-progressive-steps"]
 
 
 def test_a_failing_run_is_reported_and_not_fatal(place, broken, capsys):
@@ -198,7 +197,8 @@ sys.exit(main(sys.argv[1:]))
 
 def test_a_killed_grid_goes_on(place):
     command = ["benchmark", "digits", "--data", "data", "--jobs", "1", "--out", "out"]
-    command += ["--method", "source-only", "--method", "class-means", "--openness", "true"]
+    command += ["--method", "moving-means", "--set", "steps=300", "--method", "class-means"]
+    command += ["--openness", "true"]
     cells = place / "out" / "cells"
     process = subprocess.Popen([sys.executable, "-c", SERVED, *command], stderr=subprocess.PIPE)
     while process.poll() is None and not (cells.is_dir() and any(cells.glob("[!.]*.json"))):
@@ -231,8 +231,13 @@ def test_the_help_imports_nothing_heavy():
         ("digits --data data --method pgl+osvm", "pgl rejects in its own way"),
         ("digits --data data --method source-only+xyz", "xyz"),
         ("digits --data data --task a-b", "--task a-b: "),
-        ("digits --data data --method source-only --reference pgl", "--reference pgl: not among"),
-        ("digits --data data --method source-only --set steps=3", "are for pgl"),
+        ("digits --data data --method class-means --reference pgl", "--reference pgl: not among"),
+        ("digits --data data --method class-means --set stpes=3", "did you mean 'steps'"),
+        ("digits --data data --method class-means --sweep stpes=3", "did you mean 'steps'"),
+        ("digits --data data --sweep steps", "write SETTING=V1,V2,..."),
+        ("digits --data data --sweep openness=1.5", "--openness 1.5: give the share"),
+        ("digits --data data --sweep openness=0", "give shares between 0 and 1"),
+        ("digits --data data --method class-means --ablations", "name --method pgl first"),
         ("digits --data data --set steps", "write NAME=VALUE"),
         ("digits --data data --seeds 0", "--seeds"),
         ("digits --data data --openness 0.5", "--openness"),

@@ -24,7 +24,6 @@ from cli_helpers import (
 )
 from opensetda.cli.main import main
 from opensetda.cli.options import with_optional_values
-from opensetda.runs.curves import draw_curves
 
 
 def test_fit_evaluate_predict_on_tables_with_ids(workplace, capsys):
@@ -35,7 +34,9 @@ def test_fit_evaluate_predict_on_tables_with_ids(workplace, capsys):
     assert "run/predictions.csv" in out
     settings = json.loads((workplace / "run" / "settings.json").read_text())
     assert settings["command"] == ["osda", *arguments]
-    assert settings["settings"] == {"steps": 4}
+    assert settings["method"] == "class-means"
+    assert settings["settings"]["steps"] == 4
+    assert (settings["preset"], settings["scaling"]) == (None, "none")
     assert settings["seed"] == 7
     assert settings["inputs"]["source"]["classes"] == {"cat": 20, "dog": 20}
     assert len(settings["inputs"]["target"]["sha256"]) == 64
@@ -87,10 +88,9 @@ def test_target_labels_change_nothing(workplace):
     assert outcomes[0] == outcomes[1]
 
 
-def test_the_same_command_gives_the_same_files(workplace, monkeypatch):
-    monkeypatch.setattr("opensetda.runs.fitting.draw_curves", draw_curves)
+def test_the_same_command_gives_the_same_files(workplace):
     names = ["predictions.parquet", "steps.parquet", "model.safetensors", "model.json"]
-    names += ["history.jsonl", "curves.png", "predictions.csv", "estimates.json"]
+    names += ["history.jsonl", "predictions.csv", "estimates.json"]
     run_fit()
     first = {name: (workplace / "run" / name).read_bytes() for name in names}
     run_fit("--overwrite")
@@ -112,15 +112,32 @@ def test_a_class_with_one_sample_works(workplace):
     run_fit()
 
 
+def test_the_default_is_moving_means(workplace, capsys):
+    assert main([*FIT[:-2], *OPENNESS, "--set", "ridge=none"]) == 0
+    out, err = capsys.readouterr()
+    assert "moving-means: step 10/10" in err
+    assert "columns: as ranks within each domain" in out
+    settings = json.loads((workplace / "run" / "settings.json").read_text())
+    assert (settings["method"], settings["scaling"]) == ("moving-means", "ranks")
+    assert settings["settings"] == {
+        **{"steps": 10, "components": 64, "whitening": 0.5, "neighbours": 10, "message": 0.5},
+        **{"ridge": None, "move": 0.5, "class_balance": 0.5, "evidence": 0.5},
+    }
+    assert {*json.loads((workplace / "run" / "estimates.json").read_text())} == {
+        *("openness", "rejection")
+    }
+    assert not [word for word in ("learn", "network", "train") if word in (out + err).lower()]
+
+
 # the method itself --------------------------------------------------------------------------
 
 
 def test_settings_of_pgl_are_checked_before_files_are_read(workplace, capsys):
-    arguments = ["fit", "no.npz", "no.npz", "--out", "run", *OPENNESS]
+    arguments = ["fit", "no.npz", "no.npz", "--out", "run", *OPENNESS, "--method", "pgl"]
     for change, words in [
-        (["--set", "losses.egde=1"], "did you mean 'losses.edge'?"),
+        (["--set", "edge_wieght=1"], "did you mean 'edge_weight'?"),
         (["--set", "steps=0"], "steps='0'"),
-        (["--preset", "papers"], "There are default"),
+        (["--preset", "papers"], "office-home"),
     ]:
         assert main([*arguments, *change]) == 2
         assert words in capsys.readouterr().err
@@ -131,12 +148,12 @@ def test_fit_evaluate_predict_with_pgl(workplace, capsys):
     err = capsys.readouterr().err
     assert "pgl: step 2/2" in err
     settings = json.loads((workplace / "run" / "settings.json").read_text())
+    assert settings["preset"] == "office-home"
     assert settings["settings"]["steps"] == 2
-    assert settings["settings"]["optimiser"]["iterations_per_epoch"] == 2
+    assert settings["settings"]["edge_width"] == 8
     assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
     metrics = json.loads((workplace / "run" / "metrics.json").read_text())
     assert [step["step"] for step in metrics["steps"]] == [1, 2]
-    assert metrics["final"]["hos"] > 0.8
     # A sample gets the same label regardless of the batch.
     assert main(["predict", "run", "target.npz", "--out", "all.parquet"]) == 0
     with np.load("target.npz") as arrays:
@@ -225,8 +242,10 @@ WRONG_FITS = {
     "seed-negative": (nothing, [*OPENNESS, "--seed=-1"], "Invalid value for '--seed'"),
     "set": (nothing, [*OPENNESS, "--set", "steps"], "write NAME=VALUE"),
     "set-name": (nothing, [*OPENNESS, "--set", "stepz=1"], "'stepz' does not exist"),
-    "set-value": (nothing, [*OPENNESS, "--set", "steps=x"], "give a whole number"),
-    "preset": (nothing, [*OPENNESS, "--preset", "x"], "only the method pgl"),
+    "set-value": (nothing, [*OPENNESS, "--set", "steps=x"], "setting steps=x: give a number"),
+    "set-range": (nothing, [*OPENNESS, "--set", "steps=0"], "an int in the range [1, inf)"),
+    "set-finetune": (nothing, [*OPENNESS, "--set", "finetune.flip=0"], "add --finetune"),
+    "preset": (nothing, [*OPENNESS, "--preset", "x"], "class-means has no presets"),
     "method": (nothing, [*OPENNESS, "--method", "x"], "method 'x' does not exist"),
     "option": (nothing, [*OPENNESS, "--magic"], "No such option"),
     "unknown-label": (nothing, [*OPENNESS, "--unknown-label", "cat"], "is a class of the source"),

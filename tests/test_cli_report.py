@@ -28,12 +28,12 @@ from opensetda.runs.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("quick_maps")
 
-PNG_OR_PDF = [f"{name}.{form}" for name in FIGURES for form in ("pdf", "png")]
+PNG = [f"{name}.png" for name in FIGURES]
 
 
 @pytest.fixture
 def run(pictures, tmp_path, monkeypatch):
-    """A run of PGL on images in an empty folder, made current."""
+    """A run on images in an empty folder, made current."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(pictures / "run", "run")
     return tmp_path / "run"
@@ -42,7 +42,7 @@ def run(pictures, tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def unprinted(monkeypatch):
     """Other tests look at the figures; printing them takes most of the time."""
-    monkeypatch.setattr(figures, "figure_bytes", lambda figure, form, *how, **more: form.encode())
+    monkeypatch.setattr(figures, "figure_bytes", lambda figure, **how: b"png")
 
 
 @pytest.fixture
@@ -116,12 +116,12 @@ def test_wrong_use_of_report(run, answer):
 
 def test_figures_instead_of_the_page(run, answer):
     said = answer("report", "run", "--figures", "paper/figures")
-    wanted = [name for name in PNG_OR_PDF if not name.startswith("confusion")]
+    wanted = [name for name in PNG if not name.startswith("confusion")]
     assert said.splitlines() == [f"  figure   paper/figures/{name}" for name in wanted]
     assert names_in(run.parent / "paper" / "figures") == sorted(wanted)
     assert not (run / REPORT).exists()
     again = refusal(answer, "report", "run", "--figures", "paper/figures")
-    assert "--figures paper/figures: curves.pdf exists already" in again
+    assert "--figures paper/figures: map.png exists already" in again
     said = answer("report", "run", "--figures", "paper/figures", "--overwrite", "--out", "p.html")
     assert said.splitlines()[-1] == f"  report   {run.parent / 'p.html'}"
     page_of(run.parent / "p.html")
@@ -138,8 +138,8 @@ def test_truth_shows_once_it_was_told(run, pictures, answer):
     found = json.loads(answer("report", "run", "--figures", "figures", "--json"))
     folder = run.parent / "figures"
     assert found["report"] is None
-    assert found["figures"][:2] == [str(folder / "curves.pdf"), str(folder / "curves.png")]
-    assert names_in(folder) == sorted(PNG_OR_PDF)
+    assert found["figures"][0] == str(folder / "map.png")
+    assert names_in(folder) == sorted(PNG)
 
 
 @pytest.fixture

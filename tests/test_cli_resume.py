@@ -9,18 +9,11 @@ import signal
 import numpy as np
 import pytest
 
-from cli_helpers import FIT, OPENNESS, QUICK_IMAGES, blobs, image_fit, names_in
+from cli_helpers import FIT, FIT_STEPS, OPENNESS, QUICK_IMAGES, blobs, image_fit, names_in
 from cli_processes import READING, Osda
 from opensetda.cli.main import main
 from opensetda.runs.checked import sealed
 
-pytestmark = pytest.mark.usefixtures("quick_curves")
-
-FIT_PGL = (
-    *(*FIT[:-2], *OPENNESS),
-    *("--set", "steps=3", "--set", "optimiser.iterations_per_epoch=3", "--set", "losses.edge=1"),
-    *("--checkpoint-every", "0"),
-)
 SAME = (
     *("predictions.parquet", "model.safetensors", "steps.parquet", "estimates.json"),
     "view.safetensors",
@@ -28,7 +21,7 @@ SAME = (
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
+def undisturbed(tmp_path_factory, stepper):
     """Tables, and the run that nobody disturbs."""
     folder = tmp_path_factory.mktemp("undisturbed")
     X, y = blobs(0)
@@ -37,7 +30,7 @@ def undisturbed(tmp_path_factory):
     np.savez(folder / "target.npz", X=blobs(1)[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main([*FIT_PGL]) == 0
+        assert main([*FIT_STEPS]) == 0
     return folder
 
 
@@ -67,10 +60,10 @@ def kill(place, *arguments, **moment):
 
 @pytest.mark.parametrize(
     ("moment", "before"),
-    [("step-001", True), ("latest", False), ("step-002", True), ("step-003", False)],
+    [(1, True), (1, False), (2, True), (3, False)],
 )
 def test_killed_at_any_moment_it_ends_in_the_same_bits(place, undisturbed, capsys, moment, before):
-    kill(place, *FIT_PGL, moment=moment, before=before)
+    kill(place, *FIT_STEPS, moment=moment, before=before)
     assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
     assert main(["resume", "run"]) == 0
     assert "going on with" in capsys.readouterr().err
@@ -79,9 +72,9 @@ def test_killed_at_any_moment_it_ends_in_the_same_bits(place, undisturbed, capsy
 
 
 def test_killed_again_and_again(place, undisturbed):
-    kill(place, *FIT_PGL, moment="latest")
-    for moment in ("latest", "step-002"):
-        kill(place, "resume", "run", moment=moment)
+    kill(place, *FIT_STEPS, moment=1)
+    for _ in range(2):
+        kill(place, "resume", "run", moment=1)
     # Who gives the other folder means the same run.
     assert main(["resume", "run.unfinished"]) == 0
     assert_same(place / "run", undisturbed / "run")
@@ -90,7 +83,7 @@ def test_killed_again_and_again(place, undisturbed):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_training_is_kept_after_a_signal(place, undisturbed, number, code):
-    got, text = Osda(place, *FIT_PGL, moment="step-002").send(number)
+    got, text = Osda(place, *FIT_STEPS, moment=2).send(number)
     assert got == code, text
     last = text.splitlines()[-1]
     assert "he training so far is kept, go on with 'osda resume run'" in last
@@ -103,8 +96,8 @@ def test_the_training_is_kept_after_a_signal(place, undisturbed, number, code):
 
 
 def test_nothing_is_kept_of_a_run_without_a_checkpoint(place):
-    arguments = [*FIT_PGL[:3], "--out", "deep/er/run", "--checkpoint-every", "0"]
-    code, text = Osda(place, *arguments, moment="step-001", before=True).send(signal.SIGINT)
+    arguments = ["deep/er/run" if word == "run" else word for word in FIT_STEPS]
+    code, text = Osda(place, *arguments, moment=1, before=True).send(signal.SIGINT)
     assert code == 130, text
     assert text.splitlines()[-1] == "error: interrupted; nothing was written"
     assert names_in(place) == ["source.npz", "target.npz"]
@@ -119,7 +112,7 @@ def fail_to_write(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("opensetda.runs.fitting.environment", fail)
-        assert main([*FIT_PGL]) == 1
+        assert main([*FIT_STEPS]) == 1
 
 
 def test_a_failure_after_the_training_keeps_the_training(place, undisturbed, capsys):
@@ -169,7 +162,7 @@ def interrupted(stopped, place):
 
 def test_a_changed_input_is_named_and_nothing_lost(interrupted, undisturbed, capsys):
     place, whole = interrupted, (interrupted / "source.npz").read_bytes()
-    kept = names_in(left_behind(place) / "checkpoints")
+    kept = (left_behind(place) / "checkpoint").read_bytes()
     capsys.readouterr()
     (place / "source.npz").rename(place / "away.npz")
     assert main(["resume", "run"]) == 2
@@ -182,7 +175,7 @@ def test_a_changed_input_is_named_and_nothing_lost(interrupted, undisturbed, cap
     assert error.startswith("error: source.npz: the source has changed since the run began")
     assert "osda fit ... --overwrite" in error
     # It was a mistake, or a disk that was not there: all is well again.
-    assert names_in(left_behind(place) / "checkpoints") == kept
+    assert (left_behind(place) / "checkpoint").read_bytes() == kept
     (place / "source.npz").write_bytes(whole)
     assert main(["resume", "run"]) == 0
     assert_same(place / "run", undisturbed / "run")
@@ -196,11 +189,11 @@ def test_resume_from_another_folder(interrupted, undisturbed, monkeypatch):
 
 def test_fit_does_not_start_over_unless_told(interrupted, undisturbed, capsys):
     capsys.readouterr()
-    assert main([*FIT_PGL]) == 2
+    assert main([*FIT_STEPS]) == 2
     error = error_of(capsys)
     assert "run.unfinished: a run that was interrupted" in error
     assert "go on with 'osda resume run', or add --overwrite" in error
-    assert main([*FIT_PGL, "--overwrite", "--seed", "1"]) == 0
+    assert main([*FIT_STEPS, "--overwrite", "--seed", "1"]) == 0
     assert names_in(interrupted) == ["run", "source.npz", "target.npz"]
     settings = json.loads((interrupted / "run" / "settings.json").read_text())
     assert settings["seed"] == 1
@@ -224,7 +217,7 @@ def test_a_complete_run_needs_no_resume(interrupted, capsys):
 def test_an_older_run_in_its_place_is_replaced_by_the_resumed_one(place, undisturbed):
     assert main([*FIT, *OPENNESS]) == 0
     old = (place / "run" / "predictions.csv").read_bytes()
-    kill(place, *FIT_PGL, "--overwrite", moment="step-001")
+    kill(place, *FIT_STEPS, "--overwrite", moment=1)
     assert (place / "run" / "predictions.csv").read_bytes() == old
     assert main(["resume", "run"]) == 0
     assert_same(place / "run", undisturbed / "run")
@@ -241,15 +234,15 @@ def test_what_came_to_its_place_meanwhile_is_not_lost(interrupted, capsys):
 
 
 def test_overwrite_gives_up_nothing_before_the_data_is_read(interrupted, capsys):
-    kept = names_in(left_behind(interrupted) / "checkpoints")
-    arguments = [argument.replace("target.npz", "typo.npz") for argument in FIT_PGL]
+    kept = (left_behind(interrupted) / "checkpoint").read_bytes()
+    arguments = [argument.replace("target.npz", "typo.npz") for argument in FIT_STEPS]
     assert main([*arguments, "--overwrite"]) == 2
-    assert names_in(left_behind(interrupted) / "checkpoints") == kept
+    assert (left_behind(interrupted) / "checkpoint").read_bytes() == kept
 
 
 def test_two_at_a_time_are_one_too_many(place, undisturbed, capsys):
-    at_work = Osda(place, *FIT_PGL, moment="latest")
-    for arguments in (["resume", "run"], [*FIT_PGL, "--overwrite"]):
+    at_work = Osda(place, *FIT_STEPS, moment=1)
+    for arguments in (["resume", "run"], [*FIT_STEPS, "--overwrite"]):
         assert main(arguments) == 2
         assert "run.unfinished: another process is at work on it" in error_of(capsys)
     assert at_work.process.is_alive()
@@ -293,16 +286,15 @@ def flip(name):
 DAMAGES = {
     "cut": (cut("request.json"), "request.json: damaged ("),
     "stranger": (change_request(lambda r: r.update(format="x")), "not the request of a run"),
-    "version": (change_request(lambda r: r.update(version=9)), "version 9 is not 2"),
+    "version": (change_request(lambda r: r.update(version=9)), "version 9 is not 3"),
     "seed": (change_request(lambda r: r["request"].update(seed="x")), "damaged (seed: "),
     "missing": (change_request(lambda r: r["request"].pop("source")), "damaged (source: "),
     "setting": (change_request(lambda r: r["request"].update(changes={"stepz": "1"})), "'stepz'"),
     "method": (change_request(lambda r: r["request"].update(method="magic")), "'magic'"),
     "byte": (flip("request.json"), "request.json: damaged ("),
-    "byte of a checkpoint": (flip("checkpoints/latest.safetensors"), "latest.safetensors: damaged"),
-    "step": (lambda folder: (folder / "checkpoints/step-001.safetensors").unlink(), "step-001"),
+    "byte of the checkpoint": (flip("checkpoint"), "checkpoint: damaged (its checksum"),
     "inputs": (cut("inputs.json"), "inputs.json: damaged ("),
-    "checkpoint": (cut("checkpoints/latest.safetensors"), "latest.safetensors: damaged ("),
+    "checkpoint": (cut("checkpoint"), "checkpoint: damaged ("),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from conftest import fit_task
 from feature_shifts import feature_task
-from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
+from opensetda import ClassMeans, MovingMeans, SourceOnly
 from opensetda.data.benchmarks.digits import digit_task
 from opensetda.data.benchmarks.protocols import with_openness
 
@@ -35,20 +35,20 @@ DIGITS_REJECTED = {"none": 0.13, "noise": 0.25}
 @pytest.mark.parametrize("shift", FEATURES_REJECTED)
 def test_ten_known_classes(shift):
     task = feature_task(10, 10, 256, shift, 0, seed=0)
-    for method in (ProgressiveClassMeans(), SourceOnly()):
+    for method in (ClassMeans(), SourceOnly()):
         check(fit_task(method, task), FEATURES_REJECTED[shift], task.target_features)
 
 
-def test_pgl_on_features():
+def test_moving_means_on_features():
     task = feature_task(10, 2, 128, "class-translation", 0, seed=0, per_class=30)
-    classifier = fit_task(PGLClassifier(settings={"steps": 4}, random_state=0), task)
+    classifier = fit_task(MovingMeans(steps=4), task)
     check(classifier, 0.08, task.target_features)
 
 
 @pytest.mark.parametrize("shift", DIGITS_REJECTED)
 def test_five_known_digits(shift):
     task = with_openness(digit_task(shift), 0, 0)
-    check(fit_task(ProgressiveClassMeans(), task), DIGITS_REJECTED[shift], task.target_features)
+    check(fit_task(ClassMeans(), task), DIGITS_REJECTED[shift], task.target_features)
 
 
 def test_two_classes_are_a_guess():

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opensetda import ProgressiveClassMeans, SourceOnly, evaluate
+from opensetda import ClassMeans, SourceOnly, evaluate
 from opensetda.data.benchmarks import digits
 from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_image_domains, read_image_truth
@@ -95,7 +95,7 @@ def test_table_of_the_features(task, images, directions, cell, source_only, clas
     X = np.concatenate([source, target]).astype(np.float32)
     y = np.concatenate([task.source_labels, np.full(len(target), "0")])
     domain = np.repeat([0, -1], [len(source), len(target)])
-    for method, expected in ((SourceOnly, source_only), (ProgressiveClassMeans, class_means)):
+    for method, expected in ((SourceOnly, source_only), (ClassMeans, class_means)):
         classifier = method(openness=task.openness).fit(X, y, sample_domain=domain)
         hos = evaluate(task.target_truth, classifier.transduction_, classifier.classes_).hos
         assert 100 * hos == pytest.approx(expected, abs=0.3)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
-import rivals
+import suites
 from opensetda.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -209,9 +209,9 @@ def test_the_api_reference_has_every_public_name():
 
 
 def test_the_tables_have_the_figures_that_were_measured():
-    rows = [row for backbone in rivals.BACKBONES for row in rivals.read_figures(backbone)]
-    for page, text in rivals.filled_pages(rows).items():
-        assert page.read_text(encoding="utf-8") == text, f"{page}: run rivals.py --tables --write"
+    for page, tables in suites.pages(suites.read_figures()).items():
+        text = page.read_text(encoding="utf-8")
+        assert text == suites.fill(text, tables), f"{page}: run suites.py --show --write"
 
 
 def test_the_sdist_has_all_that_its_tests_read():

@@ -11,15 +11,16 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from opensetda import InputError, ProgressiveClassMeans
+from opensetda import ClassMeans, InputError
 from opensetda.cli import console
 from opensetda.cli.main import main
-from opensetda.nn.scaling import Scaling
+from opensetda.features.scaling import Scaling
 from opensetda.openness.evidence import Evidence
+from opensetda.openness.report import ESTIMATE, HIDDEN, KeptStep, OpennessReport
 from opensetda.openness.share_model import ShareEstimate
-from opensetda.openness.tracker import ESTIMATE, HIDDEN, KeptStep, OpennessReport
-from opensetda.runs import curves, folder
-from opensetda.runs.curves import curve_panels, draw_curves
+from opensetda.report import curves
+from opensetda.report.curves import curve_panels
+from opensetda.runs import folder
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import write_json
@@ -128,7 +129,7 @@ def test_warnings_are_lines_on_stderr_and_in_the_folder(workplace, capsys):
 @pytest.mark.parametrize("method", ["class-means", "source-only"])
 def test_no_unknowns_is_said_plainly(workplace, capsys, monkeypatch, method):
     none = ShareEstimate(0.01, 0.0, 0.12)
-    monkeypatch.setattr("opensetda.openness.tracker.estimate_share", lambda *_: none)
+    monkeypatch.setattr("opensetda.openness.report.estimate_share", lambda *_: none)
     assert (
         main(["fit", "source.npz", "closed.npz", "--out", "run", "--no-report", "--method", method])
         == 0
@@ -176,7 +177,6 @@ def test_labels_in_the_target_do_not_change_the_estimates(workplace):
         np.savez("target.npz", X=X, y=labels)
         assert main([*FIT, "--overwrite"]) == 0
         outcomes.append((workplace / "run" / "estimates.json").read_bytes())
-        outcomes[-1] += (workplace / "run" / "curves.png").read_bytes()
     assert outcomes[0] == outcomes[1]
 
 
@@ -185,13 +185,11 @@ def test_labels_in_the_target_do_not_change_the_estimates(workplace):
 
 def test_the_true_share_stands_beside_the_one_used(workplace, capsys):
     assert main([*FIT, "--openness", "0.2"]) == 0
-    before = (workplace / "run" / "curves.png").read_bytes()
     capsys.readouterr()
     assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
     line = "share of unknowns: true 0.33, used 0.20"
     assert line in capsys.readouterr().out.splitlines()
     assert read(workplace / "run" / "metrics.json")["true_openness"] == pytest.approx(1 / 3)
-    assert (workplace / "run" / "curves.png").read_bytes() != before
 
 
 # the folder ---------------------------------------------------------------------------------
@@ -240,7 +238,6 @@ def test_tampered_estimates_are_named(run, change, capsys):
     capsys.readouterr()
     assert main(["evaluate", "run", "--labels", "truth.npz"]) == 2
     assert "estimates.json: damaged" in capsys.readouterr().err
-    assert not (run.path / folder.METRICS).exists()
 
 
 def test_a_run_of_an_earlier_release_is_not_read_but_may_be_replaced(run, capsys):
@@ -257,7 +254,7 @@ def test_later_samples_are_judged_as_the_classifier_does_where_nothing_is_reject
     X, y = blobs(0)
     known = np.isin(y, KNOWN)
     later, _ = blobs(1)
-    classifier = ProgressiveClassMeans(openness=0)
+    classifier = ClassMeans(openness=0)
     domain = np.repeat([0, -1], [known.sum(), known.sum()])
     classifier.fit(np.tile(X[known], (2, 1)), np.tile(y[known], 2), sample_domain=domain)
     table = PredictionTable.of_samples(classifier, later, None)
@@ -343,17 +340,6 @@ HISTORY = [
 ]
 
 
-def test_the_picture_shows_the_share_the_truth_and_the_step_kept():
-    whole = draw_curves(HISTORY, kept_step=1, true_share=0.5)
-    assert whole == draw_curves(HISTORY, kept_step=1, true_share=0.5)
-    others = [
-        draw_curves(HISTORY, kept_step=2, true_share=0.5),
-        draw_curves(HISTORY, kept_step=1),
-        draw_curves([{**entry, "openness": 0.4} for entry in HISTORY], kept_step=1, true_share=0.5),
-    ]
-    assert len({whole, *others}) == 4
-
-
 def test_the_panel_of_the_share_is_in_percent():
     (panel,) = curves._openness_panels(HISTORY, 0.5)
     assert {line.name: line.values for line in panel.lines} == {
@@ -364,36 +350,7 @@ def test_the_panel_of_the_share_is_in_percent():
     assert curves._openness_panels([{"mean_score": 0.5}], 0.5) == []
 
 
-def test_every_panel_has_a_place_of_its_own(monkeypatch):
-    from opensetda.metrics.open_set import evaluate
-
-    places = []
-
-    def note_place(axes, panel, n_steps, kept_step):
-        spec = axes.get_subplotspec()
-        places.append((panel.title.split(":")[0], list(spec.rowspan), list(spec.colspan)))
-
-    monkeypatch.setattr(curves, "_draw_panel", note_place)
-    draw_curves(HISTORY, {1: evaluate(["ant", "elk"], ["ant", "unknown"], KNOWN)})
-    assert places == [
-        ("How good", [0], [0, 1]),
-        ("How open", [0], [2]),
-        ("How settled", [1], [0]),
-        ("How sure", [1], [1]),
-        ("What it learns", [1], [2]),
-    ]
-    places.clear()
-    draw_curves(HISTORY)
-    assert [place[1:] for place in places] == [
-        ([row], [column]) for row in (0, 1) for column in (0, 1)
-    ]
-
-
 def test_what_rounding_leaves_of_nothing_is_nothing():
     panels = curve_panels([{"openness": 7e-8, "changed": 0.5, "mean_score": 7e-218}])
     values = {line.name: line.values[1] for panel in panels for line in panel.lines}
     assert values == {"used": 0.0, "changed": 50.0, "mean": 0.0}
-
-
-def test_a_title_may_be_no_formula_and_no_text():
-    assert draw_curves(HISTORY, title="$\\frac{ on caf\udce9 $").startswith(b"\x89PNG")

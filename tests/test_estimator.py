@@ -31,7 +31,7 @@ def test_every_target_gets_a_prediction(fitted, task):
 
 
 def test_adaptation_finds_classes_and_unknowns(fitted_by_name, task):
-    for method in ("pgl", "class-means", "smoothed-means"):
+    for method in ("moving-means", "class-means", "smoothed-means"):
         classifier = fitted_by_name[method]
         assert (classifier.transduction_ == task.truth).mean() > 0.9, method
         assert (classifier.predict(task.target) == task.truth).mean() > 0.85, method
@@ -78,7 +78,7 @@ def test_the_labels_of_every_step_are_kept(fitted_by_name, name):
     assert [entry["step"] for entry in classifier.history_] == list(
         range(1, len(classifier.history_) + 1)
     )
-    if name in ("pgl", "class-means", "smoothed-means", "oslpp"):
+    if name in ("pgl", "moving-means", "class-means", "smoothed-means", "oslpp"):
         assert classifier.step_labels_.shape == (len(classifier.history_), 72)
         names = np.array([*classifier.classes_, "unknown"])
         last = names[classifier.step_labels_[-1]]

@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from conftest import make_task
-from estimator_helpers import SMALL_PAPER, alone_and_in_company, numbers, same_answers
+from estimator_helpers import alone_and_in_company, numbers, same_answers
 from opensetda import InputError, PGLClassifier
 
 # Fits of every method, which other tests cover: the tracer would add 40 % to their time.
@@ -92,11 +92,8 @@ def test_a_saved_classifier_predicts_the_same_bits(fitted, task):
     )
 
 
-@pytest.mark.parametrize("preset", ["default", "paper-office-home"])
-def test_a_saved_pgl_without_targets_or_of_the_paper(make, task, preset):
-    settings = SMALL_PAPER if preset != "default" else None
-    classifier = make("pgl", preset=preset, settings=settings or {"steps": 1})
-    classifier.fit(task.source, task.labels)
+def test_a_saved_pgl_without_targets(make, task):
+    classifier = make("pgl").fit(task.source, task.labels)
     restored = PGLClassifier.from_state(*classifier.get_state())
     np.testing.assert_array_equal(restored.predict_proba(task.X), classifier.predict_proba(task.X))
 

@@ -20,7 +20,7 @@ def test_a_class_of_one_sample_works(make, method, task):
     assert "cat" in classifier.classes_
     assert len(classifier.transduction_) == len(task.target)
     # A network learns little of a class of one sample in so few batches.
-    if method in ("pgl", "class-means"):
+    if method in ("moving-means", "class-means"):
         assert (classifier.transduction_ == task.truth).mean() > 0.8
 
 
@@ -160,9 +160,9 @@ def test_a_domain_of_the_wrong_kind(make, task, domain):
 
 
 def test_settings_that_do_not_exist(make, task):
-    message = refused(make("pgl", settings={"losses.egde": 1}), task.X, task.y, task.domain)
-    assert "did you mean 'losses.edge'" in message
-    assert "paper-visda" in refused(make("pgl", preset="papper"), task.X, task.y, task.domain)
+    message = refused(make("pgl", settings={"egde_weight": 1}), task.X, task.y, task.domain)
+    assert "did you mean 'edge_weight'" in message
+    assert "visda-17" in refused(make("pgl", preset="papper"), task.X, task.y, task.domain)
 
 
 def test_wrong_steps_of_the_class_means(make, task):

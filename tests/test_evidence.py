@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feature_shifts import feature_task
-from opensetda.nn.alignment import aligned_samples
+from opensetda.features.alignment import aligned_samples
 from opensetda.openness import share_model
 from opensetda.openness.evidence import Evidence, gather_evidence
 from opensetda.openness.share_model import (

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from extraction_helpers import TINY, eager, make_images, make_recipe, run
-from opensetda.backbones import engines, file_digests
+from extraction_helpers import eager, make_images, make_recipe, run
+from opensetda.backbones import engines
 from opensetda.backbones import extraction as extraction_module
-from opensetda.backbones.extraction import Extractor, extract
+from opensetda.backbones.extraction import extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve
 
@@ -73,6 +73,7 @@ def test_torch_gets_its_threads_back(recipe, paths):
 # A backbone without timm, which would take most of the time to import.
 THREADS = """
 import sys
+from opensetda.backbones import extraction as extraction_module
 from opensetda.backbones.extraction import extract
 from opensetda.backbones.extractor import Extractor
 from opensetda.backbones.recipe import Recipe
@@ -141,15 +142,9 @@ class TestBrokenImages:
 
 
 class TestCache:
-    def test_second_run_reads_no_image(self, recipe, paths, tmp_path, monkeypatch):
-        monkeypatch.setattr(file_digests, "_SETTLED_NS", 0)
+    def test_second_run_computes_no_image(self, recipe, paths, tmp_path):
         first = run(recipe, paths, tmp_path)
         assert first.n_cached == 0
-
-        def refuse(path: str) -> bytes:
-            raise AssertionError(f"{path} was read")
-
-        monkeypatch.setattr(extraction_module, "read_content", refuse)
         second = run(recipe, paths[::-1], tmp_path)
         assert second.n_cached == 30
         assert second.engine is None
@@ -159,17 +154,16 @@ class TestCache:
         expected = run(recipe, paths, tmp_path).X
         code = (
             "import sys; from pathlib import Path; import numpy as np\n"
-            "from opensetda.backbones.registry import resolve\n"
+            "from opensetda.backbones.recipe import Recipe\n"
             "from opensetda.backbones.cache import FeatureCache\n"
             "from opensetda.backbones.extraction import extract\n"
             f"memory, paths = Path({str(tmp_path)!r}), {paths!r}\n"
-            f"recipe = resolve({TINY!r}, {recipe.weights!r}, 32, memory)\n"
+            f"recipe = Recipe.from_dict({recipe.to_dict()!r})\n"
             "with FeatureCache(memory, recipe.key, recipe.width) as cache:\n"
             "    X = extract(recipe, paths, paths, cache).X\n"
             "assert not {'torch', 'timm', 'onnxruntime', 'torchvision'} & set(sys.modules)\n"
             "sys.stdout.buffer.write(X.tobytes())"
         )
-        resolve(TINY, recipe.weights, 32, tmp_path)
         done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
         assert done.stdout == expected.tobytes()
 
@@ -189,38 +183,6 @@ class TestCache:
         second = run(recipe, [str(path)], tmp_path / "cache")
         assert second.n_cached == 0
         assert not np.array_equal(first.X, second.X)
-
-    def test_a_file_that_changes_while_it_is_read(self, recipe, paths, tmp_path, monkeypatch):
-        monkeypatch.setattr(file_digests, "_SETTLED_NS", 0)
-        path = tmp_path / "image.png"
-        path.write_bytes(Path(paths[0]).read_bytes())
-
-        def read_and_change(name: str) -> bytes:
-            content = Path(name).read_bytes()
-            path.write_bytes(Path(paths[2]).read_bytes())
-            return content
-
-        with monkeypatch.context() as patch:
-            patch.setattr(extraction_module, "read_content", read_and_change)
-            run(recipe, [str(path)], tmp_path / "cache")
-        again = run(recipe, [str(path)], tmp_path / "cache")
-        np.testing.assert_array_equal(again.X, run(recipe, paths[2:3], None).X)
-
-    def test_identical_images_are_computed_once(self, recipe, paths, tmp_path, monkeypatch):
-        computed = []
-        original = Extractor.compute
-
-        def count(self, contents):
-            computed.extend(contents)
-            return original(self, contents)
-
-        monkeypatch.setattr(Extractor, "compute", count)
-        repeated = [paths[0]] * 40 + [paths[1]] * 40
-        extraction = run(recipe, repeated, tmp_path)
-        assert len(computed) == 2
-        assert (extraction.X[:40] == extraction.X[0]).all()
-        assert (extraction.X[40:] == extraction.X[40]).all()
-        assert not np.array_equal(extraction.X[0], extraction.X[40])
 
     def test_only_what_is_missing_is_computed(self, recipe, paths, tmp_path):
         run(recipe, paths[:10], tmp_path)
@@ -273,3 +235,22 @@ def test_killed_in_the_middle_the_next_run_goes_on(recipe, paths, tmp_path):
     assert extraction.n_cached >= 12
     assert not extraction.warnings
     np.testing.assert_array_equal(extraction.X, run(recipe, paths, None, engine="torch").X)
+
+
+def test_large_features_go_to_a_file_without_the_broken_ones(recipe, paths, tmp_path, monkeypatch):
+    some = list(paths[:9])
+    for number in (2, 7):
+        some[number] = str(tmp_path / f"{number}.png")
+        Path(some[number]).write_bytes(b"torn")
+    in_memory = extract(recipe, some, some, engine="torch")
+    assert not isinstance(in_memory.X, np.memmap)
+    assert in_memory.rows.tolist() == [0, 1, 3, 4, 5, 6, 8]
+    # A file of a few rows, moved by fewer at a time.
+    monkeypatch.setattr(extraction_module, "LARGE_BYTES", 1)
+    monkeypatch.setattr(extraction_module, "_MOVED_ROWS", 2)
+    in_file = extract(recipe, some, some, engine="torch", scratch=tmp_path)
+    assert isinstance(in_file.X, np.memmap)
+    assert in_file.X.mode == "r"
+    np.testing.assert_array_equal(in_file.X, in_memory.X)
+    assert in_file.broken == in_memory.broken
+    assert [Path(image.id).name for image in in_file.broken] == ["2.png", "7.png"]

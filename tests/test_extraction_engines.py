@@ -59,33 +59,6 @@ class TestEngines:
         with pytest.raises(InputError, match="'abacus'"):
             run(recipe, paths[:3], None, engine="abacus")
 
-    def test_exported_networks_are_kept(self, recipe, paths, tmp_path, monkeypatch):
-        first = run(recipe, paths[:3], tmp_path)
-        monkeypatch.setattr(torch.onnx, "export", None)
-        second = run(recipe, paths[3:6], tmp_path)
-        assert first.engine == second.engine == "onnx"
-        assert not second.warnings
-
-    @pytest.mark.parametrize("file", ["network.onnx", "probe.npy"])
-    def test_a_damaged_exported_network_is_made_anew(self, recipe, paths, tmp_path, file):
-        run(recipe, paths[:3], tmp_path)
-        (kept,) = (tmp_path / "networks").rglob(file)
-        kept.write_bytes(kept.read_bytes()[:-50])
-        second = run(recipe, paths[3:6], tmp_path)
-        assert second.engine == "onnx"
-        assert "damaged" in second.warnings[0]
-        assert engines.relative_difference(second.X, eager(recipe, paths[3:6])) < 1e-3
-        assert not run(recipe, paths[6:9], tmp_path).warnings
-
-    @pytest.mark.parametrize("keep", [0, 100])
-    def test_a_cut_probe_is_damage(self, recipe, paths, tmp_path, keep):
-        run(recipe, paths[:3], tmp_path)
-        (kept,) = (tmp_path / "networks").rglob("probe.npy")
-        kept.write_bytes(kept.read_bytes()[:keep])
-        _, warnings = engines.open_onnx_engine(recipe, memory=tmp_path)
-        assert "exported again" in warnings[0]
-        assert engines.open_onnx_engine(recipe, memory=tmp_path)[1] == []
-
 
 class TestExtractor:
     def test_rows_and_reasons(self, recipe, paths, tmp_path):
@@ -105,17 +78,10 @@ class TestExtractor:
         with torch.no_grad():
             expected = backbone(normalise(pixels, recipe.preprocessing)).numpy()
         plain = run(recipe, paths[:2], tmp_path).X
-        with Extractor(recipe, engine, state, tmp_path) as extractor:
+        with Extractor(recipe, engine, state) as extractor:
             features, _ = extractor.features(paths[:2])
         assert engines.relative_difference(features, expected) < 1e-3
         assert engines.relative_difference(features, plain) > 1e-2
-
-    def test_fine_tuned_networks_do_not_pile_up(self, recipe, paths, tmp_path):
-        state = load_backbone(recipe).state_dict()
-        with Extractor(recipe, "onnx", state, tmp_path) as extractor:
-            extractor.features(paths[:1])
-            assert extractor.engine == "onnx"
-        assert not list(tmp_path.iterdir())
 
     def test_few_items_wait(self, recipe, paths):
         asked = 0

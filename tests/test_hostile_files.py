@@ -14,7 +14,6 @@ import pyarrow.parquet
 import pytest
 
 from opensetda.backbones.extractor import read_content
-from opensetda.backbones.file_digests import read_digest
 from opensetda.data import limits
 from opensetda.data.images import decoding, lists
 from opensetda.data.images.decoding import BrokenImageError, decode_image
@@ -27,6 +26,7 @@ from opensetda.runs.fit_data import load
 from opensetda.runs.listening import RunListener
 from opensetda.runs.request import FitRequest
 from opensetda.system import memory
+from opensetda.system.files import file_record
 from table_helpers import error_of, save, text
 
 IDS = TableColumns(id="id")
@@ -90,7 +90,7 @@ def test_images_that_are_no_files_are_broken(tmp_path):
     with pytest.raises(BrokenImageError, match="a pipe, not a file"):
         read_content(str(pipe))
     with pytest.raises(InputError, match="a pipe, not a file"):
-        read_digest(pipe)
+        file_record(pipe)
 
 
 # What would fill the memory ---------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_images_larger_than_any_are_not_read(tmp_path):
             decode_image(path)
         with pytest.raises(BrokenImageError, match="larger than any image"):
             read_content(str(path))
-    assert decoding.member_status(listed) is not None
+    assert decoding.is_member(listed)
 
 
 # What is no text --------------------------------------------------------------------------

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from cli_helpers import OPENNESS, blobs, image_fit, names_in
+from cli_helpers import OPENNESS, SMALL_PGL, blobs, image_fit, names_in
 from estimator_helpers import make_classifier
 from opensetda.cli.main import main
 from opensetda.openness.mixtures import rejection_cut
@@ -21,7 +21,6 @@ from opensetda.runs import large
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.large import draw_sample, label_targets, sample_size
 from opensetda.runs.predictions import PredictionTable
-from team_helpers import in_threads
 
 # the sample ----------------------------------------------------------------------------------
 
@@ -39,18 +38,16 @@ def contents(X, rows):
     return np.sort(np.ascontiguousarray(X[rows].astype(np.float32)).view("V12").ravel()).tolist()
 
 
-@settings(max_examples=40)
-@given(X=matrices, size=st.integers(1, 70), team_size=st.integers(2, 5), chunk=st.integers(1, 70))
-def test_any_division_gives_the_same_sample(X, size, team_size, chunk):
+@given(X=matrices, size=st.integers(1, 70), chunk=st.integers(1, 70))
+def test_chunks_do_not_change_the_sample(X, size, chunk):
     whole = draw_sample(X, size)
     assert len(whole) == min(size, len(X))
     assert (np.diff(whole) > 0).all()
-    before, large.CHUNK = large.CHUNK, chunk
+    before, large.CHUNK_ROWS = large.CHUNK_ROWS, chunk
     try:
-        for part in in_threads(team_size, lambda team: draw_sample(X, size, team)):
-            np.testing.assert_array_equal(part, whole)
+        np.testing.assert_array_equal(draw_sample(X, size), whole)
     finally:
-        large.CHUNK = before
+        large.CHUNK_ROWS = before
 
 
 @given(X=matrices, size=st.integers(1, 70), seed=st.integers(0, 9))
@@ -107,7 +104,7 @@ class Sampled(dict):
         self.sample = draw_sample(self.target, 100)
 
     def __missing__(self, method):
-        quick = {"steps": 2, "optimiser.iterations_per_epoch": 2}
+        quick = {"steps": 2, "epochs": 1, "edge_width": 8, "node_width": 8}
         own = {"settings": quick} if method == "pgl" else {}
         X = np.concatenate([self.source, self.target[self.sample]])
         y = np.concatenate([self.labels, np.full(100, "cat")])
@@ -125,31 +122,23 @@ def read_table(path):
     return PredictionTable.read_parquet(path)
 
 
-def label(classifier, X, sample, folder, size=1, ids=None):
-    """Return the files that a team of threads writes, the counts and the threshold."""
-    scratch, out = folder / "scratch", folder / "out"
-    scratch.mkdir(parents=True)
-    out.mkdir()
-
-    def work(team):
-        own = copy.deepcopy(classifier)
-        labelled = label_targets(own, X, ids, "id", scratch, team)
-        team.wait()
-        if team.is_first:
-            labelled.write(out, step=3)
-        return labelled.counts, own.rejection_threshold_
-
-    answers = in_threads(size, work)
-    assert all(answer == answers[0] for answer in answers)
-    assert sorted(path.name.split("-")[0] for path in scratch.iterdir()) == ["part"] * size
-    files = {path.name: path.read_bytes() for path in out.iterdir()}
-    return files, read_table(out / "predictions.parquet"), *answers[0]
+def label(classifier, X, folder, ids=None):
+    """Return the files that are written, the predictions, the counts and the threshold."""
+    folder.mkdir()
+    own = copy.deepcopy(classifier)
+    told = []
+    counts = label_targets(own, X, ids, "id", folder, lambda *done: told.append(done))
+    assert told[-1] == (len(X), len(X))
+    assert told == sorted(told)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert sorted(files) == ["predictions.csv", "predictions.parquet", "steps.parquet"]
+    return files, read_table(folder / "predictions.parquet"), counts, own.rejection_threshold_
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_labels_are_those_of_predict_and_of_the_cut_of_all(sampled, tmp_path, method):
     classifier, X = copy.deepcopy(sampled[method]), sampled.target
-    _, table, counts, threshold = label(classifier, X, sampled.sample, tmp_path)
+    _, table, counts, threshold = label(classifier, X, tmp_path / "all")
     known = classifier.open_set_scores(X).known
     np.testing.assert_array_equal(table.known_scores, known)
     if not classifier.openness_report_.own_boundary:
@@ -157,67 +146,48 @@ def test_labels_are_those_of_predict_and_of_the_cut_of_all(sampled, tmp_path, me
         assert abs((table.labels == "unknown").sum() - 0.3 * len(X)) <= 1
     classifier.rejection_threshold_ = threshold
     np.testing.assert_array_equal(table.labels, classifier.predict(X))
-    np.testing.assert_allclose(table.proba, classifier.predict_proba(X), atol=1e-6)
-    np.testing.assert_allclose(table.proba.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(table.proba, classifier.predict_proba(X))
     assert counts == {name: int((table.labels == name).sum()) for name in set(table.labels)}
     assert table.ids.tolist() == [str(row + 1) for row in range(len(X))]
 
 
 @pytest.mark.parametrize("method", ["class-means", "pgl"])
-def test_any_number_of_processes_writes_the_same_bytes(sampled, tmp_path, monkeypatch, method):
-    arguments = sampled[method], sampled.target, sampled.sample
-    files, *_, threshold = label(*arguments, tmp_path / "1")
-    monkeypatch.setattr(large, "CHUNK", 64)
-    for size in (1, 2, 3):
-        others, *_, theirs = label(*arguments, tmp_path / f"of {size}", size)
-        assert theirs == threshold
-        assert others.keys() == files.keys()
-        for name in files:
-            assert others[name] == files[name], (size, name)
+def test_chunks_do_not_change_the_predictions(sampled, tmp_path, monkeypatch, method):
+    files, *_, threshold = label(sampled[method], sampled.target, tmp_path / "whole")
+    monkeypatch.setattr(large, "CHUNK_ROWS", 70)
+    others, *_, theirs = label(sampled[method], sampled.target, tmp_path / "chunks")
+    assert theirs == threshold
+    assert others["predictions.csv"] == files["predictions.csv"]
+    for name in ("predictions.parquet", "steps.parquet"):
+        one, other = (
+            pyarrow.parquet.read_table(tmp_path / folder / name) for folder in ("whole", "chunks")
+        )
+        assert one.equals(other), name
 
 
-def test_more_processes_than_targets(sampled, tmp_path):
-    X = sampled.target[:3]
-    files, *_ = label(sampled["class-means"], X, np.arange(2), tmp_path / "1")
-    scratch, out = tmp_path / "scratch", tmp_path / "out"
-    scratch.mkdir()
-    out.mkdir()
-
-    def work(team):
-        own = copy.deepcopy(sampled["class-means"])
-        labelled = label_targets(own, X, None, "id", scratch, team)
-        team.wait()
-        if team.is_first:
-            labelled.write(out, step=3)
-
-    in_threads(5, work)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == files
-
-
-def test_names_stay_with_their_rows(sampled, tmp_path):
+def test_names_stay_with_their_rows(sampled, tmp_path, monkeypatch):
+    monkeypatch.setattr(large, "CHUNK_ROWS", 70)
     ids = np.array([f"é{row}" for row in range(len(sampled.target))])
-    arguments = sampled["class-means"], sampled.target, sampled.sample
-    files, table, *_ = label(*arguments, tmp_path / "1", size=3, ids=ids)
+    files, table, *_ = label(sampled["class-means"], sampled.target, tmp_path / "1", ids)
     assert table.ids.tolist() == ids.tolist()
     assert files["predictions.csv"].decode().splitlines()[1].startswith('"é0",')
-    steps = pyarrow.parquet.read_table(tmp_path / "1" / "out" / "steps.parquet")
-    assert steps.column_names == ["id", "step_3"]
-    assert steps["step_3"].to_pylist() == table.labels.tolist()
+    steps = pyarrow.parquet.read_table(tmp_path / "1" / "steps.parquet")
+    step = len(sampled["class-means"].history_)
+    assert steps.column_names == ["id", f"step_{step}"]
+    assert steps[f"step_{step}"].to_pylist() == table.labels.tolist()
 
 
 def test_the_order_of_the_targets_carries_nothing(sampled, tmp_path):
     order = np.random.default_rng(0).permutation(len(sampled.target))
     classifier = sampled["pgl"]
-    _, one, *_ = label(classifier, sampled.target, sampled.sample, tmp_path / "1")
-    _, other, *_ = label(classifier, sampled.target[order], sampled.sample, tmp_path / "2", 2)
+    _, one, *_ = label(classifier, sampled.target, tmp_path / "1")
+    _, other, *_ = label(classifier, sampled.target[order], tmp_path / "2")
     np.testing.assert_array_equal(one.labels[order], other.labels)
     np.testing.assert_array_equal(one.proba[order], other.proba)
 
 
-def test_memory_does_not_grow_with_the_targets(sampled, tmp_path, monkeypatch):
-    monkeypatch.setattr(large, "CHUNK", 1024)
-    monkeypatch.setattr("opensetda.runs.shared_tables._ROWS", 1024)
-    monkeypatch.setattr(large, "RANKED", 1024)
+def test_a_target_costs_a_few_numbers_of_memory(sampled, tmp_path, monkeypatch):
+    monkeypatch.setattr(large, "CHUNK_ROWS", 1024)
     peaks = []
     for n in (10_000, 40_000):
         path = tmp_path / f"{n}.npy"
@@ -231,12 +201,12 @@ def test_memory_does_not_grow_with_the_targets(sampled, tmp_path, monkeypatch):
         tracemalloc.start()
         assert len(draw_sample(mapped, 1024)) == 1024
         classifier = copy.deepcopy(sampled["class-means"])
-        labelled = label_targets(classifier, mapped, None, "id", scratch)
-        labelled.parts.write(scratch / "all.csv")
+        counts = label_targets(classifier, mapped, None, "id", scratch)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert labelled.counts.total() == n
-    assert peaks[1] - peaks[0] < 30_000 * 8
+        assert counts.total() == n
+    # A hash or a score of each target, twice.
+    assert peaks[1] - peaks[0] < 30_000 * 20
 
 
 # `osda fit --sample` -------------------------------------------------------------------------
@@ -258,7 +228,7 @@ def many(tmp_path, monkeypatch):
 
 
 def command(*more, method="class-means", target="target.npz", ids="file_name"):
-    quick = ["--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"]
+    quick = ["--set", "steps=2", *SMALL_PGL]
     quick = quick if method == "pgl" else ["--set", "iterations=20"] if method == "osbp" else []
     return [
         *("fit", "source.npz", target, "--out", "run", "--method", method, "--no-report"),
@@ -274,7 +244,7 @@ def error_of(capsys):
     return err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("method", ["class-means", "pgl"])
+@pytest.mark.parametrize("method", ["class-means", "moving-means"])
 def test_a_run_of_a_sample_is_a_run(many, capsys, quick_maps, method):
     assert main([*command("--json", method=method)]) == 0
     out, err = capsys.readouterr()
@@ -352,7 +322,6 @@ def test_images_beyond_the_sample(pictures, tmp_path, monkeypatch, capsys):
 def test_interrupted_while_it_labels_it_goes_on_to_the_same_bytes(many, monkeypatch):
     assert main([*command(method="pgl")]) == 0
     (many / "run").rename(many / "whole")
-    monkeypatch.setattr(large, "CHUNK", 256)
 
     def fail(*_):
         raise KeyboardInterrupt
@@ -372,7 +341,7 @@ def test_interrupted_with_nothing_learned_nothing_stays(many, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("opensetda.runs.predictions.PredictionWriter.write", fail)
+    monkeypatch.setattr("opensetda.runs.predictions.PredictionWriter.write_rows", fail)
     assert main([*command("--out", "deep/run")]) == 130
     assert names_in(many) == ["source.npz", "target.npz", "truth.npz"]
 

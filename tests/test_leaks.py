@@ -13,7 +13,7 @@ import pytest
 
 from conftest import UNKNOWN, make_task
 from estimator_helpers import METHODS, make_classifier
-from opensetda import PGLClassifier, ProgressiveClassMeans, SourceOnly
+from opensetda import ClassMeans, PGLClassifier, SourceOnly
 from opensetda.runs import methods
 
 # Fits of every method, which other tests cover: the tracer would add 40 % to their time.
@@ -269,7 +269,7 @@ def relying_on_the_order(base):
     return Relies
 
 
-BASES = {"class-means": ProgressiveClassMeans, "source-only": SourceOnly}
+BASES = {"class-means": ClassMeans, "source-only": SourceOnly}
 
 
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_helpers import FIT, image_fit
+from cli_helpers import FIT
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.system import memory
@@ -61,13 +61,3 @@ def test_fit_refuses_tables_that_do_not_fit(workplace, monkeypatch, capsys):
     assert main(FIT) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
     assert "needs about 0.0 GB of memory" in line
-
-
-def test_fine_tuning_that_does_not_fit_is_one_line(pictures, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(memory, "free_bytes", lambda: 2e7)
-    assert main(image_fit(pictures, tmp_path / "run", "--finetune", "all")) == 2
-    err = capsys.readouterr().err
-    (line,) = [line for line in err.splitlines() if "error:" in line]
-    assert line.startswith("error: fine-tuning needs about ")
-    assert line.endswith("or --set finetune.chunk=16")
-    assert not (tmp_path / "run").exists()

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from estimator_helpers import numbers, refused, same_answers
-from opensetda import InputError, ProgressiveClassMeans, TargetKFold, evaluate, hos_scorer
+from opensetda import ClassMeans, InputError, TargetKFold, evaluate, hos_scorer
 
 SHARES = [0.0, 1 / 3, 0.8]
 
@@ -61,17 +61,15 @@ def test_folds_without_targets_are_refused(domain, text):
 
 def test_a_search_without_routing(task, labelled):
     folds = [*TargetKFold(2).split(task.X, labelled, task.domain)]
-    search = GridSearchCV(
-        ProgressiveClassMeans(), {"openness": SHARES}, cv=folds, scoring=hos_scorer
-    )
+    search = GridSearchCV(ClassMeans(), {"openness": SHARES}, cv=folds, scoring=hos_scorer)
     search.fit(task.X, labelled, sample_domain=task.domain)
     assert search.best_params_ == {"openness": 1 / 3}
 
 
 @pytest.mark.parametrize("scoring", [hos_scorer, None], ids=["hos", "accuracy"])
 def test_a_search_with_routing_passes_the_domain_by_itself(routing, task, labelled, scoring):
-    pipeline = make_pipeline(StandardScaler(), ProgressiveClassMeans())
-    grid = {"progressiveclassmeans__openness": SHARES}
+    pipeline = make_pipeline(StandardScaler(), ClassMeans())
+    grid = {"classmeans__openness": SHARES}
     search = GridSearchCV(pipeline, grid, cv=TargetKFold(2), scoring=scoring, error_score="raise")
     search.fit(task.X, labelled, sample_domain=task.domain)
     assert [*search.best_params_.values()] == [1 / 3]
@@ -83,7 +81,7 @@ def test_a_search_with_routing_passes_the_domain_by_itself(routing, task, labell
 def test_no_true_label_of_a_target_reaches_fit(routing, task, labelled, monkeypatch):
     """The labels of the training part are permuted: the scores stay the same to the bit."""
     seen = []
-    fit = ProgressiveClassMeans.fit
+    fit = ClassMeans.fit
 
     def spoilt(self, X, y, sample_domain):
         seen.append(len(X))
@@ -92,7 +90,7 @@ def test_no_true_label_of_a_target_reaches_fit(routing, task, labelled, monkeypa
 
     def scores():
         found = cross_validate(
-            ProgressiveClassMeans(),
+            ClassMeans(),
             *(task.X, labelled),
             cv=TargetKFold(3),
             scoring=hos_scorer,
@@ -102,7 +100,7 @@ def test_no_true_label_of_a_target_reaches_fit(routing, task, labelled, monkeypa
         return found["test_score"].tolist()
 
     honest = scores()
-    monkeypatch.setattr(ProgressiveClassMeans, "fit", spoilt)
+    monkeypatch.setattr(ClassMeans, "fit", spoilt)
     assert scores() == honest
     assert seen == [len(task.X) - len(task.target) // 3] * 3
 
@@ -114,8 +112,8 @@ def test_skada_searches_with_folds_and_score(routing, task):
         {"ant": 0, "bee": 1, "cat": 2, "dog": 3}.get(name, 7) for name in task.truth
     ]
     before = y.copy()
-    pipeline = skada.make_da_pipeline(StandardScaler(), ProgressiveClassMeans(unknown_label=99))
-    grid = {"progressiveclassmeans__openness": SHARES}
+    pipeline = skada.make_da_pipeline(StandardScaler(), ClassMeans(unknown_label=99))
+    grid = {"classmeans__openness": SHARES}
     search = GridSearchCV(
         pipeline, grid, cv=TargetKFold(2), scoring=hos_scorer, error_score="raise", refit=False
     )
@@ -161,7 +159,7 @@ def test_missing_labels_without_a_domain_are_refused(labels, container):
     given = labels * 4
     if container is np.array and len({*map(type, labels)}) > 1:
         given = np.array(given, dtype=object)
-    message = refused(ProgressiveClassMeans(), X, container(given))
+    message = refused(ClassMeans(), X, container(given))
     assert message.startswith("y: row 3 has no label (")
     assert "pass sample_domain" in message
 
@@ -170,20 +168,20 @@ def test_missing_labels_without_a_domain_are_refused(labels, container):
 def test_minus_one_as_a_class(labels):
     X = np.random.default_rng(0).normal(size=(24, 3))
     y = np.resize(labels, 24)
-    assert ProgressiveClassMeans().fit(X, y).classes_.tolist() == labels
+    assert ClassMeans().fit(X, y).classes_.tolist() == labels
 
 
 def test_minus_one_is_a_class_of_the_source_if_the_domain_says_so():
     X = np.random.default_rng(0).normal(size=(24, 3))
     y = np.resize([-1, 0, 1], 24)
-    classifier = ProgressiveClassMeans().fit(X, y, sample_domain=np.zeros(24, dtype=int))
+    classifier = ClassMeans().fit(X, y, sample_domain=np.zeros(24, dtype=int))
     assert classifier.classes_.tolist() == [-1, 0, 1]
 
 
 def test_a_source_row_without_a_label_is_refused(task):
     y = task.y.astype(object)
     y[5] = ""
-    message = refused(ProgressiveClassMeans(), task.X, y, task.domain)
+    message = refused(ClassMeans(), task.X, y, task.domain)
     assert message.startswith("y: source row 5 has no label ('')")
 
 

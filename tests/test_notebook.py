@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from opensetda import InputError, ProgressiveClassMeans, show
+from opensetda import ClassMeans, InputError, show
 from opensetda.runs import RunFolder, fit
 
 ROOT = Path(__file__).parent.parent
@@ -52,7 +52,7 @@ def test_no_name_gets_out_of_the_frame(run):
 def test_a_fitted_classifier_is_shown_with_its_map(task, make, fitted_by_name):
     classifier = fitted_by_name["class-means"]
     shown = show(classifier, task.X, task.y, task.domain)
-    assert "labelled by ProgressiveClassMeans" in shown.title
+    assert "labelled by class-means" in shown.title
     n_unknown = (classifier.transduction_ == "unknown").sum()
     assert f"and {n_unknown} " in shown.headline
     assert "Map of the samples" in shown.page
@@ -66,7 +66,7 @@ def test_what_cannot_be_shown(task, fitted_by_name, run, tmp_path):
     wrong = [
         ((3,), "int is no run"),
         ((tmp_path / "none",), "no such run folder"),
-        ((ProgressiveClassMeans(),), "call fit first"),
+        ((ClassMeans(),), "call fit first"),
         ((classifier,), r"show\(clf, X, y, sample_domain\)"),
         ((classifier, task.X[:-1], task.y[:-1], task.domain[:-1]), "not fitted on these rows"),
         ((run, task.X), "a run has its own"),

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from opensetda import PGLClassifier
+from opensetda import MovingMeans
+from opensetda.openness.report import ESTIMATE
 from opensetda.openness.share_model import LARGEST_SHARE
-from opensetda.openness.tracker import ESTIMATE
 
 WIDTH = 24
 FAR = 3.0
@@ -35,11 +35,10 @@ def made(source_counts, target_counts, seed=0, shift=1.0):
 
 
 def fit(source, y, target, openness="auto"):
-    settings = {"steps": 4, "optimiser.iterations_per_epoch": 4, "ranking.draws": 2}
     X = np.concatenate([source, target]).astype(np.float32)
     labels = np.concatenate([y, np.full(len(target), -1)])
     domain = np.repeat([1, -1], [len(source), len(target)])
-    classifier = PGLClassifier(openness, settings=settings, random_state=0)
+    classifier = MovingMeans(openness, steps=4)
     classifier.fit(X, np.array([*"abcdefghij"])[labels], domain)
     check(classifier, len(target))
     return classifier

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from network_helpers import random_batch, refused, shifted_task
+from network_helpers import random_batch, refused, shifted_task, tensor
 from opensetda.baselines.osbp import OSBP, OSBPNetwork, boundary_loss
 from opensetda.nn.parts import reversal_strength
 
@@ -36,9 +36,9 @@ def network():
 
 
 def logits_of(fitted, rows):
-    network = fitted._network
+    network = fitted.scorer_
     with torch.no_grad():
-        return network.classifier(network.features(fitted._aligned(rows))).numpy()
+        return network.classifier(network.embed(tensor(rows))).numpy()
 
 
 # The boundary -----------------------------------------------------------------------------

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from opensetda.openness.decision import Scores
 from opensetda.rejection import osnn
 from opensetda.rejection.osnn import DEFAULT_THRESHOLD, DistanceRatioRejector, distance_ratio
 
 ROWS = np.array([[0.0, 0.0], [0.0, 1.0], [4.0, 0.0], [0.0, 8.0]])
 LABELS = np.array([0, 0, 1, 2])
-NO_LOGITS = np.zeros((0, 0))
 
 
 def fitted(rows=ROWS, y=LABELS):
     rejector = DistanceRatioRejector()
-    rejector.fit(rows, y, int(y.max()) + 1)
+    rejector.fit(torch.from_numpy(rows), y, int(y.max()) + 1)
     return rejector
+
+
+def scored(rejector, rows):
+    """Scores without the logits of a classifier."""
+    return Scores(*(values.numpy() for values in rejector(torch.from_numpy(rows), None)))
 
 
 def blobs(n_classes=6, per_class=15, width=10, seed=0, spread=1.0):
@@ -27,44 +33,29 @@ def blobs(n_classes=6, per_class=15, width=10, seed=0, spread=1.0):
 
 
 def test_the_ratio_by_hand():
-    scores = fitted().scores(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 6.0]]), NO_LOGITS)
+    scores = scored(fitted(), np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 6.0]]))
     # Nearest, and nearest of another class: 1 and 3; 2 and 2; 2 (class 2) and 5 (class 0).
     np.testing.assert_allclose(scores.known, [-1 / 3, -1, -2 / 5])
     np.testing.assert_array_equal(scores.nearest[[0, 2]], [0, 2])
-    # Without the nearest class: 3 and the root of 65; 5 and the root of 52.
-    np.testing.assert_allclose(scores.held_out[0], -3 / np.sqrt(65))
-    np.testing.assert_allclose(scores.held_out[2], -5 / np.sqrt(52))
 
 
 def test_on_a_row_and_on_rows_of_two_classes():
     rows = np.vstack([ROWS, ROWS[:1]])
     rejector = fitted(rows, np.append(LABELS, 1))
-    scores = rejector.scores(np.array([[0.0, 8.0], [0.0, 0.0]]), NO_LOGITS)
+    scores = scored(rejector, np.array([[0.0, 8.0], [0.0, 0.0]]))
     np.testing.assert_array_equal(scores.known, [0, -1])
-    np.testing.assert_array_equal(distance_ratio(np.array([[0.0, 0.0], [0.0, 2.0]])), [1, 0])
+    ratios = distance_ratio(torch.tensor([[0.0, 0.0], [0.0, 2.0]]))
+    np.testing.assert_array_equal(ratios, [1, 0])
 
 
 def test_class_scores_are_distances_to_the_nearest_row():
     rows, y, _ = blobs()
     targets, _, _ = blobs(seed=1)
-    scores = fitted(rows, y).scores(targets, NO_LOGITS)
+    scores = scored(fitted(rows, y), targets)
     distances = np.linalg.norm(targets[:, None] - rows, axis=2)
     nearest = np.stack([distances[:, y == c].min(axis=1) for c in range(6)], axis=1)
-    # Rows are stored in single precision.
-    np.testing.assert_allclose(scores.classes / scores.classes[0, 0], nearest / nearest[0, 0], 1e-5)
+    np.testing.assert_allclose(scores.classes / scores.classes[0, 0], nearest / nearest[0, 0])
     np.testing.assert_array_equal(scores.nearest, y[distances.argmin(axis=1)])
-
-
-def test_held_out_is_the_score_without_the_nearest_class():
-    rows, y, _ = blobs(4)
-    targets, _, _ = blobs(4, seed=1)
-    scores = fitted(rows, y).scores(targets, NO_LOGITS)
-    for nearest in range(4):
-        others = y != nearest
-        _, relabelled = np.unique(y[others], return_inverse=True)
-        without = fitted(rows[others], relabelled).scores(targets, NO_LOGITS)
-        mine = scores.nearest == nearest
-        np.testing.assert_allclose(scores.held_out[mine], without.known[mine], rtol=1e-12)
 
 
 def test_the_threshold_is_chosen_on_hidden_classes():
@@ -95,30 +86,29 @@ def test_the_threshold_is_chosen_on_hidden_classes():
     assert 0 < rejector.threshold < 1
 
 
-def test_two_classes_have_the_default_threshold_and_no_held_out_scores():
+def test_two_classes_have_the_default_threshold():
     rows, y, _ = blobs(2)
     rejector = fitted(rows, y)
     assert rejector.threshold == DEFAULT_THRESHOLD
-    assert np.isnan(rejector.scores(rows, NO_LOGITS).held_out).all()
 
 
 def test_samples_between_classes_are_unknown_and_those_of_classes_are_not():
     rows, y, centres = blobs(spread=0.5)
     rejector = fitted(rows, y)
     between = (centres[:-1] + centres[1:]) / 2
-    cut = rejector.own_cut(rejector.scores(centres, NO_LOGITS))
+    cut = rejector.own_cut(scored(rejector, centres))
     assert cut == -rejector.threshold
-    assert (rejector.scores(between, NO_LOGITS).known < cut).all()
-    assert (rejector.scores(centres, NO_LOGITS).known >= cut).all()
+    assert (scored(rejector, between).known < cut).all()
+    assert (scored(rejector, centres).known >= cut).all()
 
 
 @pytest.mark.parametrize("block_rows", [7, 512])
 def test_in_blocks(block_rows, monkeypatch):
     rows, y, _ = blobs()
-    expected = fitted(rows, y).scores(rows[:40], NO_LOGITS)
+    expected = scored(fitted(rows, y), rows[:40])
     monkeypatch.setattr(osnn, "BLOCK_ROWS", block_rows)
     rejector = fitted(rows, y)
-    np.testing.assert_allclose(rejector.scores(rows[:40], NO_LOGITS).known, expected.known)
+    np.testing.assert_allclose(scored(rejector, rows[:40]).known, expected.known)
 
 
 def test_a_limit_of_rows_for_the_threshold_keeps_all_neighbours(monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from network_helpers import random_batch, refused, shifted_task
+from network_helpers import random_batch, refused, shifted_task, tensor
 from opensetda.baselines.ovanet import OVANet, OVANetNetwork, one_vs_all_loss, open_set_entropy
 
 SMALL = {"iterations": 120, "batch_size": 32, "random_state": 0}
@@ -31,6 +31,12 @@ def logits(probabilities):
     """One-vs-all logits with these probabilities."""
     p = torch.tensor(probabilities, dtype=torch.float64)
     return torch.log(p / (1 - p))
+
+
+@torch.no_grad()
+def outputs_of(fitted, task):
+    network = fitted.scorer_
+    return network.outputs(network.alignment(tensor(task.target)))
 
 
 # The losses -------------------------------------------------------------------------------
@@ -82,13 +88,13 @@ def test_the_losses_of_a_batch_and_their_weights():
     torch.nn.init.normal_(network.closed.weight)
     torch.nn.init.normal_(network.one_vs_all.weight)
     batch = random_batch(6, 3)
-    closed, open_outputs = network(batch.source)
+    closed, open_outputs = network.outputs(batch.source)
     source = network.source_losses(batch)
     expected = torch.nn.functional.cross_entropy(closed, batch.labels)
     assert source["class"].item() == pytest.approx(expected.item())
     assert source["one_vs_all"].item() == one_vs_all_loss(open_outputs, batch.labels).item()
     target = network.target_losses(batch)["open_set_entropy"].item()
-    assert target == pytest.approx(0.1 * open_set_entropy(network(batch.target)[1]).item())
+    assert target == pytest.approx(0.1 * open_set_entropy(network.outputs(batch.target)[1]).item())
 
 
 # A problem with a known answer ------------------------------------------------------------
@@ -131,8 +137,7 @@ def test_three_classes_far_apart_have_no_boundary_near_them(fitted, shifted):
 
 
 def test_the_nearest_classs_own_classifier_decides(fitted, shifted):
-    with torch.no_grad():
-        closed, open_outputs = fitted._network(fitted._aligned(shifted.target))
+    closed, open_outputs = outputs_of(fitted, shifted)
     nearest = closed.argmax(dim=1).numpy()
     known = open_outputs.numpy()[np.arange(len(nearest)), nearest]
     expected = np.where(known < 0, "unknown", fitted.classes_[nearest])
@@ -145,9 +150,7 @@ def test_the_entropy_makes_the_open_classifiers_surer_of_targets(fitted, shifted
     without = OVANet(entropy_weight=0.0, **SMALL).fit(shifted.X, shifted.y, shifted.domain)
     entropies = []
     for classifier in (fitted, without):
-        with torch.no_grad():
-            outputs = classifier._network(classifier._aligned(shifted.target))[1]
-        entropies.append(open_set_entropy(outputs).item())
+        entropies.append(open_set_entropy(outputs_of(classifier, shifted)[1]).item())
     assert entropies[0] < entropies[1]
 
 

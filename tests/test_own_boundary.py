@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from opensetda.base import OpenSetClassifier, Scores
+from opensetda.base import OpenSetClassifier
 
 
+class FirstFeatureScorer(nn.Module):
+    def forward(self, x):
+        return torch.stack([-x[:, 1], x[:, 1]], dim=1), x[:, 0]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class FirstFeature(OpenSetClassifier):
     """Known is who has a large first feature; the second one names the class."""
 
-    def __init__(self, openness="auto", cut=0.0, scaling="none", unknown_label="unknown"):
-        self.openness = openness
-        self.cut = cut
-        self.scaling = scaling
-        self.unknown_label = unknown_label
+    cut: float = 0.0
 
-    def _fit_domains(self, source, y, target, openness, context):
-        return self._score_rows(np.concatenate([chunk for _, chunk in target.chunks()]))
+    def _fit_domains(self, source, y, target, share, context):
+        self.scorer_ = self._make_scorer({})
 
-    def _score_rows(self, X):
-        X = X.astype(np.float64)
-        classes = np.column_stack([-X[:, 1], X[:, 1]])
-        return Scores(classes, X[:, 0], np.full(len(X), np.nan))
+    def _make_scorer(self, arrays):
+        return FirstFeatureScorer()
 
     def _own_cut(self, scores):
         return self.cut
-
-    def _fitted_state(self):
-        return {}, {}
-
-    def _restore_fitted_state(self, values, arrays):
-        pass
 
 
 @pytest.fixture

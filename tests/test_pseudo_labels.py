@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 
 C = 3
 # Few distinct scores make ties common.

@@ -111,45 +111,10 @@ def test_it_says_nothing_and_asks_for_nothing(opened, full):
     assert page.locator(".contents a[aria-current]").inner_text() == "Settings"
 
 
-def test_the_map_is_drawn_and_its_steps_move_it(opened):
-    page = opened.page
+def test_the_map_is_drawn(opened):
     opened.settle()
-    assert page.evaluate("osdaMap.pointCount()") == 460
-    assert page.evaluate(_INKED) > 0.01
-    assert page.evaluate("osdaMap.step()") == 6
-    assert page.locator("#map-step-words").inner_text() == "step 7 · kept"
-    before = page.evaluate("osdaMap.screenPosition(200)")
-    page.locator("#map-step").focus()
-    page.keyboard.press("Home")
-    opened.settle()
-    assert page.evaluate("osdaMap.step()") == 0
-    assert page.locator("#map-step-words").inner_text() == "step 1"
-    after = page.evaluate("osdaMap.screenPosition(200)")
-    assert abs(before[0] - after[0]) + abs(before[1] - after[1]) > 3
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate("osdaMap.step()") == 1
-    page.evaluate("osdaMap.setStep(6)")
-    opened.settle()
-
-
-def test_steps_are_gone_through_smoothly(browser, full):
-    with Watched(browser, full, reduced_motion="no-preference") as watched:
-        page = watched.page
-        # Time passes only when the test says so: a busy machine may skip all frames but the last.
-        page.clock.install(time=0)
-        page.clock.pause_at(1000)
-        page.evaluate("osdaMap.setStep(0)")
-        page.clock.run_for(300)
-        assert 0.2 < page.evaluate("osdaMap.time()") < 5.8
-        page.clock.run_for(500)
-        assert page.evaluate("osdaMap.time()") == 0
-        page.evaluate("document.getElementById('map-play').click()")
-        assert page.locator("#map-play").get_attribute("aria-label") == "Pause"
-        page.clock.run_for(450 + 300)
-        assert 0 < page.evaluate("osdaMap.time()") < 1
-        page.evaluate("document.getElementById('map-play').click()")
-        assert page.locator("#map-play").get_attribute("aria-label") == "Play the steps"
-        assert watched.said == []
+    assert opened.page.evaluate("osdaMap.pointCount()") == 460
+    assert opened.page.evaluate(_INKED) > 0.01
 
 
 def test_colours_follow_what_is_asked(opened):
@@ -316,17 +281,8 @@ def test_without_scripts_all_but_the_map_reads(browser, full):
         assert page.locator("noscript").first.is_visible()
         assert page.locator("#map-box").is_hidden()
         assert page.locator(".theme").is_hidden()
-        assert page.locator("#curves svg").first.is_visible()
-        assert page.locator("#confusion table").is_visible()
-
-
-def test_a_step_of_a_curve_is_read_off(opened):
-    page = opened.page
-    reading = page.locator("#curves .reading").nth(3)
-    assert not reading.locator(".values-box").is_visible()
-    reading.locator(".hit").hover()
-    assert reading.locator(".values-box").is_visible()
-    assert "step 4" in reading.locator(".head").text_content()
+        assert page.locator("#confidence svg").is_visible()
+        assert page.locator("#confusion svg").is_visible()
 
 
 def test_the_slider_labels_by_another_share(opened):

@@ -11,9 +11,11 @@ import pytest
 from cli_helpers import FIT, OPENNESS
 from opensetda.cli.main import main
 from opensetda.report.collect import Progress, collect, facts_of
-from opensetda.report.plane import planes_of
+from opensetda.report.plane import plane_of
 from opensetda.report.run_parts import RunParts, cut_of, nearest_to_cut
+from opensetda.report.wording import _NOT_TRAINED, _TRAINED, how_it_labels, is_trained
 from opensetda.runs.folder import MAP, THUMBNAILS, RunFolder
+from opensetda.runs.methods import METHODS
 from opensetda.runs.predictions import PredictionTable
 
 
@@ -32,7 +34,8 @@ def test_numbers_agree_with_the_run(evaluated, report):
     assert report.counts[-1].count == unknown
     assert f"{unknown:,} ({100 * unknown / 30:.0f}\u202f%)" in report.headline
     assert report.noun == "image"
-    assert report.kept.steps == report.n_steps == 2
+    assert report.how[0].startswith("Labelled by moving-means: class means of the source move")
+    assert report.how[1] == "Columns: as ranks within each domain."
     estimates = evaluated.estimates()["openness"]
     assert (report.openness.share, report.openness.low) == (estimates["share"], estimates["low"])
     assert report.openness.kind == "given"
@@ -60,40 +63,34 @@ def test_truth_is_what_evaluate_was_told(evaluated, report):
     known = np.trace(report.confusion.counts[:4, :4])
     unknown = report.confusion.counts[4:, 4].sum()
     assert (known + unknown) / 30 == pytest.approx(metrics["final"]["all"])
-    assert any("true labels" in panel.title for panel in report.panels)
 
 
 def test_a_damaged_map_is_made_anew(evaluated, report):
-    places = planes_of(evaluated)
+    places = plane_of(evaluated)
     for content in (b"", b"no parquet", (evaluated.path / THUMBNAILS).read_bytes()):
         (evaluated.path / MAP).write_bytes(content)
-        again = planes_of(evaluated)
-        assert list(again) == list(places)
-        for number, plane in again.items():
-            np.testing.assert_array_equal(plane, places[number])
+        np.testing.assert_array_equal(plane_of(evaluated), places)
 
 
 def test_map_has_every_sample_once(evaluated, report):
     shown = report.map
-    assert shown.places.shape == (2, 54, 2)
+    assert shown.places.shape == (54, 2)
     assert (~shown.is_target).sum() == 24
     assert not shown.is_sampled
-    assert shown.moves
-    assert shown.steps == (1, 2)
     assert len(set(shown.names)) == 54
     table = evaluated.predictions()
     row_of = {name: row for row, name in enumerate(table.ids.tolist())}
     for place in np.flatnonzero(shown.is_target):
         row = row_of[shown.names[place]]
-        given = [*table.classes, "unknown"][shown.labels[shown.kept, place]]
+        given = [*table.classes, "unknown"][shown.labels[place]]
         assert given == table.labels[row]
         assert shown.confidence[place] == table.confidence[row]
         assert shown.true_classes[shown.truth[place]] == evaluated.truth()[row]
         assert shown.pictures[place].startswith("data:image/webp;base64,")
     for place in np.flatnonzero(~shown.is_target):
         # The class folders of the source.
-        assert shown.names[place].split("/")[0] == shown.classes[shown.labels[0, place]]
-        assert shown.classes[shown.truth[place]] == shown.classes[shown.labels[1, place]]
+        assert shown.names[place].split("/")[0] == shown.classes[shown.labels[place]]
+        assert shown.classes[shown.truth[place]] == shown.classes[shown.labels[place]]
 
 
 def test_cards_are_the_surest_the_least_sure_and_those_at_the_border(evaluated, report):
@@ -131,14 +128,6 @@ def test_groups_hold_all_unknowns(evaluated, report):
     assert sum(count for group in report.groups for _, count in group.truth) == unknown
 
 
-def test_edges_are_ordered_by_class(report):
-    edges = report.edges
-    keys = list(zip(edges.labels.tolist(), edges.is_target.tolist(), strict=True))
-    assert keys == sorted(keys)
-    assert edges.affinity.shape == (len(keys), len(keys))
-    assert 0 <= edges.affinity.min() < edges.affinity.max() <= 1
-
-
 def test_map_and_thumbnails_are_kept(evaluated, report, monkeypatch):
     assert (evaluated.path / THUMBNAILS).exists()
     monkeypatch.setattr("opensetda.report.plane.lay_out", None)
@@ -156,7 +145,7 @@ def test_a_map_of_other_samples_is_made_anew(evaluated, report, tmp_path):
 
     table = pyarrow.parquet.read_table(path / MAP)
     pyarrow.parquet.write_table(table.slice(0, 5), path / MAP)
-    assert len(planes_of(run)[1]) == 54
+    assert len(plane_of(run)) == 54
 
 
 def test_progress_is_told(evaluated, report, tmp_path):
@@ -181,7 +170,6 @@ def test_without_truth_nothing_is_said_of_it(pictures, tmp_path):
     report = collect(RunFolder.open(path))
     assert report.metrics is report.confusion is report.openness.true is None
     assert report.map.truth is None
-    assert not any("true labels" in panel.title for panel in report.panels)
     assert all(card.truth is None for card in report.border)
 
 
@@ -189,22 +177,22 @@ def test_a_run_on_rows_and_a_method_of_one_step(workplace):
     assert main([*FIT[:-1], "source-only", *OPENNESS]) == 0
     report = collect(RunFolder.open("run"))
     assert report.noun == "row"
-    assert not report.map.moves
-    assert len(report.map.steps) == 1
-    assert report.edges is None
-    assert report.kept is None
+    assert report.panels == ()
     assert set(report.map.pictures) == {None}
 
 
-def test_where_only_labels_have_steps_places_stay(workplace):
-    assert main([*FIT, *OPENNESS]) == 0
-    report = collect(RunFolder.open("run"))
-    assert not report.map.moves
-    assert len(report.map.steps) > 1
-    assert report.map.steps[report.map.kept] == (
-        report.kept.step if report.kept else len(report.map.steps)
-    )
-    np.testing.assert_array_equal(report.map.places[0], report.map.places[-1])
+def test_the_steps_of_a_method_that_trains_nothing_are_few_words(report):
+    assert [panel.title.split(":")[0] for panel in report.panels] == ["How far", "How settled"]
+
+
+def test_every_method_is_said_by_its_name():
+    assert {*_TRAINED, *_NOT_TRAINED} == set(METHODS)
+    assert "Luo et al., ICML 2020" in how_it_labels("pgl")
+    assert how_it_labels("dann+osvm") == how_it_labels("dann")
+    assert how_it_labels("my-method") is None
+    assert is_trained("pgl")
+    assert not is_trained("moving-means")
+    assert not any("learn" in words or "network" in words for words in _NOT_TRAINED.values())
 
 
 def table(scores, labels, corrected=None):
@@ -234,8 +222,8 @@ def test_facts_are_written_for_people(evaluated, report):
     facts = report.facts
     assert facts["Command"]["command"].startswith("osda")
     assert facts["Settings"]["steps"] == "2"
-    assert facts["Settings"]["optimiser.iterations_per_epoch"] == "3"
-    assert facts["Time and memory"]["peak memory"].endswith(" MB")
+    assert facts["Settings"]["method"] == "moving-means"
+    assert float(facts["Time and memory"]["peak memory in MB"]) > 0
     assert facts["Versions"]["torch"]
     assert "classes" not in " ".join(facts["Data"])
 
@@ -246,7 +234,7 @@ def test_facts_of_long_runs_have_minutes(evaluated):
     )
     assert found["Time and memory"] == {
         "reading and features": "3.2 s",
-        "training and labelling": "2 min 5 s",
+        "fitting and labelling": "2 min 5 s",
     }
     assert "Machine" not in found
 
@@ -278,10 +266,3 @@ def test_other_shares_begin_with_the_labels_of_the_run(evaluated, report):
     command = f"{report.refit.head}0.40{report.refit.middle}40{report.refit.tail}"
     assert command.startswith("osda fit ")
     assert command.count("--openness") == command.count("--out") == 1
-
-
-def test_the_threshold_of_later_samples_is_named_if_it_is_another(evaluated, report):
-    later, histogram = evaluated.estimates()["rejection"]["threshold"], report.histogram
-    scores = evaluated.predictions().known_scores
-    differs = (scores < later).sum() != (scores < histogram.threshold).sum()
-    assert histogram.later == (later if differs else None)

@@ -17,7 +17,7 @@ from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.report import figures
 from opensetda.report.content import Confusion
-from opensetda.report.figures import FIGURES, edge_figure, map_figure, steps_figure, write_figures
+from opensetda.report.figures import FIGURES, map_figure, write_figures
 from opensetda.report.matrices import draw_confusion
 from opensetda.report.plots import IntervalRow, draw_intervals
 from opensetda.report.run_parts import RunParts
@@ -39,11 +39,11 @@ def drawn(evaluated, tmp_path_factory):
 @pytest.fixture
 def unprinted(monkeypatch):
     """No printing, for tests that look at files and not at pictures: it takes most of the time."""
-    monkeypatch.setattr(figures, "figure_bytes", lambda figure, form, *how, **more: form.encode())
+    monkeypatch.setattr(figures, "figure_bytes", lambda figure, **how: b"png")
 
 
 def files_of(folder, *names):
-    return [folder / f"{name}.{form}" for name in names for form in ("pdf", "png")]
+    return [folder / f"{name}.png" for name in names]
 
 
 def texts(figure):
@@ -63,14 +63,9 @@ def overlapping(labels):
 # a run's figures ----------------------------------------------------------------------------
 
 
-def test_every_figure_is_a_pdf_with_its_fonts_and_a_png_of_300_dpi(drawn):
+def test_every_figure_is_a_png_of_300_dpi(drawn):
     assert names_in(drawn) == sorted(path.name for path in files_of(drawn, *FIGURES))
     for name in FIGURES:
-        content = (drawn / f"{name}.pdf").read_bytes()
-        assert content.startswith(b"%PDF")
-        assert b"/FontFile2" in content
-        assert b"/Type3" not in content
-        assert b"CreationDate" not in content
         with Image.open(drawn / f"{name}.png") as image:
             assert image.info["dpi"][0] == pytest.approx(300, abs=1)
             # From a column to a page; words of 9 points are at least 6.5 when it is brought to it.
@@ -80,7 +75,7 @@ def test_every_figure_is_a_pdf_with_its_fonts_and_a_png_of_300_dpi(drawn):
 
 def test_the_same_run_gives_the_same_bytes(evaluated, drawn, tmp_path, monkeypatch):
     # A plane and an image; printing all takes ten seconds.
-    kept = {"map", "edges"}
+    kept = {"map", "scores"}
     every = figures.draw_figures
     monkeypatch.setattr(
         figures,
@@ -104,7 +99,7 @@ def test_figures_that_a_run_cannot_fill_are_left_out(evaluated, tmp_path):
     assert list(figures.draw_figures(RunFolder.open(untold))) == wanted
 
 
-def test_a_method_without_steps_and_edges_has_neither(workplace):
+def test_a_method_without_steps_has_no_curves(workplace):
     fit = ["fit", "--no-report", "source.npz", "target.npz", "--out", "run"]
     assert main([*fit, "--method", "source-only", "--openness", "0.3"]) == 0
     drawn = figures.draw_figures(RunFolder.open("run"))
@@ -140,15 +135,12 @@ def test_the_estimate_stands_beside_a_share_of_another_origin(evaluated):
 def test_what_is_on_them(evaluated):
     drawn = figures.draw_figures(evaluated)
     words = {name: [text.get_text() for text in texts(figure)] for name, figure in drawn.items()}
-    assert {"Prediction", "Domain", "Truth", "target, unknown", "blue", "red"} <= {*words["map"]}
-    assert {"Step 1", "As labelled", "In truth"} <= {*words["map-steps"], *words["scores"]}
-    assert any(word.endswith("(kept)") for word in words["map-steps"])
-    assert sum(word.startswith("HOS ") for word in words["map-steps"]) == 2
+    assert {"Prediction", "Truth", "target, unknown", "blue", "red"} <= {*words["map"]}
+    assert {"As labelled", "In truth"} <= {*words["scores"]}
     assert any(word.startswith("threshold ") for word in words["scores"])
     assert {"true class", "label", "black", "pink", "unknown"} <= {*words["confusion"]}
-    assert {"Same label", "Learned affinity", "yellow", "unknown"} <= {*words["edges"]}
     assert "true 33.3" in words["openness"]
-    assert any(word.startswith("step (kept: ") for word in words["curves"])
+    assert "How far: pseudo-labels" in words["curves"]
 
 
 def test_bins_do_not_lie_on_both_sides_of_the_threshold(evaluated):
@@ -167,13 +159,13 @@ def test_bins_do_not_lie_on_both_sides_of_the_threshold(evaluated):
 
 def test_earlier_figures_are_kept_unless_they_may_be_replaced(evaluated, tmp_path, unprinted):
     (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "edges.png").write_text("earlier")
-    with pytest.raises(InputError, match=r"edges\.png exists already; .* --overwrite$"):
+    (tmp_path / "scores.png").write_text("earlier")
+    with pytest.raises(InputError, match=r"scores\.png exists already; .* --overwrite$"):
         write_figures(evaluated, tmp_path)
-    assert names_in(tmp_path) == ["edges.png", "notes.txt"]
+    assert names_in(tmp_path) == ["notes.txt", "scores.png"]
     write_figures(evaluated, tmp_path, overwrite=True)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert (tmp_path / "edges.png").read_bytes() == b"png"
+    assert (tmp_path / "scores.png").read_bytes() == b"png"
 
 
 def test_no_figure_of_another_run_stays(evaluated, tmp_path, monkeypatch, unprinted):
@@ -181,15 +173,14 @@ def test_no_figure_of_another_run_stays(evaluated, tmp_path, monkeypatch, unprin
         path.write_text("of another run")
     monkeypatch.setattr(RunFolder, "truth", lambda self: None)
     write_figures(evaluated, tmp_path, overwrite=True)
-    assert not set(names_in(tmp_path)) & {"confusion.pdf", "confusion.png"}
+    assert "confusion.png" not in names_in(tmp_path)
 
 
-@pytest.mark.parametrize("part", ["draw_histograms", "new_file"])
-def test_nothing_stays_if_one_of_them_fails(evaluated, tmp_path, monkeypatch, unprinted, part):
+def test_nothing_stays_if_one_of_them_fails(evaluated, tmp_path, monkeypatch, unprinted):
     def fail(*arguments):
         raise OSError("no space left")
 
-    monkeypatch.setattr(figures, part, fail)
+    monkeypatch.setattr(figures, "draw_histograms", fail)
     with pytest.raises(OSError, match="no space left"):
         write_figures(evaluated, tmp_path / "some" / "where")
     assert names_in(tmp_path) == []
@@ -197,11 +188,11 @@ def test_nothing_stays_if_one_of_them_fails(evaluated, tmp_path, monkeypatch, un
 
 def test_places_where_no_figure_can_be(evaluated, tmp_path):
     (tmp_path / "file").write_text("")
-    (tmp_path / "folder" / "map.pdf").mkdir(parents=True)
+    (tmp_path / "folder" / "map.png").mkdir(parents=True)
     for place, words in [
         ("file", "a file, not a folder"),
         ("file/below", "is a file, not a folder"),
-        ("folder", r"a folder map\.pdf is in the way"),
+        ("folder", r"a folder map\.png is in the way"),
     ]:
         with pytest.raises(InputError, match=words):
             write_figures(evaluated, tmp_path / place, overwrite=True)
@@ -214,8 +205,6 @@ def test_names_are_never_formulas_and_never_long():
     report = make_report(known=FORMULAS, new=("$$", "long " * 40), pictures=False)
     drawn = {
         "map": map_figure(report.map),
-        "steps": steps_figure(report.map),
-        "edges": edge_figure(report.edges),
         "confusion": draw_confusion(report.confusion),
     }
     with warnings.catch_warnings():
@@ -270,20 +259,9 @@ def test_a_confusion_matrix_of_very_many_classes():
     assert figure.get_figheight() < 12
 
 
-def test_classes_beside_an_edge_map_do_not_run_into_each_other():
-    figure = edge_figure(make_report(known=[f"class {n}" for n in range(65)]).edges)
-    figure.draw_without_rendering()
-    labels = figure.axes[0].get_yticklabels()
-    assert len(labels) > 20
-    assert overlapping(labels) == []
-
-
-def test_a_map_tells_that_it_is_a_sample_and_needs_a_step_before_the_kept_one():
+def test_a_map_tells_that_it_is_a_sample():
     samples = make_report(pictures=False).map
     assert "460 of 9,200 samples" in {text.get_text() for text in texts(map_figure(samples))}
-    titles = [axes.get_title(loc="left") for axes in steps_figure(samples).axes]
-    assert titles == ["Step 1", "Step 4", "Step 7 (kept)"]
-    assert steps_figure(make_report(pictures=False, n_steps=1).map) is None
 
 
 def test_intervals_have_their_words():

@@ -124,10 +124,7 @@ def odd_run(folder):
     PredictionTable(table.ids, labels, np.ones(60), labels, proba, table.classes, "unknown").write(
         folder / "predictions.parquet"
     )
-    view = RunView(
-        *(np.arange(0), np.arange(60), np.arange(0), (), (places.astype(np.float16),)),
-        *(np.arange(0), np.zeros((0, 0), dtype=np.uint8)),
-    )
+    view = RunView(np.arange(0), np.arange(60), np.arange(0), (), places.astype(np.float16))
     view.write(folder / VIEW)
     return labels, places
 

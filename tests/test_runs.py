@@ -14,7 +14,6 @@ from safetensors.numpy import load_file, save_file
 from opensetda import InputError
 from opensetda.data.tables.loading import TruthTable
 from opensetda.runs import folder, manifest
-from opensetda.runs.curves import draw_curves
 from opensetda.runs.evaluation import evaluate_run
 from opensetda.runs.fitting import write_run
 from opensetda.runs.folder import RunFolder, check_destination
@@ -29,7 +28,6 @@ def record(**changes):
         "method": "class-means",
         "openness": 1 / 3,
         "unknown_label": "unknown",
-        "preset": "default",
         "settings": {"steps": 10},
         "seed": 0,
         "inputs": {"source": {"rows": 60}, "target": {"rows": 90}},
@@ -57,15 +55,10 @@ def classifier():
     return fitted()
 
 
-@pytest.fixture(scope="module")
-def picture(classifier):
-    return draw_curves(classifier.history_)
-
-
 @pytest.fixture
-def run(tmp_path, classifier, picture):
+def run(tmp_path, classifier):
     with files.new_folder(tmp_path / "run") as aside:
-        write_run(aside, classifier, record(), None, picture)
+        write_run(aside, classifier, record(), None)
     return RunFolder.open(tmp_path / "run")
 
 
@@ -83,7 +76,6 @@ def test_a_run_folder_holds_what_the_docs_say(run, classifier):
     assert not run.has_ids
     environment = json.loads((run.path / folder.ENVIRONMENT).read_text())
     assert environment["packages"]["opensetda"]
-    assert (run.path / folder.CURVES).read_bytes().startswith(b"\x89PNG")
 
 
 def test_files_can_be_read_by_others(run):
@@ -136,7 +128,7 @@ def test_labels_of_every_step_are_kept(tmp_path):
     n_targets = len(classifier.transduction_)
     classifier.step_labels_ = np.stack([np.arange(n_targets) % 3, np.full(n_targets, 2)])
     with files.new_folder(tmp_path / "run") as aside:
-        write_run(aside, classifier, record(), None, b"")
+        write_run(aside, classifier, record(), None)
     steps = RunFolder.open(tmp_path / "run").steps()
     assert list(steps) == [1, 2]
     assert steps[1][:4].tolist() == ["cat", "dog", "unknown", "cat"]
@@ -239,7 +231,7 @@ def test_arrays_of_another_model_are_refused(run):
 
 def test_an_evaluation_meanwhile_is_no_damage(run):
     reader = RunFolder.open(run.path)
-    run.write_metrics({}, b"png", np.full(90, "cat"))
+    run.write_metrics({}, np.full(90, "cat"))
     assert reader.truth().tolist() == ["cat"] * 90
 
 
@@ -263,10 +255,10 @@ def test_a_crash_between_manifest_and_files_leaves_a_run_that_can_be_read(run, m
     with monkeypatch.context() as patched:
         patched.setattr(manifest.ExitStack, "enter_context", fail)
         with pytest.raises(KeyboardInterrupt):
-            run.write_metrics({}, b"png", truth)
+            run.write_metrics({}, truth)
     again = RunFolder.open(run.path)
     assert again.truth() is None
-    again.write_metrics({}, b"png", truth)
+    again.write_metrics({}, truth)
     assert again.truth().tolist() == truth.tolist()
     assert all(len(digests) == 1 for digests in Manifest.read(run.path).files.values())
 
@@ -339,7 +331,7 @@ def test_a_good_run_is_called_good(run):
 def test_ids_decide_which_label_belongs_where(tmp_path, classifier):
     ids = np.array([f"image_{number}" for number in range(90)])
     with files.new_folder(tmp_path / "run") as aside:
-        write_run(aside, classifier, record(has_ids=True), ids, b"")
+        write_run(aside, classifier, record(has_ids=True), ids)
     run = RunFolder.open(tmp_path / "run")
     _, which = blobs(1)
     labels = np.array(["cat", "dog", "horse"])[which]
@@ -366,30 +358,9 @@ def test_an_evaluation_replaces_an_earlier_one(run):
     assert run.truth() is None
     for value in (1, 2):
         labels = ["cat", f"mouse {value}"] * 45
-        run.write_metrics({"value": value}, b"png", np.array(labels))
+        run.write_metrics({"value": value}, np.array(labels))
         assert json.loads((run.path / folder.METRICS).read_text()) == {"value": value}
         assert run.truth().tolist() == labels
-    assert (run.path / folder.CURVES).read_bytes() == b"png"
-
-
-# curves ----------------------------------------------------------------------------------
-
-
-def test_the_same_curves_give_the_same_bytes(run):
-    history = [
-        {"step": 1, "loss": {"node": 1.0, "edge": 0.5}, "mean_score": 0.3, "changed": None},
-        {"step": 2, "loss": {"node": 0.8, "edge": float("nan")}, "changed": 0.1},
-    ]
-    _, which = blobs(1)
-    steps = evaluate_run(run, truth(np.array(["cat", "dog", "horse"])[which])).steps
-    picture = draw_curves(history, steps, "title")
-    assert picture == draw_curves(history, steps, "title")
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) > len(draw_curves(history))
-
-
-def test_a_run_without_curves_has_a_picture_too():
-    assert draw_curves([]).startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("key", ["unknown_label", "has_ids", "columns"])

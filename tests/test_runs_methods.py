@@ -4,29 +4,71 @@ from __future__ import annotations
 
 import pytest
 
-from opensetda import InputError
+from opensetda import ClassMeans, InputError, MovingMeans
 from opensetda.runs import methods
 
 
 def test_methods_are_built_by_name():
     built = methods.build_method("class-means", openness=0.2, changes={"steps": "3"})
-    given = {"openness": 0.2, "scaling": "none", "steps": 3, "unknown_label": "unknown"}
-    assert built.get_params() == given
-    assert methods.full_settings("class-means", "default", {}) == {"steps": 10}
+    assert type(built) is ClassMeans
+    assert built.get_params() == ClassMeans(0.2, steps=3).get_params()
+    assert methods.full_settings("class-means", None, {})["components"] is None
+    settings = methods.full_settings("moving-means", None, {"ridge": "none", "move": "1"})
+    assert (settings["ridge"], settings["move"]) == (None, 1.0)
+    assert not {"openness", "scaling", "unknown_label"} & settings.keys()
+    assert next(iter(methods.METHODS)) == "moving-means"
+
+
+def test_a_classifier_knows_its_name():
+    assert methods.method_name(MovingMeans()) == "moving-means"
+    assert methods.method_name(ClassMeans()) == "class-means"
+    with pytest.raises(InputError, match="Other: not a method of this package"):
+        methods.method_name(type("Other", (MovingMeans,), {})())
+
+
+def test_rivals_have_settings_and_rejectors():
     expected = {"C": 2.0, "rejector": "quantile"}
-    assert methods.full_settings("source-only", "default", {"C": "2"}) == expected
-    assert methods.full_settings("pgl", "default", {"steps": "7"})["steps"] == 7
+    assert methods.full_settings("source-only", None, {"C": "2"}) == expected
+    assert methods.build_method("dann+osnn", openness=0.5).rejector == "osnn"
+
+
+def test_presets_are_those_of_pgl():
+    assert methods.build_method("pgl", openness=0.5).preset == "office-home"
+    settings = methods.full_settings("pgl", "visda-17", {"steps": "7"})
+    assert (settings["steps"], settings["episodes"]) == (7, 8)
+
+
+def test_fine_tuning_has_settings_of_its_own():
+    changes = {"steps": "3", "finetune.flip": "false", "finetune.rounds": "2"}
+    assert methods.build_method("moving-means", openness=0.5, changes=changes).steps == 3
+    settings = methods.finetune_settings("moving-means", changes)
+    assert (settings.flip, settings.rounds) == (False, 2)
+    with pytest.raises(InputError, match=r"finetune\.flips does not exist; did you mean 'flip'"):
+        methods.finetune_settings("moving-means", {"finetune.flips": "1"})
+
+
+def test_a_method_that_trains_has_no_rounds(monkeypatch):
+    monkeypatch.setattr(MovingMeans, "trains_backbone", True)
+    monkeypatch.setattr(MovingMeans, "finetuned_with", {"averaged": 1})
+    assert methods.finetune_settings("moving-means", {"finetune.crop": 1}).averaged == 1
+    with pytest.raises(InputError, match=r"finetune\.rounds: moving-means trains the backbone by"):
+        methods.finetune_settings("moving-means", {"finetune.rounds": "1"})
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"method": "magic"}, "choose one of pgl"),
-        ({"preset": "paper-visda"}, "only the method pgl has presets"),
-        ({"changes": {"stepz": "3"}}, "class-means has steps"),
-        ({"changes": {"steps": "0"}}, "steps=0: give a whole number above 0"),
-        ({"changes": {"steps": "2.5"}}, "steps=2.5: give a whole number"),
-        ({"method": "source-only", "changes": {"C": "nan"}}, "C=nan: give a number above 0"),
+        ({"method": "magic"}, "choose one of moving-means"),
+        ({"method": "class-means+osvm"}, "class-means rejects in its own way"),
+        ({"preset": "visda-17"}, "class-means has no presets"),
+        ({"changes": {"stepz": "3"}}, "did you mean 'steps'"),
+        ({"changes": {"steps": "0"}}, r"'steps' .* must be an int in the range \[1, inf\)"),
+        ({"changes": {"steps": "2.5"}}, "must be an int"),
+        ({"changes": {"steps": "none"}}, "must be an int"),
+        ({"changes": {"message": "2"}}, r"a float in the range \[0.0, 1.0\]"),
+        ({"changes": {"message": "nan"}}, "message=nan: give a number"),
+        ({"changes": {"message": "much"}}, "message=much: give a number"),
+        ({"scaling": "auto"}, "choose one of none, standard, ranks"),
     ],
 )
 def test_wrong_settings_are_refused(arguments, words):

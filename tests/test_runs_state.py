@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from opensetda import InputError, ProgressiveClassMeans, SourceOnly
+from opensetda import ClassMeans, InputError, SourceOnly
 from runs_helpers import blobs, fitted
 
 
@@ -16,7 +16,7 @@ def classifier():
     return fitted()
 
 
-@pytest.mark.parametrize("method", [ProgressiveClassMeans, SourceOnly])
+@pytest.mark.parametrize("method", [ClassMeans, SourceOnly])
 def test_a_restored_classifier_predicts_the_same_bits(method):
     original = fitted(method)
     saved, arrays = original.get_state()
@@ -31,20 +31,20 @@ def test_a_restored_classifier_predicts_the_same_bits(method):
 def test_an_infinite_threshold_and_numbers_as_classes_survive(classifier):
     X, which = blobs()
     domain = np.repeat([0, -1], [60, 30])
-    original = ProgressiveClassMeans(openness=np.float64(0), unknown_label=99)
+    original = ClassMeans(openness=np.float64(0), unknown_label=99)
     original.fit(X, which, sample_domain=domain)
     assert original.rejection_threshold_ == -np.inf
     saved, arrays = original.get_state()
     assert saved["rejection_threshold"] == "-inf"
-    restored = ProgressiveClassMeans.from_state(json.loads(json.dumps(saved)), arrays)
+    restored = ClassMeans.from_state(json.loads(json.dumps(saved)), arrays)
     assert restored.classes_.dtype == original.classes_.dtype
     np.testing.assert_array_equal(restored.predict(X), original.predict(X))
 
 
 def test_a_closed_set_classifier_can_be_saved():
     X, which = blobs()
-    original = ProgressiveClassMeans().fit(X, which)
-    restored = ProgressiveClassMeans.from_state(*original.get_state())
+    original = ClassMeans().fit(X, which)
+    restored = ClassMeans.from_state(*original.get_state())
     np.testing.assert_array_equal(restored.predict(X), original.predict(X))
 
 
@@ -52,14 +52,12 @@ def test_names_of_features_survive():
     pandas = pytest.importorskip("pandas")
     X, which = blobs()
     frame = pandas.DataFrame(X, columns=list("abcd"))
-    restored = ProgressiveClassMeans.from_state(
-        *ProgressiveClassMeans().fit(frame, which).get_state()
-    )
+    restored = ClassMeans.from_state(*ClassMeans().fit(frame, which).get_state())
     assert restored.feature_names_in_.tolist() == list("abcd")
 
 
 def test_parameters_that_json_cannot_hold_are_left_out():
-    class Listening(ProgressiveClassMeans):
+    class Listening(ClassMeans):
         def __init__(self, openness=0.5, *, steps=10, unknown_label="unknown", listener=None):
             super().__init__(openness, steps=steps, unknown_label=unknown_label)
             self.listener = listener
@@ -75,11 +73,11 @@ def test_parameters_that_json_cannot_hold_are_left_out():
         ({"state_version": 99}, "version 99"),
         ({"class": "SourceOnly"}, "it is a SourceOnly"),
         ({"classes_dtype": "|O"}, "not supported"),
-        ({"values": None, "arrays": {}}, "'centre' is missing"),
+        ({"values": None, "arrays": {}}, "'exponent' is missing"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(classifier, change, words):
     saved, arrays = classifier.get_state()
     arrays = change.pop("arrays", arrays)
     with pytest.raises(InputError, match=words):
-        ProgressiveClassMeans.from_state({**saved, **change}, arrays)
+        ClassMeans.from_state({**saved, **change}, arrays)

@@ -8,7 +8,7 @@ import logging
 import numpy as np
 import pytest
 
-from cli_helpers import FEW_STEPS, FIT, FIT_PGL, OPENNESS, blobs, names_in
+from cli_helpers import FEW_STEPS, FIT, FIT_STEPS, OPENNESS, blobs, names_in
 from opensetda.cli.main import main
 from opensetda.errors import InputError, RunPausedError
 from opensetda.runs import (
@@ -24,10 +24,8 @@ from opensetda.runs import (
 )
 
 MEANS = {"method": "class-means", "openness": 0.333, "settings": {"steps": 3}}
-PGL = {
-    "openness": 0.333,
-    "settings": {"steps": 2, "optimiser.iterations_per_epoch": 2, "losses.edge": 1.0},
-}
+STEPS = {"method": "stepper", "openness": 0.333, "settings": {"steps": 3}}
+pytestmark = pytest.mark.usefixtures("stepper")
 BYTES = ("predictions.parquet", "predictions.csv", "model.safetensors", "steps.parquet")
 
 
@@ -50,7 +48,7 @@ def fitted(arrays, workplace):
 
 
 @pytest.mark.parametrize(
-    ("command", "options"), [(FIT + FEW_STEPS + OPENNESS, MEANS), (FIT_PGL, PGL)]
+    ("command", "options"), [(FIT + FEW_STEPS + OPENNESS, MEANS), (FIT_STEPS, STEPS)]
 )
 def test_paths_give_the_bytes_of_the_command(workplace, command, options):
     assert main(command) == 0
@@ -95,7 +93,7 @@ def test_predict_returns_what_it_would_write(fitted, arrays, workplace):
     assert (workplace / "array.parquet").read_bytes() == written.path.read_bytes()
 
 
-def test_images_are_labelled_in_memory(pictures, tmp_path, quick_curves):
+def test_images_are_labelled_in_memory(pictures, tmp_path):
     (tmp_path / "torn.png").write_bytes(b"torn")
     with pytest.warns(UserWarning, match="1 image cannot be read"):
         table = predict(pictures / "run", [pictures / "street", tmp_path / "torn.png"])
@@ -134,9 +132,9 @@ def stop_after(step):
 
 def test_a_run_of_arrays_is_resumed_with_the_same_arrays(arrays, workplace, capsys):
     source, target, _ = arrays
-    fit(source, target, "whole", **PGL)
+    fit(source, target, "whole", **STEPS)
     with pytest.raises(RunPausedError, match="osda resume run"):
-        fit(source, target, "run", **PGL, listener=stop_after(1))
+        fit(source, target, "run", **STEPS, listener=stop_after(1))
     assert main(["resume", "run"]) == 2
     assert "begun from arrays, which it does not hold" in capsys.readouterr().err
     with pytest.raises(InputError, match="the target has changed since the run began"):
@@ -152,7 +150,7 @@ def test_a_run_of_arrays_is_resumed_with_the_same_arrays(arrays, workplace, caps
 def test_a_run_of_files_is_resumed_without_arrays(arrays, workplace):
     source, target, _ = arrays
     with pytest.raises(RunPausedError):
-        fit("source.npz", "target.npz", "run", **PGL, listener=stop_after(1))
+        fit("source.npz", "target.npz", "run", **STEPS, listener=stop_after(1))
     with pytest.raises(InputError, match="begun from files; leave out source and target"):
         resume("run", source=source, target=target)
     assert resume("run").resumed

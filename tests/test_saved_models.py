@@ -11,7 +11,7 @@ import opensetda
 from opensetda.runs import fit
 from opensetda.runs.manifest import reseal
 from opensetda.runs.methods import METHODS, build_method
-from test_export import DOMAIN, LATER, QUICK, SOURCE, TARGET, Unregistered, X, Y
+from test_export import DOMAIN, LATER, QUICK, SOURCE, TARGET, Stranger, X, Y
 
 
 def fitted(method="class-means"):
@@ -34,7 +34,7 @@ def test_numeric_classes_and_names_of_columns_are_kept(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=[f"f{i}" for i in range(12)])
     y = np.repeat([3, 5, 8, 0], [25, 25, 25, 100])
-    classifier = opensetda.ProgressiveClassMeans(unknown_label=99)
+    classifier = opensetda.ClassMeans(unknown_label=99)
     classifier.fit(frame, y, sample_domain=DOMAIN)
     opensetda.save(classifier, tmp_path / "model")
     loaded = opensetda.load(tmp_path / "model")
@@ -61,7 +61,7 @@ def test_nothing_is_overwritten_by_accident(tmp_path):
     with pytest.raises(opensetda.InputError, match="move it away"):
         opensetda.save(classifier, tmp_path / "other", overwrite=True)
     with pytest.raises(opensetda.InputError, match="not a method of this package"):
-        opensetda.save(Unregistered().fit(X, Y, sample_domain=DOMAIN), tmp_path / "third")
+        opensetda.save(Stranger().fit(X, Y, sample_domain=DOMAIN), tmp_path / "third")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other"]
 
 

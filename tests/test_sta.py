@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from network_helpers import random_batch, refused, shifted_task
+from network_helpers import random_batch, refused, shifted_task, tensor
 from opensetda.baselines.sta import (
     ALIGNED_FROM,
     RANKED_FROM,
@@ -178,20 +178,19 @@ def test_classes_and_unknowns_are_found(fitted, shifted):
 
 
 def test_the_soft_weights_separate_known_from_unknown(fitted, shifted):
-    network = fitted._network
+    network = fitted.scorer_
     with torch.no_grad():
-        weights = torch.sigmoid(
-            network.separator(network.features(fitted._aligned(shifted.target))).squeeze(1)
-        ).numpy()
+        features = network.embed(tensor(shifted.target))
+        weights = torch.sigmoid(network.separator(features).squeeze(1)).numpy()
     unknown = shifted.truth == "unknown"
     assert weights[~unknown].mean() > 0.6 > 0.4 > weights[unknown].mean()
     assert np.mean(weights[~unknown][:, None] > weights[unknown]) > 0.95
 
 
 def test_the_label_is_the_largest_output(fitted, shifted):
-    network = fitted._network
+    network = fitted.scorer_
     with torch.no_grad():
-        logits = network.classifier(network.features(fitted._aligned(shifted.target))).numpy()
+        logits = network.classifier(network.embed(tensor(shifted.target))).numpy()
     names = np.array([*fitted.classes_, "unknown"])
     np.testing.assert_array_equal(names[logits.argmax(axis=1)], fitted.transduction_)
 

@@ -13,11 +13,11 @@ import pyarrow.feather
 import pytest
 
 from cli_helpers import blobs
-from opensetda.baselines.class_means import ProgressiveClassMeans
 from opensetda.cli.main import main
 from opensetda.data.tables import sheets
 from opensetda.data.tables.loading import TableColumns, read_domains
 from opensetda.errors import InputError
+from opensetda.means.estimator import ClassMeans
 from opensetda.runs import TableOptions, fit, predict, resume
 from table_helpers import error_of, text
 
@@ -201,7 +201,7 @@ def test_options_of_tables_are_refused_for_arrays(tmp_path):
 def test_estimators_take_dataframes():
     both = pd.concat([frame(), frame(1)])
     domain = np.repeat([0, -1], 60)
-    clf = ProgressiveClassMeans(openness=0.1)
+    clf = ClassMeans(openness=0.1)
     clf.fit(both.drop(columns="y"), both.y.to_numpy(dtype=str), sample_domain=domain)
     labels = clf.predict(frame(2, labelled=False))
     assert (labels == frame(2).y.to_numpy()).mean() > 0.8

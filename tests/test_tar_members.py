@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from image_helpers import error_of, tree
 from opensetda.backbones.extractor import read_content
 from opensetda.data.images import decoding
-from opensetda.data.images.decoding import BrokenImageError, clean_name, decode_image
+from opensetda.data.images.decoding import BrokenImageError, clean_name
 from opensetda.data.images.loading import is_image_data, read_images
 from opensetda.errors import InputError
 from tar_helpers import info, write_tar
@@ -43,7 +43,6 @@ def test_every_name_leads_to_its_content(tmp_path_factory, names, form):
     with path.open("rb") as stream:
         archive = decoding.archive_of(str(path), stream)
     assert [member.name for member in archive.members] == names
-    assert archive.is_whole
 
 
 def test_names_that_are_no_text_or_long(tmp_path):
@@ -146,46 +145,24 @@ def test_what_is_no_archive(tmp_path, content, reason):
 def test_an_archive_cut_short(tmp_path):
     path = write_tar(tmp_path / "0.tar", ("1.jpg", "x" * 512), ("2.jpg", "y" * 2000))
     whole = path.read_bytes()
-    for length, names in [(1024, ["1.jpg"]), (1300, ["1.jpg"]), (2500, ["1.jpg", "2.jpg"])]:
+    for length in (1300, 2500):
         path.write_bytes(whole[:length])
-        images = read_images(path)
-        assert images.ids.tolist() == [f"0.tar/{name}" for name in names]
-        assert images.notes == (f"{path}: the archive's end is missing, it may be cut short",)
-        assert read_content(images.paths[0]) == b"x" * 512
-    with pytest.raises(BrokenImageError, match="cut short"):
-        read_content(images.paths[1])
-    with pytest.raises(BrokenImageError, match=r"^cut short$"):
-        decode_image(images.paths[1])
+        assert "damaged or cut short at byte" in error_of(read_images, path)
+        with pytest.raises(BrokenImageError, match="cut short"):
+            read_content(f"{path}/1.jpg")
 
 
 def test_sizes_beyond_all_measure(tmp_path):
     path = tmp_path / "0.tar"
     for size in (2**40, 2**80):
-        header = info("1.jpg", size=size).tobuf(tarfile.GNU_FORMAT)
-        path.write_bytes(header + bytes(512))
-        with pytest.raises(BrokenImageError, match="cut short"):
-            read_content(read_images(path).paths[0])
+        path.write_bytes(info("1.jpg", size=size).tobuf(tarfile.GNU_FORMAT) + bytes(512))
+        assert "cut short" in error_of(read_images, path)
         path.write_bytes(info("././@LongLink", b"L", size=size).tobuf(tarfile.GNU_FORMAT))
         assert "not a tar archive" in error_of(read_images, path)
 
 
-@pytest.mark.parametrize("notes", [b"0 path=1.jpg\n", b"12 size=-512\n", b"1" * 400_000])
-def test_damaged_notes(tmp_path, notes):
-    header = info("pax", b"x", size=len(notes)).tobuf(tarfile.USTAR_FORMAT)
-    path = write_tar(tmp_path / "0.tar", ("0.jpg", "x"))
-    start = path.read_bytes()[:1024]
-    padded = notes.ljust(-(-len(notes) // 512) * 512, b"\0")
-    path.write_bytes(start + header + padded + start + bytes(1024))
-    assert error_of(read_images, path) == f"{path}: damaged at byte 1,024; write it again"
-
-
-def test_headers_without_end(tmp_path):
+def test_a_size_that_leads_back(tmp_path):
     path = tmp_path / "0.tar"
-    name = info("././@LongLink", b"L", size=5).tobuf(tarfile.GNU_FORMAT) + b"1.jpg".ljust(
-        512, b"\0"
-    )
-    path.write_bytes(name * 2000 + bytes(1024))
-    assert error_of(read_images, path) == f"{path}: not a tar archive; write it again"
     negative = bytearray(info("1.jpg").tobuf(tarfile.GNU_FORMAT))
     negative[124:136] = (2**96 - 512).to_bytes(12, "big")
     negative[148:156] = f"{sum(negative) - sum(negative[148:156]) + 256:06o}\0 ".encode()

@@ -16,9 +16,7 @@ import pytest
 from cli_helpers import image_fit
 from extraction_helpers import make_images, make_recipe, run
 from image_helpers import error_of, tree
-from opensetda.backbones import file_digests
 from opensetda.backbones.extractor import read_content
-from opensetda.backbones.file_digests import FileDigests, read_digest, read_signed
 from opensetda.cli.main import main
 from opensetda.data.images import decoding
 from opensetda.data.images.decoding import BrokenImageError, decode_image, open_image
@@ -47,14 +45,11 @@ def both(tmp_path_factory):
     return paths, list(read_images(folder / "shards").paths)
 
 
-def test_features_are_those_of_files_in_folders(recipe, both, tmp_path, monkeypatch):
-    monkeypatch.setattr(file_digests, "_SETTLED_NS", 0)
+def test_features_are_those_of_files_in_folders(recipe, both, tmp_path):
     plain, inside = both
     expected = run(recipe, plain, None).X
     np.testing.assert_array_equal(run(recipe, inside, tmp_path).X, expected)
-    with monkeypatch.context() as patch:
-        patch.setattr("opensetda.backbones.extraction.read_content", None)
-        again = run(recipe, inside, tmp_path)
+    again = run(recipe, inside, tmp_path)
     assert again.n_cached == 10
     np.testing.assert_array_equal(again.X, expected)
     # By content: a file in a folder is known, too.
@@ -78,7 +73,6 @@ def test_names_longer_than_the_disk_has_them(tmp_path):
     path = write_tar(tmp_path / "0.tar", (name, "x"))
     (image,) = read_images(path).paths
     assert read_content(image) == b"x"
-    assert read_signed(image, read_content)[0] == b"x"
 
 
 def test_no_name_reaches_the_terminal_as_it_is(tmp_path):
@@ -112,25 +106,15 @@ def test_many_threads_and_a_small_memory(tmp_path, monkeypatch):
     assert sum(len(archive.members) for archive in decoding._known.values()) <= 25
 
 
-def test_a_shard_that_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_digests, "_SETTLED_NS", 0)
+def test_a_shard_that_changes(tmp_path):
     path = write_tar(tmp_path / "0.tar", ("1.jpg", "one"), ("2.jpg", "two"))
-    image, digest = f"{path}/2.jpg", "0" * 64
-    content, before = read_signed(image, read_content)
-    assert (content, before is not None) == (b"two", True)
-    with FileDigests(tmp_path / "cache") as digests:
-        digests.remember(image, before, digest)
-    with FileDigests(tmp_path / "cache") as digests:
-        assert digests.recall([image, f"{path}/1.jpg"]) == [digest, None]
-        assert read_signed(f"{path}/1.jpg", read_content)[1] not in (None, before)
+    image = f"{path}/2.jpg"
+    assert read_content(image) == b"two"
     write_tar(path, ("1.jpg", "another"), ("0.jpg", "zero"), ("2.jpg", "second"))
     assert read_content(image) == b"second"
-    with FileDigests(tmp_path / "cache") as digests:
-        assert digests.recall([image]) == [None]
     write_tar(path, ("1.jpg", "one"))
     with pytest.raises(BrokenImageError, match="no such file"):
         read_content(image)
-    assert read_digest(path)[0] != digest
 
 
 def test_an_image_is_read_without_the_rest(tmp_path):

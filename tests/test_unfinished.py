@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cli_helpers import names_in
+from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.pgl.checkpoints import LATEST, Record
 from opensetda.runs import unfinished
 from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
-from opensetda.runs.unfinished import UnfinishedRun, check_unfinished
+from opensetda.runs.unfinished import CheckpointFile, UnfinishedRun, check_unfinished
 
 REQUEST = FitRequest(
     identity="ab12",
@@ -72,7 +72,7 @@ def test_it_is_worth_keeping_once_something_is_learned_or_was_there_before(tmp_p
     run = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
     run.check_inputs(INPUTS)
     assert not run.is_worth_keeping
-    run.checkpoints().write(LATEST, Record({}, {"a": np.arange(3)}))
+    run.checkpoints().write(Record({}, {"a": np.arange(3)}))
     assert run.is_worth_keeping
     run.remove()
     UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False).release()
@@ -145,17 +145,17 @@ def test_complete_is_what_has_the_same_identity(tmp_path):
 
 def test_what_is_replaced_comes_back_if_the_new_run_comes_to_nothing(tmp_path):
     old = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
-    old.checkpoints().write(LATEST, Record({"step": 3}))
+    old.checkpoints().write(Record({"step": 3}))
     old.release()
     new = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True)
-    assert new.checkpoints().read(LATEST) is None
+    assert new.checkpoints().read() is None
     new.undo()
     assert names_in(tmp_path) == ["run.unfinished"]
-    assert old.checkpoints().read(LATEST).values == {"step": 3}
+    assert old.checkpoints().read().values == {"step": 3}
     # And is gone for good if the new run has something to keep.
     UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True).release()
     assert names_in(tmp_path) == ["run.unfinished"]
-    assert old.checkpoints().read(LATEST) is None
+    assert old.checkpoints().read() is None
 
 
 def test_who_comes_second_disturbs_nobody(tmp_path, monkeypatch):
@@ -173,7 +173,7 @@ def test_who_comes_second_disturbs_nobody(tmp_path, monkeypatch):
 
 def test_what_a_kill_left_of_the_removal_is_no_obstacle(tmp_path):
     path = tmp_path / "run.unfinished"
-    (path / "checkpoints").mkdir(parents=True)
+    path.mkdir()
     (path / "inputs.json").write_text("{}")
     UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False).remove()
     assert names_in(tmp_path) == []
@@ -185,3 +185,16 @@ def test_other_settings_are_refused(tmp_path):
     run.check_inputs({**INPUTS, "settings": {"release": "1", "steps": 3}})
     with pytest.raises(InputError, match="the settings of 'osda fit' have changed"):
         run.check_inputs({**INPUTS, "settings": {"release": "2", "steps": 3}})
+
+
+def test_a_record_comes_back_as_it_was(tmp_path):
+    file = CheckpointFile(tmp_path / "checkpoint")
+    assert file.read() is None
+    arrays = {"a": np.arange(6.0).reshape(2, 3).T, "n": np.array(7)}
+    for step in (1, 2):
+        file.write(Record({"step": step, "text": "größe"}, arrays))
+    found = file.read()
+    assert found.values == {"step": 2, "text": "größe"}
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], values)
+    assert names_in(tmp_path) == ["checkpoint"]

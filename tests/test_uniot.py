@@ -7,14 +7,15 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from network_helpers import shifted_task
+from network_helpers import shifted_task, tensor
 from opensetda import UniOT
 from opensetda.baselines.uniot import (
     ENTROPY,
     MARGINALS,
+    RHO,
     UniOTNetwork,
     balanced_transport,
-    plan_rows,
+    log_plan,
     plan_statistics,
     unbalanced_transport,
 )
@@ -24,7 +25,7 @@ SMALL = {"iterations": 40, "batch_size": 32, "random_state": 0}
 
 @pytest.fixture
 def similarity():
-    return np.random.default_rng(0).uniform(-1, 1, size=(30, 4))
+    return tensor(np.random.default_rng(0).uniform(-1, 1, size=(30, 4)))
 
 
 def test_the_balanced_plan_has_both_marginals(similarity):
@@ -39,17 +40,17 @@ def test_with_little_entropy_it_is_the_best_of_all_plans(similarity):
     rows = np.kron(np.eye(8), np.ones(4))
     columns = np.kron(np.ones(8), np.eye(4))
     best = linprog(
-        -small.ravel(),
+        -small.numpy().ravel(),
         A_eq=np.concatenate([rows, columns]),
         b_eq=np.concatenate([np.full(8, 1 / 8), np.full(4, 1 / 4)]),
     )
     plan = balanced_transport(small, entropy=0.002, iterations=3000)
-    assert (plan * small).sum() == pytest.approx(-best.fun, abs=2e-3)
+    assert float((plan * small).sum()) == pytest.approx(-best.fun, abs=2e-3)
 
 
 def test_the_unbalanced_plan_is_a_maximum(similarity):
     """No small change of the plan raises what it maximises."""
-    mass = np.array([0.4, 0.3, 0.2, 0.1])
+    similarity = similarity.numpy()
 
     def objective(plan):
         rows, columns = plan.sum(axis=1), plan.sum(axis=0)
@@ -59,23 +60,23 @@ def test_the_unbalanced_plan_is_a_maximum(similarity):
 
         entropy = -(plan * (np.log(plan) - 1)).sum()
         value = (similarity * plan).sum() + ENTROPY * entropy
-        return value - MARGINALS * (kl(rows, 1 / len(plan)) + kl(columns, mass))
+        return value - MARGINALS * (kl(rows, 1 / len(plan)) + kl(columns, 1 / 4))
 
-    solution = unbalanced_transport(similarity, mass, ENTROPY, MARGINALS, tolerance=1e-12)
-    best = objective(solution.plan)
+    plan = unbalanced_transport(tensor(similarity), tolerance=1e-12).plan.numpy()
+    best = objective(plan)
     rng = np.random.default_rng(1)
     for _ in range(50):
-        changed = solution.plan * np.exp(rng.normal(0, 0.01, solution.plan.shape))
+        changed = plan * np.exp(rng.normal(0, 0.01, plan.shape))
         assert objective(changed) < best
 
 
 def test_its_marginals_are_relaxed_and_follow_what_is_near():
     """Half of the rows are at the first class, half are far from all: those get less mass."""
-    similarity = np.repeat([[0.9, 0.0], [0.1, 0.1]], 10, axis=0)
-    plan = unbalanced_transport(similarity, np.array([0.5, 0.5]), ENTROPY, MARGINALS).plan
+    similarity = tensor(np.repeat([[0.9, 0.0], [0.1, 0.1]], 10, axis=0))
+    plan = unbalanced_transport(similarity).plan
     shares = plan.sum(axis=1) / plan.sum()
     assert shares[0] > 1 / 20 > shares[-1]
-    assert plan.sum() != pytest.approx(1, abs=0.01)
+    assert float(plan.sum()) != pytest.approx(1, abs=0.01)
     weights, labels = plan_statistics(plan)
     assert (weights[:10] > 1).all()
     assert (weights[10:] < 1).all()
@@ -84,18 +85,14 @@ def test_its_marginals_are_relaxed_and_follow_what_is_near():
 
 
 def test_a_row_of_the_plan_needs_the_potential_only(similarity):
-    mass = np.full(4, 0.25)
-    solution = unbalanced_transport(similarity, mass, ENTROPY, MARGINALS)
-    alone = plan_rows(similarity[7:8], solution.potential, 30, ENTROPY, MARGINALS)
-    np.testing.assert_allclose(alone, solution.plan[7:8], rtol=1e-12)
+    solution = unbalanced_transport(similarity)
+    alone = log_plan(similarity[7:8], solution.potential) - RHO * np.log(30)
+    np.testing.assert_allclose(alone.exp(), solution.plan[7:8], rtol=1e-12)
 
 
 def test_a_good_start_ends_at_the_same_plan(similarity):
-    mass = np.full(4, 0.25)
-    cold = unbalanced_transport(similarity, mass, ENTROPY, MARGINALS, tolerance=1e-12)
-    warm = unbalanced_transport(
-        similarity, mass, ENTROPY, MARGINALS, cold.potential, tolerance=1e-12
-    )
+    cold = unbalanced_transport(similarity, tolerance=1e-12)
+    warm = unbalanced_transport(similarity, cold.potential, tolerance=1e-12)
     np.testing.assert_allclose(warm.plan, cold.plan, rtol=1e-9)
 
 
@@ -113,9 +110,7 @@ def test_filling_makes_near_and_far_equally_many(network):
     near, far = np.eye(1, 4), np.eye(4)[3:]
     for n_near, n_far in ((6, 2), (2, 6), (4, 4)):
         z = np.repeat([near[0], far[0]], [n_near, n_far], axis=0)
-        classes = np.eye(2, 4)
-        similarity = z @ classes.T
-        filled = network.fill(z, similarity)
+        filled = network.fill(tensor(z), tensor(z @ np.eye(2, 4).T)).numpy()
         assert len(filled) == abs(n_near - n_far)
         if n_near > n_far:
             # Half way to the class that it is farthest from: the cosine is below that of near ones.
@@ -128,7 +123,19 @@ def test_unknowns_far_from_all_classes_are_found():
     task = shifted_task()
     fitted = UniOT(**SMALL).fit(task.X, task.y, task.domain)
     assert np.mean(fitted.transduction_ == task.truth) > 0.9
-    np.testing.assert_array_equal(fitted.predict(task.target), fitted.transduction_)
+
+
+def test_the_known_score_is_the_weight_of_the_row_in_the_plan():
+    task = shifted_task()
+    fitted = UniOT(**SMALL).fit(task.X, task.y, task.domain)
+    network = fitted.scorer_
+    with torch.no_grad():
+        similarity = network.similarity(network.embed(tensor(task.target)))
+        logs = log_plan(similarity, network.potential)
+    # The offset turns them into multiples of an equal share: about one half lies above.
+    known = fitted.transduction_scores_
+    np.testing.assert_allclose(known, logs.amax(dim=1) + network.offset, atol=1e-9)
+    assert 0.3 < np.mean(known > 0) < 0.9
 
 
 def test_a_memory_of_few_targets_and_more_groups_than_targets():

@@ -18,18 +18,17 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from opensetda.baselines.ati import ATI
-    from opensetda.baselines.class_means import ProgressiveClassMeans
     from opensetda.baselines.dann import DANN
     from opensetda.baselines.daod import DAOD
     from opensetda.baselines.mmd import MMD
     from opensetda.baselines.osbp import OSBP
     from opensetda.baselines.oslpp import OSLPP
     from opensetda.baselines.ovanet import OVANet
-    from opensetda.baselines.smoothed_means import SmoothedMeans
     from opensetda.baselines.source_only import SourceOnly
     from opensetda.baselines.sta import STA
     from opensetda.baselines.uniot import UniOT
     from opensetda.errors import InputError
+    from opensetda.means.estimator import ClassMeans, MovingMeans, SmoothedMeans
     from opensetda.metrics.model_selection import TargetKFold, hos_scorer
     from opensetda.metrics.open_set import evaluate
     from opensetda.pgl.estimator import PGLClassifier
@@ -48,11 +47,12 @@ _HOMES = {
     "OVANet": "baselines.ovanet",
     "STA": "baselines.sta",
     "UniOT": "baselines.uniot",
+    "ClassMeans": "means.estimator",
     "InputError": "errors",
+    "MovingMeans": "means.estimator",
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",
-    "ProgressiveClassMeans": "baselines.class_means",
-    "SmoothedMeans": "baselines.smoothed_means",
+    "SmoothedMeans": "means.estimator",
     "SourceOnly": "baselines.source_only",
     "TargetKFold": "metrics.model_selection",
     "evaluate": "metrics",
@@ -70,11 +70,12 @@ __all__ = [
     "OSBP",
     "OSLPP",
     "STA",
+    "ClassMeans",
     "InputError",
+    "MovingMeans",
     "OVANet",
     "PGLClassifier",
     "PGLSettings",
-    "ProgressiveClassMeans",
     "SmoothedMeans",
     "SourceOnly",
     "TargetKFold",

@@ -5,22 +5,30 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, softmax
+import torch
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor, nn
 
 from opensetda import state
 from opensetda.context import FitContext
-from opensetda.errors import InputError
+from opensetda.errors import InputError, one_line
+from opensetda.features.alignment import aligned_samples
+from opensetda.features.doubts import find_doubts
+from opensetda.features.scaling import NONE, Scaling, check_scaling
 from opensetda.metrics.source_labels import encode_classes, source_labels
-from opensetda.nn.doubts import study_domains
-from opensetda.nn.scaling import NONE, Scaling, check_scaling
+from opensetda.openness.decision import Rejection, Scores
 from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_posterior
-from opensetda.openness.tracker import KeptStep, OpennessTracker
+from opensetda.openness.report import OpennessReport, check_openness, study_openness
+from opensetda.progress import finish_step
 from opensetda.rows import (
     CHUNK_ROWS,
     FloatArray,
@@ -32,64 +40,42 @@ from opensetda.rows import (
     split_domains,
 )
 
-Vector = npt.NDArray[np.float64]
+SCORED_ROWS = 64  # samples that are scored at a time
 
-# Later samples are scored in blocks of this size.
-SCORED_ROWS = 64
-
-
-class Scores(NamedTuple):
-    """The scores of n samples."""
-
-    classes: npt.NDArray[np.float64]
-    """Logits of the known classes: (n, C)."""
-    known: Vector
-    """Confidence that the sample is of a known class."""
-    held_out: Vector
-    """The known score if the nearest class were not known (`openness.held_out`), or NaN."""
-
-    @property
-    def nearest(self) -> IntArray:
-        """The class of each sample, if it is known."""
-        return np.asarray(self.classes.argmax(axis=1))
+# For `checked`.
+COUNT = Interval(Integral, 1, None, closed="left")
+POSITIVE = Interval(Real, 0, None, closed="neither")
+POSITIVE_OR_INFINITE = Interval(Real, 0, None, closed="right")  # an inverse regularisation
+NON_NEGATIVE = Interval(Real, 0, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="both")
 
 
-class Rejection(NamedTuple):
-    """The decision between known and unknown.
-
-    A sample whose known score lies below `threshold` is unknown. The probability of unknown is
-    1/2 there, and its logit falls with `slope`.
-    """
-
-    threshold: float
-    slope: float
-
-    def labels(self, known: Vector, nearest: IntArray, n_classes: int) -> IntArray:
-        """Return the nearest class, or `n_classes` for unknown: (n,), (n,) -> (n,)."""
-        return np.where(known < self.threshold, n_classes, nearest)
-
-    def probability(self, known: Vector) -> Vector:
-        """Return the probability of unknown: (n,) -> (n,)."""
-        if not np.isfinite(self.threshold):
-            return np.zeros(len(known))
-        return np.asarray(expit(self.slope * (self.threshold - known)))
-
-    def probabilities(self, scores: Scores) -> npt.NDArray[np.float64]:
-        """Return the probabilities of the classes, then of unknown: (n, C + 1)."""
-        unknown = self.probability(scores.known)
-        classes = softmax(scores.classes, axis=1) * (1 - unknown)[:, None]
-        return np.column_stack([classes, unknown])
+def checked(default: Any, *allowed: Any) -> Any:
+    """Declare a parameter whose values are checked in `fit`, by constraints of scikit-learn."""
+    return field(default=default, metadata={"allowed": list(allowed)})
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Base of every method: checks the input, hides the target's labels, rejects unknowns.
 
-    A subclass stores its parameters in ``__init__`` (`openness`, `scaling`, `unknown_label`)
-    and implements `_fit_domains` and `_score_rows`, and, so that it can be saved,
-    `_fitted_state` and `_restore_fitted_state`.
+    A method is a dataclass whose fields are its parameters (`checked`). It implements
+    `_fit_domains`, which sets `scorer_`, and `_make_scorer`. The scorer is a module from scaled
+    rows, float64 (n, D), to class logits (n, C) and known scores (n,), each row on its own:
+    prediction calls it, saving keeps its state dict, and `opensetda.export` exports it.
 
     Without target rows in `fit` the classifier is an ordinary closed-set one, and `predict_proba`
     and `decision_function` have scikit-learn's shapes.
+
+    Parameters
+    ----------
+    openness : float or "auto", default="auto"
+        Share of the target that is unknown, in [0, 1). "auto" leaves it to the method's own
+        boundary, or estimates it if there is none. Neither needs labels.
+    scaling : {"none", "standard", "ranks"}, default="none"
+        How columns are scaled, see `opensetda.features.scaling`.
+    unknown_label : default="unknown"
+        Label of unknowns. With numeric classes, a number keeps predictions numeric.
 
     Attributes
     ----------
@@ -103,86 +89,77 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         Probabilities of `classes_`, then of unknown.
     transduction_scores_ : array of shape (n_targets,)
         The score by which the targets were ranked; higher is more likely known.
-    scaling_ : {"none", "standard", "ranks"}
-        How columns were scaled, and are scaled in later samples.
     scaler_ : Scaling
-        Scales rows of either domain; `reason` and `quality` say why it was chosen.
+        Scales rows of either domain.
+    scorer_ : nn.Module
+        Scores scaled rows.
     openness_ : float
         The share of unknowns that was used: given, audited, estimated, or rejected by the
         method's own boundary.
     openness_report_ : OpennessReport
-        The estimates with their intervals, step by step, and warnings.
+        The estimates with their intervals, and warnings.
     rejection_threshold_, rejection_slope_ : float
-        How later samples are rejected, see `Rejection`.
+        How samples are rejected, see `Rejection`.
     history_ : list of dict
         One entry per step, with numbers that need no target label.
+    step_labels_ : array of int of shape (steps, n_targets), or None
+        The label of every target at every step, as an index into `classes_`; C is unknown.
     """
+
+    openness: float | str = field(default="auto", kw_only=False)
+    scaling: str = NONE
+    unknown_label: Any = "unknown"
 
     # Pipelines, searches and skada pass the domain without set_fit_request.
     __metadata_request__fit: ClassVar = {"sample_domain": True}
     __metadata_request__score: ClassVar = {"sample_domain": True}
     __metadata_request__transform: ClassVar = {"sample_domain": True}
 
-    openness: float | str
-    # A method without this parameter takes columns as given.
-    scaling: str = NONE
-    unknown_label: Any
-
     # What a method can do; a subclass declares what differs.
     is_random: ClassVar[bool] = False
     """Another `random_state` gives another result."""
     trains_backbone: ClassVar[bool] = False
-    """Can train the backbone of images (`FitContext.images`)."""
+    """Trains the backbone of images itself (`FitContext.images`)."""
+    finetuned_with: ClassVar[Mapping[str, Any]] = {}
+    """Settings of fine-tuning by name, where those of such a method are not the defaults."""
     transforms_domains: ClassVar[bool] = False
-    """Has ``transform(X, sample_domain)``, the learned features of either domain."""
+    """Has ``transform(X, sample_domain)``, its representation of rows of either domain."""
     presets: ClassVar[tuple[str, ...]] = ()
     """Named settings; a method that has them has parameters `preset` and `settings`."""
 
-    # Set by some methods only.
-    kept_step_: KeptStep | None = None
-    step_labels_: IntArray | None = None
-    view_: Any = None
-
     @abstractmethod
     def _fit_domains(
-        self,
-        source: Rows,
-        y: IntArray,
-        target: Rows,
-        openness: OpennessTracker,
-        context: FitContext,
-    ) -> Scores:
-        """Learn from both domains, set `history_`, and return the scores of the targets, if any.
+        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
+    ) -> Scores | None:
+        """Learn from scaled rows of both domains; set `scorer_`, and add to `history_`.
 
-        A method of several steps calls ``openness.update`` at each of them.
+        `share` is that of unknowns, 0 without targets. Returns the scores of the targets, or None
+        if they are to be scored as later samples are.
         """
 
     @abstractmethod
-    def _score_rows(self, X: FloatArray) -> Scores:
-        """Score later samples, each on its own; called with `SCORED_ROWS` rows at a time."""
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> nn.Module:
+        """Return the module that these arrays, its saved state, are then loaded into."""
 
-    @abstractmethod
-    def _fitted_state(self) -> tuple[dict[str, Any], state.Arrays]:
-        """Return what `_score_rows` needs: JSON-safe values, and arrays (none of objects)."""
-
-    @abstractmethod
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
-        """Set what `_score_rows` needs; `from_state` turns a `KeyError` into an `InputError`."""
+    def _given_openness(self) -> float | str:
+        """Return the parameter `openness`, unless a method reads it in its own way."""
+        return self.openness
 
     def _own_cut(self, scores: Scores) -> float | None:
         """Return the method's own threshold, if it has one and the share was not given."""
         return None
 
-    def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
-        """Return known scores of the first targets, if a method scores later samples otherwise."""
-        return known_score
-
     @classmethod
     def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return all settings of a preset with changes by name; for methods with `presets`."""
         raise InputError(f"preset {preset!r}: {cls.__name__} has no presets")
+
+    @property
+    def _parameter_constraints(self) -> dict[str, list[Any]]:
+        # From the bases on: a subclass may change a default only.
+        own = [vars(cls).get("__dataclass_fields__", {}) for cls in reversed(type(self).__mro__)]
+        declared = [parameter for fields in own for parameter in fields.values()]
+        return {p.name: p.metadata["allowed"] for p in declared if "allowed" in p.metadata}
 
     # fit --------------------------------------------------------------------------------
 
@@ -209,8 +186,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             name = type(self).__name__
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
         context = context or FitContext()
-        openness = OpennessTracker(self.openness, context.checked)
+        check_openness(self._given_openness())
         check_scaling(self.scaling)
+        try:
+            self._validate_params()
+        except InvalidParameterError as error:
+            raise InputError(str(error)) from None
         self._forget()
         X = self._check_rows(X, reset=True)
         check_consistent_length(X, y)
@@ -223,47 +204,62 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         target = Rows(X, target_rows).in_canonical_order()
         self.openness_, self.has_target_ = 0.0, len(target) > 0
         self.history_: list[dict[str, Any]] = []
+        self.step_labels_: IntArray | None = None
         # A backbone that is trained changes its features: their scales cannot be fixed before.
-        name = self._own_scaling() if context.images is None else NONE
-        self.scaler_ = Scaling.fit(name, source, y_source, target)
-        self.scaling_ = self.scaler_.name
+        name = self.scaling if context.images is None else NONE
+        self.scaler_ = Scaling.fit(name, source, target)
         source, target = self.scaler_.domains(source, target)
-        if self.has_target_:
-            study_domains(openness, source, y_source, target, self.classes_, self.scaler_)
-        scores = self._fit_domains(source, y_source, target, openness, context)
-        if self.has_target_:
+        report = self._study(source, y_source, target, context) if self.has_target_ else None
+        share = 0.0 if report is None else report.share
+        scores = self._fit_domains(source, y_source, target, share, context)
+        self.scorer_: Any = self.scorer_.cpu().double().eval()
+        if report is not None:
+            scores = self._score_targets(target) if scores is None else scores
             scores = Scores(*(target.mean_of_twins(values) for values in scores))
-            self._reject(target, scores, openness)
+            self._reject(target, scores, report)
         return self
 
-    def _own_scaling(self) -> str:
-        """Return the parameter `scaling`, unless the method's other parameters decide."""
-        return self.scaling
+    def _study(
+        self, source: Rows, y: IntArray, target: Rows, context: FitContext
+    ) -> OpennessReport:
+        """Find the share of unknowns, and what is wrong with the rows, without their labels."""
+        aligned = aligned_samples(source, y, target)
+        openness = self._given_openness()
+        given = check_openness(openness) is not None
+        rows = source, y, target, self.classes_, aligned
+        doubts = find_doubts(*rows, self.scaler_.name, given)
+        return study_openness(openness, context.checked, aligned, len(target), doubts)
 
-    def _reject(self, target: Rows, scores: Scores, openness: OpennessTracker) -> None:
-        """Label the targets of `fit`, and find threshold and slope for later samples."""
+    def _score_targets(self, target: Rows) -> Scores:
+        """Score targets, scaled rows, as later samples are scored."""
+        parts = [self._score_scaled(torch.from_numpy(chunk)) for _, chunk in target.chunks()]
+        return Scores(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+    def _finish_step(
+        self, known: FloatArray, context: FitContext, steps: int, **entry: Any
+    ) -> None:
+        """Add a step to `history_` and report it; `known` are the scores of the targets."""
+        step = {"step": len(self.history_) + 1, "mean_score": float(known.mean()), **entry}
+        finish_step(self.history_, context.progress, step, steps)
+
+    def _reject(self, target: Rows, scores: Scores, report: OpennessReport) -> None:
+        """Label the targets of `fit`, and find threshold and slope."""
         n_classes = len(self.classes_)
-        if not openness.estimates:  # A method of one step need not do it.
-            openness.update(scores.known, scores.held_out)
-        own_cut = self._own_cut(scores) if openness.told is None else None
-        cut = rejection_cut(scores.known, openness.share) if own_cut is None else own_cut
-        note = openness.note_rejected if own_cut is None else openness.follow
-        note(float((scores.known < cut).mean()))
-        report = openness.report()
-        self.openness_report_, self.openness_ = report, report.share
-        posterior = unknown_posterior(scores.known, scores.held_out, report.share)
-        # The same share of the targets is rejected when they are scored as later samples.
-        later = self._known_as_later(target, scores.known)
-        self.rejection_threshold_ = rejection_cut(later, report.share) if own_cut is None else cut
-        self.rejection_slope_ = fit_slope(later, posterior[: len(later)], self.rejection_threshold_)
+        own_cut = None if report.vouched else self._own_cut(scores)
+        cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
+        rejected = float((scores.known < cut).mean())
+        self.openness_report_ = report.finished(rejected, own_cut is not None, len(target))
+        self.openness_ = self.openness_report_.share
+        posterior = unknown_posterior(scores.known, self.openness_)
+        self.rejection_threshold_ = cut
+        self.rejection_slope_ = fit_slope(scores.known, posterior, cut)
 
         in_callers_order = np.argsort(target.index)
-        rejection = Rejection(cut, fit_slope(scores.known, posterior, cut))
-        labels = rejection.labels(scores.known, scores.nearest, n_classes)
+        labels = self.rejection.labels(scores.known, scores.nearest, n_classes)
         self.transduction_ = self.decode_labels(labels[in_callers_order])
         if self.step_labels_ is not None:
-            # The kept step was scored again, more precisely.
-            self.step_labels_[openness.kept - 1] = labels[in_callers_order]
+            self.step_labels_ = self.step_labels_[:, in_callers_order]
+            self.step_labels_[-1] = labels[in_callers_order]
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
         self.transduction_proba_ = np.empty((len(labels), n_classes + 1))
@@ -271,7 +267,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         for start in range(0, len(labels), CHUNK_ROWS):
             rows = in_callers_order[start : start + CHUNK_ROWS]
             part = Scores(*(values[rows] for values in scores))
-            self.transduction_proba_[start : start + len(rows)] = rejection.probabilities(part)
+            self.transduction_proba_[start : start + len(rows)] = self.rejection.probabilities(part)
 
     def _forget(self) -> None:
         """Delete the attributes of an earlier `fit`, which this one may not set."""
@@ -290,7 +286,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     # predict ----------------------------------------------------------------------------
 
-    def _check_rows(self, X: Any, reset: bool = False) -> FloatArray:
+    def _check_rows(self, X: Any, reset: bool = False) -> Any:
         if not reset:
             check_is_fitted(self)
         floats = {"dtype": [np.float32, np.float64], "ensure_all_finite": False}
@@ -299,25 +295,33 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             warnings.filterwarnings("ignore", "X (does not have valid|has) feature names")
             X = validate_data(self, X, reset=reset, **floats)
         limits = check_finite(X)
-        return moderated(X, *limits) if reset else self.scaler_.moderate(np.asarray(X))
+        return moderated(X, *limits) if reset else X
 
+    @torch.no_grad()
     def open_set_scores(self, X: Any) -> Scores:
-        """Check later samples and score them.
+        """Check later samples and score them."""
+        rows = torch.from_numpy(np.array(self._check_rows(X)))
+        return self._score_scaled(self.scaler_(rows))
 
-        Blocks have one size, the last one padded: BLAS rounds a product of one row differently
-        from one of many, and a sample must get the same bits in every batch.
+    @torch.no_grad()
+    def _score_scaled(self, rows: Tensor) -> Scores:
+        """Score rows that are checked and scaled.
+
+        A sample must get the same bits in every batch, but BLAS rounds a product of one row
+        differently from one of many: blocks have one size, the last one padded. And it rounds by
+        whether a row begins at an odd place in memory, which of odd sizes every other one does:
+        then only every other row is filled.
         """
-        rows = self._check_rows(X)
-        return self._score_scaled(self.scaler_.of_target(rows))
-
-    def _score_scaled(self, rows: FloatArray) -> Scores:
-        """Score rows that are checked and scaled, block by block."""
+        tables = [array.shape for array in self.scorer_.state_dict().values() if array.ndim == 2]
+        sizes = [rows.shape[1], *(size for shape in tables for size in shape)]
+        apart = 2 if any(size % 2 for size in sizes) else 1
         blocks = []
         for start in range(0, len(rows), SCORED_ROWS):
             part = rows[start : start + SCORED_ROWS]
-            filled = np.zeros((SCORED_ROWS, rows.shape[1]), dtype=rows.dtype)
-            filled[: len(part)] = part
-            blocks.append([values[: len(part)] for values in self._score_rows(filled)])
+            filled = torch.zeros((apart * SCORED_ROWS, rows.shape[1]), dtype=torch.float64)
+            places = slice(0, apart * len(part), apart)
+            filled[places] = part
+            blocks.append([values[places].numpy() for values in self.scorer_(filled)])
         return Scores(*(np.concatenate(values) for values in zip(*blocks, strict=True)))
 
     @property
@@ -375,16 +379,22 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def get_state(self) -> tuple[dict[str, Any], state.Arrays]:
         """Return everything `predict` needs: a JSON-safe dict, and arrays by name."""
         check_is_fitted(self)
-        values, arrays = self._fitted_state()
-        return state.pack(self, values), arrays | self.scaler_.arrays()
+        arrays = {f"scaling.{k}": v for k, v in self.scaler_.arrays().items()}
+        scorer = self.scorer_.state_dict().items()
+        return state.pack(self), arrays | {f"scorer.{k}": v.numpy() for k, v in scorer}
 
     @classmethod
     def from_state(cls, saved: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Return a classifier that predicts as the one that `get_state` was called on."""
         try:
             classifier: Self = state.unpack(cls, saved)
-            classifier.scaler_ = Scaling.restore(classifier.scaling_, arrays)
-            classifier._restore_fitted_state(saved["values"], arrays)
+            of_scaler = state.part(arrays, "scaling.")
+            classifier.scaler_ = Scaling.restore(str(saved["scaling"]), of_scaler)
+            tensors = {k: torch.tensor(v) for k, v in state.part(arrays, "scorer.").items()}
+            classifier.scorer_ = classifier._make_scorer(tensors).double().eval()
+            classifier.scorer_.load_state_dict(tensors)
         except KeyError as error:
             raise InputError(f"saved model: {error} is missing; fit again") from None
+        except RuntimeError as error:
+            raise InputError(f"saved model: {one_line(error)}; fit again") from None
         return classifier

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from opensetda.openness.audit import CheckedTargets
 from opensetda.progress import ProgressListener
-from opensetda.system.team import ALONE, Team
+from opensetda.rows import IntArray
 
 if TYPE_CHECKING:
-    from opensetda.nn.inputs import TrainableImages
+    from torch import Tensor, nn
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -26,16 +27,34 @@ class Record:
 
 
 class CheckpointStore(Protocol):
-    """Keeps records by name; an incomplete record does not exist."""
+    """Keeps the record of the last finished step; an incomplete one does not exist."""
 
-    def due(self) -> bool:
-        """Whether the latest record is old enough to be replaced."""
+    def write(self, record: Record) -> None:
+        """Keep a record, in the place of the one before."""
 
-    def write(self, name: str, record: Record) -> None:
-        """Keep a record, in the place of an earlier one of that name."""
+    def read(self) -> Record | None:
+        """Return the record, None if there is none."""
 
-    def read(self, name: str, is_needed: bool = False) -> Record | None:
-        """Return a record; None if there is none, an error if one is needed."""
+
+class TrainableImages(Protocol):
+    """Images, and the backbone that computes their features: (N, ...) -> (N, D).
+
+    An image has `averaged` fixed views, the image itself first; the mean of their features is
+    the feature of the image. `settings` are `opensetda.finetuning.settings.FineTuneSettings`.
+    """
+
+    backbone: nn.Module
+    averaged: int
+    settings: Any
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters to train."""
+
+    def view(self, rows: IntArray, number: int) -> Tensor:
+        """Return a fixed view of the images of some rows of X: (N, ...)."""
+
+    def augmented(self, rows: IntArray, rng: np.random.Generator) -> Tensor:
+        """Return them with random augmentation, for training."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +69,8 @@ class FitContext:
         The images behind the rows of X with their backbone, which is then trained (methods with
         `trains_backbone`). Later samples must be features of the trained backbone.
     checkpoints : CheckpointStore, optional
-        Where PGL saves checkpoints, and continues from the latest of the same data and settings.
-    view : bool
-        Keep embeddings of some samples after each step in `view_`, for a map.
-    team : Team
-        The processes under `torchrun`. All call `fit` with the same arguments and get the same
-        result; they share the forward pass over all images where a backbone is trained.
+        Where a method of several steps saves each of them, and continues from the last one of the
+        same data and settings.
     checked : CheckedTargets, optional
         How many targets a person called known or unknown: an audit overrules the estimate of the
         share of unknowns.
@@ -64,6 +79,4 @@ class FitContext:
     progress: ProgressListener | None = None
     images: TrainableImages | None = None
     checkpoints: CheckpointStore | None = None
-    view: bool = False
-    team: Team = ALONE
     checked: CheckedTargets | None = None

@@ -29,22 +29,6 @@ class ListedError(InputError):
         super().__init__("\n".join(self.lines))
 
 
-class LostProcessError(Exception):
-    """Another process of the team is gone."""
-
-
-class OtherProcessError(Exception):
-    """Another process of the team has failed, and says why; `code` is the exit code of all."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__("another process failed")
-        self.code = code
-
-
-class LostRunError(Exception):
-    """Another process of the run is gone; the text says how to go on."""
-
-
 class RunPausedError(Exception):
     """Ctrl-C, but nothing is lost; the text says how to go on.
 

@@ -21,25 +21,13 @@ class ProgressEvent:
     loss: float | None = None
     message: str = ""
     """The current activity in a few words, for example "labelling"."""
-    updates: int | None = None
-    """Training iterations of all steps and runs so far, if one has just finished."""
     entry: Mapping[str, Any] | None = None
     """The step's entry in `history_`, if it has just finished; do not change it."""
-    ending: float | None = None
-    """Expected seconds from the last iteration to the end of each step, if they are known."""
 
     @property
     def fraction(self) -> float:
         """Share of the whole training that is done, in [0, 1]."""
-        return self._share(self.iteration)
-
-    @property
-    def fraction_before(self) -> float:
-        """Share of the whole training that was done before this event."""
-        return self._share(self.iteration - 1, whole_step=0.0)
-
-    def _share(self, iteration: int, whole_step: float = 1.0) -> float:
-        within = iteration / self.iterations if self.iterations else whole_step
+        within = self.iteration / self.iterations if self.iterations else 1.0
         return min(max((self.step - 1 + within) / max(self.steps, 1), 0.0), 1.0)
 
 

@@ -12,13 +12,18 @@ import numpy.typing as npt
 
 from opensetda.errors import InputError
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def pack(classifier: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON-safe part of a fitted classifier; `values` are the method's own."""
+def part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> Arrays:
+    """Return the arrays whose names begin with a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def pack(classifier: Any) -> dict[str, Any]:
+    """Return the JSON-safe part of a fitted classifier."""
     given = classifier.get_params(deep=False).items()
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given}
     has_target = bool(classifier.has_target_)
@@ -32,11 +37,10 @@ def pack(classifier: Any, values: dict[str, Any]) -> dict[str, Any]:
         "classes_dtype": classifier.classes_.dtype.str,
         "n_features": int(classifier.n_features_in_),
         "has_target": has_target,
-        "scaling": classifier.scaling_,
+        "scaling": classifier.scaler_.name,
         "openness": float(classifier.openness_),
         "rejection_threshold": json_float(classifier.rejection_threshold_) if has_target else None,
         "rejection_slope": float(classifier.rejection_slope_) if has_target else None,
-        "values": values,
     }
     if hasattr(classifier, "feature_names_in_"):
         state["feature_names"] = classifier.feature_names_in_.tolist()
@@ -59,9 +63,8 @@ def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
     classifier.classes_ = np.array(state["classes"], dtype=dtype)
     classifier.n_features_in_ = int(state["n_features"])
     classifier.has_target_ = bool(state["has_target"])
-    classifier.scaling_ = str(state["scaling"])
     classifier.openness_ = float(state["openness"])
-    classifier.history_ = []
+    classifier.history_, classifier.step_labels_ = [], None
     if classifier.has_target_:
         classifier.rejection_threshold_ = float(state["rejection_threshold"])
         classifier.rejection_slope_ = float(state["rejection_slope"])

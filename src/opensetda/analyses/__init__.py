@@ -1,1 +1,1 @@
-"""The paper's analyses, one a file: each gives a table and a figure."""
+"""Figures of the paper, one per file, each with a table."""

@@ -3,22 +3,16 @@
 On a CPU every worker thread runs one image at a time on one core, whose activations stay in the
 core's caches: two to four times faster than batches on all cores, and the features of an image
 do not depend on the batch, bit for bit.
-
-A network is exported to ONNX once, compared with torch, and kept in the cache folder. Fine-tuned
-ones are not kept: each belongs to one run, and they would pile up.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from importlib import metadata
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +24,6 @@ from torch import Tensor, nn
 from opensetda.backbones.model import ImageBackbone, load_backbone, normalise
 from opensetda.backbones.recipe import Recipe
 from opensetda.errors import InputError, one_line
-from opensetda.system.files import new_folder, open_regular
 
 ENGINES = ("auto", "onnx", "torch")
 TOLERANCE = 1e-3  # largest relative difference between exported and eager features
@@ -39,8 +32,7 @@ Images = npt.NDArray[np.uint8]
 Features = npt.NDArray[np.float32]
 
 _ACCELERATOR_BATCH = 32
-_INPUT, _OUTPUT = "images", "features"
-_GRAPH_FILE, _DIGEST_FILE, _PROBE_FILE = "network.onnx", "network.sha256", "probe.npy"
+_INPUT, _OUTPUT, _SAMPLES = "images", "features", "n"
 
 
 class TorchEngine:
@@ -91,13 +83,12 @@ def make_engine(
     recipe: Recipe,
     choice: str = "auto",
     state: Mapping[str, Tensor] | None = None,
-    memory: Path | None = None,
     threads: int | None = None,
 ) -> tuple[TorchEngine | OnnxEngine, list[str]]:
     """Build the engine for a recipe, with its weights or `state`; also return warnings.
 
-    "auto" chooses ONNX Runtime on a CPU, if it is installed and agrees with torch. `memory` is
-    the cache folder for exported networks, `threads` that of `TorchEngine`.
+    "auto" chooses ONNX Runtime on a CPU, if it is installed and agrees with torch. `threads` is
+    that of `TorchEngine`.
     """
     if choice not in ENGINES:
         raise InputError(f"engine {choice!r}: must be one of {', '.join(ENGINES)}")
@@ -109,7 +100,7 @@ def make_engine(
         advice = "; install it with: pip install 'opensetda[onnx]'"
     else:
         try:
-            return open_onnx_engine(recipe, state, memory)
+            return open_onnx_engine(recipe, state), []
         except ExportError as error:
             problem, advice = f"{recipe.backbone}: {error}", ""
     if choice == "onnx":
@@ -143,6 +134,8 @@ class OnnxEngine:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        # A sixth faster: with all sizes known, the padding becomes part of convolutions.
+        options.add_free_dimension_override_by_name(_SAMPLES, 1)
         with _exports("ONNX Runtime cannot load it"):
             self._session = onnxruntime.InferenceSession(
                 graph, options, providers=["CPUExecutionProvider"]
@@ -157,61 +150,30 @@ class OnnxEngine:
         """Do nothing: `run` changes no global setting."""
 
 
-def open_onnx_engine(
-    recipe: Recipe, state: Mapping[str, Tensor] | None = None, memory: Path | None = None
-) -> tuple[OnnxEngine, list[str]]:
-    """Load an exported network from the cache folder, or export it; also return warnings.
-
-    Either way its features of two probe images are compared with those of eager torch.
-    """
-    images = probe_images(recipe.preprocessing.size)
-    folder = None
-    if memory is not None and state is None:
-        folder = memory / "networks" / _key(recipe)
-    found: list[str] = []
-    if folder is not None and folder.is_dir():
-        try:
-            with open_regular(folder / _GRAPH_FILE) as stream:
-                graph = stream.read()
-            if (folder / _DIGEST_FILE).read_text() != hashlib.sha256(graph).hexdigest():
-                raise ExportError("its checksum differs")
-            expected = np.load(folder / _PROBE_FILE, allow_pickle=False)
-            engine = OnnxEngine(graph)
-            _compare(engine, images, expected)
-            return engine, found
-        except Exception as error:
-            # Damaged files may raise anything.
-            problem = f"a damaged exported network, exported again ({one_line(error, 120)})"
-            found.append(f"{folder}: {problem}")
-    backbone = load_backbone(recipe, state)
-    graph = export(backbone)
-    engine = OnnxEngine(graph)
+def open_onnx_engine(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> OnnxEngine:
+    """Export a network, and compare its features of two probe images with those of eager torch."""
+    backbone = FromPixels(load_backbone(recipe, state)).eval()
+    images = torch.from_numpy(probe_images(recipe.preprocessing.size))
+    engine = OnnxEngine(export(backbone, images, _INPUT, [_OUTPUT]))
     with torch.no_grad():
-        expected = _FromPixels(backbone).eval()(torch.from_numpy(images)).numpy()
-    _compare(engine, images, expected)
-    if folder is not None:
-        # Another process may have been faster, or the disk is full: then it is exported again.
-        with suppress(OSError), new_folder(folder) as aside:
-            (aside / _GRAPH_FILE).write_bytes(graph)
-            (aside / _DIGEST_FILE).write_text(hashlib.sha256(graph).hexdigest())
-            np.save(aside / _PROBE_FILE, expected)
-    return engine, found
+        expected = backbone(images).numpy()
+    _compare(engine, images.numpy(), expected)
+    return engine
 
 
-def export(backbone: ImageBackbone) -> bytes:
-    """Return a backbone as an ONNX graph from uint8 pixels to features."""
-    size = backbone.recipe.preprocessing.size
-    graph = io.BytesIO()
+def export(module: nn.Module, example: Tensor, name: str, outputs: Sequence[str]) -> bytes:
+    """Return a module of one input as the content of an ONNX file; the first size varies."""
+    graph, names = io.BytesIO(), [name, *outputs]
     with _exports("cannot be exported to ONNX"), warnings.catch_warnings(), torch.no_grad():
         # The exporter that needs no further package is deprecated.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _FromPixels(backbone).eval(),
-            (torch.zeros(2, size, size, 3, dtype=torch.uint8),),
+            module.eval(),
+            (example,),
             graph,  # type: ignore[arg-type]
-            input_names=[_INPUT],
-            output_names=[_OUTPUT],
-            dynamic_axes={_INPUT: {0: "n"}, _OUTPUT: {0: "n"}},
+            input_names=[name],
+            output_names=list(outputs),
+            dynamic_axes={value: {0: _SAMPLES} for value in names},
             opset_version=17,
             dynamo=False,
         )
@@ -232,7 +194,7 @@ def relative_difference(features: Features, expected: Features) -> float:
     return float((difference / np.maximum(np.linalg.norm(expected, axis=1), 1e-12)).max())
 
 
-class _FromPixels(nn.Module):
+class FromPixels(nn.Module):
     """A backbone that takes decoded uint8 pixels, (n, size, size, 3)."""
 
     scale: Tensor
@@ -247,6 +209,7 @@ class _FromPixels(nn.Module):
         self.register_buffer("shift", -(mean / std).view(3, 1, 1))
 
     def forward(self, pixels: Tensor) -> Tensor:
+        """Return features, (n, width)."""
         images = pixels.permute(0, 3, 1, 2).float() * self.scale + self.shift
         features: Tensor = self.backbone(images)
         return features
@@ -260,13 +223,3 @@ def _compare(engine: OnnxEngine, images: Images, expected: Features) -> None:
     difference = relative_difference(features, expected)
     if not difference <= TOLERANCE:
         raise ExportError(f"features of ONNX Runtime differ from torch's by {difference:.1e}")
-
-
-def _key(recipe: Recipe) -> str:
-    digest = hashlib.sha256(recipe.key.encode())
-    for package in ("torch", "onnxruntime"):
-        try:
-            digest.update(metadata.version(package).encode())
-        except metadata.PackageNotFoundError as error:
-            raise InputError(f"{package}: is not installed as a package") from error
-    return digest.hexdigest()[:32]

@@ -9,16 +9,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
+from functools import partial
+from hashlib import sha256
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.images.decoding import BrokenImageError, decode_bytes, open_image
-from opensetda.system.launch import neighbours
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +45,6 @@ class Extractor(AbstractContextManager["Extractor"]):
         See `engines.make_engine`.
     state : mapping of str to Tensor, optional
         Fine-tuned weights instead of the recipe's.
-    memory : Path, optional
-        Cache folder for the exported network, unless it is fine-tuned.
     """
 
     def __init__(
@@ -53,11 +52,10 @@ class Extractor(AbstractContextManager["Extractor"]):
         recipe: Recipe,
         engine: str = "auto",
         state: Mapping[str, Tensor] | None = None,
-        memory: Path | None = None,
     ) -> None:
         self.recipe = recipe
         self.warnings: list[str] = []
-        self._choice, self._state, self._memory = engine, state, memory
+        self._choice, self._state = engine, state
         self._engine: TorchEngine | OnnxEngine | None = None
         self._building = threading.Lock()
         torch = sys.modules.get("torch")
@@ -87,14 +85,22 @@ class Extractor(AbstractContextManager["Extractor"]):
         `progress` is called with the number of images, whenever some are finished.
         """
         outcomes: list[Features | str] = []
-        with closing(self.map(self._read_and_compute, chunks(paths, TASK))) as results:
-            for some in results:
-                outcomes += some
+        with closing(self.outcomes(paths)) as parts:
+            for part in parts:
+                outcomes += [outcome for outcome, _ in part]
                 if progress is not None:
-                    progress(len(some))
+                    progress(len(part))
         good = [outcome for outcome in outcomes if not isinstance(outcome, str)]
         features = np.array(good, dtype=np.float32).reshape(len(good), self.recipe.width)
         return features, [outcome if isinstance(outcome, str) else None for outcome in outcomes]
+
+    def outcomes(
+        self, paths: Sequence[str], cache: FeatureCache | None = None
+    ) -> Generator[list[tuple[Features | str, bool]], None, None]:
+        """Yield features or reasons why there are none, and whether they were cached: in parts."""
+        # Smaller tasks for few images, so that all cores get some.
+        size = max(1, min(TASK, len(paths) // (4 * self._workers)))
+        return self.map(partial(self._read_and_compute, cache), chunks(paths, size))
 
     def map(
         self, task: Callable[[Item], Result], items: Iterable[Item]
@@ -112,23 +118,32 @@ class Extractor(AbstractContextManager["Extractor"]):
             for future in waiting:
                 future.cancel()
 
-    def compute(self, contents: Sequence[bytes | str]) -> list[Features | str]:
-        """Return the features of each image file's content, or the reason why there are none.
-
-        A text among the contents is the reason why a file could not be read.
-        """
-        images = [some if isinstance(some, str) else self._pixels(some) for some in contents]
+    def compute(self, contents: Sequence[bytes]) -> list[Features | str]:
+        """Return the features of each image file's content, or the reason why there are none."""
+        images = [self._pixels(content) for content in contents]
         features = self._run([pixels for pixels in images if not isinstance(pixels, str)])
         return [pixels if isinstance(pixels, str) else next(features) for pixels in images]
 
-    def _read_and_compute(self, paths: Sequence[str]) -> list[Features | str]:
-        contents: list[bytes | str] = []
-        for path in paths:
+    def _read_and_compute(
+        self, cache: FeatureCache | None, paths: Sequence[str]
+    ) -> list[tuple[Features | str, bool]]:
+        outcomes: list[tuple[Features | str, bool]] = []
+        new: dict[int, bytes] = {}
+        for place, path in enumerate(paths):
             try:
-                contents.append(read_content(path))
+                content = read_content(path)
             except BrokenImageError as error:
-                contents.append(str(error))
-        return self.compute(contents)
+                outcomes.append((str(error), False))
+                continue
+            known = None if cache is None else cache.get(sha256(content).digest())
+            outcomes.append(("", False) if known is None else (known, True))
+            if known is None:
+                new[place] = content
+        for place, result in zip(new, self.compute([*new.values()]), strict=True):
+            if cache is not None and not isinstance(result, str):
+                cache.add(sha256(new[place]).digest(), result)
+            outcomes[place] = result, False
+        return outcomes
 
     def _pixels(self, content: bytes) -> npt.NDArray[np.uint8] | str:
         from opensetda.backbones.model import resize_image
@@ -151,17 +166,17 @@ class Extractor(AbstractContextManager["Extractor"]):
                 from opensetda.backbones.engines import make_engine
 
                 self._engine, warnings = make_engine(
-                    self.recipe, self._choice, self._state, self._memory, self._threads
+                    self.recipe, self._choice, self._state, self._threads
                 )
                 self.warnings += warnings
             return self._engine
 
 
 def usable_cores() -> int:
-    """Return this process's share of the cores that its team has on this machine."""
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(1, cores // neighbours())
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -16,17 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
+from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from opensetda.backbones.file_digests import read_digest
 from opensetda.backbones.networks import ask_timm, build_network
 from opensetda.backbones.recipe import TIMM_PREFIX, Preprocessing, Recipe
 from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE, EMBEDDED, find_weights
 from opensetda.errors import InputError, one_line
-from opensetda.system.files import open_regular
+from opensetda.system.files import file_record, open_regular
 from opensetda.system.memory import check_free
 
 State = dict[str, Tensor]
@@ -36,8 +35,6 @@ LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 
 _EMBEDDED_CLASSES = 1000
 _VIEWS = "views"
-# Longer strips are cut before they are scaled: a 1 x 100,000 image would become gigabytes.
-LONGEST_STRIP = 4
 # By their module in timm: of VGG the paper trains the fully connected layers only.
 _TRAINED_LAYERS = {"timm.models.vgg": ("pre_logits.",)}
 # What training scripts wrap weights in, in the order of preference.
@@ -117,17 +114,31 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
 
 def resize_image(pixels: Pixels, preprocessing: Preprocessing) -> Tensor:
     """Resize decoded pixels, (height, width, 3), to (3, size, size) of uint8."""
-    size = preprocessing.size
-    if preprocessing.resize == "squash":
-        return _scaled(pixels, size, size, preprocessing)
-    pixels = _without_ends(pixels)
-    height, width = pixels.shape[:2]
-    shorter = preprocessing.shorter_side
-    new_height = shorter if height <= width else int(shorter * height / width)
-    new_width = shorter if width <= height else int(shorter * width / height)
-    scaled = _scaled(pixels, new_height, new_width, preprocessing)
-    top, left = (round((side - size) / 2) for side in scaled.shape[1:])
-    return scaled[:, top : top + size, left : left + size]
+    how = preprocessing
+    image = Image.fromarray(pixels)
+    image = resized(image, how.size, how.shorter_side, how.resize, how.interpolation)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+
+# The script of an exported model has this function, too: it needs nothing but Pillow.
+def resized(
+    image: Image.Image, size: int, shorter_side: int, resize: str, interpolation: str
+) -> Image.Image:
+    """Resize an RGB image to a square, see `Preprocessing`."""
+
+    def middle(image: Image.Image, width: int, height: int) -> Image.Image:
+        left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+        return image.crop((left, top, left + width, top + height))
+
+    how = Image.Resampling[interpolation.upper()]
+    if resize == "squash":
+        return image.resize((size, size), how)
+    shorter = min(image.size)
+    # The ends of long strips are cut first: a 1 x 100,000 image would become gigabytes.
+    if max(image.size) > 4 * shorter:
+        image = middle(image, min(image.width, 4 * shorter), min(image.height, 4 * shorter))
+    width, height = (side * shorter_side // shorter for side in image.size)
+    return middle(image.resize((width, height), how), size, size)
 
 
 def normalise(batch: Tensor, preprocessing: Preprocessing) -> Tensor:
@@ -135,23 +146,6 @@ def normalise(batch: Tensor, preprocessing: Preprocessing) -> Tensor:
     mean = torch.tensor(preprocessing.mean, device=batch.device).view(3, 1, 1)
     std = torch.tensor(preprocessing.std, device=batch.device).view(3, 1, 1)
     return (batch.float() - 255 * mean) / (255 * std)
-
-
-def _scaled(pixels: Pixels, height: int, width: int, preprocessing: Preprocessing) -> Tensor:
-    # torch has no read-only tensors; Pillow's pixels are read-only.
-    image = torch.from_numpy(np.require(pixels, requirements="W")).permute(2, 0, 1)
-    if image.shape[1:] == (height, width):
-        return image
-    # On uint8 as decoded: twice as fast as Pillow, and without Python's lock.
-    mode = preprocessing.interpolation
-    return F.interpolate(image[None], (height, width), mode=mode, antialias=True).squeeze(0)
-
-
-def _without_ends(pixels: Pixels) -> Pixels:
-    height, width = pixels.shape[:2]
-    longest = LONGEST_STRIP * min(height, width)
-    top, left = max(0, (height - longest) // 2), max(0, (width - longest) // 2)
-    return pixels[top : top + min(height, longest), left : left + min(width, longest)]
 
 
 def read_state(path: Path) -> State:
@@ -224,8 +218,7 @@ def _weights_of(recipe: Recipe) -> Path:
     if spec is None:
         spec = ask_timm(recipe.backbone.removeprefix(TIMM_PREFIX), recipe.preprocessing.size)
     path, _ = find_weights(recipe.backbone, spec, recipe.weights)
-    digest, _ = read_digest(path)
-    if digest != recipe.weights_sha256:
+    if file_record(path)["sha256"] != recipe.weights_sha256:
         raise InputError(
             f"{path}: the weights are not those the features were made with "
             "(their SHA-256 differs); restore the old file, or fit again"

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from opensetda.errors import InputError
 
 # Increase it when decoding or resizing changes features: older ones are then not used.
-_EXTRACTION_VERSION = 1
+_EXTRACTION_VERSION = 2
 _LARGEST_SIDE = 4096
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of red, green, blue
 TIMM_PREFIX = "timm:"  # marks a backbone that is given by its name in timm
@@ -117,11 +117,6 @@ class BackboneSpec:
     embedded: bool = False  # whether its weights are bundled
     hub: str | None = None  # repository of the weights on the Hugging Face hub
     hub_file: str | None = None  # name of the file there, if it is not the usual one
-
-    @classmethod
-    def from_dict(cls, entries: Mapping[str, Any]) -> BackboneSpec:
-        """Build it from the result of `dataclasses.asdict`."""
-        return cls(**{**entries, "preprocessing": preprocessing_from(entries["preprocessing"])})
 
 
 def preprocessing_from(entries: Any) -> Preprocessing:

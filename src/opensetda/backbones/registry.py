@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import os
 import socket
 import threading
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from opensetda.backbones.file_digests import FileDigests
 from opensetda.backbones.recipe import IMAGENET, TIMM_PREFIX, BackboneSpec, Preprocessing, Recipe
 from opensetda.errors import InputError, one_line
-from opensetda.system.files import new_file, write_json
+from opensetda.system.files import file_record
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
 EMBEDDED, HUB = "embedded", "hub"
@@ -75,7 +71,6 @@ def resolve(
     name: str = DEFAULT_BACKBONE,
     weights: str | Path | None = None,
     size: int | None = None,
-    memory: Path | None = None,
 ) -> Recipe:
     """Return the recipe of a backbone: all that determines its features.
 
@@ -87,24 +82,20 @@ def resolve(
         "embedded", "hub" or a file; None: embedded if available, otherwise hub.
     size : int, optional
         Side of the images in pixels; None: the backbone's default.
-    memory : Path, optional
-        Cache folder for facts about timm's networks and digests of weights, so that a second
-        run needs neither timm nor torch.
     """
     version = metadata.version("timm")
-    spec = _look_up(name, size, version, memory)
+    spec = _look_up(name, size)
     preprocessing = spec.preprocessing if size is None else _resized(spec, name, size)
     path, origin = find_weights(name, spec, weights)
-    with FileDigests(memory) as digests:
-        try:
-            sha256 = digests.digest(path)
-        except OSError as error:
-            reason = error.strerror or error
-            raise InputError(f"{path}: weights cannot be read ({reason})") from error
+    try:
+        sha256 = file_record(path)["sha256"]
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{path}: weights cannot be read ({reason})") from error
     return Recipe(name, spec.timm_name, origin, sha256, spec.width, preprocessing, version)
 
 
-def _look_up(name: str, size: int | None, version: str, memory: Path | None) -> BackboneSpec:
+def _look_up(name: str, size: int | None) -> BackboneSpec:
     if name in BACKBONES:
         return BACKBONES[name]
     if not name.startswith(TIMM_PREFIX):
@@ -114,22 +105,9 @@ def _look_up(name: str, size: int | None, version: str, memory: Path | None) -> 
             f"backbone {name!r}: not known{hint} (there are {', '.join(BACKBONES)}; "
             f"any other network of timm as {TIMM_PREFIX}NAME)"
         )
-    note = None
-    if memory is not None:
-        digest = hashlib.sha256(json.dumps([name, size, version]).encode()).hexdigest()
-        note = memory / "networks" / f"{digest[:16]}.json"
-        # Missing or damaged: timm is asked again.
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            return BackboneSpec.from_dict(json.loads(note.read_text(encoding="utf-8")))
     from opensetda.backbones.networks import ask_timm
 
-    spec = ask_timm(name.removeprefix(TIMM_PREFIX), size)
-    if note is not None:
-        with suppress(OSError):
-            note.parent.mkdir(parents=True, exist_ok=True)
-            with new_file(note) as aside:
-                write_json(aside, asdict(spec))
-    return spec
+    return ask_timm(name.removeprefix(TIMM_PREFIX), size)
 
 
 def _resized(spec: BackboneSpec, name: str, size: int) -> Preprocessing:

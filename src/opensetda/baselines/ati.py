@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.optimize import linear_sum_assignment
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import StrOptions
+from torch import Tensor
 
-from opensetda.base import Scores
-from opensetda.baselines.shared import rival
-from opensetda.baselines.shared.rival import (
-    COUNT,
-    POSITIVE,
-    POSITIVE_OR_INFINITE,
-    Domains,
-    checked,
-)
+from opensetda.base import COUNT, POSITIVE, POSITIVE_OR_INFINITE, checked
+from opensetda.baselines.shared.rival import RejectingRival, RejectingScorer
 from opensetda.context import FitContext
-from opensetda.nn.alignment import Alignment
-from opensetda.nn.settings import AlignmentSettings
-from opensetda.openness.held_out import cosine_without_nearest
-from opensetda.openness.tracker import OpennessTracker
-from opensetda.rejection.base import Matrix, Vector
-from opensetda.rejection.source_rows import products, squared_distances
-from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
+from opensetda.features.alignment import Alignment, unit
+from opensetda.features.domain_transformer import DomainTransformer
+from opensetda.openness.decision import Matrix
+from opensetda.rejection import make_rejector
+from opensetda.rejection.base import Rejector
+from opensetda.rejection.source_rows import squared_distances
+from opensetda.rows import IntArray, Rows
 
 OUTLIER = -1
 """In place of a class: the target belongs to none."""
 
 
+class ATIScorer(RejectingScorer):
+    """Scores aligned rows; those of the source are mapped, s becomes ``s @ map``."""
+
+    map: Tensor
+
+    def __init__(self, alignment: Alignment, map_: Tensor, rejector: Rejector) -> None:
+        super().__init__(rejector)
+        self.alignment = alignment
+        self.register_buffer("map", map_)
+
+    def project(self, x: Tensor, of_source: bool) -> Tensor:
+        """Centre rows and turn them onto the components: (n, D) -> (n, d).
+
+        They are not scaled to unit length again: those that the components explain badly are
+        short.
+        """
+        assert self.alignment.projection is not None
+        return self.alignment.centred(x, of_source) @ self.alignment.projection
+
+    def embed(self, x: Tensor, of_source: bool = False) -> Tensor:
+        """Project rows, and map those of the source: (n, D) -> (n, d)."""
+        projected = self.project(x, of_source)
+        return unit(projected @ self.map if of_source else projected)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
-class ATI(rival.RejectingRival):
+class ATI(DomainTransformer, RejectingRival):
     r"""Assign-and-Transform-Iteratively with outliers.
 
     Panareda Busto and Gall, "Open set domain adaptation", ICCV 2017. Two steps alternate. The
@@ -64,8 +84,8 @@ class ATI(rival.RejectingRival):
     86.7; the paper's lambda 82.6, 82.2; no outliers 82.6, 82.3; without centring 86.7, 83.4. The
     settings were chosen on these tasks, in favour of this rival.
 
-    The other parameters are those of `RejectingRival`; "auto" estimates the openness at every
-    iteration, and at the end leaves it to the boundary of the rejector.
+    The other parameters are those of `RejectingRival`; "auto" leaves the openness to the boundary
+    of the rejector at the end.
 
     Parameters
     ----------
@@ -83,8 +103,6 @@ class ATI(rival.RejectingRival):
 
     Attributes
     ----------
-    map_ : array of shape (components, components)
-        W, transposed: a source row s becomes ``s @ map_``.
     step_labels_ : array of int of shape (n_iterations, n_targets)
         The assignment at every iteration, as an index into `classes_`; C is an outlier. The last
         are the final labels.
@@ -96,72 +114,52 @@ class ATI(rival.RejectingRival):
     ridge: float = checked(3.0, POSITIVE)
     C: float = checked(10.0, POSITIVE_OR_INFINITE)
 
-    def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
-        source, y, target = domains
-        settings = AlignmentSettings(centring="own", components=self.components, whitening=0.0)
-        alignment = Alignment(settings).fit(source, target)
-        assert alignment.projection is not None, "known after fit"
-        self.projection_ = np.ascontiguousarray(alignment.projection.T)
-        self.centre_ = alignment.target_mean
-        rows = self._read(source, alignment.source_mean)
-        self.map_ = np.eye(rows.shape[1])
+    @torch.no_grad()
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
+    ) -> None:
+        alignment = Alignment.fit(source, target, self.components, whitening=0.0)
+        identity = torch.eye(alignment.width_out, dtype=torch.float64)
+        self.scorer_ = ATIScorer(alignment, identity, make_rejector(self.rejector))
+        rows = self._read(source, of_source=True)
         if len(target):
-            targets = self._read(target, self.centre_)
-            assigned = self._iterate(rows, y, targets, openness, context)
-            self.step_labels_ = assigned[:, np.argsort(target.index)]
-        mapped = unit_rows(rows @ self.map_)
-        self._fit_rejector(mapped, y)
-        if self.rejector_.needs_logits:
-            regression = LogisticRegression(C=self.C, max_iter=1000).fit(mapped, y)
-            self.weights_, self.offsets_ = _as_logits(regression)
-        return rival.join_scores(self._score_rows(chunk) for _, chunk in target.chunks())
+            targets = self._read(target, of_source=False).numpy()
+            map_ = self._iterate(rows.numpy(), y, targets, share, context)
+            self.scorer_.map = torch.from_numpy(map_)
+        self.scorer_.fit(unit(rows @ self.scorer_.map), y, len(self.classes_), self.C)
 
-    def _read(self, rows: Rows, centre: Vector) -> Matrix:
-        return np.concatenate([self._project(chunk, centre) for _, chunk in rows.chunks()])
-
-    def _project(self, X: FloatArray, centre: Vector) -> Matrix:
-        unit = unit_rows(unit_rows(X.astype(np.float64)) - centre)
-        # Not scaled to unit length again: rows that the components explain badly are short.
-        return products(unit, self.projection_)
+    def _read(self, rows: Rows, of_source: bool) -> Tensor:
+        chunks = (torch.from_numpy(chunk).double() for _, chunk in rows.chunks())
+        return torch.cat([self.scorer_.project(chunk, of_source) for chunk in chunks])
 
     def _iterate(
-        self,
-        rows: Matrix,
-        y: IntArray,
-        targets: Matrix,
-        openness: OpennessTracker,
-        context: FitContext,
-    ) -> IntArray:
-        """Alternate until nothing changes; return all assignments, C for outliers."""
+        self, rows: Matrix, y: IntArray, targets: Matrix, share: float, context: FitContext
+    ) -> Matrix:
+        """Alternate until nothing changes; keep all assignments, and return the map."""
         n_classes = len(self.classes_)
         members = np.eye(n_classes)[y] / np.bincount(y)[y][:, None]
+        map_ = np.eye(rows.shape[1])
         assigned: list[IntArray] = []
         for _ in range(self.iterations):
-            distances = squared_distances(targets, members.T @ rows @ self.map_)
-            known, held_out = _cosines(rows @ self.map_, y, unit_rows(targets))
-            share = openness.update(known, held_out)
+            means = torch.from_numpy(members.T @ rows @ map_)
+            distances = squared_distances(torch.from_numpy(targets), means).numpy()
             labels = assign(distances, outlier_cost(distances, self.outliers, share))
-            entry = {"openness": share, "openness_estimate": openness.estimates[-1]}
             outliers = float((labels == OUTLIER).mean())
-            self._finish_step(known, context, self.iterations, **entry, outliers=outliers)
+            self._finish_step(-distances.min(axis=1), context, self.iterations, outliers=outliers)
             same = bool(assigned) and np.array_equal(labels, assigned[-1])
             assigned.append(labels)
             if same:
                 break
-            self.map_ = fit_map(rows, y, targets, labels, self.ridge)
+            map_ = fit_map(rows, y, targets, labels, self.ridge)
         steps = np.stack(assigned)
-        return np.where(steps == OUTLIER, n_classes, steps)
+        self.step_labels_ = np.where(steps == OUTLIER, n_classes, steps)
+        return map_
 
-    def _score_rows(self, X: FloatArray) -> Scores:
-        rows = unit_rows(self._project(X, self.centre_))
-        logits = np.zeros((len(rows), len(self.classes_)))
-        if self.rejector_.needs_logits:
-            logits = products(rows, self.weights_) + self.offsets_
-        return self.rejector_.scores(rows, logits)
-
-    def _saved(self) -> tuple[str, ...]:
-        of_regression = ("weights_", "offsets_") if self.rejector_.needs_logits else ()
-        return "centre_", "projection_", "map_", *of_regression
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> ATIScorer:
+        rejector = self._saved_rejector(arrays)
+        scorer = ATIScorer(Alignment.of_state(arrays), arrays["map"], rejector)
+        scorer.restore(arrays)
+        return scorer
 
 
 def outlier_cost(distances: Matrix, rule: str, share: float) -> float:
@@ -207,22 +205,3 @@ def fit_map(rows: Matrix, y: IntArray, targets: Matrix, labels: IntArray, ridge:
     identity = np.eye(rows.shape[1])
     hold = ridge * max(float((rows**2).mean()), 1e-12) * identity
     return np.asarray(np.linalg.solve(moment + hold, (weights * rows).T @ means[y] + hold))
-
-
-def _cosines(mapped: Matrix, y: IntArray, targets: FloatArray) -> tuple[Vector, Vector]:
-    """Return known scores and held-out scores, for the share of unknowns."""
-    members = np.eye(int(y.max()) + 1)[y]
-    sums = members.T @ unit_rows(mapped)
-    similarity = targets @ unit_rows(sums).T
-    nearest = similarity.argmax(axis=1)
-    held_out = cosine_without_nearest(targets, nearest, sums, members.sum(axis=0))
-    return similarity.max(axis=1), held_out
-
-
-def _as_logits(regression: LogisticRegression) -> tuple[Matrix, Vector]:
-    """Return weights (C, d) and offsets (C,), also of a regression of two classes."""
-    weights, offsets = regression.coef_, regression.intercept_
-    if len(weights) == 1:
-        weights, offsets = np.vstack([-weights, weights]) / 2, np.hstack([-offsets, offsets]) / 2
-    # Rows one after the other, as they are saved: BLAS rounds columns in another way.
-    return np.ascontiguousarray(weights), np.asarray(offsets)

@@ -8,15 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opensetda.baselines.shared.network import Batch, ClosedSetNetwork, ClosedSetRival
+from opensetda.baselines.shared.heads import ClosedSetNetwork, ClosedSetRival
+from opensetda.nn.network import Batch
 from opensetda.nn.parts import Discriminator, reversal_strength
+from opensetda.rejection.base import Rejector
 
 
 class DANNNetwork(ClosedSetNetwork):
-    """The classifier, and PGL's discriminator behind a reversed gradient."""
+    """The classifier, and the discriminator of PGL behind a reversed gradient."""
 
-    def __init__(self, width: int, n_classes: int, adapts: bool, weight: float) -> None:
-        super().__init__(width, n_classes, adapts, weight)
+    def __init__(
+        self, width: int, n_classes: int, adapts: bool, weight: float, rejector: Rejector
+    ) -> None:
+        super().__init__(width, n_classes, adapts, weight, rejector)
         self.discriminator = Discriminator(self.width_out)
 
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -51,5 +55,4 @@ class DANN(ClosedSetRival):
 
     weight: float = 0.3
 
-    def _make_network(self, width: int, n_classes: int, adapts: bool) -> DANNNetwork:
-        return DANNNetwork(width, n_classes, adapts, self.weight)
+    network = DANNNetwork

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple
@@ -9,25 +10,54 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+import torch
 from sklearn.utils._param_validation import Interval
+from torch import Tensor, nn
 
-from opensetda.base import Scores
-from opensetda.baselines.shared import rival
-from opensetda.baselines.shared.rival import COUNT, NON_NEGATIVE, POSITIVE, Domains, checked
+from opensetda.base import COUNT, NON_NEGATIVE, POSITIVE, SHARE, OpenSetClassifier, checked
 from opensetda.context import FitContext
-from opensetda.nn.alignment import Alignment
+from opensetda.features.alignment import Alignment
+from opensetda.nn.parts import COMPONENTS, WHITENING
+from opensetda.openness.decision import Matrix, Scores, Vector
 from opensetda.openness.mixtures import rejection_cut
-from opensetda.openness.tracker import OpennessTracker
-from opensetda.rejection.base import Matrix, Saved, State, Vector
+from opensetda.openness.report import check_openness
 from opensetda.rejection.osnn import DistanceRatioRejector
-from opensetda.rows import FloatArray, IntArray, first_of_every_class
+from opensetda.rows import IntArray, Rows, first_of_every_class
 
 # Values of the regression lie between 0 and 1: as logits they need a scale.
 VALUE_SCALE = 16.0
 
 
+class DAODScorer(nn.Module):
+    r"""The regression :math:`f(x) = \sum_i \beta_i k(x, x_i)` on aligned rows.
+
+    Aligned rows (m, d) with coefficients (m, C + 1).
+
+    Shapes: x (n, D) -> logits (n, C), known scores (n,).
+    """
+
+    rows: Tensor
+    coefficients: Tensor
+
+    def __init__(self, alignment: Alignment, rows: Tensor, coefficients: Tensor) -> None:
+        super().__init__()
+        self.alignment = alignment
+        self.register_buffer("rows", rows)
+        self.register_buffer("coefficients", coefficients)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Score rows, each on its own."""
+        return scores_of(gaussian_kernel(self.alignment(x), self.rows) @ self.coefficients)
+
+
+def scores_of(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return class logits and known scores from values of f: (n, C + 1) -> (n, C), (n,)."""
+    classes = values[:, :-1]
+    return VALUE_SCALE * classes, classes.amax(dim=1) - values[:, -1]
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
-class DAOD(rival.AlignedRival):
+class DAOD(OpenSetClassifier):
     r"""Distribution Alignment with Open Difference.
 
     Fang, Lu, Liu, Xuan and Zhang, "Open Set Domain Adaptation: Theoretical Bound and Algorithm"
@@ -82,48 +112,51 @@ class DAOD(rival.AlignedRival):
     alpha: float = checked(0.4, NON_NEGATIVE)
     gamma: float = checked(0.2, Interval(Real, 0, 1, closed="left"))
     discrepancy: float = checked(150.0, NON_NEGATIVE)
-    conditional: float = checked(0.5, Interval(Real, 0, 1, closed="both"))
+    conditional: float = checked(0.5, SHARE)
     manifold: float = checked(3.0, NON_NEGATIVE)
     ridge: float = checked(1.0, POSITIVE)
     neighbours: int = checked(10, COUNT)
     iterations: int = checked(10, COUNT)
     most_rows: int = checked(2000, COUNT)
 
-    def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
-        source, y, target = domains
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
+    ) -> None:
         n_classes = len(self.classes_)
-        self._alignment = Alignment(rival.ALIGNMENT).fit(source, target)
+        alignment = Alignment.fit(source, target, COMPONENTS, WHITENING)
         kept = first_of_every_class(y, n_classes, max(self.most_rows, n_classes))
-        y = y[kept]
-        source_rows = self._alignment.source(source.take(kept))
-        target_rows = self._alignment.target(target.first(self.most_rows))
-        self._rows = np.concatenate([source_rows, target_rows]).astype(np.float64)
-        regression = Regression(self._rows, y, n_classes, self._weights(openness.told))
-        if not len(target):
-            self._coefficients = regression.coefficients(np.zeros(0, dtype=np.intp))
-            return rival.NO_SCORES
-        labels = _nearest_neighbour_labels(self._rows, y, n_classes)
-        self._iterate(regression, labels, openness.told, context)
-        # As later samples are scored: a later copy of a target gets the same answer.
-        return rival.join_scores(self._score_scaled(chunk) for _, chunk in target.chunks())
+        sources = alignment.source(source.take(kept))
+        targets = alignment.target(target.first(self.most_rows))
+        rows, y = np.concatenate([sources, targets]).astype(np.float64), y[kept]
+        audited = context.checked is not None and context.checked.audit is not None
+        told = share if audited else check_openness(self.openness)
+        regression = Regression(rows, y, n_classes, self._weights(told))
+        labels = _nearest_neighbour_labels(rows, y, n_classes)
+        if len(target):
+            labels = self._iterate(regression, labels, told, context)
+        coefficients = torch.from_numpy(regression.coefficients(labels))
+        self.scorer_ = DAODScorer(alignment, torch.from_numpy(rows), coefficients)
 
     def _iterate(
         self, regression: Regression, labels: IntArray, told: float | None, context: FitContext
-    ) -> None:
+    ) -> IntArray:
+        """Alternate until no label changes; return the labels that the last regression had."""
         n_classes, n_sources = len(self.classes_), len(regression.y)
         for _ in range(self.iterations):
-            self._coefficients = regression.coefficients(labels)
-            values = regression.kernel @ self._coefficients
-            scores = _scores(values[n_sources:])
+            values = regression.kernel @ regression.coefficients(labels)
+            of_source, of_target = values[:n_sources], values[n_sources:]
+            scores = Scores(*(part.numpy() for part in scores_of(torch.from_numpy(of_target))))
             cut = 0.0 if told is None else rejection_cut(scores.known, told)
             before, labels = labels, np.where(scores.known < cut, n_classes, scores.nearest)
             share, changed = float((labels == n_classes).mean()), float((labels != before).mean())
-            domains = values[:n_sources], values[n_sources:]
             entry = {"openness": share, "changed": changed}
-            entry["open_set_difference"] = open_set_difference(*domains, min(share, 0.99))
+            entry["open_set_difference"] = open_set_difference(
+                of_source, of_target, min(share, 0.99)
+            )
             self._finish_step(scores.known, context, self.iterations, **entry)
-            if (labels == before).all():
+            if not changed:
                 break
+        return before
 
     def _weights(self, told: float | None) -> Weights:
         own = {name: getattr(self, name) for name in Weights._fields if name != "alpha"}
@@ -132,20 +165,8 @@ class DAOD(rival.AlignedRival):
     def _own_cut(self, scores: Scores) -> float | None:
         return 0.0
 
-    def _score_rows(self, X: FloatArray) -> Scores:
-        return _scores(gaussian_kernel(self._alignment.later(X), self._rows) @ self._coefficients)
-
-    def _saved(self) -> tuple[str, ...]:
-        return "_rows", "_coefficients"
-
-    def _fitted_state(self) -> State:
-        values, arrays = super()._fitted_state()
-        # Aligned in single precision: nothing is lost.
-        return values, {**arrays, "rows": self._rows.astype(np.float32)}
-
-    def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
-        super()._restore_fitted_state(values, arrays)
-        self._rows = self._rows.astype(np.float64)
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> DAODScorer:
+        return DAODScorer(Alignment.of_state(arrays), arrays["rows"], arrays["coefficients"])
 
 
 class Weights(NamedTuple):
@@ -178,7 +199,8 @@ class Regression:
 
     def __init__(self, rows: Matrix, y: IntArray, n_classes: int, weights: Weights) -> None:
         self.y, self.n_classes, self.weights = y, n_classes, weights
-        self.kernel = gaussian_kernel(rows, rows)
+        every = torch.from_numpy(rows)
+        self.kernel = gaussian_kernel(every, every).numpy()
         n_sources, n_targets = len(y), len(rows) - len(y)
         size = max(n_sources, n_targets)
         # Without targets there is nothing to keep from being labelled unknown.
@@ -280,22 +302,16 @@ def graph_laplacian(rows: Matrix, neighbours: int) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(scipy.sparse.eye_array(len(rows)) - scaling @ adjacency @ scaling)
 
 
-def gaussian_kernel(rows: Matrix, others: Matrix) -> Matrix:
+def gaussian_kernel(rows: Tensor, others: Tensor) -> Tensor:
     r"""Return :math:`k(x, x') = e^{-\|x - x'\|^2 / 2}`: (n, d), (m, d) -> (n, m)."""
     # The bandwidth is the rows' length, 1.
-    squares = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)
-    return np.asarray(np.exp(rows @ others.T - squares / 2))
+    squares = rows.square().sum(dim=1)[:, None] + others.square().sum(dim=1)
+    return torch.exp(rows @ others.T - squares / 2)
 
 
 def _nearest_neighbour_labels(rows: Matrix, y: IntArray, n_classes: int) -> IntArray:
     """Label the targets by OSNN, with the threshold that it finds on the source."""
-    rejector = DistanceRatioRejector()
-    rejector.fit(rows[: len(y)], y, n_classes)
-    scores = rejector.scores(rows[len(y) :], np.zeros((len(rows) - len(y), n_classes)))
-    return np.where(scores.known < -rejector.threshold, n_classes, scores.nearest)
-
-
-def _scores(values: Matrix) -> Scores:
-    classes = values[:, :-1]
-    known = classes.max(axis=1) - values[:, -1]
-    return Scores(VALUE_SCALE * classes, known, np.full(len(values), np.nan))
+    rejector, every = DistanceRatioRejector(), torch.from_numpy(rows)
+    rejector.fit(every[: len(y)], y, n_classes)
+    classes, known = (part.numpy() for part in rejector(every[len(y) :], None))
+    return np.where(known < -rejector.threshold, n_classes, classes.argmax(axis=1))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from opensetda.baselines.shared.network import Batch, ClosedSetNetwork, ClosedSetRival
+from opensetda.baselines.shared.heads import ClosedSetNetwork, ClosedSetRival
+from opensetda.nn.network import Batch
 from opensetda.nn.parts import reversal_strength
 
 BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -41,8 +42,7 @@ class MMD(ClosedSetRival):
     Parameters are those of `ClosedSetRival`.
     """
 
-    def _make_network(self, width: int, n_classes: int, adapts: bool) -> MMDNetwork:
-        return MMDNetwork(width, n_classes, adapts, self.weight)
+    network = MMDNetwork
 
 
 def mean_discrepancy(source: Tensor, target: Tensor) -> Tensor:

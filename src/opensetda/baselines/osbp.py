@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from opensetda.baselines.shared.network import Batch, ExtraClassRival, RivalNetwork
-from opensetda.baselines.shared.rival import NON_NEGATIVE, checked
+from opensetda.base import NON_NEGATIVE, checked
+from opensetda.baselines.shared.heads import ExtraClassNetwork, ExtraClassRival
+from opensetda.nn.network import Batch
 from opensetda.nn.parts import reversal_strength, reverse_gradient
 
 
-class OSBPNetwork(RivalNetwork):
+class OSBPNetwork(ExtraClassNetwork):
     """Features G, and a classifier of C + 1 classes, the last of which is unknown."""
 
     def __init__(

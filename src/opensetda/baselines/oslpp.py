@@ -2,28 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-from scipy.special import logsumexp
+import torch
+from torch import Tensor, nn
 
-from opensetda.base import Scores
-from opensetda.baselines.shared.rival import COUNT, NO_SCORES, Domains, Rival, checked
+from opensetda.base import COUNT, OpenSetClassifier, checked
 from opensetda.context import FitContext
-from opensetda.openness.tracker import OpennessTracker
-from opensetda.pgl.pseudo_labels import UNLABELLED, rank_pseudo_labels
-from opensetda.rejection.base import Matrix, Vector
-from opensetda.rows import FloatArray, IntArray, Rows, unit_rows
+from opensetda.features.alignment import unit
+from opensetda.features.domain_transformer import DomainTransformer
+from opensetda.openness.decision import Matrix, Vector
+from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.rows import IntArray, Rows
 from opensetda.system.memory import check_free
 
 # Eigenvalues below this share of the largest are noise of the arithmetic.
 SMALLEST_EIGENVALUE = 1e-9
 
+PARTS = ("mean", "components", "projection", "centre", "means")
+
+
+class OSLPPScorer(nn.Module):
+    """Steps 2 and 3 of `OSLPP`, after the reduction by PCA.
+
+    The mean (D,) and components (D, r) of the PCA, the projection P (r, d), the centre (d,) of
+    both domains, and the class means (C, d).
+
+    Shapes: x (n, D) -> logits (n, C), known scores (n,).
+    """
+
+    mean: Tensor
+    components: Tensor
+    projection: Tensor
+    centre: Tensor
+    means: Tensor
+
+    def __init__(self, arrays: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        for name in PARTS:
+            self.register_buffer(name, arrays.get(name))
+
+    def reduce(self, x: Tensor) -> Tensor:
+        """Scale rows to unit length before and after the PCA: (n, D) -> (n, r)."""
+        return unit((unit(x) - self.mean) @ self.components)
+
+    def project(self, reduced: Tensor) -> Tensor:
+        """Project and normalise: (n, r) -> (n, d)."""
+        return unit(reduced @ self.projection - self.centre)
+
+    def embed(self, x: Tensor, of_source: bool = False) -> Tensor:
+        """Return rows in the subspace, where both domains are one: (n, D) -> (n, d)."""
+        return self.project(self.reduce(x))
+
+    def score(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Score rows of the subspace: (n, d) -> (n, C), (n,)."""
+        # Of unit vectors the squared distance is 2 - 2 cos.
+        logits = -(2 - 2 * z @ self.means.T).clamp_min(0.0).sqrt()
+        known = logits.amax(dim=1) - logits.logsumexp(dim=1) + math.log(self.means.shape[0])
+        return logits, known
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Score rows, each on its own."""
+        return self.score(self.embed(x))
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class OSLPP(Rival):
+class OSLPP(DomainTransformer, OpenSetClassifier):
     r"""Open-Set Locality Preserving Projection, with targets selected and rejected step by step.
 
     Wang, Meng and Breckon, "Progressively Select and Reject Pseudo-labelled Samples for Open-Set
@@ -57,12 +105,9 @@ class OSLPP(Rival):
       which spreads samples, and not :math:`L`, which gathers them.
     - Rejections follow the same schedule t/T as selections. The paper's :math:`n_r` is one
       constant per dataset; here it follows from the openness.
-    - The known score is :math:`\log(C \max_c p(c | x))`, which does not grow with fewer classes:
-      it can be compared with the score of a sample whose nearest class is hidden. The projection
-      is not learned again without that class: if the domains are alike, hidden classes score lower
-      than real unknowns, and the estimated share is too small.
+    - The known score is :math:`\log(C \max_c p(c | x))`, which does not grow with fewer classes.
 
-    The other parameters are those of `Rival`.
+    The other parameters are those of `OpenSetClassifier`.
 
     Parameters
     ----------
@@ -83,69 +128,57 @@ class OSLPP(Rival):
     principal_components: int = checked(512, COUNT)
     dimensions: int = checked(128, COUNT)
 
-    def _adapt(self, domains: Domains, openness: OpennessTracker, context: FitContext) -> Scores:
-        source, y, target = domains
+    @torch.no_grad()
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
+    ) -> None:
         n_classes = len(self.classes_)
-        both = (source, target)
-        self.mean_, self.components_ = principal_components(both, self.principal_components)
+        reduction = principal_components((source, target), self.principal_components)
+        mean, components = (torch.from_numpy(part) for part in reduction)
+        self.scorer_ = OSLPPScorer({"mean": mean, "components": components})
         source_rows, target_rows = self._reduced(source), self._reduced(target)
         labels = np.full(len(target), UNLABELLED, dtype=np.intp)
-        if not len(target):
-            self._learn(source_rows, y, target_rows, labels)
-            return NO_SCORES
+        self._learn(source_rows, y, target_rows, labels)
         step_labels = []
-        for step in range(self.steps):
-            self._learn(source_rows, y, target_rows, labels)
-            scores = self._scores(self._embed(target_rows))
-            share = openness.update(scores.known, scores.held_out)
-            ranked = (scores.known, scores.nearest, share)
+        for step in range(self.steps if len(target) else 0):
+            if step:
+                self._learn(source_rows, y, target_rows, labels)
+            logits, score = self.scorer_.score(self.scorer_.project(target_rows))
+            known = score.numpy()
+            ranked = (known, logits.argmax(dim=1).numpy(), share)
             step_labels.append(rank_pseudo_labels(*ranked, 1.0, n_classes))
             labels = select_and_reject(*ranked, (step + 1) / self.steps, n_classes)
-            entry = {"openness": share, "openness_estimate": openness.estimates[-1]}
-            entry["selected"] = int(((labels >= 0) & (labels < n_classes)).sum())
-            entry["rejected"] = int((labels == n_classes).sum())
-            self._finish_step(scores.known, context, self.steps, **entry)
-        self.step_labels_ = np.stack(step_labels)[:, np.argsort(target.index)]
-        return scores
+            counts = {"selected": int(((labels >= 0) & (labels < n_classes)).sum())}
+            counts["rejected"] = int((labels == n_classes).sum())
+            self._finish_step(known, context, self.steps, **counts)
+        if len(target):
+            self.step_labels_ = np.stack(step_labels)
 
-    def _learn(self, source: Matrix, y: IntArray, target: Matrix, labels: IntArray) -> None:
-        n_classes = len(self.classes_)
-        selected = (labels >= 0) & (labels < n_classes)
-        known = np.concatenate([source, target[selected]])
-        known_labels = np.concatenate([y, labels[selected]])
-        samples = (known, known_labels, target[labels == n_classes])
-        self.projection_ = locality_projection(*samples, self.dimensions)
-        total = source.sum(axis=0) + target.sum(axis=0)
-        self.centre_ = total / (len(source) + len(target)) @ self.projection_
-        embedded = self._embed(known)
-        sums = np.zeros((n_classes, embedded.shape[1]))
-        for label in range(n_classes):
-            sums[label] = embedded[known_labels == label].sum(axis=0)
-        self.means_ = unit_rows(sums)
-
-    def _reduce(self, unit: Matrix) -> Matrix:
-        return np.asarray(unit_rows((unit - self.mean_) @ self.components_), dtype=np.float64)
-
-    def _reduced(self, rows: Rows) -> Matrix:
-        reduced = np.empty((len(rows), self.components_.shape[1]))
-        for place, unit in _unit_chunks(rows):
-            reduced[place] = self._reduce(unit)
+    def _reduced(self, rows: Rows) -> Tensor:
+        reduced = torch.empty((len(rows), self.scorer_.components.shape[1]), dtype=torch.float64)
+        for place, chunk in rows.chunks():
+            reduced[place] = self.scorer_.reduce(torch.from_numpy(chunk).double())
         return reduced
 
-    def _embed(self, reduced: Matrix) -> Matrix:
-        return np.asarray(unit_rows(reduced @ self.projection_ - self.centre_), dtype=np.float64)
+    def _learn(self, source: Tensor, y: IntArray, target: Tensor, labels: IntArray) -> None:
+        """Find projection, centre and class means from reduced rows and labels of the targets."""
+        scorer, n_classes = self.scorer_, len(self.classes_)
+        selected = (labels >= 0) & (labels < n_classes)
+        known = torch.cat([source, target[selected]])
+        known_labels = np.concatenate([y, labels[selected]])
+        rejected = target[labels == n_classes]
+        projection = locality_projection(
+            known.numpy(), known_labels, rejected.numpy(), self.dimensions
+        )
+        scorer.projection = torch.from_numpy(projection)
+        total = source.sum(dim=0) + target.sum(dim=0)
+        scorer.centre = total / (len(source) + len(target)) @ scorer.projection
+        z = scorer.project(known)
+        sums = z.new_zeros(n_classes, z.shape[1])
+        scorer.means = unit(sums.index_add(0, torch.from_numpy(known_labels), z))
 
-    def _scores(self, embedded: Matrix) -> Scores:
-        # Of unit vectors the squared distance is 2 - 2 cos.
-        distance = np.sqrt(np.maximum(2 - 2 * embedded @ self.means_.T, 0))
-        return Scores(-distance, _log_confidence(-distance), _without_nearest(-distance))
-
-    def _score_rows(self, X: FloatArray) -> Scores:
-        unit = np.asarray(unit_rows(X.astype(np.float64)), dtype=np.float64)
-        return self._scores(self._embed(self._reduce(unit)))
-
-    def _saved(self) -> tuple[str, ...]:
-        return "mean_", "components_", "projection_", "centre_", "means_"
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> OSLPPScorer:
+        return OSLPPScorer({name: arrays[name] for name in PARTS})
 
 
 def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Matrix]:
@@ -153,10 +186,10 @@ def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Ma
     n_rows, width = sum(len(rows) for rows in domains), domains[0].width
     total = np.zeros(width)
     for rows in domains:
-        for _, unit in _unit_chunks(rows):
-            total += unit.sum(axis=0)
+        for chunk in _unit_chunks(rows):
+            total += chunk.sum(axis=0)
     mean = total / n_rows
-    centred = (unit - mean for rows in domains for _, unit in _unit_chunks(rows))
+    centred = (chunk - mean for rows in domains for chunk in _unit_chunks(rows))
     # The smaller of the two products has the same spectrum.
     wide = width > n_rows
     numbers = width * n_rows if wide else width**2
@@ -223,19 +256,6 @@ def select_and_reject(
     return labels
 
 
-def _log_confidence(logits: Matrix) -> Vector:
-    """Logarithm of the largest softmax times the number of classes: (n, C) -> (n,)."""
-    confidence = logits.max(axis=1) - logsumexp(logits, axis=1)
-    return np.asarray(confidence + np.log(logits.shape[1]))
-
-
-def _without_nearest(logits: Matrix) -> Vector:
-    """Return the same as if the nearest class were not known; NaN with two classes."""
-    if logits.shape[1] <= 2:
-        return np.full(len(logits), np.nan)
-    return _log_confidence(np.sort(logits, axis=1)[:, :-1])
-
-
 def _largest_eigenvectors(
     matrix: Matrix, metric: Matrix | None, keep: int
 ) -> tuple[Vector, Matrix]:
@@ -249,6 +269,6 @@ def _largest_eigenvectors(
     return values[real], vectors[:, real]
 
 
-def _unit_chunks(rows: Rows) -> Iterator[tuple[slice, Matrix]]:
-    for place, chunk in rows.chunks():
-        yield place, np.asarray(unit_rows(chunk.astype(np.float64)), dtype=np.float64)
+def _unit_chunks(rows: Rows) -> Iterator[Matrix]:
+    for _, chunk in rows.chunks():
+        yield np.asarray(unit(torch.from_numpy(chunk).double()).numpy())

@@ -6,21 +6,20 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from opensetda.base import Scores
-from opensetda.baselines.shared.network import Batch, NetworkRival, RivalNetwork, numpy_scores
-from opensetda.baselines.shared.rival import NON_NEGATIVE, checked
+from opensetda.base import NON_NEGATIVE, checked
+from opensetda.nn.network import Batch, NetworkRival, RivalNetwork
 from opensetda.nn.parts import zero_linear
+from opensetda.openness.decision import Scores
 
 
 class OVANetNetwork(RivalNetwork):
-    """A closed-set classifier and C one-vs-all classifiers: x (N, d) -> two logits (N, C)."""
+    """A closed-set classifier and C one-vs-all classifiers."""
 
     def __init__(self, width: int, n_classes: int, adapts: bool, entropy_weight: float) -> None:
-        super().__init__(width, n_classes, adapts, bottleneck=width)
         # As in the paper, the heads see the features themselves.
-        self.bottleneck = nn.Sequential()
+        super().__init__(width, n_classes, adapts, bottleneck=False)
         # Weights that begin at zero stay in the span of the rows that were seen: small components
         # of a few hundred rows are noise.
         self.closed = zero_linear(width, n_classes)
@@ -28,14 +27,19 @@ class OVANetNetwork(RivalNetwork):
         self.one_vs_all = zero_linear(width, n_classes)
         self.entropy_weight = entropy_weight
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return class logits and one-vs-all logits."""
+    def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return class logits and one-vs-all logits: (N, d) -> (N, C) each."""
         features = self.features(x)
         return self.closed(features), self.one_vs_all(features)
 
+    def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Score aligned rows: the one-vs-all classifier of the nearest class says how known."""
+        closed, one_vs_all = self.outputs(x)
+        return closed, one_vs_all.gather(1, closed.argmax(dim=1, keepdim=True))[:, 0]
+
     def source_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the cross entropy of the classes, and `one_vs_all_loss`."""
-        closed, one_vs_all = self(batch.source)
+        closed, one_vs_all = self.outputs(batch.source)
         return {
             "class": F.cross_entropy(closed, batch.labels),
             "one_vs_all": one_vs_all_loss(one_vs_all, batch.labels),
@@ -43,7 +47,7 @@ class OVANetNetwork(RivalNetwork):
 
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return `open_set_entropy`, weighted."""
-        _, one_vs_all = self(batch.target)
+        _, one_vs_all = self.outputs(batch.target)
         return {"open_set_entropy": self.entropy_weight * open_set_entropy(one_vs_all)}
 
 
@@ -104,10 +108,6 @@ class OVANet(NetworkRival):
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OVANetNetwork:
         return OVANetNetwork(width, n_classes, adapts, self.entropy_weight)
-
-    def _network_scores(self, network: OVANetNetwork, x: Tensor) -> Scores:
-        closed, one_vs_all = network(x)
-        return numpy_scores(closed, one_vs_all.gather(1, closed.argmax(dim=1)[:, None])[:, 0])
 
     def _own_cut(self, scores: Scores) -> float | None:
         # The known score is a logit: 0 is a probability of 1/2.

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import Normalizer
+import torch
+from torch import Tensor
 
-from opensetda.base import Scores
-from opensetda.baselines.shared import rival
+from opensetda.base import POSITIVE_OR_INFINITE, checked
+from opensetda.baselines.shared.rival import RejectingRival, RejectingScorer
 from opensetda.context import FitContext
-from opensetda.openness.tracker import OpennessTracker
-from opensetda.rows import FloatArray, moderate_rows
+from opensetda.features.alignment import unit
+from opensetda.openness.decision import Scores
+from opensetda.rejection import make_rejector
+from opensetda.rows import IntArray, Rows
+
+
+class SourceOnlyScorer(RejectingScorer):
+    """Scores rows of unit length."""
+
+    def embed(self, x: Tensor, of_source: bool = False) -> Tensor:
+        """Scale rows to unit length: (n, D) -> (n, D)."""
+        return unit(x)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SourceOnly(rival.RejectingRival):
+class SourceOnly(RejectingRival):
     """Logistic regression on L2-normalised source rows; the least confident targets are unknown.
 
     The rejectors "osnn" and "osvm" are classifiers themselves and replace the regression.
@@ -29,31 +39,22 @@ class SourceOnly(rival.RejectingRival):
         Inverse strength of the regression's regularisation.
     """
 
-    C: float = rival.checked(10.0, rival.POSITIVE_OR_INFINITE)
+    C: float = checked(10.0, POSITIVE_OR_INFINITE)
     rejector: str = "quantile"
 
-    def _adapt(
-        self, domains: rival.Domains, openness: OpennessTracker, context: FitContext
-    ) -> Scores:
-        rows = np.concatenate([chunk for _, chunk in domains.source.chunks()])
-        unit = Normalizer().transform(moderate_rows(rows))
-        self._fit_rejector(unit, domains.y)
-        if self.rejector_.needs_logits:
-            regression = LogisticRegression(C=self.C, max_iter=1000).fit(unit, domains.y)
-            self.coef_, self.intercept_ = regression.coef_, regression.intercept_
-        scores = rival.join_scores(self._score_rows(chunk) for _, chunk in domains.target.chunks())
-        if len(domains.target):
-            self.history_.append({"step": 1, "mean_score": float(scores.known.mean())})
+    def _fit_domains(
+        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
+    ) -> Scores | None:
+        rows = torch.cat([torch.from_numpy(chunk) for _, chunk in source.chunks()]).double()
+        self.scorer_ = SourceOnlyScorer(make_rejector(self.rejector))
+        self.scorer_.fit(unit(rows), y, len(self.classes_), self.C)
+        if not len(target):
+            return None
+        scores = self._score_targets(target)
+        self._finish_step(scores.known, context, 1)
         return scores
 
-    def _score_rows(self, X: FloatArray) -> Scores:
-        unit = Normalizer().transform(moderate_rows(X.astype(np.float64)))
-        logits = np.zeros((len(unit), len(self.classes_)))
-        if self.rejector_.needs_logits:
-            logits = unit @ self.coef_.T + self.intercept_
-            if len(self.coef_) == 1:
-                logits = np.column_stack([-logits, logits]) / 2
-        return self.rejector_.scores(unit, logits)
-
-    def _saved(self) -> tuple[str, ...]:
-        return ("coef_", "intercept_") if self.rejector_.needs_logits else ()
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> SourceOnlyScorer:
+        scorer = SourceOnlyScorer(self._saved_rejector(arrays))
+        scorer.restore(arrays)
+        return scorer

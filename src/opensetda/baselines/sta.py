@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from opensetda.baselines.shared.network import Batch, ExtraClassRival, RivalNetwork
-from opensetda.baselines.shared.rival import NON_NEGATIVE, checked
+from opensetda.base import NON_NEGATIVE, checked
+from opensetda.baselines.shared.heads import ExtraClassNetwork, ExtraClassRival
+from opensetda.nn.network import Batch
 from opensetda.nn.parts import Discriminator, reversal_strength
 
 # Shares of the training after which targets are ranked, and after which they are aligned.
@@ -21,7 +22,7 @@ ALIGNED_FROM = 0.6
 SEPARATOR_WIDTH = 256
 
 
-class STANetwork(RivalNetwork):
+class STANetwork(ExtraClassNetwork):
     """Features, and the paper's heads G_c, G_b, G_y and G_d, in this order; weights of `STA`."""
 
     def __init__(self, width: int, n_classes: int, adapts: bool, **weights: float) -> None:

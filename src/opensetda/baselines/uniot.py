@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from opensetda.base import Scores
-from opensetda.baselines.shared.network import Batch, NetworkRival, RivalNetwork, numpy_scores
-from opensetda.baselines.shared.rival import COUNT, NON_NEGATIVE, checked
-from opensetda.nn.inputs import TrainingInputs
-from opensetda.rejection.base import Matrix, Saved, State, Vector
+from opensetda.base import COUNT, NON_NEGATIVE, checked
+from opensetda.nn.network import Batch, NetworkRival, RivalNetwork
+from opensetda.openness.decision import Scores
 from opensetda.rows import IntArray
 
 # The paper's: temperature of the softmax, entropy and marginals of the unbalanced transport,
 # entropy and iterations of the balanced one.
 TEMPERATURE = 0.1
 ENTROPY, MARGINALS = 0.01, 0.5
+RHO = MARGINALS / (MARGINALS + ENTROPY)
 GROUP_ENTROPY, GROUP_ITERATIONS = 0.05, 3
 MOST_ITERATIONS = 1000
 # Share of the training before targets are transported to classes: features are still untrained.
@@ -29,7 +29,14 @@ WARM_UP = 0.15
 
 
 class UniOTNetwork(RivalNetwork):
-    """Unit features z, prototypes of the C classes, and K prototypes of groups of targets."""
+    """Unit features z, prototypes of the C classes, and K prototypes of groups of targets.
+
+    Scores are rows of the plan of all targets, by the `potential` of the classes (C,); `offset` ()
+    is the logarithm by which they are multiples of an equal share.
+    """
+
+    potential: Tensor
+    offset: Tensor
 
     def __init__(
         self,
@@ -40,50 +47,63 @@ class UniOTNetwork(RivalNetwork):
         groups: int,
         memory: int,
         filling: float,
-        seed: int = 0,
     ) -> None:
-        super().__init__(width, n_classes, adapts, bottleneck=width)
+        # The seed of torch is set: this one follows from it.
+        seed = int(torch.randint(2**31 - 1, (1,)).item())
         # Cosines to class means reject unknowns better than anything learned from a few hundred
         # source samples: the training begins at them, and only the adapter is learned.
-        self.bottleneck = nn.Sequential()
+        super().__init__(width, n_classes, adapts, bottleneck=False)
         self.classes = nn.Parameter(F.normalize(torch.randn(n_classes, self.width_out), dim=1))
         self.groups = nn.Parameter(F.normalize(torch.randn(groups, self.width_out), dim=1))
         self.weight, self.memory_size, self.filling = weight, memory, filling
         self.rng = np.random.default_rng(seed)
-        self.mass = np.full(n_classes, 1 / n_classes)
-        self.potential: Vector | None = None
+        self.register_buffer("potential", torch.full((n_classes,), -math.log(n_classes)))
+        self.register_buffer("offset", torch.tensor(0.0))
 
-    def embed(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         """Return unit features: (N, d) -> (N, h)."""
-        return F.normalize(self.features(x), dim=1)
+        return F.normalize(super().features(x), dim=1)
 
     def similarity(self, z: Tensor) -> Tensor:
         """Cosine of unit features to the class prototypes: (N, h) -> (N, C)."""
         return z @ F.normalize(self.classes, dim=1).T
 
+    def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Score aligned rows by their row of the plan, at the temperature of the training."""
+        similarity = self.similarity(self.features(x))
+        known = log_plan(similarity, self.potential).amax(dim=1) + self.offset
+        return (similarity + ENTROPY * self.potential) / TEMPERATURE, known
+
     @torch.no_grad()
-    def start(self, inputs: TrainingInputs, labels: Tensor) -> None:
+    def start(self, source: Tensor, labels: Tensor, target: Tensor) -> None:
         """Begin with the class means of the source, and fill the memory with targets."""
-        source = self.embed(inputs.source)
+        z = self.features(source)
         for label in range(self.n_classes):
-            self.classes[label] = F.normalize(source[labels == label].mean(dim=0), dim=0)
-        n_targets = len(inputs.target)
+            self.classes[label] = F.normalize(z[labels == label].mean(dim=0), dim=0)
+        n_targets = len(target)
         if n_targets:
             chosen = self.rng.permutation(n_targets)[: self.memory_size]
             self.memory_index = torch.from_numpy(chosen).to(labels.device)
-            self.memory = self.embed(inputs.target[self.memory_index])
+            self.memory = self.features(target[self.memory_index])
             seeds = self.rng.permutation(n_targets)[np.arange(len(self.groups)) % n_targets]
-            self.groups.copy_(self.embed(inputs.target[torch.from_numpy(seeds).to(labels.device)]))
+            self.groups.copy_(self.features(target[torch.from_numpy(seeds).to(labels.device)]))
             self.oldest = 0
+
+    def finish(self, source: Tensor, y: IntArray, target: Tensor) -> None:
+        """Transport all targets once more, for the plan that scores later samples."""
+        if len(target):
+            plan, _ = self.transport(self.features(target), tolerance=1e-6)
+            rows = torch.tensor(float(len(plan)), dtype=torch.float64)
+            self.offset = (1 - RHO) * rows.log() - plan.sum().log()
 
     def source_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the cross-entropy of the source's cosines to the class prototypes."""
-        logits = self.similarity(self.embed(batch.source)) / TEMPERATURE
+        logits = self.similarity(self.features(batch.source)) / TEMPERATURE
         return {"class": F.cross_entropy(logits, batch.labels)}
 
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return L_PCD and, after the warm-up, L_CCD; then the memory takes the batch in."""
-        z = self.embed(batch.target)
+        z = self.features(batch.target)
         losses = {"groups": self.weight * self.group_loss(z, batch.target_index)}
         if batch.progress >= WARM_UP:
             near, labels = self.near_classes(z.detach())
@@ -109,9 +129,9 @@ class UniOTNetwork(RivalNetwork):
         groups = F.normalize(self.groups, dim=1)
         some = self.rng.integers(len(self.memory), size=len(self.groups))
         rows = torch.cat([fixed, neighbours.detach(), self.memory[torch.from_numpy(some)]])
-        similarity = (rows @ groups.detach().T).double().cpu().numpy()
+        similarity = (rows @ groups.detach().T).double().cpu()
         plan = balanced_transport(similarity, GROUP_ENTROPY, GROUP_ITERATIONS) * len(rows)
-        soft = torch.from_numpy(plan).to(z)
+        soft = plan.to(z)
         own, theirs = soft[: len(z)], soft[len(z) : 2 * len(z)]
         log_own = F.log_softmax(z @ groups.T / TEMPERATURE, dim=1)
         log_theirs = F.log_softmax(neighbours @ groups.T / TEMPERATURE, dim=1)
@@ -124,41 +144,38 @@ class UniOTNetwork(RivalNetwork):
         """Return which rows of a batch the transport finds near a class, and their classes."""
         plan, n_filled = self.transport(torch.cat([self.memory, z]))
         weights, labels = plan_statistics(plan, n_filled + len(self.memory))
-        return torch.from_numpy(weights > 1).to(z.device), torch.from_numpy(labels).to(z.device)
+        return (weights > 1).to(z.device), labels.to(z.device)
 
     @torch.no_grad()
-    def transport(self, z: Tensor, tolerance: float = 1e-3) -> tuple[Matrix, int]:
+    def transport(self, z: Tensor, tolerance: float = 1e-3) -> tuple[Tensor, int]:
         """Transport targets to the classes; returns the plan and the number of filling rows."""
-        similarity = self.similarity(z).double().cpu().numpy()
-        filled = self.fill(z.double().cpu().numpy(), similarity)
-        rows = np.concatenate([filled, similarity])
-        plan, self.potential = unbalanced_transport(
-            rows, self.mass, ENTROPY, MARGINALS, self.potential, tolerance
-        )
+        similarity = self.similarity(z).double().cpu()
+        filled = self.fill(z.double().cpu(), similarity)
+        rows = torch.cat([filled, similarity])
+        plan, self.potential = unbalanced_transport(rows, self.potential, tolerance)
         return plan, len(filled)
 
-    def fill(self, z: Matrix, similarity: Matrix) -> Matrix:
+    def fill(self, z: Tensor, similarity: Tensor) -> Tensor:
         r"""Adaptive filling: rows that make near and far ones equally many.
 
         If far rows (largest cosine up to gamma) are more, near ones by the plan are repeated; if
         near rows are more, targets are moved half way to the class they are farthest from. Returns
         the cosines of the rows to be added.
         """
-        near = similarity.max(axis=1) > self.filling
+        near = similarity.amax(dim=1) > self.filling
         missing = int((~near).sum() - near.sum())
         if missing == 0:
             return similarity[:0]
         if missing < 0:
             some = self.rng.integers(len(z), size=-missing)
-            classes = F.normalize(self.classes.detach(), dim=1).double().cpu().numpy()
-            mixed = (z[some] + classes[similarity[some].argmin(axis=1)]) / 2
-            lengths = np.linalg.norm(mixed, axis=1, keepdims=True)
-            return np.asarray(mixed / np.maximum(lengths, 1e-12) @ classes.T)
-        plan = unbalanced_transport(similarity, self.mass, ENTROPY, MARGINALS, self.potential).plan
-        sure = np.flatnonzero(plan_statistics(plan)[0] > 1)
+            classes = F.normalize(self.classes.detach(), dim=1).double().cpu()
+            mixed = (z[some] + classes[similarity[some].argmin(dim=1)]) / 2
+            return F.normalize(mixed, dim=1) @ classes.T
+        plan = unbalanced_transport(similarity, self.potential).plan
+        sure = torch.nonzero(plan_statistics(plan)[0] > 1)[:, 0]
         if not len(sure):
             return similarity[:0]
-        return np.asarray(similarity[sure[self.rng.integers(len(sure), size=missing)]])
+        return similarity[sure[self.rng.integers(len(sure), size=missing)]]
 
     def _remember(self, z: Tensor, index: Tensor) -> None:
         place = torch.arange(self.oldest, self.oldest + len(z), device=z.device) % len(self.memory)
@@ -222,63 +239,30 @@ class UniOT(NetworkRival):
     rate: float = 0.05
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> UniOTNetwork:
-        # The seed of torch is set: this one follows from it.
-        seed = int(torch.randint(2**31 - 1, (1,)).item())
-        return UniOTNetwork(
-            width, n_classes, adapts, self.weight, self.groups, self.memory, self.filling, seed
-        )
-
-    def _after_training(self, inputs: TrainingInputs, y: IntArray) -> None:
-        network: Any = self._network
-        self._potential = np.full(len(self.classes_), -np.log(len(self.classes_)))
-        self._rows, self._mass = 1, 1.0
-        if len(inputs.target):
-            z = network.embed(inputs.target.cpu().double())
-            plan, _ = network.transport(z, tolerance=1e-6)
-            self._potential = network.potential
-            self._rows, self._mass = len(plan), float(plan.sum())
-
-    def _network_scores(self, network: Any, x: Tensor) -> Scores:
-        similarity = network.similarity(network.embed(x)).numpy()
-        plan = plan_rows(similarity, self._potential, self._rows, ENTROPY, MARGINALS)
-        weights = plan.max(axis=1) * self._rows / self._mass
-        known = np.log(np.maximum(weights, np.finfo(np.float64).tiny))
-        # In the order of the plan's row, at the temperature of the training.
-        logits = (similarity + ENTROPY * self._potential) / TEMPERATURE
-        return numpy_scores(torch.from_numpy(logits), torch.from_numpy(known))
+        settings = self.weight, self.groups, self.memory, self.filling
+        return UniOTNetwork(width, n_classes, adapts, *settings)
 
     def _own_cut(self, scores: Scores) -> float:
         return 0.0
 
-    def _saved(self) -> tuple[str, ...]:
-        return ("_potential",)
 
-    def _fitted_state(self) -> State:
-        values, arrays = super()._fitted_state()
-        return {**values, "rows": self._rows, "mass": self._mass}, arrays
-
-    def _restore_fitted_state(self, values: Saved, arrays: Saved) -> None:
-        super()._restore_fitted_state(values, arrays)
-        self._rows, self._mass = int(values["rows"]), float(values["mass"])
-
-
-def plan_statistics(plan: Matrix, first: int = 0) -> tuple[Vector, IntArray]:
+def plan_statistics(plan: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
     """Return weights and labels of a plan's rows from `first` on: largest mass, and its class.
 
     The weight is a multiple of an equal share of the whole.
     """
-    rows = plan[first:]
-    return rows.max(axis=1) * len(plan) / plan.sum(), rows.argmax(axis=1)
+    largest, labels = plan[first:].max(dim=1)
+    return largest * len(plan) / plan.sum(), labels
 
 
 class UnbalancedPlan(NamedTuple):
     """A plan Q (n, C), and log v (C,), the potential by which rows can be added to it."""
 
-    plan: Matrix
-    potential: Vector
+    plan: Tensor
+    potential: Tensor
 
 
-def balanced_transport(similarity: Matrix, entropy: float, iterations: int) -> Matrix:
+def balanced_transport(similarity: Tensor, entropy: float, iterations: int) -> Tensor:
     r"""Sinkhorn's algorithm for equal marginals (Cuturi, NeurIPS 2013).
 
     .. math::
@@ -290,57 +274,46 @@ def balanced_transport(similarity: Matrix, entropy: float, iterations: int) -> M
     n, m = similarity.shape
     logs = similarity / entropy
     for _ in range(iterations):
-        logs = logs - _logsumexp(logs, axis=0) - np.log(m)
-        logs = logs - _logsumexp(logs, axis=1) - np.log(n)
-    return np.asarray(np.exp(logs))
+        logs = logs - logs.logsumexp(dim=0, keepdim=True) - math.log(m)
+        logs = logs - logs.logsumexp(dim=1, keepdim=True) - math.log(n)
+    return logs.exp()
 
 
 def unbalanced_transport(
-    similarity: Matrix,
-    columns: Vector,
-    entropy: float,
-    marginals: float,
-    start: Vector | None = None,
-    tolerance: float = 1e-3,
+    similarity: Tensor, start: Tensor | None = None, tolerance: float = 1e-3
 ) -> UnbalancedPlan:
     r"""Transport with relaxed marginals (Chizat et al., 2018).
 
     .. math::
         \max_Q \langle S, Q \rangle + \epsilon H(Q)
-            - \kappa \operatorname{KL}(Q 1 \| 1/n) - \kappa \operatorname{KL}(Q^\top 1 \| \beta)
+            - \kappa \operatorname{KL}(Q 1 \| 1/n) - \kappa \operatorname{KL}(Q^\top 1 \| 1/C)
 
-    solved by :math:`u = (n^{-1} / K v)^\rho`, :math:`v = (\beta / K^\top u)^\rho` with
+    solved by :math:`u = (n^{-1} / K v)^\rho`, :math:`v = (C^{-1} / K^\top u)^\rho` with
     :math:`K = e^{S/\epsilon}` and :math:`\rho = \kappa / (\kappa + \epsilon)`, from the potential
     `start` until no log v changes by more than `tolerance`. Given v, later samples have rows, too
-    (`plan_rows`). Similarity S (n, C), columns beta (C,), entropy epsilon, marginals kappa.
+    (`log_plan`). Similarity S (n, C) in double precision.
     """
     n, n_columns = similarity.shape
-    rho = marginals / (marginals + entropy)
-    largest = similarity.max(axis=1)
-    kernel = np.exp((similarity - largest[:, None]) / entropy)
-    transposed = np.ascontiguousarray(kernel.T)
-    row_part = (1 - rho) * largest / entropy - rho * np.log(n)
-    log_columns = np.log(np.maximum(columns, np.finfo(np.float64).tiny))
-    potential = np.full(n_columns, -np.log(n_columns)) if start is None else start
+    largest = similarity.amax(dim=1)
+    kernel = ((similarity - largest[:, None]) / ENTROPY).exp()
+    row_part = (1 - RHO) * largest / ENTROPY - RHO * math.log(n)
+    equal = torch.full((n_columns,), -math.log(n_columns), dtype=torch.float64)
+    potential = equal if start is None else start.cpu().double()
     for _ in range(MOST_ITERATIONS):
-        scale = row_part - rho * np.log(kernel @ np.exp(potential))
-        new = rho * (log_columns - np.log(transposed @ np.exp(scale)))
-        change = float(np.abs(new - potential).max())
+        scale = row_part - RHO * (kernel @ potential.exp()).log()
+        new = RHO * (equal - (scale.exp() @ kernel).log())
+        change = float((new - potential).abs().max())
         potential = new
         if change < tolerance:
             break
-    return UnbalancedPlan(plan_rows(similarity, potential, n, entropy, marginals), potential)
+    plan = (log_plan(similarity, potential) - RHO * math.log(n)).exp()
+    return UnbalancedPlan(plan, potential)
 
 
-def plan_rows(
-    similarity: Matrix, potential: Vector, n: int, entropy: float, marginals: float
-) -> Matrix:
-    """Rows of an unbalanced plan of n rows, by the potential of its columns: (m, C) -> (m, C)."""
-    rho = marginals / (marginals + entropy)
-    logs = similarity / entropy + potential
-    return np.asarray(np.exp(logs - rho * (np.log(n) + _logsumexp(logs, axis=1))))
+def log_plan(similarity: Tensor, potential: Tensor) -> Tensor:
+    r"""Log rows of an unbalanced plan by the potential of its columns: (n, C) -> (n, C).
 
-
-def _logsumexp(values: Matrix, axis: int) -> Matrix:
-    largest = values.max(axis=axis, keepdims=True)
-    return np.asarray(largest + np.log(np.exp(values - largest).sum(axis=axis, keepdims=True)))
+    Up to a constant, :math:`\rho` times the logarithm of the number of the plan's rows.
+    """
+    logs = similarity / ENTROPY + potential
+    return logs - RHO * logs.logsumexp(dim=1, keepdim=True)

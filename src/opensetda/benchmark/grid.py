@@ -24,39 +24,31 @@ from opensetda import __version__
 from opensetda.base import OpenSetClassifier
 from opensetda.benchmark.tasks import TaskSet, digest
 from opensetda.benchmark.variants import Variant
-from opensetda.benchmark.workers import LOKY, Backend, LostWorkerError, one_thread, run_all
+from opensetda.benchmark.workers import one_thread, run_all
+from opensetda.context import FitContext
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
 from opensetda.runs.checked import check_value, sealed, unsealed
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.fitting import fit_domains
-from opensetda.runs.methods import build_method
-from opensetda.system.files import (
-    SURROGATES,
-    check_writable,
-    new_file,
-    plain,
-    read_json,
-    sweep,
-    write_json,
-)
+from opensetda.system.files import check_writable, new_file, plain, read_json, sweep, write_json
 from opensetda.system.memory import peak_megabytes, reset_peak
 
 CELLS = "cells"
 IDENTITY = "benchmark.json"
 OK, FAILED = "ok", "failed"
 TRUE, AUTO = "true", "auto"
+RUN = ("benchmark", "task", "method", "openness", "target_openness", "seed")
 METRICS = (
     *("all", "os", "os_star", "unk", "unk_per_class", "hos"),
     *("auroc", "oscr", "ece", "unknown_ece"),
 )
 MEASURED = (
-    *(*METRICS, "share", "true_share", "kept_step", "scaling"),
+    *(*METRICS, "share", "true_share", "differs", "scaling"),
     *("seconds", "cpu_seconds", "memory_mb"),
 )
-
-_TEXTS = {"benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings"}
-_NUMBERS = {"target_openness", "seed", *MEASURED} - _TEXTS
+COLUMNS = (*RUN, *MEASURED, "status", "error", "warnings")
+"""The columns of a row."""
 
 GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
 """Called with the number of finished cells, of all cells, and the row of the last one."""
@@ -82,12 +74,12 @@ class Cell:
         own = asdict(self)
         # The same run under another label is the same run.
         del own["variant"]["label"]
-        return digest([tasks.task_fingerprint(self.task), own, __version__])[:32]
+        return digest([tasks.fingerprints[self.task], own, __version__])[:32]
 
 
 @dataclass
 class Results:
-    """One row per cell, in the order of the cells; `MEASURED` says what is in it."""
+    """One row of `COLUMNS` per cell, in the order of the cells."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -126,9 +118,8 @@ def run_grid(
     tasks: TaskSet,
     cells: Sequence[Cell],
     out: str | Path,
-    jobs: int | None = 1,
+    jobs: int = 1,
     progress: GridProgress | None = None,
-    backend: Backend | None = None,
 ) -> Results:
     """Run the cells that are not finished yet, and return the rows of all.
 
@@ -142,17 +133,13 @@ def run_grid(
         What to run.
     out : str or Path
         Folder of the finished cells; created if missing.
-    jobs : int, optional
-        Cells at once. Without a cluster, 1 works in this process. None: two, or the number of
-        workers of a given cluster.
+    jobs : int
+        Cells at once; 1 works in this process.
     progress : callable, optional
         Called once before the first cell, with None, and after each cell.
-    backend : Backend, optional
-        By default processes of this machine. Workers of a cluster read the data themselves: the
-        paths in `tasks` have to be absolute, and valid there, too.
     """
     out = Path(out)
-    known = check_folder(tasks, cells, out)
+    known = check_folder(tasks, out)
     keys = [cell.key(tasks) for cell in cells]
     found = {key: _finished(out, key) for key in dict.fromkeys(keys)}
     rows = {key: row for key, row in found.items() if row is not None}
@@ -160,22 +147,17 @@ def run_grid(
     left = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in rows}
     tell = progress or (lambda done, total, row: None)
     tell(0, len(left), None)
-    for name in dict.fromkeys(cell.task for cell in left.values()):
-        # Errors in the data are found before the first cell.
-        tasks.load(name)
-    needed = {cell.task: tasks.task_fingerprint(cell.task) for cell in cells}
     (out / CELLS).mkdir(parents=True, exist_ok=True)
-    if not known or known | needed != known:
+    if known | tasks.fingerprints != known:
+        identity = {"benchmark": tasks.name, "tasks": known | tasks.fingerprints}
         with new_file(out / IDENTITY) as aside:
-            write_json(aside, sealed({"benchmark": tasks.name, "tasks": known | needed}))
+            write_json(aside, sealed(identity))
     order = list(left)
-    on_cluster = backend is not None and backend.name != LOKY
-    work = [(tasks, left[key], key if on_cluster else None) for key in order]
+    work = [(tasks, left[key]) for key in order]
     # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
-    with closing(run_all(_run, work, jobs, backend)) as outcomes:
+    with closing(run_all(run_cell, work, jobs)) as outcomes:
         for done, (place, outcome) in enumerate(outcomes, start=1):
-            key, lost = order[place], isinstance(outcome, LostWorkerError)
-            row = plain(failed_row(tasks.name, left[key], str(outcome)) if lost else outcome)
+            key, row = order[place], plain(outcome)
             with new_file(_cell_file(out, key)) as aside:
                 write_json(aside, sealed({"key": key, "release": __version__, "row": row}))
             rows[key] = row
@@ -193,13 +175,7 @@ def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
     return sum(_finished(out, cell.key(tasks)) is not None for cell in cells)
 
 
-def unfinished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> list[Cell]:
-    """Return the cells that `run_grid` runs: by key, as two may differ by their labels only."""
-    by_key = {cell.key(tasks): cell for cell in cells}
-    return [cell for key, cell in by_key.items() if _finished(out, key) is None]
-
-
-def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, str]:
+def check_folder(tasks: TaskSet, out: Path) -> dict[str, str]:
     """Return the fingerprint of each task that the folder has results of, without creating it.
 
     Raises an `InputError` if it belongs to something else.
@@ -222,8 +198,7 @@ def check_folder(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> dict[str, 
         raise InputError(
             f"{out}: holds results of {name}, not of {tasks.name}; choose another --out"
         )
-    for task in dict.fromkeys(cell.task for cell in cells):
-        fingerprint = tasks.task_fingerprint(task)
+    for task, fingerprint in tasks.fingerprints.items():
         if known.get(task, fingerprint) != fingerprint:
             raise InputError(
                 f"{out}: holds results of other data for {task}; choose another --out, or "
@@ -240,7 +215,7 @@ class _Identity(TypedDict):
 class _Cell(TypedDict):
     key: str
     release: str
-    row: dict[str, Any]
+    row: dict[str, str | int | float | None]
 
 
 def _cell_file(out: Path, key: str) -> Path:
@@ -254,29 +229,10 @@ def _finished(out: Path, key: str) -> dict[str, Any] | None:
         row: dict[str, Any] = check_value(unsealed(read_json(path), path), _Cell, path)["row"]
     except InputError:
         return None
-    is_whole = row.keys() == {*_TEXTS, *_NUMBERS} and all(
-        isinstance(value, str | None if name in _TEXTS else int | float | None)
-        # Halves of characters could not be written again.
-        and not (isinstance(value, str) and SURROGATES.search(value))
-        for name, value in row.items()
-    )
-    return row if is_whole and row["status"] == OK else None
+    return row if row.keys() == {*COLUMNS} and row["status"] == OK else None
 
 
 # In a worker --------------------------------------------------------------------------------
-
-
-def _run(work: tuple[TaskSet, Cell, str | None]) -> dict[str, Any]:
-    """Run a cell; if its key is given, only if the worker computes the same key."""
-    tasks, cell, key = work
-    try:
-        found = key and cell.key(tasks)
-    except Exception as error:
-        return failed_row(tasks.name, cell, f"on its worker: {' '.join(str(error).split())}")
-    if found != key:
-        reason = "its worker sees other files, or has another release of this package"
-        return failed_row(tasks.name, cell, reason)
-    return run_cell((tasks, cell))
 
 
 def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
@@ -288,65 +244,55 @@ def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
             measured = _measure(tasks, cell)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        return failed_row(tasks.name, cell, " ".join(reason.split()))
+        return _row(tasks.name, cell, status=FAILED, error=" ".join(reason.split()))
     said = dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
     return _row(tasks.name, cell, **measured, warnings="; ".join(said) or None)
 
 
-def failed_row(benchmark: str, cell: Cell, reason: str) -> dict[str, Any]:
-    """Return the row of a cell that has no result."""
-    return _row(benchmark, cell, status=FAILED, error=reason)
-
-
 def _row(benchmark: str, cell: Cell, **values: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"benchmark": benchmark, "task": cell.task, "method": cell.variant.label}
-    row |= {"openness": cell.openness, "target_openness": cell.target_openness, "seed": cell.seed}
-    row |= {**dict.fromkeys(MEASURED), "status": OK, "error": None, "warnings": None}
-    return row | values
+    run = (benchmark, cell.task, cell.variant.label, cell.openness, cell.target_openness, cell.seed)
+    return {**dict.fromkeys(COLUMNS), **dict(zip(RUN, run, strict=True)), "status": OK, **values}
 
 
 def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
     task = _load(tasks, cell.task)
     if cell.target_openness is not None:
         task = with_openness(task, cell.target_openness, cell.seed)
-    classifier = build_method(
-        cell.variant.method,
-        openness=task.openness if cell.openness == TRUE else AUTO,
-        preset=cell.variant.preset,
-        changes=dict(cell.variant.changes),
-        seed=cell.seed,
-    )
-    # Again, for torch: `build_method` may have imported it.
+    classifier = cell.variant.build(task.openness if cell.openness == TRUE else AUTO, cell.seed)
+    # Again, for torch: building may have imported it.
     with one_thread():
         reset_peak()
         worked = time.process_time()
         seconds = fit_task(classifier, task)
         worked = time.process_time() - worked
         memory = peak_megabytes()
+        later = classifier.predict(task.target_features)
     metrics = evaluate_targets(classifier, task.target_truth)
-    kept = classifier.kept_step_
     return {
         **{name: getattr(metrics, name) for name in METRICS},
         "share": float(np.mean(classifier.transduction_ == classifier.unknown_label)),
         "true_share": task.openness,
-        "kept_step": None if kept is None else int(kept.step),
-        "scaling": classifier.scaling_,
+        "differs": float(np.mean(classifier.transduction_ != later)),
+        "scaling": classifier.scaler_.name,
         "seconds": seconds,
         "cpu_seconds": worked,
         "memory_mb": memory,
     }
 
 
-def fit_task(classifier: OpenSetClassifier, task: OpenSetTask) -> float:
+def fit_task(
+    classifier: OpenSetClassifier, task: OpenSetTask, context: FitContext | None = None
+) -> float:
     """Fit on a task without its truth, and return the seconds it took."""
-    return fit_domains(classifier, task.source_features, task.source_labels, task.target_features)
+    domains = task.source_features, task.source_labels, task.target_features
+    return fit_domains(classifier, *domains, context=context)
 
 
 def _load(tasks: TaskSet, task: str) -> OpenSetTask:
     """Read a task; the last one stays in the worker for the next cell."""
     global _loaded
-    name = tasks.task_fingerprint(task)
+    name = tasks.fingerprints[task]
     if _loaded is None or _loaded[0] != name:
         _loaded = None  # Frees its memory before the next one is read.
-        _loaded = name, tasks.load(task)
+        _loaded = name, tasks.read(task)
     return _loaded[1]

@@ -1,4 +1,4 @@
-"""The files of a benchmark: all rows as Parquet, and tables as Markdown, CSV and LaTeX.
+"""The files of a benchmark: all rows as Parquet, and tables as Markdown and CSV.
 
 A section has two tables: HOS by task, and all averages.
 """
@@ -8,30 +8,24 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from opensetda.benchmark.grid import MEASURED, OK
+from opensetda.benchmark.grid import COLUMNS, OK
 from opensetda.benchmark.summary import AVERAGED, Figure, Section, smallest_p_value, summarise
 from opensetda.system.files import new_file
 
 RESULTS = "results.parquet"
-MARKDOWN, CSV, LATEX = "table.md", "table.csv", "table.tex"
+MARKDOWN, CSV = "table.md", "table.csv"
 DASH, INCOMPLETE, PLUS_MINUS = "-", "†", "±"
 
 Row = Mapping[str, Any]
 
 _TEXT = ("benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings")
-_WHOLE = ("seed", "kept_step")
-_ORDER = (
-    *("benchmark", "task", "method", "openness", "target_openness", "seed"),
-    *MEASURED,
-    *("status", "error", "warnings"),
-)
 _OPENNESS = {"true": "True share of unknowns given", "auto": "Share of unknowns estimated"}
 
 
@@ -43,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class TextTable(NamedTuple):
-    """A table of text; the first column is the method."""
+    """A table of text; the first column names the row."""
 
     title: str
     headings: tuple[str, ...]
@@ -79,21 +73,21 @@ def write_report(
     a row there is no test; `command` is the command line, which is written above the tables.
     """
     sections = summarise(rows, reference)
-    write_parquet(rows, out / RESULTS)
-    for name, write in ((MARKDOWN, _markdown), (LATEX, _latex)):
-        with new_file(out / name) as aside:
-            aside.write_text(write(rows, sections, title, command), encoding="utf-8")
+    _write_parquet(rows, out / RESULTS)
+    with new_file(out / MARKDOWN) as aside:
+        aside.write_text(_markdown(rows, sections, title, command), encoding="utf-8")
+    records = [record for section in sections for record in _records(section)]
     with new_file(out / CSV) as aside:
-        _write_csv(sections, aside)
+        write_csv(records, aside)
     return sections
 
 
-def write_parquet(rows: Sequence[Row], path: Path) -> None:
+def _write_parquet(rows: Sequence[Row], path: Path) -> None:
     """Write one row per cell, with nulls for missing values."""
     # Explicit types: a column of nulls has none of its own.
-    types = dict.fromkeys(_TEXT, pa.string()) | dict.fromkeys(_WHOLE, pa.int64())
-    schema = pa.schema([(name, types.get(name, pa.float64())) for name in _ORDER])
-    columns = {name: [row.get(name) for row in rows] for name in _ORDER}
+    types = dict.fromkeys(_TEXT, pa.string()) | {"seed": pa.int64()}
+    schema = pa.schema([(name, types.get(name, pa.float64())) for name in COLUMNS])
+    columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
     with new_file(path) as aside:
         pyarrow.parquet.write_table(pa.table(columns, schema=schema), aside)
 
@@ -166,6 +160,8 @@ def _table(
 ) -> TextTable:
     names = [Entry(method.method) for method in section.methods]
     how = _OPENNESS.get(section.openness, section.openness)
+    if section.target_openness is not None:
+        how += f", targets reduced to {section.target_openness:g} unknown"
     return TextTable(f"{how}: {title}", tuple(headings), tuple(zip(names, *columns, strict=True)))
 
 
@@ -188,9 +184,9 @@ def _tasks(n_tasks: int) -> str:
     return f"{n_tasks} task" if n_tasks == 1 else f"{n_tasks} tasks"
 
 
-def number(value: float, digits: int) -> str:
-    """Return a number with `digits` decimals, or a dash for NaN."""
-    return f"{value:.{digits}f}" if math.isfinite(value) else DASH
+def number(value: float | None, digits: int) -> str:
+    """Return a number with `digits` decimals, or a dash for None and NaN."""
+    return DASH if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 # Forms --------------------------------------------------------------------------------------
@@ -228,48 +224,9 @@ def markdown_text(text: str) -> str:
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", " ".join(text.split()))
 
 
-def _latex(rows: Sequence[Row], sections: Sequence[Section], title: str, command: str) -> str:
-    said = [title, command, r"Needs \usepackage{booktabs}.", *notes(rows, sections)]
-    said += [f"Failed: {line}" for line in failures(rows)]
-    comments = "".join(f"% {' '.join(line.split())}\n" for line in said if line)
-    tables = [latex(table(own)) for own in sections for table in (task_table, average_table)]
-    return "\n".join([comments, *tables])
-
-
-def latex(table: TextTable) -> str:
-    """Return a table for LaTeX with the package booktabs."""
-    body = []
-    for row in table.rows:
-        texts = [(latex_text(entry.text), entry.best) for entry in row]
-        body.append(" & ".join(rf"\textbf{{{text}}}" if best else text for text, best in texts))
-    lines = [
-        f"% {' '.join(table.title.split())}",
-        rf"\begin{{tabular}}{{l{'r' * (len(table.headings) - 1)}}}",
-        r"\toprule",
-        " & ".join(map(latex_text, table.headings)) + r" \\",
-        r"\midrule",
-        *(rf"{line} \\" for line in body),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-_LATEX = {
-    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"<": "$<$", ">": "$>$", PLUS_MINUS: r"$\pm$", INCOMPLETE: r"$\dagger$"},
-}
-
-
-def latex_text(text: str) -> str:
-    """Return text escaped for LaTeX."""
-    return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))
-
-
-def _write_csv(sections: Sequence[Section], path: Path) -> None:
-    """Write one line per method and openness, as unrounded fractions."""
-    records = [record for section in sections for record in _records(section)]
+def write_csv(records: Iterable[Row], path: Path) -> None:
+    """Write unrounded values by column; NaN and missing ones are empty cells."""
+    records = [{k: "" if v != v else v for k, v in record.items()} for record in records]
     headings = list(dict.fromkeys(name for record in records for name in record))
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, headings, restval="")
@@ -278,8 +235,11 @@ def _write_csv(sections: Sequence[Section], path: Path) -> None:
 
 
 def _records(section: Section) -> Iterator[dict[str, Any]]:
+    """Yield one line per method, as fractions."""
     for method in section.methods:
         record: dict[str, Any] = {"openness": section.openness, "method": method.method}
+        if section.target_openness is not None:
+            record["target openness"] = section.target_openness
         figures = {f"hos {task}": method.tasks[task] for task in section.tasks}
         for name, figure in (figures | {name: method.averages[name] for name in AVERAGED}).items():
             record |= {name: figure.mean, f"{name} deviation": figure.deviation}
@@ -288,5 +248,4 @@ def _records(section: Section) -> Iterator[dict[str, Any]]:
         if section.reference is not None:
             record |= {"reference": section.reference, "p": method.p_value}
             record |= {"reference better": method.n_better, "tasks compared": method.n_compared}
-        # NaN is written as an empty cell.
-        yield {name: "" if value != value else value for name, value in record.items()}
+        yield record

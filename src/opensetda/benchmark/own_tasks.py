@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.benchmark.tasks import CountingProgress, ReadTasks, digest, table_truth, task_digest
+from opensetda.benchmark.tasks import CountingProgress, TaskSet, read_all, table_truth
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.images.loading import read_images
 from opensetda.data.names import printable, twins
@@ -42,7 +42,7 @@ def own_task(
     known: Sequence[str] = (),
     progress: CountingProgress | None = None,
     command: tuple[str, ...] = (),
-) -> OwnTask:
+) -> TaskSet:
     """Read two labelled domains; images become features, which are kept in the cache.
 
     Parameters
@@ -74,63 +74,67 @@ def own_task(
         # A class may be called "unknown" as long as it is not known.
         unknown_label="",
     )
-    task = OwnTask(name, (name,), request, tuple(dict.fromkeys(known)))
-    rows = task.load(name, progress)
-    task.fingerprints[name] = digest([name, task_digest(rows)])
-    if not rows.split.unknown:
-        task.notes.append(
-            f"{printable(str(target))}: no class that is not known, so UNK and HOS are not "
-            "defined; name the known classes with --known"
+    read = partial(_read_own, request=request, known=tuple(dict.fromkeys(known)))
+    return read_all(name, (name,), read, progress=progress)
+
+
+def _read_own(
+    task: str,
+    request: FitRequest,
+    known: tuple[str, ...],
+    warnings: list[str] | None = None,
+    progress: CountingProgress | None = None,
+) -> OpenSetTask:
+    """Read both domains without labels of the target, then these for the evaluator."""
+    notes: list[str] = []
+    if is_image_request(request):
+        data = load_images(request, progress or (lambda *_: None))
+        truth = _image_truth(request, data)
+    else:
+        data = load_tables(request)
+        columns = TableColumns(label=request.tables.label or "y")
+        truth = table_truth(near(request.target), columns, len(data.target))
+    notes.extend((*data.notes, *data.warnings))
+    if data.broken:
+        first = data.broken[0]
+        n = many_images(len(data.broken))
+        notes.append(f"left out {n}, the first is {first.path}: {first.reason}")
+    split = _split(request, known, data.labels, truth)
+    notes.extend(twins({*np.unique(data.labels).tolist(), *np.unique(truth).tolist()}))
+    if not split.unknown:
+        notes.append(
+            f"{printable(str(near(request.target)))}: no class that is not known, so UNK and HOS "
+            "are not defined; name the known classes with --known"
         )
-    return task
+    if warnings is not None:
+        warnings.extend(notes)
+    return open_set_task((data.source, data.labels), (data.target, truth), split)
 
 
-@dataclass(frozen=True)
-class OwnTask(ReadTasks):
-    """One task; `request` says where its domains are, `known` are its known classes, if not all."""
-
-    request: FitRequest
-    known: tuple[str, ...] = ()
-
-    def load(self, task: str, progress: CountingProgress | None = None) -> OpenSetTask:
-        """Read both domains without labels of the target, then these for the evaluator."""
-        request = self.request
-        has_images = is_image_request(request)
-        if has_images:
-            data = load_images(request, progress or (lambda *_: None))
-            truth = _image_truth(request, data)
-        else:
-            data = load_tables(request)
-            columns = TableColumns(label=request.tables.label or "y")
-            truth = table_truth(near(request.target), columns, len(data.target))
-        self.notes.extend((*data.notes, *data.warnings))
-        if data.broken:
-            first = data.broken[0]
-            n = many_images(len(data.broken))
-            self.notes.append(f"left out {n}, the first is {first.path}: {first.reason}")
-        split = self._split(data.labels, truth)
-        return open_set_task((data.source, data.labels), (data.target, truth), split)
-
-    def _split(self, labels: npt.NDArray[Any], truth: npt.NDArray[Any]) -> ClassSplit:
-        classes, true_classes = np.unique(labels).tolist(), np.unique(truth).tolist()
-        for name in self.known:
-            if name not in classes:
-                raise InputError(f"--known {name}: no class of the source, but {listing(classes)}")
-        known = tuple(sorted(self.known or classes))
-        if "unknown" in known:
-            raise InputError(
-                "a known class is called 'unknown', as unknowns are; rename it, or leave it out: "
-                "name the known classes with --known"
-            )
-        if len(known) < 2:
-            raise InputError(f"--known {known[0]}: one class only; name at least two")
-        if not {*known} & {*true_classes}:
-            raise InputError(
-                f"{near(self.request.target)}: none of its classes ({listing(true_classes, 3)}) is "
-                f"known ({listing(known, 3)}); spell them as in the source"
-            )
-        self.notes.extend(twins({*classes, *true_classes}))
-        return ClassSplit(known, tuple(name for name in true_classes if name not in known))
+def _split(
+    request: FitRequest,
+    wanted: tuple[str, ...],
+    labels: npt.NDArray[Any],
+    truth: npt.NDArray[Any],
+) -> ClassSplit:
+    classes, true_classes = np.unique(labels).tolist(), np.unique(truth).tolist()
+    for name in wanted:
+        if name not in classes:
+            raise InputError(f"--known {name}: no class of the source, but {listing(classes)}")
+    known = tuple(sorted(wanted or classes))
+    if "unknown" in known:
+        raise InputError(
+            "a known class is called 'unknown', as unknowns are; rename it, or leave it out: "
+            "name the known classes with --known"
+        )
+    if len(known) < 2:
+        raise InputError(f"--known {known[0]}: one class only; name at least two")
+    if not {*known} & {*true_classes}:
+        raise InputError(
+            f"{near(request.target)}: none of its classes ({listing(true_classes, 3)}) is "
+            f"known ({listing(known, 3)}); spell them as in the source"
+        )
+    return ClassSplit(known, tuple(name for name in true_classes if name not in known))
 
 
 def _image_truth(request: FitRequest, data: FitData) -> npt.NDArray[np.str_]:

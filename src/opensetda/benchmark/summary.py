@@ -64,6 +64,7 @@ class Section:
     """All methods with true or with estimated openness; `true_share` is a mean over tasks."""
 
     openness: str
+    target_openness: float | None
     tasks: tuple[str, ...]
     methods: tuple[MethodSummary, ...]
     reference: str | None
@@ -71,14 +72,25 @@ class Section:
 
 
 def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section]:
-    """Return one section per kind of openness."""
+    """Return one section per kind of openness and share that targets were reduced to."""
+    kinds = _distinct((row["target_openness"], row["openness"]) for row in rows)
     return [
-        _section(openness, [row for row in rows if row["openness"] == openness], reference)
-        for openness in _distinct(row["openness"] for row in rows)
+        _section(
+            *(openness, thinned),
+            [
+                row
+                for row in rows
+                if (row["target_openness"], row["openness"]) == (thinned, openness)
+            ],
+            reference,
+        )
+        for thinned, openness in kinds
     ]
 
 
-def _section(openness: str, rows: Sequence[Row], reference: str | None) -> Section:
+def _section(
+    openness: str, thinned: float | None, rows: Sequence[Row], reference: str | None
+) -> Section:
     tasks = tuple(_distinct(row["task"] for row in rows))
     methods = {}
     for name in _distinct(row["method"] for row in rows):
@@ -93,7 +105,8 @@ def _section(openness: str, rows: Sequence[Row], reference: str | None) -> Secti
     )
     shares = {row["task"]: row["true_share"] for row in rows if row["status"] == OK}
     true_share = fmean(shares.values()) if shares else NAN
-    return Section(openness, tasks, compared, None if first is None else first.method, true_share)
+    against = None if first is None else first.method
+    return Section(openness, thinned, tasks, compared, against, true_share)
 
 
 def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
@@ -118,7 +131,7 @@ def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
         for task, figure in method.tasks.items()
         if not math.isnan(figure.mean) and not math.isnan(reference.tasks[task].mean)
     ]
-    p_value = paired_p_value([own for own, _ in pairs], [other for _, other in pairs])
+    p_value = paired_p_value([own - other for own, other in pairs])
     better = sum(own > other for own, other in pairs)
     return replace(method, p_value=p_value, n_better=better, n_compared=len(pairs))
 
@@ -135,31 +148,24 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(values))
 
 
-def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    r"""Return the exact two-sided p-value of Wilcoxon's signed-rank test; NaN without any pair.
+def paired_p_value(differences: Sequence[float]) -> float:
+    """Return the exact two-sided p-value of Wilcoxon's signed-rank test; NaN without any pair.
 
     Wilcoxon, Individual comparisons by ranking methods, Biometrics Bulletin 1945; recommended for
-    methods on several data sets by Demsar, JMLR 2006.
-
-    Differences d_t = 0 are left out, the others are ranked by \|d_t\|; ties share the mean of their
-    ranks. W is the sum of the ranks with d_t > 0. If neither method is better, all 2^n sums are
-    equally likely: the p-value is twice the share of sums as extreme as W, at most 1. Pairs in
-    which one is NaN are left out.
+    methods on several data sets by Demsar, JMLR 2006. Differences of 0 are left out; ties share
+    the mean of their ranks, which scipy's exact distribution does not allow for. If neither method
+    is better, all 2^n sums of positive ranks are equally likely: the p-value is twice the share of
+    sums as extreme as the one observed, at most 1.
     """
-    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    differences = differences[~np.isnan(differences)]
     if not len(differences):
         return NAN
-    differences = differences[differences != 0]
+    apart = np.array([difference for difference in differences if difference != 0])
     # Doubled, shared ranks are whole numbers, too: the sums can be counted.
-    ranks = np.rint(2 * rankdata(np.abs(differences))).astype(np.intp)
+    ranks = np.rint(2 * rankdata(np.abs(apart))).astype(np.intp)
     ways = np.ones(1)
     for rank in ranks:
-        more = np.zeros(len(ways) + rank)
-        more[: len(ways)] += ways
-        more[rank:] += ways
-        ways = more / 2
-    positive = int(ranks[differences > 0].sum())
+        ways = (np.pad(ways, (0, rank)) + np.pad(ways, (rank, 0))) / 2
+    positive = int(ranks[apart > 0].sum())
     smaller = min(positive, int(ranks.sum()) - positive)
     return min(1.0, 2 * float(ways[: smaller + 1].sum()))
 

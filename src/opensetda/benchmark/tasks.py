@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +32,7 @@ from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
 from opensetda.runs.fit_data import features_of, recipe_of
 from opensetda.runs.request import ImageOptions
-from opensetda.system.files import file_record
-from opensetda.system.launch import default_cache_folder
+from opensetda.system.cache_folder import default_cache_folder
 
 CountingProgress = Callable[[int, int], None]
 Pairs = dict[str, tuple[str, str]]
@@ -53,27 +51,35 @@ _DIRECTIONS = {
 }
 
 
-class TaskSet(ABC):
+@dataclass(frozen=True)
+class TaskSet:
     """Some tasks of the benchmark `name`; small enough to be sent to every worker.
 
-    A task is named by source and target, for example "amazon-dslr".
+    A task is named by source and target, for example "amazon-dslr"; `fingerprints` has a hash of
+    the data of each.
     """
 
     name: str
-    tasks: tuple[str, ...]
+    read: Callable[[str], OpenSetTask]
+    fingerprints: dict[str, str]
+    warnings: tuple[str, ...] = ()
 
     @property
-    def warnings(self) -> Sequence[str]:
-        """Warnings about the data, one line each."""
-        return ()
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks."""
+        return tuple(self.fingerprints)
 
-    @abstractmethod
-    def load(self, task: str) -> OpenSetTask:
-        """Read a task."""
 
-    @abstractmethod
-    def task_fingerprint(self, task: str) -> str:
-        """Return a hash of the data of a task."""
+def read_all(
+    name: str, tasks: Iterable[str], read: Callable[..., OpenSetTask], **first: Any
+) -> TaskSet:
+    """Read all tasks once, which finds errors in the data; `first` are arguments of that time."""
+    warnings: list[str] = []
+    prints = {
+        task: digest([name, task, task_digest(read(task, warnings=warnings, **first))])
+        for task in tasks
+    }
+    return TaskSet(name, read, prints, tuple(dict.fromkeys(warnings)))
 
 
 def find_tasks(
@@ -83,6 +89,7 @@ def find_tasks(
     columns: TableColumns | None = None,
     images: ImageOptions | None = None,
     progress: CountingProgress | None = None,
+    only_first: bool = False,
 ) -> TaskSet:
     """Find the data of a benchmark; an `InputError` names what is missing.
 
@@ -101,13 +108,16 @@ def find_tasks(
         How images become features.
     progress : callable, optional
         Called with the number of images done, and of all, while features are computed.
+    only_first : bool, default=False
+        Whether to take the first of these tasks only.
     """
     columns, images = columns or TableColumns(), images or ImageOptions()
+    end = 1 if only_first else None
     if plain_name(protocol) == DEMO:
         _refuse_options("the demo has data of its own", columns, images)
         if data is not None:
             raise InputError(f"--data {data}: the demo has data of its own; leave --data out")
-        return DemoTasks(_choose(DEMO, DEMO_SHIFTS, tasks))
+        return read_all(DEMO, _choose(DEMO, DEMO_SHIFTS, tasks)[:end], _read_demo)
     try:
         spec = benchmark(protocol)
     except InputError as error:
@@ -122,15 +132,15 @@ def find_tasks(
     if data is None:
         raise InputError(
             f"--data: say where {spec.title} is: a folder of feature files "
-            f"({_slug(spec.domains[0].name)}.npz, ...) or of image folders"
+            f"({_slug(next(iter(spec.domains)))}.npz, ...) or of image folders"
         )
     pairs = {
-        f"{_slug(source.name)}-{_slug(target.name)}": (source.name, target.name)
+        f"{_slug(source)}-{_slug(target)}": (source, target)
         for source, target in permutations(spec.domains, 2)
     }
     usual = [f"{a}-{b}" for a, b in _DIRECTIONS.get(spec.name, ())] or list(pairs)
     names = _choose(spec.title, pairs, tasks) if tasks else tuple(usual)
-    pairs = {name: pairs[name] for name in names}
+    pairs = {name: pairs[name] for name in names[:end]}
     data = Path(data)
     if not data.is_dir():
         raise InputError(
@@ -146,14 +156,15 @@ def find_tasks(
                     f"{data / _slug(domain)}.npz: missing; {spec.title} wants a feature file "
                     f"(.npz, .parquet or .csv) of {', '.join(needed)}, or name tasks with --task"
                 )
-        found = {domain: files[domain] for domain in needed}
-        return FeatureFileTasks(spec.name, tuple(pairs), pairs, found, columns)
+        found = {task: (files[source], files[target]) for task, (source, target) in pairs.items()}
+        read = partial(_read_features, name=spec.name, files=found, columns=columns)
+        return read_all(spec.name, pairs, read)
     _refuse_options(f"{data} holds images, not feature files", columns, None)
     try:
         folders = find_domains(spec.name, data)
     except InputError:
         raise InputError(
-            f"{data}: neither a feature file ({_slug(spec.domains[0].name)}.npz, .parquet or "
+            f"{data}: neither a feature file ({_slug(next(iter(spec.domains)))}.npz, .parquet or "
             f".csv) nor an image folder of a domain of {spec.title} ({spec.layout})"
         ) from None
     for domain in needed:
@@ -162,12 +173,16 @@ def find_tasks(
                 f"{data / domain}: missing; {spec.title} wants a folder of its images, or name "
                 "tasks with --task"
             )
-    return ImageTasks.prepared(spec.name, pairs, data, images, progress)
+    # The command's own process computes features that are not in the cache; workers only read.
+    images = replace(images, cache=images.cache or str(default_cache_folder()))
+    how: Any = {"options": images, "recipe": recipe_of(images)}
+    of_images = partial(_read_images, name=spec.name, pairs=pairs, folder=data.absolute(), **how)
+    return read_all(spec.name, pairs, of_images, progress=progress)
 
 
 def _feature_files(spec: Benchmark, folder: Path) -> dict[str, Path]:
     """Return the feature file of each domain that has one."""
-    by_plain = {plain_name(domain.name): domain.name for domain in spec.domains}
+    by_plain = {plain_name(domain): domain for domain in spec.domains}
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         domain = by_plain.get(plain_name(path.stem))
@@ -208,59 +223,36 @@ def _slug(domain: str) -> str:
     return domain.lower().replace(" ", "-")
 
 
-@dataclass(frozen=True)
-class DemoTasks(TaskSet):
-    """The embedded digits, unchanged and under shifts."""
-
-    tasks: tuple[str, ...] = tuple(DEMO_SHIFTS)
-    name: str = DEMO
-
-    def load(self, task: str) -> OpenSetTask:
-        """Draw a task."""
-        return digit_task(DEMO_SHIFTS[task])
-
-    def task_fingerprint(self, task: str) -> str:
-        """Return a hash of the data of a task."""
-        return _demo_digest(task)
+# Reading --------------------------------------------------------------------------------------
 
 
-@cache
-def _demo_digest(task: str) -> str:
-    return digest([DEMO, task, task_digest(DemoTasks().load(task))])
+def _read_demo(task: str, warnings: list[str] | None = None) -> OpenSetTask:
+    return digit_task(DEMO_SHIFTS[task])
 
 
-@dataclass(frozen=True)
-class FeatureFileTasks(TaskSet):
-    """Domains as feature files; `files` has the file of each domain."""
-
-    name: str
-    tasks: tuple[str, ...]
-    pairs: Pairs
-    files: dict[str, Path]
-    columns: TableColumns
-
-    def load(self, task: str) -> OpenSetTask:
-        """Read two tables, and apply the protocol of the benchmark."""
-        spec = benchmark(self.name)
-        source_file, target_file = (self.files[domain] for domain in self.pairs[task])
-        source, target = read_domains(source_file, target_file, self.columns)
-        truth = table_truth(target_file, self.columns, len(target))
-        source_labels, target_labels = _spelt(spec, source.labels), _spelt(spec, truth)
-        unknown = spec.unknown
-        if spec.others_unknown:
-            unknown += tuple(n for n in np.unique(target_labels).tolist() if n not in spec.classes)
-        missing = sorted({*spec.known} - {*source_labels.tolist()})
-        if missing:
-            raise _lacks(spec, source_file, f"the class {missing[0]!r}", source_labels)
-        if not np.isin(target_labels, unknown).any():
-            raise _lacks(spec, target_file, "an unknown class", target_labels)
-        split = ClassSplit(known=spec.known, unknown=unknown)
-        return open_set_task((source.X, source_labels), (target.X, target_labels), split)
-
-    def task_fingerprint(self, task: str) -> str:
-        """Return a hash of the data of a task."""
-        files = [_file_digest(self.files[domain]) for domain in self.pairs[task]]
-        return digest([self.name, task, files, asdict(self.columns)])
+def _read_features(
+    task: str,
+    name: str,
+    files: dict[str, tuple[Path, Path]],
+    columns: TableColumns,
+    warnings: list[str] | None = None,
+) -> OpenSetTask:
+    """Read two tables, and apply the protocol of a benchmark."""
+    spec = benchmark(name)
+    source_file, target_file = files[task]
+    source, target = read_domains(source_file, target_file, columns)
+    truth = table_truth(target_file, columns, len(target))
+    source_labels, target_labels = _spelt(spec, source.labels), _spelt(spec, truth)
+    unknown = spec.unknown
+    if spec.others_unknown:
+        unknown += tuple(n for n in np.unique(target_labels).tolist() if n not in spec.classes)
+    missing = sorted({*spec.known} - {*source_labels.tolist()})
+    if missing:
+        raise _lacks(spec, source_file, f"the class {missing[0]!r}", source_labels)
+    if not np.isin(target_labels, unknown).any():
+        raise _lacks(spec, target_file, "an unknown class", target_labels)
+    split = ClassSplit(known=spec.known, unknown=unknown)
+    return open_set_task((source.X, source_labels), (target.X, target_labels), split)
 
 
 def table_truth(path: Path, columns: TableColumns, n_rows: int) -> npt.NDArray[np.str_]:
@@ -286,72 +278,32 @@ def _lacks(spec: Benchmark, path: Path, what: str, labels: npt.NDArray[np.str_])
     )
 
 
-@dataclass(frozen=True)
-class ReadTasks(TaskSet):
-    """Tasks that were read before the grid begins: what was found, and a hash of each."""
-
-    name: str
-    tasks: tuple[str, ...]
-    notes: list[str] = field(default_factory=list, kw_only=True)
-    fingerprints: dict[str, str] = field(default_factory=dict, kw_only=True)
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Warnings about the data, such as images that cannot be read."""
-        return tuple(dict.fromkeys(self.notes))
-
-    def task_fingerprint(self, task: str) -> str:
-        """Return a hash of the data of a task."""
-        return self.fingerprints[task]
-
-
-@dataclass(frozen=True)
-class ImageTasks(ReadTasks):
-    """Domains as folders of class folders; features by a backbone, kept in its cache.
-
-    The command's own process computes features that are not in the cache; workers only read.
-    """
-
-    pairs: Pairs
-    folder: Path
-    options: ImageOptions
-    recipe: Recipe
-
-    @classmethod
-    def prepared(
-        cls,
-        name: str,
-        pairs: Pairs,
-        folder: Path,
-        options: ImageOptions,
-        progress: CountingProgress | None = None,
-    ) -> Self:
-        """Compute the features of all tasks that are not in the cache yet."""
-        if options.cache is None:
-            options = replace(options, cache=str(default_cache_folder()))
-        made = cls(name, tuple(pairs), pairs, folder.absolute(), options, recipe_of(options))
-        for task in made.tasks:
-            made.fingerprints[task] = digest([name, task, task_digest(made.load(task, progress))])
-        return made
-
-    def load(self, task: str, progress: CountingProgress | None = None) -> OpenSetTask:
-        """List the images of a task and get their features; broken images are left out."""
-        pair = self.pairs[task]
-        source, target, truth = benchmark_task_with_truth(self.name, self.folder, *pair)
-        tell = progress or (lambda *_: None)
-        _, extraction = features_of((source, target), self.options, tell, recipe=self.recipe)
-        if extraction.broken:
-            first = extraction.broken[0]
-            line = f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all)"
-            self.notes.append(f"{task}: left out {line}")
-        rows, n_source = extraction.rows, len(source)
-        is_source = rows < n_source
-        assert source.labels is not None
-        sources = extraction.X[is_source], source.labels[rows[is_source]]
-        targets = extraction.X[~is_source], truth.labels[rows[~is_source] - n_source]
-        known = benchmark(self.name).known
-        unknown = tuple(sorted({*truth.labels.tolist()} - {*known}))
-        return open_set_task(sources, targets, ClassSplit(known, unknown))
+def _read_images(
+    task: str,
+    name: str,
+    pairs: Pairs,
+    folder: Path,
+    options: ImageOptions,
+    recipe: Recipe,
+    warnings: list[str] | None = None,
+    progress: CountingProgress | None = None,
+) -> OpenSetTask:
+    """List the images of a task and get their features; broken images are left out."""
+    source, target, truth = benchmark_task_with_truth(name, folder, *pairs[task])
+    tell = progress or (lambda *_: None)
+    _, extraction = features_of((source, target), options, tell, recipe=recipe)
+    if extraction.broken and warnings is not None:
+        first = extraction.broken[0]
+        line = f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all)"
+        warnings.append(f"{task}: left out {line}")
+    rows, n_source = extraction.rows, len(source)
+    is_source = rows < n_source
+    assert source.labels is not None
+    sources = extraction.X[is_source], source.labels[rows[is_source]]
+    targets = extraction.X[~is_source], truth.labels[rows[~is_source] - n_source]
+    known = benchmark(name).known
+    unknown = tuple(sorted({*truth.labels.tolist()} - {*known}))
+    return open_set_task(sources, targets, ClassSplit(known, unknown))
 
 
 def digest(value: Any) -> str:
@@ -369,13 +321,3 @@ def task_digest(task: OpenSetTask) -> str:
     for labels in (task.source_labels, task.target_truth):
         state.update(json.dumps(labels.tolist()).encode())
     return state.hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    status = path.stat()
-    return _digest_of(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _digest_of(path: Path, size: int, changed: int) -> str:
-    return str(file_record(path)["sha256"])

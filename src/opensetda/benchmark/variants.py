@@ -1,27 +1,21 @@
-"""The methods of the table, and those asked for on a command line."""
+"""The rows of a table: methods, one of them with other settings, without a part, or over values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opensetda.errors import InputError
 from opensetda.runs.methods import METHODS, build_method, method_class, split_rejector
 
-OWN = "pgl"
-PAPER = {"pgl-paper": "paper-office-home"}
-"""PGL with the paper's own settings: minutes to an hour per run, so it runs only if named."""
+if TYPE_CHECKING:
+    from opensetda.base import OpenSetClassifier
 
-# The paper's comparison (Luo et al., ICML 2020, Tables 1 to 3), in its order, with further
-# methods of each kind: source only, closed-set adaptation with a rejector, open-set methods,
-# and last our own.
-_ORDER = (
-    *("source-only", "source-only+mixture", "source-only+osnn", "source-only+osvm"),
-    *("mmd+osvm", "dann+osvm", "ati+osnn", "ati+osvm"),
-    *("osbp", "sta", "daod", "oslpp", "ovanet", "uniot", "class-means"),
-    *("smoothed-means", "pgl"),
-)
+COMPARED = ("moving-means", "pgl", "smoothed-means", "daod", "osbp", "source-only")
+"""The methods of the table, unless others are named."""
+OPENNESS = "openness"
+"""Swept, it is no setting: targets are dropped until that share is unknown."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +24,7 @@ class Variant:
 
     label: str
     method: str
-    preset: str = "default"
+    preset: str | None = None
     changes: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -38,39 +32,59 @@ class Variant:
         """Whether the result depends on the seed."""
         return method_class(self.method).is_random
 
-
-def benchmark_methods() -> tuple[str, ...]:
-    """Return the methods of the paper, then every other one in `opensetda.baselines`."""
-    listed = [name for name in _ORDER if name.partition("+")[0] in METHODS]
-    met = {name.partition("+")[0] for name in listed}
-    *rivals, own = listed
-    return (*rivals, *(name for name in METHODS if name not in met), own)
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise an `InputError` for a name that is not a method, without importing any."""
-    for name in names:
-        if name not in PAPER:
-            split_rejector(name)
+    def build(self, openness: float | str, seed: int = 0) -> OpenSetClassifier:
+        """Return the unfitted classifier; wrong settings are an `InputError`."""
+        changes = dict(self.changes)
+        return build_method(
+            self.method, openness=openness, preset=self.preset, changes=changes, seed=seed
+        )
 
 
 def make_variants(
-    names: Sequence[str], preset: str = "default", changes: Mapping[str, Any] | None = None
+    names: Sequence[str],
+    preset: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    ablations: bool = False,
+    sweep: tuple[str, Sequence[str]] | None = None,
 ) -> list[Variant]:
-    """Return the named methods as rows of a table; preset and changes apply to `OWN` only."""
-    check_names(names)
+    """Return the rows of a table; all but the names is for the first method.
+
+    `ablations` adds a row without each of its parts; `sweep`, a setting and its values, one row
+    for each value, in place of the row of the method itself.
+    """
+    first, *others = (Variant(name, name) for name in dict.fromkeys(names))
     settings = tuple(sorted((changes or {}).items()))
-    if (settings or preset != "default") and OWN not in names:
-        raise InputError(f"--set and --preset are for {OWN}, which is not among the methods")
-    variants = []
-    for name in dict.fromkeys(names):
-        variant = Variant(name, name)
-        if name == OWN:
-            variant = Variant(name, name, preset, settings)
-        elif name in PAPER:
-            variant = Variant(name, OWN, PAPER[name])
-        # Wrong settings are found here.
-        own, changed = variant.preset, dict(variant.changes)
-        build_method(variant.method, openness="auto", preset=own, changes=changed)
-        variants.append(variant)
-    return variants
+    first = Variant(first.label, first.method, preset, settings)
+    rows = [first]
+    if sweep is not None and sweep[0] != OPENNESS:
+        name, values = sweep
+        rows = [_changed(first, f"{first.label} {name}={v}", {name: v}) for v in values]
+    if ablations:
+        rows += [_changed(first, name, parts) for name, parts in _ablations(first.method).items()]
+    for variant in (*rows, *others):
+        variant.build("auto")
+    return [*rows, *others]
+
+
+def benchmark_methods() -> tuple[str, ...]:
+    """Return all methods, those that are compared by default first."""
+    return tuple(dict.fromkeys((*COMPARED, *METHODS)))
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise an `InputError` for a name that is not a method, without importing any."""
+    for name in names:
+        split_rejector(name)
+
+
+def _changed(variant: Variant, label: str, changes: Mapping[str, Any]) -> Variant:
+    settings = tuple(sorted({**dict(variant.changes), **changes}.items()))
+    return Variant(label, variant.method, variant.preset, settings)
+
+
+def _ablations(method: str) -> dict[str, dict[str, Any]]:
+    from opensetda.pgl.settings import ABLATIONS
+
+    if method != "pgl":
+        raise InputError(f"--ablations: {method} has none; name --method pgl first")
+    return ABLATIONS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opensetda.benchmark.variants import OWN, PAPER, benchmark_methods, check_names
+from opensetda.benchmark.variants import COMPARED, OPENNESS, benchmark_methods, check_names
 from opensetda.cli import console, options
 from opensetda.cli.options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
 from opensetda.errors import InputError, RunPausedError, visible
@@ -28,14 +28,19 @@ if TYPE_CHECKING:
 
 _SHOWN_FAILURES = 10
 _METHODS_HELP = (
-    f"Method to compare; repeatable. Default all: {', '.join(benchmark_methods())}. Only if named, "
-    f"because it is slow: {', '.join(PAPER)}, with the settings of the paper."
+    f"Method to compare; repeatable. Default: {', '.join(COMPARED)}. There are also "
+    f"{', '.join(benchmark_methods()[len(COMPARED) :])}; some take a rejector, as in dann+osvm."
 )
 _TASKS_HELP = "Task to run; repeatable. Default: all of the protocol."
 _OPENNESS_HELP = "Use the true share of unknowns or estimate it; repeatable. Default: both."
 _SEEDS_HELP = "Number of seeds, from 0; deterministic methods run once."
 _REFERENCE_HELP = (
-    f"Method to test the others against. Default: {OWN}, if compared; none for data of your own."
+    "Method to test the others against. Default: the first; none for data of your own."
+)
+_ABLATIONS_HELP = "Also run pgl, named first, without each part that the paper removes."
+_SWEEP_HELP = (
+    "Run the first method with each of these values of a setting. openness=V1,... drops targets "
+    "until these shares are unknown, for all methods."
 )
 _OUT_HELP = "Folder of the results. Default: benchmark-PROTOCOL or benchmark-SOURCE-TARGET."
 
@@ -68,11 +73,11 @@ def benchmark(
     openness: Annotated[list[Openness] | None, _compared("--openness", _OPENNESS_HELP)] = None,
     seeds: Annotated[int, _compared("--seeds NUMBER", _SEEDS_HELP, min=1)] = 3,
     reference: Annotated[str | None, _compared("--reference NAME", _REFERENCE_HELP)] = None,
-    preset: options.PGLPreset = "default",
-    changes: options.PGLChanges = None,
-    jobs: options.GridJobs = None,
-    backend: options.GridBackend = options.BackendName.loky,
-    scheduler: options.Scheduler = None,
+    ablations: Annotated[bool, _compared("--ablations", _ABLATIONS_HELP)] = False,
+    sweep: Annotated[str | None, _compared("--sweep SETTING=V1,V2,...", _SWEEP_HELP)] = None,
+    preset: options.OwnPreset = None,
+    changes: options.OwnChanges = None,
+    jobs: options.Jobs = 2,
     backbone: Backbone = None,
     weights: Weights = None,
     image_size: ImageSize = None,
@@ -93,44 +98,38 @@ def benchmark(
 
     [bold]Examples[/bold]
 
-      osda benchmark demo --method source-only --method pgl --seeds 1
+      osda benchmark demo --method moving-means --method source-only
 
       osda benchmark office31 --data features/ --out office31 --jobs 2
 
-      osda benchmark shop/ street/ --method pgl --method osbp --seeds 1
+      osda benchmark shop/ street/ --method moving-means --sweep steps=5,10,20
 
-      osda benchmark office31 --data /nfs --backend dask --scheduler head:8786
+      osda benchmark office31 --data features/ --method pgl --ablations
 
     Every task runs with true and with estimated openness, and several seeds.
     Of your own data, the classes of the source are known, all others of the
     target unknown. Finished runs are kept: the same command resumes an
     interrupted grid. Failed runs are listed, and tried again by the next call.
-    Writes results.parquet, one row per run, and table.md, table.csv and
-    table.tex.
+    Writes results.parquet, one row per run, and table.md and table.csv.
     """
-    names = list(dict.fromkeys(methods or benchmark_methods()))
+    names = list(dict.fromkeys(methods or COMPARED))
     check_names(names)
-    settings = options.parse_changes(changes)
-    if reference is not None and reference not in names:
-        raise InputError(
-            f"--reference {reference}: not among the methods, which are {', '.join(names)}"
-        )
-    # One task of your own is too few for a test, unless it is asked for.
-    against = reference or (OWN if OWN in names and target is None else None)
-    from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid, unfinished
+    settings, swept = options.parse_changes(changes), _parse_sweep(sweep)
+    shares_of_targets = _shares(swept)
+    from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid
     from opensetda.benchmark.output import write_report
     from opensetda.benchmark.variants import make_variants
-    from opensetda.benchmark.workers import Backend
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
     from opensetda.system.files import check_writable
 
-    where = Backend(backend.value, scheduler)
-    where.check()
+    variants = make_variants(names, preset, settings, ablations, swept)
+    labels = [variant.label for variant in variants]
+    if reference is not None and reference not in labels:
+        raise InputError(
+            f"--reference {reference}: not among the methods, which are {', '.join(labels)}"
+        )
     if out is not None:
         check_writable(out)
-    if data is not None and backend is not options.BackendName.loky:
-        # Workers of a cluster have another working directory.
-        data = data.absolute()
     images = (backbone, weights, image_size, strict)
     if target is not None:
         _refuse("a source and a target of your own", {"--data": data, "--task": tasks})
@@ -149,20 +148,20 @@ def benchmark(
         found = find_benchmark(protocol, data, tasks, tables, images, cache)
     folder = out or Path(f"benchmark-{found.name}")
     shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
-    variants = make_variants(names, preset, settings)
-    cells = grid_cells(variants, found.tasks, shares, tuple(range(seeds)))
-    check_folder(found, cells, folder)
+    # One task of your own is too few for a test, unless it is asked for.
+    against = reference or (labels[0] if target is None and labels[1:] else None)
+    cells = grid_cells(variants, found.tasks, shares, tuple(range(seeds)), shares_of_targets)
+    check_folder(found, folder)
     command = shlex.join(["osda", *(context.obj or ())])
     kept = n_finished(found, cells, folder)
     console.note(
-        f"{found.name}: {console.counted(len(names), 'method')}, "
+        f"{found.name}: {console.counted(len(labels), 'method')}, "
         f"{console.counted(len(found.tasks), 'task')}, {console.counted(len(cells), 'run')}"
         + (f", of which {kept:,} are finished already" if kept else "")
     )
     try:
-        left = [cell.variant.label for cell in unfinished(found, cells, folder)]
-        with grid_progress(left, jobs) as progress:
-            results = run_grid(found, cells, folder, jobs, progress, where)
+        with grid_progress() as progress:
+            results = run_grid(found, cells, folder, jobs, progress)
     except KeyboardInterrupt:
         raise RunPausedError(
             f"{n_finished(found, cells, folder):,} of {len(cells):,} runs are finished and kept in "
@@ -177,6 +176,28 @@ def benchmark(
     show_results(results, sections, folder)
     if len(results.failed) == len(cells):
         raise typer.Exit(1)
+
+
+def _parse_sweep(text: str | None) -> tuple[str, list[str]] | None:
+    """Split SETTING=V1,V2,..."""
+    if text is None:
+        return None
+    name, sign, values = (part.strip() for part in text.partition("="))
+    found = list(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
+    if not sign or not name or not found:
+        raise InputError(f"--sweep {text}: write SETTING=V1,V2,..., for example steps=5,10,20")
+    return name, found
+
+
+def _shares(swept: tuple[str, list[str]] | None) -> Sequence[float | None]:
+    """Return the shares of unknowns that targets are reduced to; None leaves them."""
+    if swept is None or swept[0] != OPENNESS:
+        return (None,)
+    shares = [options.parse_openness(value) for value in swept[1]]
+    for text, share in zip(swept[1], shares, strict=True):
+        if not isinstance(share, float) or share == 0:
+            raise InputError(f"--sweep openness={text}: give shares between 0 and 1")
+    return [float(share) for share in shares]
 
 
 def _refuse(given: str, wrong: dict[str, Any]) -> None:
@@ -196,7 +217,7 @@ def _find_own(
 ) -> TaskSet:
     """Read a source and a target, with a progress bar for image features, and warn."""
     from opensetda.benchmark.own_tasks import own_task
-    from opensetda.cli.counting import counting_progress
+    from opensetda.cli.bars import counting_progress
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
     from opensetda.runs.request import TableOptions
 
@@ -236,49 +257,33 @@ def find_benchmark(
     image size and whether a broken image is an error.
     """
     from opensetda.benchmark.tasks import find_tasks
-    from opensetda.cli.counting import counting_progress
+    from opensetda.cli.bars import counting_progress
     from opensetda.data.tables.loading import TableColumns
 
     label, features, drop = tables
     columns = TableColumns(label, None, features, tuple(drop or ()))
     options = _image_options(images, cache)
     with counting_progress("features") as progress:
-        found = find_tasks(protocol, data, tasks, columns, options, progress)
-        if only_first:
-            found = find_tasks(protocol, data, found.tasks[:1], columns, options)
+        found = find_tasks(protocol, data, tasks, columns, options, progress, only_first)
     for warning in found.warnings:
         console.warn(warning)
     return found
 
 
 @contextmanager
-def grid_progress(methods: Sequence[str], jobs: int | None) -> Iterator[GridProgress]:
-    """Yield a function that shows progress and warns of failed runs.
+def grid_progress() -> Iterator[GridProgress]:
+    """Yield a function that shows progress and warns of failed runs."""
+    from opensetda.cli.bars import counting_progress
 
-    `methods` has the method of each run that is to come.
-    """
-    from opensetda.benchmark.workers import DEFAULT_JOBS
-    from opensetda.cli.counting import counting_progress
-    from opensetda.cli.pace import GridPace
-    from opensetda.system.memory import peak_megabytes
-
-    failed, at_once, largest = 0, jobs or DEFAULT_JOBS, 0.0
-    pace = GridPace(methods, at_once)
-    with counting_progress("benchmark", "run", alike=False) as progress:
+    failed = 0
+    with counting_progress("benchmark", "run") as progress:
 
         def tell(done: int, total: int, row: dict[str, Any] | None) -> None:
-            nonlocal failed, largest
-            left = None
-            if row is not None:
-                left = pace.at(row["method"], row["seconds"])
-                largest = max(largest, row["memory_mb"] or 0.0)
+            nonlocal failed
             if row is not None and row["error"] is not None:
                 failed += 1
                 console.warn(f"{row['method']} on {row['task']} failed: {row['error']}")
-            # With one job the runs are in this very process.
-            workers = min(at_once, total) * largest if at_once > 1 else 0.0
-            remark = f"{failed:,} failed" if failed else ""
-            progress(done, total, remark, left, peak_megabytes() + workers)
+            progress(done, total, f"{failed:,} failed" if failed else "")
 
         yield tell
 
@@ -290,8 +295,8 @@ def show_results(results: Results, sections: Sequence[Section], out: Path) -> No
     failed = output.failures(results.rows)
     runs, page = out / output.RESULTS, out / output.MARKDOWN
     for section in sections:
-        console.show(_rich(output.task_table(section)))
-        console.show(_rich(output.average_table(section)))
+        console.show(rich_table(output.task_table(section)))
+        console.show(rich_table(output.average_table(section)))
     for line in output.notes(results.rows, sections):
         console.say(line)
     for line in failed[:_SHOWN_FAILURES]:
@@ -301,13 +306,13 @@ def show_results(results: Results, sections: Sequence[Section], out: Path) -> No
     if failed:
         console.note("The same command tries the failed runs again.")
     console.say(f"  runs     {runs}")
-    console.say(f"  table    {page}, {output.CSV}, {output.LATEX}")
-    files = {"runs": runs, "table": [page, out / output.CSV, out / output.LATEX]}
-    summary = {"failed": len(failed), "expected": console.expected(), "files": files}
+    console.say(f"  table    {page}, {output.CSV}")
+    files = {"runs": runs, "table": [page, out / output.CSV]}
+    summary = {"failed": len(failed), "files": files}
     console.result({"rows": results.rows, **summary})
 
 
-def _rich(table: TextTable) -> Table:
+def rich_table(table: TextTable) -> Table:
     """Return a table for the terminal, without deviations if it would be too wide."""
     from rich.console import Console
     from rich.text import Text

@@ -37,10 +37,8 @@ _LONGEST_LINE = 1000
 class _Mode:
     quiet: bool = False
     json: bool = False
-    silent: bool = False
     warnings: list[str] = field(default_factory=list)
     begun: float = field(default_factory=lambda: time.monotonic())
-    expected: list[tuple[float, float]] = field(default_factory=list)
 
 
 _mode = _Mode()
@@ -72,19 +70,14 @@ def speak_json(wanted: bool) -> bool:
     return wanted
 
 
-def be_silent(wanted: bool = True) -> None:
-    """Print nothing at all: another process prints."""
-    _mode.silent = wanted
-
-
 def is_quiet() -> bool:
     """Whether notes and progress are off."""
-    return _mode.quiet or _mode.silent
+    return _mode.quiet
 
 
 def say(line: str = "") -> None:
     """Print a line of results, never wrapped: paths stay whole."""
-    if not _mode.json and not _mode.silent:
+    if not _mode.json:
         _print(visible(line))
 
 
@@ -93,7 +86,7 @@ def result(values: Mapping[str, Any]) -> None:
 
     Paths become absolute, NaN and infinity null; "warnings" holds all that were printed.
     """
-    if _mode.json and not _mode.silent:
+    if _mode.json:
         from opensetda.system.files import plain
 
         whole = plain(_with_paths({**values, "warnings": _mode.warnings}))
@@ -120,21 +113,6 @@ def seconds_so_far() -> float:
     return time.monotonic() - _mode.begun
 
 
-def expect(begun: float, left: float, megabytes: float) -> None:
-    """Record that work which began at this time takes so many seconds from now on."""
-    # What came before the first piece of work is part of the command.
-    since = begun if _mode.expected else _mode.begun
-    _mode.expected.append((time.monotonic() - since + left, megabytes))
-
-
-def expected() -> dict[str, float] | None:
-    """Return what the command was expected to take, for programs; None if it was too quick."""
-    if not _mode.expected:
-        return None
-    seconds, megabytes = zip(*_mode.expected, strict=True)
-    return {"seconds": round(sum(seconds), 1), "memory_mb": round(max(megabytes), 1)}
-
-
 def warn(message: str) -> None:
     """Print the one line of a warning."""
     _mode.warnings.append(" ".join(message.split()))
@@ -145,29 +123,31 @@ def fail(message: str | Sequence[str], exit_code: int) -> int:
     """Print the one line of an error, or the lines of a list, and return the exit code."""
     first, *others = [message] if isinstance(message, str) else message
     _complain("error:", typer.colors.RED, first)
-    for line in others if not _mode.silent else ():
+    for line in others:
         _print(visible(line), err=True)
     return exit_code
 
 
 def _complain(label: str, colour: str, message: str) -> None:
-    if not _mode.silent:
-        line = visible(" ".join(message.split()))
-        if len(line) > _LONGEST_LINE:
-            # What it is about is at the start, what to do at the end.
-            line = f"{line[: _LONGEST_LINE - 300]} ... {line[-300:]}"
-        _print(f"{typer.style(label, fg=colour, bold=True)} {line}", err=True)
+    line = visible(" ".join(message.split()))
+    if len(line) > _LONGEST_LINE:
+        # What it is about is at the start, what to do at the end.
+        line = f"{line[: _LONGEST_LINE - 300]} ... {line[-300:]}"
+    _print(f"{typer.style(label, fg=colour, bold=True)} {line}", err=True)
 
 
 def _print(line: str, err: bool = False) -> None:
     try:
         # Not `err=err`, which goes past the bars of rich and ends in the middle of one.
         typer.echo(line, file=sys.stderr if err else sys.stdout)
-    except BrokenPipeError:
-        _print_nowhere(sys.stderr if err else sys.stdout)
+    except OSError as error:
+        # No reader any more, or no terminal; what is said on stderr never ends the work.
+        if not err and not isinstance(error, BrokenPipeError):
+            raise
+        print_nowhere(sys.stderr if err else sys.stdout)
 
 
-def _print_nowhere(stream: Any) -> None:
+def print_nowhere(stream: Any) -> None:
     """Drop further output: its reader is gone, as after ``| head -1``, but the work goes on."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -183,7 +163,7 @@ def show(table: Table, at_least: int = 0) -> None:
 
     class Screen(Console):
         def on_broken_pipe(self) -> None:
-            _print_nowhere(sys.stdout)
+            print_nowhere(sys.stdout)
 
     # No markup: a class may be called "[red]".
     console = Screen(highlight=False, markup=False)
@@ -224,12 +204,6 @@ def percent(value: float | None) -> str:
     return DASH if value is None or value != value else f"{100 * value:.1f}"
 
 
-def kept_step(classifier: OpenSetClassifier) -> int | None:
-    """Return the number of the step that was kept, if the method chooses one."""
-    kept = classifier.kept_step_
-    return None if kept is None else int(kept.step)
-
-
 def show_estimates(classifier: OpenSetClassifier) -> None:
     """Print what was estimated without labels."""
     report = classifier.openness_report_
@@ -237,13 +211,9 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
     estimated = not report.told and not report.own_boundary
     interval = f" ({report.low:.2f} to {report.high:.2f})" if estimated else ""
     say(f"share of unknowns: {report.share:.2f}{interval}, {report.origin}")
-    kept = classifier.kept_step_
-    if kept is not None:
-        say(f"step kept: {kept.step} of {kept.steps} ({kept.reason})")
-    from opensetda.nn.scaling import columns_sentence
+    from opensetda.features.scaling import SENTENCES
 
-    scaler = classifier.scaler_
-    say(f"columns: {columns_sentence(scaler.name, scaler.reason)}")
+    say(f"columns: {SENTENCES[classifier.scaler_.name]}")
 
 
 def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:
@@ -276,11 +246,9 @@ def files_in(folder: Path) -> dict[str, Path]:
 
 
 def step_table(
-    history: Sequence[Mapping[str, Any]],
-    metrics: Mapping[int, OpenSetMetrics] | None = None,
-    kept: int | None = None,
+    history: Sequence[Mapping[str, Any]], metrics: Mapping[int, OpenSetMetrics] | None = None
 ) -> Table:
-    """Show one row per step, with metrics if the true labels are known; the kept step is bold."""
+    """Show one row per step, with metrics if the true labels are known."""
     own = [name for name in _STEP_COLUMNS if any(entry.get(name) is not None for entry in history)]
     headings = {"step": "right", **{_STEP_COLUMNS[name]: "right" for name in own}}
     if metrics:
@@ -291,15 +259,13 @@ def step_table(
         if metrics:
             values = metrics.get(step)
             cells += [percent(getattr(values, m, None)) for m in ("os_star", "unk", "hos")]
-        table.add_row(*cells, style="bold" if step == kept else None)
+        table.add_row(*cells)
     return table
 
 
 _STEP_COLUMNS = {
     "n_known": "known",
     "n_unknown": "unknown",
-    "openness": "openness %",
-    "openness_estimate": "estimate %",
     "changed": "changed %",
     "mean_score": "mean score",
     "loss": "loss",
@@ -310,7 +276,7 @@ _STEP_COLUMNS = {
 def _step_cell(name: str, value: Any) -> str:
     if value is None:
         return DASH
-    if name in ("changed", "openness", "openness_estimate"):
+    if name == "changed":
         return percent(value)
     if name == "loss":
         return f"{value.get('total', sum(value.values())):.3f}"

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from opensetda.runs.demo import Demo
 
 _TITLES = {
+    "moving-means": "moving means, the default (no training)",
+    "pgl": "progressive graph learning (PGL), a small network",
     "source-only": "source only, least sure rejected",
-    "class-means": "progressive class means",
-    "pgl": "progressive graph learning (PGL)",
 }
 _COLUMNS = {"os_star": "OS*", "unk": "UNK", "hos": "HOS", "all": "ALL", "auroc": "AUROC"}
 
@@ -24,18 +24,17 @@ def demo(
     context: typer.Context,
     out: options.RunOut = Path("osda-demo"),
     seed: options.Seed = 0,
-    quick: Annotated[
-        bool, options.training("--quick", "Train a few steps only, to try it out.")
-    ] = False,
+    quick: Annotated[bool, options.training("--quick", "Train PGL for two steps only.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Train on MNIST digits, label scikit-learn's digits: 0 to 4 are known, 5 to 9 unknown.
+    """Label scikit-learn's digits by MNIST's: 0 to 4 are known, 5 to 9 unknown.
 
     [bold]Example[/bold]
 
       osda demo --out osda-demo
 
-    Downloads nothing. Compares three methods and writes the run folder of PGL.
+    Downloads nothing. Compares three methods, and writes the run folder of the
+    default, moving-means.
     """
     from opensetda.cli.fit_display import ConsoleListener
     from opensetda.cli.report import report_at_end
@@ -53,8 +52,7 @@ def demo(
     )
     folder, classifier = found.path, found.classifier
     report = report_at_end(folder)
-    steps = (classifier.history_, found.steps, console.kept_step(classifier))
-    console.show(console.step_table(*steps))
+    console.show(console.step_table(classifier.history_, found.steps))
     _show_comparison(found)
     console.show_estimates(classifier)
     console.say(f"  labels   {folder / 'predictions.csv'}")

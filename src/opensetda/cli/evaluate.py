@@ -50,8 +50,8 @@ def evaluate(
 
     Labels are matched by id if the samples have ids, by row otherwise; those
     without a true label (or an empty one) do not count. A label that is not a
-    class of the source counts as unknown. Of a run, writes metrics.json and
-    curves.png into its folder, and updates its report, if there is one.
+    class of the source counts as unknown. Of a run, writes metrics.json
+    into its folder, and updates its report, if there is one.
     """
     from opensetda.runs.evaluation import evaluate as evaluate_labels
 
@@ -69,24 +69,20 @@ def evaluate(
         console.result(result)
         return
     from opensetda.cli.report import report_at_end
-    from opensetda.runs.folder import CURVES, METRICS, REPORT, RunFolder
+    from opensetda.runs.folder import METRICS, REPORT, RunFolder
 
     folder = RunFolder.open(run)
     # The existing report does not know the true labels.
     report = report_at_end(folder.path) if (folder.path / REPORT).exists() else None
-    history, estimates = folder.history(), folder.estimates()
-    openness, kept = estimates["openness"], estimates["kept_step"]
+    history, openness = folder.history(), folder.estimates()["openness"]
     if len(history) > 1:
-        step = None if kept is None else int(kept["step"])
-        console.show(console.step_table(history, evaluation.steps, step))
+        console.show(console.step_table(history, evaluation.steps))
     _show(evaluation, f"{share}, used {openness['share']:.2f}")
     console.say(f"  metrics  {run / METRICS}")
-    console.say(f"  curves   {run / CURVES}")
     if report is not None:
         console.say(f"  report   {report}")
-    files = {"metrics": run / METRICS, "curves": run / CURVES, "report": report}
-    estimated = {"openness": openness, "kept_step": kept, "scaling": estimates["scaling"]}
-    console.result({**result, **estimated, "files": files})
+    files = {"metrics": run / METRICS, "report": report}
+    console.result({**result, "openness": openness, "files": files})
 
 
 def _show(evaluation: Evaluation, share: str) -> None:

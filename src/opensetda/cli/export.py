@@ -27,10 +27,11 @@ def export(
 
       osda export run --to model && python model/use.py photo.jpg
 
-    The file takes an RGB image of any size, or rows of features, and returns
-    label, confidence, probabilities (unknown last) and known score. Scaling,
-    backbone and rejection are in it. It is compared with 'osda predict' before
-    it is written: same labels, probabilities within 1e-4.
+    The file takes resized RGB images, or rows of features, and returns label,
+    confidence, probabilities (unknown last) and known score. Scaling, backbone
+    and rejection are in it; use.py in the folder resizes images. It is compared
+    with 'osda predict' before it is written: same labels, probabilities within
+    1e-4.
     """
     from opensetda.runs.exporting import export as export_model
 

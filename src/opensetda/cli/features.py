@@ -42,11 +42,10 @@ def features(
     .parquet file the columns f0, f1, ..., path and label. Images that cannot be
     read are left out and listed beside the file.
     """
-    from opensetda.cli.fit_display import ConsoleListener, join_team
+    from opensetda.cli.fit_display import ConsoleListener
     from opensetda.runs.feature_files import extract_features
     from opensetda.runs.request import ImageOptions
 
-    join_team()
     images = ImageOptions(
         backbone=backbone,
         weights=None if weights is None else str(weights),
@@ -76,7 +75,6 @@ def features(
             "broken": written.n_broken,
             "cached": written.n_cached,
             "seconds": written.seconds,
-            "expected": console.expected(),
             "files": {"features": out, "broken": written.broken_list},
         }
     )

@@ -1,4 +1,4 @@
-"""`osda fit`: learn, label the target, write a run folder; `osda resume` goes on with it."""
+"""`osda fit`: label the target, write a run folder; `osda resume` goes on with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opensetda.benchmark.variants import benchmark_methods
-from opensetda.cli import console, options
+from opensetda.cli import options
 
 # As in opensetda.runs.request; a test compares them.
 SAMPLE = 65_536
@@ -36,38 +36,41 @@ def fit(
         options.training(
             "--openness SHARE",
             "Share of unknown samples in the target, in [0, 1), or 'auto': by the audit in "
-            "--corrections, or estimated. Also --unknown-share: papers call another figure "
-            "openness, made of numbers of classes.",
+            "--corrections, or estimated; with pgl also 'preset', the paper's. Also "
+            "--unknown-share: papers call another figure openness, made of numbers of classes.",
         ),
     ] = "auto",
     method: Annotated[
         str,
         options.training(
             "--method NAME",
-            "Train pgl, or a rival: class-means, source-only, dann+osvm ...; "
+            "Use moving-means, pgl, or another: class-means, source-only, dann+osvm ...; "
             "'osda benchmark --help' lists all.",
             autocompletion=benchmark_methods,
         ),
-    ] = "pgl",
+    ] = "moving-means",
     preset: Annotated[
-        str,
+        str | None,
         options.training(
             "--preset NAME",
-            "Start from these settings of pgl: default, finetune, paper-office-home, "
-            "paper-visda, paper-syn2real.",
+            "Start from the paper's settings for a dataset, pgl only: office-home (default), "
+            "visda-17, syn2real-o.",
         ),
-    ] = "default",
+    ] = None,
     changes: Annotated[
-        list[str] | None, options.training("--set NAME=VALUE", "Change a setting; may be repeated.")
+        list[str] | None,
+        options.training(
+            "--set NAME=VALUE",
+            "Change a setting of the method, or of --finetune (finetune.flip=false); may be "
+            "repeated.",
+        ),
     ] = None,
     scaling: Annotated[
         str | None,
         options.training(
             "--scaling HOW",
-            "Scale columns within each domain: none (as given), standard (mean 0, deviation 1), "
-            "ranks, or auto (none, ranks or, if columns have different units, standard: chosen by "
-            "the labelled source); by default auto for "
-            "pgl, none for rivals.",
+            "Scale columns within each domain: none (as given), standard (mean 0, deviation 1) or "
+            "ranks; by default ranks for moving-means, none for the others.",
         ),
     ] = None,
     seed: options.Seed = 0,
@@ -84,17 +87,10 @@ def fit(
         options.training(
             "--finetune [last|all]",
             "Train the backbone, too; images only: its last stages, from activations that are "
-            "stored once (last), or all of it (all); by default last on a CPU, all on a GPU.",
+            "stored once (last), or all of it (all); by default last on a CPU, all on a GPU. For "
+            "methods that train nothing themselves it is trained on their labels, in rounds.",
         ),
     ] = None,
-    checkpoint_every: Annotated[
-        float,
-        options.training(
-            "--checkpoint-every SECONDS",
-            "Checkpoint interval in seconds; the end of each step is a checkpoint, too.",
-            min=0,
-        ),
-    ] = 60.0,
     tensorboard: Annotated[
         Path | None,
         options.training(
@@ -133,7 +129,7 @@ def fit(
     ] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Learn from a labelled source and an unlabelled target, and label the target.
+    """Label an unlabelled target by a labelled source, which lacks some of its classes.
 
     [bold]Examples[/bold]
 
@@ -155,11 +151,10 @@ def fit(
     """
     share = options.parse_openness(openness)
     settings = options.parse_changes(changes)
-    from opensetda.cli.fit_display import ConsoleListener, finish_fit, join_team
+    from opensetda.cli.fit_display import ConsoleListener, finish_fit
     from opensetda.runs.fit_and_resume import fit as fit_run
     from opensetda.runs.request import ImageOptions, TableOptions
 
-    join_team()
     run = fit_run(
         source,
         target,
@@ -192,14 +187,13 @@ def fit(
             strict=strict,
             finetune=None if finetune is None else finetune.value,
         ),
-        checkpoint_every=checkpoint_every,
         tensorboard=tensorboard,
         overwrite=overwrite,
         report=not no_report,
         command=("osda", *(context.obj or ())),
         listener=ConsoleListener(),
     )
-    finish_fit(run, "is complete.")
+    finish_fit(run)
 
 
 def resume(
@@ -213,15 +207,11 @@ def resume(
 
       osda resume run
 
-    RUN.unfinished holds what 'osda fit' was asked for and the checkpoints. On
-    the CPU the result is the same to the bit. Source and target must be as they
-    were.
+    RUN.unfinished holds what 'osda fit' was asked for and, once a step of a
+    training is done, its checkpoint. On the CPU the result is the same to the
+    bit. Source and target must be as they were.
     """
-    from opensetda.cli.fit_display import ConsoleListener, finish_fit, join_team
+    from opensetda.cli.fit_display import ConsoleListener, finish_fit
     from opensetda.runs.fit_and_resume import resume as resume_run
 
-    join_team()
-    fitted = resume_run(run, listener=ConsoleListener())
-    finish_fit(fitted, "is complete: nothing to resume.")
-    if fitted.training is None:
-        console.result({"run": fitted.path, "resumed": False})
+    finish_fit(resume_run(run, listener=ConsoleListener()))

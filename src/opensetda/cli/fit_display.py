@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opensetda.cli import console
-from opensetda.cli.counting import counting_progress, training_progress
+from opensetda.cli.bars import counting_progress, training_progress
 from opensetda.cli.report import report_at_end
 from opensetda.data.images.lists import printable
 from opensetda.progress import ProgressListener
@@ -17,8 +17,6 @@ from opensetda.runs.folder import BROKEN
 from opensetda.runs.listening import CountingProgress, RunListener
 from opensetda.runs.request import FitRequest
 from opensetda.system.files import in_shell
-from opensetda.system.launch import is_first
-from opensetda.system.team import this_team
 
 # A report of more targets needs more memory than most machines have.
 MOST_REPORTED, MOST_CELLS = 1_000_000, 2**27
@@ -44,16 +42,11 @@ class ConsoleListener(RunListener):
         return training_progress(method)
 
 
-def join_team() -> None:
-    """Join the other processes of this command, if any; only the first one prints."""
-    console.be_silent(not is_first())
-    this_team()
-
-
-def finish_fit(run: FittedRun, nothing_to_do: str) -> None:
+def finish_fit(run: FittedRun) -> None:
     """Write the report of a run, and print the result."""
     if run.training is None or run.request is None:
-        console.say(f"{run.path} {nothing_to_do}")
+        console.say(f"{run.path} is complete: nothing to resume.")
+        console.result({"run": run.path, "resumed": False})
         return
     report = _report(run.path, run.training) if run.request.report else None
     _show(run.path, run.training, report)
@@ -73,15 +66,13 @@ def _report(run: Path, training: Training) -> Path | None:
 
 def _summary(run: FittedRun, training: Training, request: FitRequest) -> dict[str, Any]:
     classifier, labels = training.classifier, training.labels
-    kept = classifier.kept_step_
     return {
         "run": run.path,
         "method": request.method,
         "targets": labels.total(),
         **console.label_summary(labels, classifier.unknown_label),
         "openness": classifier.openness_report_.to_dict(),
-        "kept_step": None if kept is None else kept.to_dict(),
-        "scaling": classifier.scaler_.to_dict(),
+        "scaling": classifier.scaler_.name,
         "files": console.files_in(run.path),
         "tensorboard": None if request.tensorboard is None else Path(request.tensorboard),
         "left_out": training.left_out,
@@ -89,15 +80,13 @@ def _summary(run: FittedRun, training: Training, request: FitRequest) -> dict[st
         "resumed": run.resumed,
         "data_seconds": training.data_seconds,
         "seconds": training.seconds,
-        "expected": console.expected(),
     }
 
 
 def _show(out: Path, training: Training, report: Path | None) -> None:
     classifier, labels = training.classifier, training.labels
     if len(classifier.history_) > 1:
-        kept = console.kept_step(classifier)
-        console.show(console.step_table(classifier.history_, kept=kept))
+        console.show(console.step_table(classifier.history_))
     console.show(console.label_counts(labels, classifier.unknown_label))
     console.show_estimates(classifier)
     many, seconds = console.counted(labels.total(), training.noun), console.seconds_so_far()

@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from types import FrameType
 from typing import Annotated
 
@@ -31,15 +30,8 @@ from opensetda.cli.options import with_optional_values, with_output_options
 from opensetda.cli.predict import predict
 from opensetda.cli.report import report
 from opensetda.cli.review import review
-from opensetda.errors import (
-    InputError,
-    ListedError,
-    LostProcessError,
-    LostRunError,
-    OtherProcessError,
-    RunPausedError,
-)
-from opensetda.system.launch import default_cache_folder, is_first, is_shared, lost_process
+from opensetda.errors import InputError, ListedError, RunPausedError
+from opensetda.system.cache_folder import default_cache_folder
 
 app = typer.Typer(
     name="osda",
@@ -64,10 +56,8 @@ app.add_typer(data_app)
 # What a wrong option or value raises; typer's own name for it has moved between releases.
 _UsageError = typer.BadParameter.__mro__[1]
 
-_WRONG_USE, _INTERRUPTED = 2, 130
+_INTERRUPTED = 130
 _LIBRARY_CACHES = {"MPLCONFIGDIR": "matplotlib", "TORCHINDUCTOR_CACHE_DIR": "torchinductor"}
-# The others are for one process only.
-_SHARED_COMMANDS = ("fit", "resume", "features", "predict")
 _NOTHING_WRITTEN = "interrupted; nothing was written"
 
 
@@ -100,59 +90,19 @@ def main(arguments: Sequence[str]) -> int:
 
 def _answer(arguments: Sequence[str]) -> int:
     try:
-        _check_command(arguments)
         given = with_optional_values(arguments)
         code = app(args=given, prog_name="osda", standalone_mode=False, obj=arguments)
+    except SystemExit:
+        raise
     except BaseException as error:
-        ended = isinstance(error, SystemExit)
-        if ended and not is_shared():
-            raise
-        if "--debug" in arguments and not ended:
+        if "--debug" in arguments:
             traceback.print_exc()
         message, exit_code = _explain(error)
-        if _is_connected():
-            _end_together(error, message, exit_code)
-        if exit_code == _WRONG_USE and not is_first():
-            # The first process says it: all were started with the same arguments.
-            return exit_code
         # Without a command, typer has shown the help.
         return console.fail(message, exit_code) if message else exit_code
     if code == _INTERRUPTED:
-        if _is_connected():
-            _end_together(KeyboardInterrupt(), _NOTHING_WRITTEN, _INTERRUPTED)
         return console.fail(_NOTHING_WRITTEN, _INTERRUPTED)
     return code if isinstance(code, int) else 0
-
-
-def _check_command(arguments: Sequence[str]) -> None:
-    name = arguments[0] if arguments else "--help"
-    if is_shared() and name not in _SHARED_COMMANDS:
-        console.be_silent(not is_first())
-        raise InputError(
-            f"osda {name}: one process does this; start it without torchrun "
-            f"(several share {', '.join(_SHARED_COMMANDS)})"
-        )
-
-
-def _is_connected() -> bool:
-    team = sys.modules.get("opensetda.system.team")
-    return is_shared() and team is not None and team.this_team.cache_info().currsize > 0
-
-
-def _end_together(error: BaseException, message: str | tuple[str, ...], code: int) -> None:
-    """End this process of a team after an error; one of all processes prints why."""
-    from opensetda.system.team import this_team
-
-    if isinstance(error, OtherProcessError):
-        code = error.code
-    elif this_team().may_speak():
-        console.be_silent(False)
-        console.fail(message, code)
-    with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    # Connections to a lost process may hang at a usual exit.
-    os._exit(code)
 
 
 def _explain(error: BaseException) -> tuple[str | tuple[str, ...], int]:
@@ -161,8 +111,6 @@ def _explain(error: BaseException) -> tuple[str | tuple[str, ...], int]:
         return f"interrupted; {error}", _INTERRUPTED
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return _NOTHING_WRITTEN, _INTERRUPTED
-    if isinstance(error, SystemExit | LostProcessError):
-        return lost_process(error), 1
     if isinstance(error, ListedError):
         return error.lines, 2
     if isinstance(error, InputError):
@@ -182,7 +130,7 @@ def _explain(error: BaseException) -> tuple[str | tuple[str, ...], int]:
         return "out of memory; give fewer rows or a smaller graph", 1
     if isinstance(error, OSError) and error.strerror is not None:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
-    if isinstance(error, OSError | LostRunError):
+    if isinstance(error, OSError):
         return str(error), 1
     kind = type(error).__name__
     return f"{kind}: {error} (run again with --debug for the traceback)", 1

@@ -16,7 +16,7 @@ from opensetda.cli import console
 from opensetda.errors import InputError
 
 TABLE_PANEL = "Columns of tables"
-TRAINING_PANEL = "Training"
+TRAINING_PANEL = "Method"
 OUTPUT_PANEL = "Output"
 IMAGE_PANEL = "Images"
 
@@ -139,11 +139,12 @@ ImagesRoot = Annotated[
 # training ------------------------------------------------------------------------------------
 
 Seed = Annotated[int, training("--seed NUMBER", "Seed of all random draws.", min=0, max=2**32 - 1)]
-PGLPreset = Annotated[
-    str, training("--preset NAME", "Start from these settings of pgl, as in fit.")
+OwnPreset = Annotated[
+    str | None, training("--preset NAME", "Start from these settings, of the first method.")
 ]
-PGLChanges = Annotated[
-    list[str] | None, training("--set NAME=VALUE", "Change a setting of pgl; may be repeated.")
+OwnChanges = Annotated[
+    list[str] | None,
+    training("--set NAME=VALUE", "Change a setting of the first method; may be repeated."),
 ]
 BenchmarkData = Annotated[
     Path | None,
@@ -153,24 +154,8 @@ BenchmarkData = Annotated[
     ),
 ]
 Jobs = Annotated[
-    int, training("--jobs NUMBER", "Run this many trainings at a time, one thread each.", min=1)
+    int, training("--jobs NUMBER", "Run this many fits at a time, one thread each.", min=1)
 ]
-GridJobs = Annotated[
-    int | None,
-    training(
-        "--jobs NUMBER",
-        "Run this many trainings at a time; by default 2, or one per --scheduler worker.",
-        min=1,
-    ),
-]
-
-
-class BackendName(StrEnum):
-    """Where the processes of a benchmark run."""
-
-    loky = "loky"
-    dask = "dask"
-    ray = "ray"
 
 
 class FineTuned(StrEnum):
@@ -180,17 +165,6 @@ class FineTuned(StrEnum):
     last = "last"
     all = "all"
 
-
-GridBackend = Annotated[
-    BackendName,
-    training("--backend", "Run on this machine (loky), or on a cluster of dask or ray."),
-]
-Scheduler = Annotated[
-    str | None,
-    training(
-        "--scheduler ADDRESS", "Cluster of dask or ray; by default one is started here for --jobs."
-    ),
-]
 
 # images --------------------------------------------------------------------------------------
 
@@ -270,7 +244,7 @@ def cache_folder(cache: Path | None, no_cache: bool) -> str | None:
     if no_cache:
         return None
     if cache is None:
-        from opensetda.system.launch import default_cache_folder
+        from opensetda.system.cache_folder import default_cache_folder
 
         cache = default_cache_folder()
     elif cache.exists() and not cache.is_dir():
@@ -290,9 +264,9 @@ def parse_changes(changes: list[str] | None) -> dict[str, str]:
 
 
 def parse_openness(text: str) -> float | str:
-    """Return the value of --openness: a share, or "auto"."""
+    """Return the value of --openness: a share, "auto", or "preset" (of pgl)."""
     # Checked here as well: importing the module that estimates would slow down the error.
-    if text == "auto":
+    if text in ("auto", "preset"):
         return text
     try:
         openness = float(text)

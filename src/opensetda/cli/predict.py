@@ -52,11 +52,10 @@ def predict(
     names there are found by name, empty cells and categories are treated as
     there, and other columns are ignored.
     """
-    from opensetda.cli.fit_display import ConsoleListener, join_team
+    from opensetda.cli.fit_display import ConsoleListener
     from opensetda.runs.predicting import WrittenLabels
     from opensetda.runs.predicting import predict as predict_samples
 
-    join_team()
     written = predict_samples(
         run,
         paths,
@@ -82,5 +81,5 @@ def predict(
     files = {"labels": out, "broken": written.broken_list}
     summary = console.label_summary(counts, unknown_label)
     n_broken = len(written.broken)
-    summary |= {"broken": n_broken, "expected": console.expected(), "files": files}
+    summary |= {"broken": n_broken, "files": files}
     console.result({"samples": counts.total(), **summary})

@@ -40,7 +40,7 @@ def report(
         typer.Option(
             "--figures",
             metavar="DIR",
-            help="Write figures for a paper, as PDF and PNG, instead of the page.",
+            help="Write figures for a paper, as PNG, instead of the page.",
             rich_help_panel=OUTPUT_PANEL,
         ),
     ] = None,
@@ -54,11 +54,11 @@ def report(
 
       osda report run --figures figures/
 
-    One HTML file that needs no network: curves, a map of the samples at every
-    step, the most and least confident labels, groups of unknowns, and all settings;
-    after 'osda evaluate' also the metrics.
+    One HTML file that needs no network: a map of the samples, the share of
+    unknowns, the most and least confident labels, groups of unknowns, and all
+    settings; after 'osda evaluate' also the metrics.
     """
-    from opensetda.cli.counting import counting_progress
+    from opensetda.cli.bars import counting_progress
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.outputs import check_new_file
 
@@ -82,7 +82,7 @@ def report(
 
 def make_report(run: RunFolder, out: Path | None = None, images: Path | None = None) -> Path:
     """Write the report of a run and return its path."""
-    from opensetda.cli.counting import counting_progress
+    from opensetda.cli.bars import counting_progress
     from opensetda.report import write_report
     from opensetda.report.collect import Progress
 

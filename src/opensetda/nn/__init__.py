@@ -1,1 +1,1 @@
-"""What the networks of PGL and its rivals share."""
+"""What learned methods share: adapter, discriminator, optimiser, and the loop of the rivals."""

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opensetda.features.smoothing import move_to_neighbours
 from opensetda.openness.held_out import cosine_without_nearest
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
-from opensetda.openness.smoothing import move_to_neighbours
 from opensetda.rows import FloatArray, IntArray, unit_rows
 
 NEIGHBOURS, MESSAGE = 10, 0.5

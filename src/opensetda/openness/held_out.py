@@ -21,7 +21,6 @@ def cosine_without_nearest(
     source_counts: npt.NDArray[np.floating],
     target_means: FloatArray | None = None,
     mix: FloatArray | None = None,
-    centred: bool = True,
 ) -> Vector:
     r"""Largest cosine to the class means, the nearest class left out.
 
@@ -45,9 +44,7 @@ def cosine_without_nearest(
     sums, counts = source_sums.astype(np.float64), source_counts.astype(np.float64)
     means = sums / np.maximum(counts, 1)[:, None]
     # Row k: the centre of all classes but k.
-    centres = np.zeros_like(means)
-    if centred:
-        centres = (sums.sum(axis=0) - sums) / (counts.sum() - counts)[:, None]
+    centres = (sums.sum(axis=0) - sums) / (counts.sum() - counts)[:, None]
     # [k, c]: length of the mean of class c, centred without class k.
     squares = (means**2).sum(axis=1) - 2 * centres @ means.T + (centres**2).sum(axis=1)[:, None]
     lengths = np.sqrt(np.maximum(squares, 1e-24))

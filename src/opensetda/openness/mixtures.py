@@ -39,8 +39,9 @@ class ScoreHistogram:
     """(bins, 3): number, sum and sum of squares of the held-out scores of a bin's targets."""
 
     @classmethod
-    def of(cls, known: Vector, held_out: Vector) -> ScoreHistogram:
+    def of(cls, known: Vector, held_out: Vector | None = None) -> ScoreHistogram:
         """Sort the targets' scores into bins; held-out scores may be NaN, if there are none."""
+        held_out = np.full(len(known), np.nan) if held_out is None else held_out
         low, high = float(known.min()), float(known.max())
         width = max(high - low, 1e-12) / BINS
         place = np.minimum(((known - low) / width).astype(np.intp), BINS - 1)
@@ -168,11 +169,11 @@ def _held_out_moments(held_out: Vector, known: Vector) -> tuple[float, float]:
 # Threshold and probability of unknown ---------------------------------------------------------
 
 
-def unknown_posterior(known: Vector, held_out: Vector, share: float) -> Vector:
+def unknown_posterior(known: Vector, share: float) -> Vector:
     """Return the probability of unknown for each target, given the share, by `fit_mixture`."""
     if share <= 0:
         return np.zeros(len(known))
-    return fit_mixture(ScoreHistogram.of(known, held_out), share).falling_posterior(known)
+    return fit_mixture(ScoreHistogram.of(known), share).falling_posterior(known)
 
 
 def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:
@@ -201,10 +202,13 @@ def rejection_cut(known_score: Vector, share: float) -> float:
 
     Equal scores are not separated: the cut moves to the nearer end of their group.
     """
+    wanted = round(share * len(known_score))
+    if wanted == 0:
+        return float("-inf")
     ordered = np.sort(known_score)
-    gaps = np.flatnonzero(np.diff(ordered) > 0) + 1
-    places = np.concatenate([[0], gaps, [len(ordered)]])
-    below = int(places[np.abs(places - round(share * len(ordered))).argmin()])
+    score = ordered[min(wanted, len(ordered) - 1)]
+    start, end = (int(np.searchsorted(ordered, score, side)) for side in ("left", "right"))
+    below = start if wanted - start <= end - wanted else end
     if below == 0:
         return float("-inf")
     if below == len(ordered):

@@ -1,32 +1,30 @@
-"""Progressive Graph Learning (Luo et al., ICML 2020), one idea per file.
+"""Progressive Graph Learning (Luo et al., ICML 2020), and nothing else.
 
-Reading order:
+Reading order, that of the paper's figure:
 
-1. `training`: the loop of steps: train, score all targets, rank them, train again.
-2. `trainer`: one step of training, with its schedule.
-3. `episodes`: which samples form a graph.
-4. `network` and `graph`: how the nodes and edges of a graph are computed.
-5. `losses`: what the network is trained to do; `spread`: the metric it starts each step from.
-6. `inference` and `pseudo_labels`: how all targets are scored and ranked.
-7. `induction`: how samples that come after `fit` are scored.
-8. `estimator`: the scikit-learn classifier around it; `settings`, `checkpoints` and `view`.
+1. `training`: train on episodes, label all targets, mix them in, train again.
+2. `episodes`: which samples form a graph.
+3. `network`: how the nodes and edges of a graph are computed.
+4. `losses`: what the network is trained to do.
+5. `scoring`: how samples are scored; ranking is in `opensetda.openness.pseudo_labels`.
+6. `estimator`: the scikit-learn classifier around it; `settings`: the paper's table.
 
 `EQUATIONS` maps the numbered equations of the paper to the code.
 """
 
 EQUATIONS: dict[int, str | None] = {
-    1: "analyses.bound.bound_terms",
-    2: "analyses.bound.bound_terms",
+    1: "analyses.bound.measure_steps",
+    2: "analyses.bound.measure_steps",
     3: "analyses.bound.proxy_a_distance",
     4: "analyses.bound.BoundTerms.bound",
     5: None,  # Eq. 4 without unknowns.
-    6: "pgl.pseudo_labels.rank_pseudo_labels",
+    6: "openness.pseudo_labels.rank_pseudo_labels",
     7: "analyses.bound.BoundTerms.progressive_bound",
     8: None,  # A statement about Eq. 4 and 7; nothing to compute.
-    9: "pgl.graph.PaperLayer",
-    10: "pgl.graph.PaperLayer.update_nodes",
+    9: "pgl.network.GraphLayer",
+    10: "pgl.network.GraphLayer",
     11: "pgl.losses.graph_losses",
-    12: "pgl.pseudo_labels.rank_pseudo_labels",
+    12: "openness.pseudo_labels.rank_pseudo_labels",
     13: "pgl.episodes.EpisodeSampler",
     14: "metrics.open_set.evaluate",
 }

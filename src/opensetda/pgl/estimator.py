@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
+import torch
 from sklearn.utils import check_random_state
+from torch import Tensor
 
-from opensetda.base import OpenSetClassifier, Scores, Vector
+from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
-from opensetda.errors import InputError
-from opensetda.nn.alignment import Alignment
-from opensetda.nn.inputs import FixedRows, TrainingInputs, TunedImages
-from opensetda.nn.scaling import AUTO, NONE
-from opensetda.openness.tracker import OpennessTracker
-from opensetda.pgl.induction import SupportGraph
+from opensetda.features.domain_transformer import DomainTransformer
+from opensetda.finetuning.inputs import FixedRows, TunedImages
+from opensetda.openness.decision import Scores
+from opensetda.pgl.network import PGLNetwork
+from opensetda.pgl.scoring import SupportGraph
 from opensetda.pgl.settings import PRESETS, PGLSettings
-from opensetda.pgl.trainer import any_loss
-from opensetda.pgl.training import train
-from opensetda.rows import FloatArray, IntArray, Rows
-
-# The threshold for later samples is set by this many targets, scored as later samples are.
-THRESHOLD_ROWS = 2048
+from opensetda.pgl.training import ProgressiveTraining
+from opensetda.rows import IntArray, Rows
 
 
-class PGLClassifier(OpenSetClassifier):
-    """Progressive Graph Learning (Luo et al., ICML 2020) on feature rows.
+@dataclass(eq=False, repr=False, kw_only=True)
+class PGLClassifier(DomainTransformer, OpenSetClassifier):
+    """Progressive Graph Learning (Luo et al., ICML 2020).
+
+    On feature rows a linear map, which starts as the identity, stands for the backbone.
 
     Parameters
     ----------
-    openness : float or "auto", default="auto"
-        beta, the share of unknowns in the target, in [0, 1); "auto" estimates it before
-        the first step, without labels.
-    preset : str, default="default"
-        Settings to start from: "default", or the paper's for one of its datasets,
-        "paper-office-home", "paper-visda", "paper-syn2real".
+    openness : float, "auto" or "preset", default="auto"
+        beta, the share of unknowns in the target, in [0, 1); "auto" estimates it without labels,
+        "preset" takes the paper's value.
+    preset : {"office-home", "visda-17", "syn2real-o"}, default="office-home"
+        The paper's settings for one of its datasets.
     settings : mapping, optional
-        Changes to the preset by dotted name, as in ``{"steps": 5, "losses.edge": 0.3}``.
-    scaling : {"auto", "none", "standard", "ranks"}, default="auto"
-        How columns are scaled, see `opensetda.nn.scaling`. "auto" hides the source's classes in
-        turn and takes what tells them apart better, columns as given or ranks; the paper's
-        presets take the columns as given.
+        Changes to the preset by name, as in ``{"steps": 10, "edge_weight": 0}``; see `PGLSettings`.
+    scaling : {"none", "standard", "ranks"}, default="none"
+        How columns are scaled, see `opensetda.features.scaling`.
     random_state : int, RandomState or None, default=None
         Seed of weights and draws. The same seed gives the same bits, in any order of the rows.
     unknown_label : default="unknown"
@@ -52,12 +49,8 @@ class PGLClassifier(OpenSetClassifier):
     ----------
     settings_ : PGLSettings
         All settings that were used.
-    kept_step_ : KeptStep
-        The step whose network and labels were kept, and why.
-    step_labels_ : array of int of shape (steps, n_targets)
-        The label of every target at every step, as an index into `classes_`; C is unknown.
-    view_ : TrainingView
-        With `FitContext.view`, and targets in `fit`; else None.
+    scorer_ : SupportGraph
+        Attaches samples to stored graphs; `scorer_.network` is the trained network.
 
     Examples
     --------
@@ -68,95 +61,58 @@ class PGLClassifier(OpenSetClassifier):
     >>> X = np.concatenate([centres[i] + rng.normal(size=(20, 8)) for i in (0, 1, 0, 1, 2)])
     >>> y = np.repeat(["cat", "dog", "", "", ""], 20)
     >>> domain = np.repeat([1, 1, -1, -1, -1], 20)
-    >>> clf = PGLClassifier(random_state=0).fit(X, y, sample_domain=domain)
+    >>> small = {"steps": 3, "edge_width": 16, "node_width": 16, "graph_rate": 1e-3}
+    >>> clf = PGLClassifier(1 / 3, settings=small, random_state=0).fit(X, y, sample_domain=domain)
     >>> clf.predict(centres).tolist()
     ['cat', 'dog', 'unknown']
     """
 
     is_random = trains_backbone = True
     presets = tuple(PRESETS)
+    # The paper's features are of one view.
+    finetuned_with: ClassVar = {"averaged": 1}
 
-    def __init__(
-        self,
-        openness: float | str = "auto",
-        preset: str = "default",
-        settings: Mapping[str, Any] | None = None,
-        scaling: str = "auto",
-        random_state: Any = None,
-        unknown_label: Any = "unknown",
-    ) -> None:
-        self.openness, self.preset, self.settings = openness, preset, settings
-        self.scaling, self.random_state, self.unknown_label = scaling, random_state, unknown_label
+    preset: str = "office-home"
+    settings: Mapping[str, Any] | None = None
+    random_state: Any = field(default=None, metadata={"allowed": ["random_state"]})
 
     @classmethod
     def settings_of(cls, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all settings of a preset with changes by dotted name."""
+        """Return all settings of a preset with changes by name."""
         return PGLSettings.preset(preset).with_changes(changes).to_dict()
 
-    def _own_scaling(self) -> str:
-        as_given = self.scaling == AUTO and str(self.preset).startswith("paper-")
-        return NONE if as_given else self.scaling
+    def _all_settings(self) -> PGLSettings:
+        return PGLSettings.preset(self.preset).with_changes(self.settings or {})
+
+    def _given_openness(self) -> float | str:
+        of_preset = isinstance(self.openness, str) and self.openness == "preset"
+        return self._all_settings().openness if of_preset else self.openness
 
     def _fit_domains(
-        self,
-        source: Rows,
-        y: IntArray,
-        target: Rows,
-        openness: OpennessTracker,
-        context: FitContext,
-    ) -> Scores:
-        settings = PGLSettings.preset(self.preset).with_changes(self.settings or {})
-        self.settings_ = settings
+        self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
+    ) -> Scores | None:
+        self.settings_ = self._all_settings()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        inputs: TrainingInputs
-        if context.images is None:
-            inputs = FixedRows(source, target, settings.alignment)
-        else:
-            if not any_loss(settings, has_images=True):
-                reason = "there is no loss that could train the backbone"
-                raise InputError(f"preset {self.preset!r}: {reason}; take the preset 'finetune'")
-            again = not settings.optimiser.warm_start
-            groups = settings.alignment, settings.finetune
-            inputs = TunedImages(
-                context.images, source, target, *groups, keep_start=again, team=context.team
-            )
-        result = train(inputs, y, len(self.classes_), openness, settings, seed, context)
-        self.history_, self.kept_step_ = result.history, result.kept
-        self._alignment, rng = inputs.alignment, np.random.default_rng(seed)
-        self._support = SupportGraph.draw(result.network, result.samples, settings, rng)
-        if len(target):
-            self.step_labels_ = np.stack(result.step_labels)[:, np.argsort(target.index)]
-            if result.view is not None:
-                self.view_ = result.view.of_callers_rows(source, target)
-            # In canonical order the first rows are a random sample.
-            first = inputs.raw_targets(THRESHOLD_ROWS)
-            self._sample_as_later = self._score_scaled(first).known
-        return result.scores
+        inputs = FixedRows(source, target, None)
+        if context.images is not None:
+            inputs = TunedImages(context.images, source, target, None)
+        labelled = inputs, y, len(self.classes_), share
+        training = ProgressiveTraining(*labelled, self.settings_, seed, context)
+        training.run()
+        self.history_, self.scorer_ = training.history, training.scorer
+        if training.step_labels:
+            self.step_labels_ = np.stack(training.step_labels)
+        if inputs.learned is None or not len(target):
+            return None
+        # The rows of the targets are the features of the trained backbone now.
+        self.scorer_ = self.scorer_.cpu().double().eval()
+        return self._score_scaled(torch.from_numpy(inputs.raw_targets(len(target))))
 
-    def _known_as_later(self, target: Rows, known_score: Vector) -> Vector:
-        return self._sample_as_later
-
-    def _score_rows(self, X: FloatArray) -> Scores:
-        return self._support.score(self._alignment.later(X))
-
-    def _fitted_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        values = {"settings": self.settings_.to_dict(), "progress": self._support.progress}
-        arrays = self._support.arrays()
-        arrays["alignment.source_mean"] = self._alignment.source_mean
-        arrays["alignment.target_mean"] = self._alignment.target_mean
-        if self._alignment.projection is not None:
-            arrays["alignment.projection"] = self._alignment.projection
-        return values, arrays
-
-    def _restore_fitted_state(
-        self, values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
-        self.settings_ = PGLSettings.from_dict(values["settings"])
-        self._alignment = Alignment(self.settings_.alignment)
-        self._alignment.source_mean = arrays["alignment.source_mean"]
-        self._alignment.target_mean = arrays["alignment.target_mean"]
-        if self.settings_.alignment.components is not None:
-            self._alignment.projection = arrays["alignment.projection"]
-        self._support = SupportGraph.from_arrays(
-            arrays, len(self.classes_), float(values["progress"]), self.settings_
-        )
+    def _make_scorer(self, arrays: Mapping[str, Tensor]) -> SupportGraph:
+        self.settings_ = self._all_settings()
+        adapts = "network.backbone.change.weight" in arrays
+        width = arrays["network.discriminator.layers.0.weight"].shape[1]
+        network = PGLNetwork(width, len(self.classes_), self.settings_, adapts)
+        stored = arrays.get("nodes_0")
+        shape = (self.settings_.draws, 1) if stored is None else stored.shape[:2]
+        return SupportGraph(network, *shape)

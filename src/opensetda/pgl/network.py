@@ -1,120 +1,192 @@
-"""The network: adapter, graph layers, the shared classifier F, discriminator."""
+"""The network: G_B (a linear map for feature rows), G_E and G_N of each layer, F and D."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+import math
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from opensetda.nn.parts import Adapter, Discriminator
-from opensetda.pgl.graph import AnchoredLayer, GraphLayer, PaperLayer
-from opensetda.pgl.settings import GraphSettings
-
-# A cosine lies in [-1, 1]: without a scale its softmax is flat.
-COSINE_SCALE = 16.0
+from opensetda.pgl.settings import PGLSettings
 
 
-@dataclass(frozen=True)
-class GraphOutput:
+class PairNorm(nn.Module):
+    r"""Batch normalisation over all N x N ordered pairs, from each unordered pair once.
+
+    Each of the first P rows stands for (i, j) and (j, i), the last one for the N equal pairs
+    (i, i), which are 1/N of all. With mean m and variance s of the first P rows:
+
+    .. math::
+        \mu &= (1 - \tfrac1N) m + \tfrac1N h_P \\
+        \sigma^2 &= (1 - \tfrac1N) (s + (m - \mu)^2) + \tfrac1N (h_P - \mu)^2
+
+    Shapes: (P + 1, H) -> (P + 1, H) in training, P = N (N - 1) / 2; (..., H) otherwise.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, width: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
+        self.momentum, self.eps = momentum, eps
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Normalise, in training by the statistics of these pairs."""
+        mean, variance = self.running_mean, self.running_var
+        if self.training:
+            n = (1 + math.isqrt(8 * len(h) - 7)) // 2
+            spread, centre = torch.var_mean(h[:-1], dim=0, correction=0)
+            mean = torch.lerp(centre, h[-1], 1 / n)
+            variance = torch.lerp(spread + (centre - mean) ** 2, (h[-1] - mean) ** 2, 1 / n)
+            with torch.no_grad():
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(variance * (n**2 / (n**2 - 1)), self.momentum)
+        factor = self.scale * (variance + self.eps).rsqrt()
+        return torch.addcmul(self.shift - mean * factor, h, factor)
+
+
+class EdgeNetwork(nn.Module):
+    r"""G_E of Eq. 9, a function of the element-wise distance of two nodes.
+
+    .. math:: g_{ij} = w^\top \phi(W_2\, \phi(W_1 |v_i - v_j|))
+
+    with batch normalisation and LeakyReLU in :math:`\phi`. As it is symmetric, each unordered
+    pair is computed once, in half of the time and memory.
+
+    Shapes: v (N, D) -> g (N, N), symmetric.
+    """
+
+    def __init__(self, width_in: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(width_in, 2 * width, bias=False),
+            PairNorm(2 * width),
+            nn.LeakyReLU(inplace=True),
+            nn.Linear(2 * width, width, bias=False),
+            PairNorm(width),
+            nn.LeakyReLU(inplace=True),
+            nn.Linear(width, 1),
+        )
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Score all pairs of nodes."""
+        n = len(v)
+        # One more pair, (0, 0), for the diagonal: a node and itself differ by nothing.
+        i, j = F.pad(torch.triu_indices(n, n, offset=1, device=v.device), (0, 1))
+        apart = v.index_select(0, i) - v.index_select(0, j)
+        # The absolute value; for its gradient it keeps one byte per number.
+        scores = self.score(apart * apart.detach().sign().to(torch.int8))
+        grid = scores[-1].expand(n, n).clone()
+        grid[i[:-1], j[:-1]] = grid[j[:-1], i[:-1]] = scores[:-1]
+        return grid
+
+    def between(self, queries: Tensor, support: Tensor) -> Tensor:
+        """Score queries against support nodes, not in training: (Q, D), (S, D) -> (Q, S)."""
+        return self.score((queries[:, None] - support[None]).abs())
+
+    def score(self, distance: Tensor) -> Tensor:
+        """Score element-wise distances: (..., D) -> (...)."""
+        return cast(Tensor, self.layers(distance).squeeze(-1))
+
+
+class GraphLayer(nn.Module):
+    r"""One edge update (Eq. 9) and one node update (Eq. 10).
+
+    .. math::
+        A_{ij} &= \sigma(G_E(|v_i - v_j|)), \quad \mathcal{E} = D^{-1/2} (A + I) D^{-1/2} \\
+        \hat v_i &= \sum_j \mathcal{E}_{ij} v_j, \quad v_i' = G_N([v_i; \hat v_i])
+
+    D are the row sums of A + I. Eq. 10 prints :math:`v_i` in the sum, which is a misprint.
+
+    Shapes: v (N, D) -> v' (N, h), edges E (N, N).
+    """
+
+    def __init__(self, width: int, settings: PGLSettings) -> None:
+        super().__init__()
+        self.width, out = width, settings.node_width
+        self.edge = EdgeNetwork(width, settings.edge_width)
+        self.node = nn.Sequential(
+            nn.Linear(2 * width, 2 * out, bias=False),
+            nn.BatchNorm1d(2 * out),
+            nn.LeakyReLU(),
+            nn.Dropout(settings.dropout),
+            nn.Linear(2 * out, out, bias=False),
+            nn.BatchNorm1d(out),
+            nn.LeakyReLU(),
+            nn.Dropout(settings.dropout),
+        )
+
+    def affinity(self, v: Tensor) -> Tensor:
+        """Return A + I: (N, D) -> (N, N)."""
+        return torch.sigmoid(self.edge(v)) + torch.eye(len(v), dtype=v.dtype, device=v.device)
+
+    def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Update the edges, then the nodes."""
+        affinity = self.affinity(v)
+        root = affinity.sum(dim=1).rsqrt()
+        edges = root[:, None] * affinity * root
+        return self.node(torch.cat([v, edges @ v], dim=1)), edges
+
+    def attach(self, queries: Tensor, support: Tensor, degree: Tensor) -> Tensor:
+        """Update queries, each as one more node of a graph of support nodes that stays as it is.
+
+        A query has edges to the support and to itself; `degree` are the support's row sums of
+        A + I.
+
+        Shapes: (Q, D), (S, D), (S,) -> (Q, h).
+        """
+        affinity = torch.sigmoid(self.edge.between(queries, support))
+        loop = 1 + torch.sigmoid(self.edge.score(torch.zeros_like(queries[:1])))
+        own = affinity.sum(dim=1, keepdim=True) + loop
+        message = (affinity * (own * degree).rsqrt()) @ support + loop / own * queries
+        return cast(Tensor, self.node(torch.cat([queries, message], dim=1)))
+
+
+class GraphOutput(NamedTuple):
     """The output for one graph of N nodes; lists have one entry per layer."""
 
-    backbone: Tensor  # v^(0), the features before the graph: (N, D)
-    nodes: list[Tensor]  # v^(l), node embeddings: (N, h)
-    edge_logits: list[Tensor]  # Logits of A^(l): (N, N)
-    edges: list[Tensor]  # E^(l), normalised: (N, N)
-    class_logits: list[Tensor]  # F(v^(l)): (N, C)
+    features: Tensor
+    """v^(0) = G_B(x): (N, D)."""
+    logits: list[Tensor]
+    """F(v^(l)): (N, C)."""
+    edges: list[Tensor]
+    """E^(l), normalised: (N, N)."""
 
 
 class PGLNetwork(nn.Module):
-    """G_B (the adapter), L graph layers G_E and G_N, the classifier F, the discriminator D.
+    """Backbone G_B, L graph layers, the shared classifier F and the domain discriminator D.
 
-    The adapter learns (`adapts`) unless an image backbone is trained.
+    On feature rows the backbone is a linear map that starts as the identity. If an image
+    backbone is trained (`adapts` is False), rows are its features.
 
-    Shapes: x (N, D) and labels (N,) -> `GraphOutput`.
+    Shapes: x (N, D) -> `GraphOutput`.
     """
 
-    def __init__(
-        self, width: int, n_classes: int, settings: GraphSettings, adapts: bool = True
-    ) -> None:
+    def __init__(self, width: int, n_classes: int, settings: PGLSettings, adapts: bool) -> None:
         super().__init__()
-        anchored = settings.form == "anchored"
-        self.backbone = Adapter(width, unit=anchored, learns=adapts)
-        form = AnchoredLayer if anchored else PaperLayer
-        layers: list[GraphLayer] = []
-        width_out = width
-        for _ in range(settings.layers if settings.enabled else 0):
-            layers.append(form(width_out, settings))
-            width_out = layers[-1].width_out
-        self.layers = nn.ModuleList(layers)
-        self.classifier: ClassMeanClassifier | LinearClassifier = (
-            ClassMeanClassifier(n_classes) if anchored else LinearClassifier(width_out, n_classes)
-        )
+        self.backbone = Adapter(width, unit=False, learns=adapts)
+        widths = [width] + [settings.node_width] * settings.layers
+        self.layers = nn.ModuleList([GraphLayer(each, settings) for each in widths[:-1]])
+        self.classifier = nn.Linear(widths[-1], n_classes)
         self.discriminator = Discriminator(width)
-        self.n_classes = n_classes
 
     @property
     def graph_layers(self) -> list[GraphLayer]:
         """The graph layers, typed."""
         return cast("list[GraphLayer]", list(self.layers))
 
-    def forward(self, x: Tensor, labels: Tensor) -> GraphOutput:
-        """Pass one graph through; `labels` has -1 for unlabelled and C for unknown nodes."""
-        v = backbone = self.backbone(x)
-        nodes, edge_logits, edges = [], [], []
+    def forward(self, x: Tensor) -> GraphOutput:
+        """Pass one graph through."""
+        v = features = self.backbone(x)
+        nodes, edges = [], []
         for layer in self.graph_layers:
-            v, logits, normalised = layer(v)
+            v, normalised = layer(v)
             nodes.append(v)
-            edge_logits.append(logits)
             edges.append(normalised)
-        nodes = nodes or [v]
-        class_logits = [self.classifier(embedding, labels) for embedding in nodes]
-        return GraphOutput(backbone, nodes, edge_logits, edges, class_logits)
-
-
-class LinearClassifier(nn.Module):
-    """The paper's F: a linear map of the node embedding, v (N, h) -> logits (N, C)."""
-
-    def __init__(self, width: int, n_classes: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, n_classes)
-
-    def forward(self, v: Tensor, labels: Tensor) -> Tensor:
-        """Classify all nodes; `labels` is not used."""
-        logits: Tensor = self.linear(v)
-        return logits
-
-
-class ClassMeanClassifier(nn.Module):
-    """Our F: scaled cosines to the class means of the labelled nodes in the graph.
-
-    A labelled node is left out of the mean of its own class: otherwise it would
-    be near that mean whatever the network does.
-
-    Shapes: v (N, D), labels (N,) -> logits (N, C).
-    """
-
-    def __init__(self, n_classes: int) -> None:
-        super().__init__()
-        self.n_classes = n_classes
-
-    def forward(self, v: Tensor, labels: Tensor) -> Tensor:
-        """Classify all nodes by the labelled ones."""
-        sums, counts = class_sums(v, labels, self.n_classes)
-        logits = v @ F.normalize(sums, dim=1).t()
-        rows = torch.nonzero((labels >= 0) & (labels < self.n_classes)).squeeze(1)
-        own = labels[rows]
-        others = F.normalize(sums[own] - v[rows], dim=1)
-        without_itself = (v[rows] * others).sum(1)
-        alone = counts[own] < 2
-        logits = logits.index_put((rows[~alone], own[~alone]), without_itself[~alone])
-        return COSINE_SCALE * logits
-
-
-def class_sums(v: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Sum and count the nodes of each known class: (N, D), (N,) -> (C, D), (C,)."""
-    known = (labels >= 0) & (labels < n_classes)
-    sums = v.new_zeros(n_classes, v.shape[1]).index_add(0, labels[known], v[known])
-    return sums, torch.bincount(labels[known], minlength=n_classes)
+        return GraphOutput(features, [self.classifier(v) for v in nodes or [features]], edges)

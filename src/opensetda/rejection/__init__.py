@@ -1,7 +1,7 @@
 """From closed-set scores to unknowns: rejectors that any adapter can be combined with.
 
-A rejector learns from adapted source rows, and scores how likely a sample is of a known class.
-Only the rejector that is made is imported.
+A rejector is a module that learns from adapted source rows, and scores how likely a sample is of
+a known class. Only the rejector that is made is imported.
 """
 
 from __future__ import annotations

@@ -6,33 +6,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
-from opensetda.base import Scores
-from opensetda.rows import FloatArray, IntArray
-
-Matrix = npt.NDArray[np.float64]
-Vector = npt.NDArray[np.float64]
-State = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
-Saved = Mapping[str, Any]
+from opensetda.openness.decision import Scores
+from opensetda.rows import IntArray
 
 
-class Rejector(ABC):
+class Rejector(nn.Module, ABC):
     """Scores how likely samples are of a known class, and may have a boundary of its own."""
 
     needs_logits: ClassVar[bool] = True
-    """Whether `scores` uses the logits of a classifier. If not, none needs to be trained."""
+    """Whether `forward` uses the logits of a classifier. If not, none needs to be trained."""
+    kept: ClassVar[tuple[str, ...]] = ()
+    """The buffers that `forward` needs."""
 
     @abstractmethod
-    def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
+    def fit(self, features: Tensor, y: IntArray, n_classes: int) -> None:
         """Learn from adapted source rows (n, d) in canonical order and their class indices."""
 
     @abstractmethod
-    def scores(self, features: FloatArray, logits: Matrix) -> Scores:
+    def forward(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
         """Score adapted rows (m, d), each on its own, with a classifier's logits (m, C).
 
-        A rejector that is a classifier itself returns class scores of its own.
+        Returns class logits (m, C), its own if the rejector is a classifier itself, and known
+        scores (m,).
         """
 
     def own_cut(self, scores: Scores) -> float | None:
@@ -42,10 +40,7 @@ class Rejector(ABC):
         """
         return None
 
-    def state(self) -> State:
-        """Return what `scores` needs: JSON-safe values, and arrays (none of objects)."""
-        return {}, {}
-
-    def restore(self, values: Saved, arrays: Saved) -> None:
-        """Set what `scores` needs from what `state` returned; a missing key is a `KeyError`."""
-        return
+    def keep(self, values: Mapping[str, Any]) -> None:
+        """Register what `forward` needs, learned or saved; a missing name is a `KeyError`."""
+        for name in self.kept:
+            self.register_buffer(name, torch.as_tensor(values[name]).contiguous())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from typing import Any
 
-from opensetda.base import Scores
+import numpy as np
+import torch
+from torch import Tensor
+
+from opensetda.openness.decision import Matrix, Scores
 from opensetda.rejection import source_rows
-from opensetda.rejection.base import Matrix, Rejector, Saved, State, Vector
-from opensetda.rows import FloatArray, IntArray, first_of_every_class
+from opensetda.rejection.base import Rejector
+from opensetda.rows import IntArray, first_of_every_class
 
 DEFAULT_THRESHOLD = 0.8
 """T with two classes, of which none can be hidden; Lowe's value for matching key points."""
@@ -36,80 +41,70 @@ class DistanceRatioRejector(Rejector):
     neighbours.
 
     The known score is -R. The class scores are minus the distances to the nearest row of each
-    class. The held-out score is that of the next two classes.
+    class.
     """
 
     needs_logits = False
+    kept = ("rows", "counts", "typical")
 
-    def __init__(self) -> None:
-        # Rows of the source class by class, where each class starts among them, and the mean
-        # distance of a row to another class.
-        self.rows: Matrix = np.zeros((0, 0))
-        self.starts: IntArray = np.zeros(0, dtype=np.intp)
-        self.typical = 1.0
-        self.threshold = DEFAULT_THRESHOLD
+    # The source class by class, the number of rows of each class, and the mean distance of a row
+    # to another class.
+    rows: Tensor
+    counts: Tensor
+    typical: Tensor
 
-    def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
-        """Keep the rows (n, d), and choose the threshold."""
+    def fit(self, features: Tensor, y: IntArray, n_classes: int) -> None:
+        """Keep the rows (n, d), and choose the threshold T."""
         order = np.argsort(y, kind="stable")
-        self.rows = source_rows.as_stored(features)[order]
-        self.starts = np.searchsorted(y[order], np.arange(n_classes))
+        self.keep({"rows": features[order], "counts": np.bincount(y), "typical": 1.0})
         own = first_of_every_class(y, n_classes, VALIDATION_ROWS)
-        places = np.empty(len(y), dtype=np.intp)
-        places[order] = np.arange(len(y))
-        distances = self._distances(self.rows[places[own]], without=places[own])
-        others = np.where(np.arange(n_classes) == y[own][:, None], np.inf, distances).min(axis=1)
-        self.typical = max(float(others.mean()), 1e-12)
+        distances, y = self._distances_without_itself(np.argsort(order)[own]), y[own]
+        others = np.where(np.arange(n_classes) == y[:, None], np.inf, distances).min(axis=1)
+        self.typical = torch.tensor(max(float(others.mean()), 1e-12), dtype=torch.float64)
         # A class of one sample has no neighbour of its own class: it cannot be recognised.
-        alone = np.isinf(distances[np.arange(len(own)), y[own]])
-        distances, y = distances[~alone], y[own][~alone]
+        alone = np.isinf(distances[np.arange(len(own)), y])
+        distances, y = distances[~alone], y[~alone]
         rounds = [_simulate(distances, y, hidden) for hidden in source_rows.hidings(n_classes)]
         self.threshold = -source_rows.best_threshold(rounds, -DEFAULT_THRESHOLD)
 
-    def scores(self, features: FloatArray, logits: Matrix) -> Scores:
+    def keep(self, values: Mapping[str, Any]) -> None:
+        """Register the rows class by class."""
+        super().keep(values)
+        self._sizes = self.counts.tolist()
+
+    def forward(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
         """Score rows (m, d) by their neighbours; the logits are not used."""
-        distances = self._distances(np.asarray(features, dtype=np.float64))
-        held_out = np.full(len(distances), np.nan)
-        if distances.shape[1] > 2:
-            held_out = -distance_ratio(np.sort(distances, axis=1)[:, 1:])
-        classes = -DISTANCE_SCALE / self.typical * distances
-        return Scores(classes, -distance_ratio(distances), held_out)
+        distances = self._nearest(source_rows.squared_distances(features, self.rows))
+        return -DISTANCE_SCALE * distances / self.typical, -distance_ratio(distances)
 
     def own_cut(self, scores: Scores) -> float | None:
         """Return -T: a ratio above T is unknown."""
         return -self.threshold
 
-    def state(self) -> State:
-        """Return the rows, in single precision, class by class, and the threshold."""
-        values = {"threshold": self.threshold, "typical": self.typical}
-        return values, {"rows": self.rows.astype(np.float32), "starts": self.starts}
+    def _nearest(self, squared: Tensor) -> Tensor:
+        """Return the distances to the nearest row of each class: (m, n) -> (m, C)."""
+        parts = torch.split(squared, self._sizes, dim=1)
+        return torch.stack([part.amin(dim=1) for part in parts], dim=1).sqrt()
 
-    def restore(self, values: Saved, arrays: Saved) -> None:
-        """Restore rows and threshold."""
-        self.threshold, self.typical = float(values["threshold"]), float(values["typical"])
-        self.rows = arrays["rows"].astype(np.float64)
-        self.starts = np.asarray(arrays["starts"], dtype=np.intp)
-
-    def _distances(self, features: Matrix, without: IntArray | None = None) -> Matrix:
-        """Distances to the nearest row of each class, perhaps without one row each: (m, C)."""
-        nearest = np.empty((len(features), len(self.starts)))
-        for start in range(0, len(features), BLOCK_ROWS):
-            block = slice(start, start + BLOCK_ROWS)
-            squared = source_rows.squared_distances(features[block], self.rows)
-            if without is not None:
-                squared[np.arange(len(squared)), without[block]] = np.inf
-            nearest[block] = np.minimum.reduceat(squared, self.starts, axis=1)
-        return np.sqrt(nearest)
+    def _distances_without_itself(self, places: IntArray) -> Matrix:
+        """Return the distances of some of the rows to all others: (m, C)."""
+        nearest = []
+        for block in torch.split(torch.from_numpy(places), BLOCK_ROWS):
+            squared = source_rows.squared_distances(self.rows[block], self.rows)
+            squared[torch.arange(len(block)), block] = torch.inf
+            nearest.append(self._nearest(squared))
+        return np.asarray(torch.cat(nearest).numpy())
 
 
-def distance_ratio(distances: Matrix) -> Vector:
+def distance_ratio(distances: Tensor) -> Tensor:
     """R, from distances (n, C) to each class -> (n,); 1 for rows equal to rows of two classes."""
-    nearest = np.partition(distances, 1, axis=1)
-    same = nearest[:, 1] <= nearest[:, 0]
-    return np.asarray(np.divide(nearest[:, 0], nearest[:, 1], out=np.ones(len(same)), where=~same))
+    nearest, _ = distances.topk(2, dim=1, largest=False)
+    first, second = nearest[:, 0], nearest[:, 1]
+    return torch.where(first < second, first / second, 1.0)
 
 
 def _simulate(distances: Matrix, y: IntArray, hidden: source_rows.Mask) -> source_rows.Round:
     """Hide classes from rows whose distances to all classes are known: (n, C)."""
     seen = np.where(hidden, np.inf, distances)
-    return source_rows.Round(-distance_ratio(seen), hidden[y], seen.argmin(axis=1) == y)
+    known = -distance_ratio(torch.from_numpy(seen)).numpy()
+    return source_rows.Round(known, hidden[y], seen.argmin(axis=1) == y)

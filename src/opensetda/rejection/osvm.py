@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy.optimize import minimize_scalar
 from sklearn.svm import SVC
+from torch import Tensor
 
-from opensetda.base import Scores
+from opensetda.openness.decision import Matrix, Scores, Vector
 from opensetda.rejection import source_rows
-from opensetda.rejection.base import Matrix, Rejector, Saved, State, Vector
-from opensetda.rows import FloatArray, IntArray, first_of_every_class
+from opensetda.rejection.base import Rejector
+from opensetda.rows import IntArray, first_of_every_class
 
 DEFAULT_THRESHOLD = 0.001
 """delta with two classes, of which none can be hidden."""
@@ -57,63 +59,39 @@ class InclusionRejector(Rejector):
     84.6 and 84.0. These choices were made with target labels, in favour of the rivals.
 
     The known score is the largest :math:`(f_c - \tau) / \lambda_c`, in which P_I is increasing;
-    scaled, they are the class scores. The held-out score is the largest of the other classes.
+    scaled, they are the class scores.
     """
 
     needs_logits = False
+    kept = ("rows", "gamma", "weights", "offsets", "location", "scales")
 
-    def __init__(self) -> None:
-        # The support vectors of all machines.
-        self.rows: Matrix = np.zeros((0, 0))
-        self.machines = _Machines(np.zeros((0, 0)), np.zeros(0))
-        self.gamma = 1.0
-        self.weibull = SharedShapeWeibull(0.0, np.zeros(0), 1.0)
-        self.threshold = DEFAULT_THRESHOLD
+    # The support vectors of all machines, and the kernel's parameter; the rest are `Machines`.
+    rows: Tensor
+    gamma: Tensor
 
-    def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
+    def fit(self, features: Tensor, y: IntArray, n_classes: int) -> None:
         """Train the machines on rows (n, d), fit the tails, and choose delta."""
         own = first_of_every_class(y, n_classes, TRAINING_ROWS)
-        rows, y = source_rows.as_stored(features[own]), y[own]
+        rows, y = features[own], y[own]
         squared = source_rows.squared_distances(rows, rows)
-        self.gamma = 1 / max(float(squared.mean()), 1e-12)
-        kernel = np.exp(-self.gamma * squared)
-        machines = _Machines.train(kernel, y, np.arange(n_classes))
-        self.weibull = _fit_tails(machines.decide(kernel), y)
-        supporting = machines.weights.any(axis=0)
-        self.rows = rows[supporting]
-        # In row order, as they are saved: BLAS rounds columns differently.
-        weights = np.ascontiguousarray(machines.weights[:, supporting])
-        self.machines = _Machines(weights, machines.offsets)
+        gamma = 1 / squared.mean().clamp_min(1e-12)
+        kernel = (-gamma * squared).exp().numpy()
+        machines, self.weibull = train_machines(kernel, y, np.arange(n_classes))
+        supporting = machines.weights.any(dim=0)
+        machines = machines._replace(weights=machines.weights[:, supporting].contiguous())
+        self.keep({"rows": rows[supporting], "gamma": gamma, **machines._asdict()})
         self.threshold = self._choose_threshold(kernel, y, n_classes)
 
-    def scores(self, features: FloatArray, logits: Matrix) -> Scores:
+    def forward(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
         """Score rows (m, d) by the machines; the logits are not used."""
-        squared = source_rows.squared_distances(np.asarray(features, dtype=np.float64), self.rows)
-        kernel = np.exp(-self.gamma * squared)
-        standardised = self.weibull.standardise(self.machines.decide(kernel))
-        held_out = np.full(len(standardised), np.nan)
-        if standardised.shape[1] > 2:
-            held_out = np.sort(standardised, axis=1)[:, -2]
-        return Scores(CLASS_SCALE * standardised, standardised.max(axis=1), held_out)
+        squared = source_rows.squared_distances(features, self.rows)
+        machines = Machines(*(getattr(self, name) for name in Machines._fields))
+        standardised = machines.standardised((-self.gamma * squared).exp())
+        return CLASS_SCALE * standardised, standardised.amax(dim=1)
 
     def own_cut(self, scores: Scores) -> float | None:
         """Return the known score whose probability of inclusion is delta."""
         return self.weibull.quantile(self.threshold)
-
-    def state(self) -> State:
-        """Return the support vectors with their weights, and the tails."""
-        weibull = self.weibull
-        values = {"gamma": self.gamma, "location": weibull.location, "shape": weibull.shape}
-        arrays = {"rows": self.rows.astype(np.float32), "scales": weibull.scales}
-        return {**values, "threshold": self.threshold}, {**arrays, **self.machines._asdict()}
-
-    def restore(self, values: Saved, arrays: Saved) -> None:
-        """Restore the machines and the tails."""
-        self.gamma, self.threshold = float(values["gamma"]), float(values["threshold"])
-        self.rows = arrays["rows"].astype(np.float64)
-        self.machines = _Machines(arrays["weights"], arrays["offsets"])
-        location, shape = float(values["location"]), float(values["shape"])
-        self.weibull = SharedShapeWeibull(location, arrays["scales"], shape)
 
     def _choose_threshold(self, kernel: Matrix, y: IntArray, n_classes: int) -> float:
         """Hide classes in turn; train on two thirds of the others, test on the rest."""
@@ -130,10 +108,9 @@ class InclusionRejector(Rejector):
             judge = ~learn & (hidden[y] | np.isin(y, seen))
             if len(seen) < 2:
                 continue
-            machines = _Machines.train(kernel[np.ix_(learn, learn)], y[learn], seen)
-            places = np.searchsorted(seen, y[learn])
-            weibull = _fit_tails(machines.decide(kernel[np.ix_(learn, learn)]), places)
-            standardised = weibull.standardise(machines.decide(kernel[np.ix_(judge, learn)]))
+            machines, weibull = train_machines(kernel[np.ix_(learn, learn)], y[learn], seen)
+            judged = torch.from_numpy(kernel[np.ix_(judge, learn)])
+            standardised = machines.standardised(judged).numpy()
             # Comparable across rounds, as P_I is, but without rounding.
             inclusion = weibull.log_hazard(standardised.max(axis=1))
             correct = seen[standardised.argmax(axis=1)] == y[judge]
@@ -144,35 +121,37 @@ class InclusionRejector(Rejector):
         return float(-np.expm1(-hazard))
 
 
-class _Machines(NamedTuple):
-    """One-versus-rest machines as numbers: weights (C, n) of the rows, offsets (C,)."""
+class Machines(NamedTuple):
+    r"""One-versus-rest machines, and location and scales of their tails.
 
-    weights: Matrix
-    offsets: Vector
+    Weights (C, n) of the rows, offsets (C,), :math:`\tau` () and :math:`\lambda` (C,).
+    """
 
-    @classmethod
-    def train(cls, kernel: Matrix, y: IntArray, seen: IntArray) -> _Machines:
-        """Train one machine for each class in `seen`, on a kernel (n, n) and classes (n,)."""
-        weights, offsets = np.zeros((len(seen), len(y))), np.zeros(len(seen))
-        for place, label in enumerate(seen):
-            machine = SVC(C=PENALTY, kernel="precomputed").fit(kernel, y == label)
-            weights[place, machine.support_] = machine.dual_coef_[0]
-            offsets[place] = machine.intercept_[0]
-        return cls(weights, offsets)
+    weights: Tensor
+    offsets: Tensor
+    location: Tensor
+    scales: Tensor
 
-    def decide(self, kernel: Matrix) -> Matrix:
-        """Return the decision values of rows by their kernel with the trained ones: (m, C)."""
-        return source_rows.products(kernel, self.weights) + self.offsets
+    def standardised(self, kernel: Tensor) -> Tensor:
+        """Return (f - tau) / lambda of rows, by their kernel with the trained ones: (m, C)."""
+        return (kernel @ self.weights.T + self.offsets - self.location) / self.scales
 
 
-def _fit_tails(decisions: Matrix, y: IntArray) -> SharedShapeWeibull:
-    """Fit the smallest scores of the rows of each class: decisions (n, C), classes (n,)."""
-    tails = []
-    for label in range(decisions.shape[1]):
-        positive = np.sort(decisions[y == label, label])
-        tails.append(positive[: max(SMALLEST_TAIL, int(TAIL * len(positive)))])
+def train_machines(
+    kernel: Matrix, y: IntArray, seen: IntArray
+) -> tuple[Machines, SharedShapeWeibull]:
+    """Train one machine for each class in `seen`, on a kernel (n, n) and classes (n,)."""
+    weights, offsets, tails = np.zeros((len(seen), len(y))), np.zeros(len(seen)), []
+    for place, label in enumerate(seen):
+        machine = SVC(C=PENALTY, kernel="precomputed").fit(kernel, y == label)
+        weights[place, machine.support_] = machine.dual_coef_[0]
+        offsets[place] = machine.intercept_[0]
+        own = np.sort(machine.decision_function(kernel[y == label]))
+        tails.append(own[: max(SMALLEST_TAIL, int(TAIL * len(own)))])
     # One margin below: P_I is zero for a row as deep among the others as the worst row of a class.
-    return SharedShapeWeibull.fit(tails, min(float(tail[0]) for tail in tails) - 1.0)
+    weibull = SharedShapeWeibull.fit(tails, min(float(tail[0]) for tail in tails) - 1.0)
+    parts = (weights, offsets, np.array(weibull.location), weibull.scales)
+    return Machines(*(torch.from_numpy(part) for part in parts)), weibull
 
 
 @dataclass(frozen=True)
@@ -187,7 +166,7 @@ class SharedShapeWeibull:
     """
 
     location: float
-    scales: Matrix
+    scales: Vector
     shape: float
 
     @classmethod
@@ -205,10 +184,6 @@ class SharedShapeWeibull:
         bounds = tuple(np.log(SHAPES))
         shape = float(np.exp(minimize_scalar(negative_log_likelihood, bounds=bounds).x))
         return cls(location, np.exp([_log_scale(x, shape) for x in logs]), shape)
-
-    def standardise(self, scores: Matrix) -> Matrix:
-        """Return (f - tau) / lambda: (n, C) -> (n, C)."""
-        return np.asarray((scores - self.location) / self.scales)
 
     def log_hazard(self, standardised: Matrix) -> Matrix:
         """Return kappa log((f - tau) / lambda): the probability is 1 - exp(-exp(.)), unrounded."""

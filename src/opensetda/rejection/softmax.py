@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
-from opensetda.base import Scores
+from opensetda.openness.decision import Scores
 from opensetda.openness.held_out import softmax_without_nearest
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture, rejection_cut
-from opensetda.openness.tracker import NO_UNKNOWNS
-from opensetda.rejection.base import Matrix, Rejector
-from opensetda.rows import FloatArray, IntArray
+from opensetda.openness.report import NO_UNKNOWNS
+from opensetda.rejection.base import Rejector
+from opensetda.rows import IntArray
 
 
 class QuantileRejector(Rejector):
@@ -18,15 +19,13 @@ class QuantileRejector(Rejector):
     .. math:: \text{known}(x) = \max_c \operatorname{softmax}(f(x))_c
     """
 
-    def fit(self, features: FloatArray, y: IntArray, n_classes: int) -> None:
+    def fit(self, features: Tensor, y: IntArray, n_classes: int) -> None:
         """Learn nothing: the classifier is trained already."""
 
-    def scores(self, features: FloatArray, logits: Matrix) -> Scores:
+    def forward(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
         """Score by the logits (m, C) alone."""
-        logits = np.asarray(logits, dtype=np.float64)
-        largest = logits.max(axis=1, keepdims=True)
-        known = 1 / np.exp(logits - largest).sum(axis=1)
-        return Scores(logits, known, softmax_without_nearest(logits))
+        assert logits is not None, "this rejector needs them"
+        return logits, logits.softmax(dim=1).amax(dim=1)
 
 
 class MixtureRejector(QuantileRejector):
@@ -43,9 +42,8 @@ class MixtureRejector(QuantileRejector):
 
     def own_cut(self, scores: Scores) -> float | None:
         """Fit the mixture to the targets' scores; minus infinity if it finds no unknowns."""
-        if not len(scores.known):
-            return None
-        mixture = fit_mixture(ScoreHistogram.of(scores.known, scores.held_out))
+        held_out = softmax_without_nearest(scores.classes)
+        mixture = fit_mixture(ScoreHistogram.of(scores.known, held_out))
         if mixture.share < NO_UNKNOWNS:
             return float("-inf")
         unknown = mixture.falling_posterior(scores.known) > 0.5

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from opensetda.base import SCORED_ROWS
-from opensetda.rejection.base import Matrix, Vector
-from opensetda.rows import FloatArray
+from opensetda.openness.decision import Vector
 
 Mask = npt.NDArray[np.bool_]
 
@@ -22,28 +22,11 @@ SAME = 1e-13
 MOST_ROUNDS = 10
 
 
-def products(rows: FloatArray, others: FloatArray) -> Matrix:
-    """Products of rows with rows, (n, d), (m, d) -> (n, m).
-
-    How BLAS rounds the products of a row depends on its place among the others and on the threads.
-    So up to `SCORED_ROWS` rows, as later samples come, are multiplied one by one.
-    """
-    if len(rows) > SCORED_ROWS:
-        return np.asarray(rows @ others.T)
-    return np.array([others @ row for row in rows]).reshape(len(rows), len(others))
-
-
-def squared_distances(rows: Matrix, others: Matrix) -> Matrix:
+def squared_distances(rows: Tensor, others: Tensor) -> Tensor:
     """Squared Euclidean distances, exactly zero between equal rows: (n, d), (m, d) -> (n, m)."""
-    both = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)
-    squared = np.asarray(both - 2 * products(rows, others))
-    squared[squared < SAME * both] = 0.0
-    return squared
-
-
-def as_stored(features: FloatArray) -> Matrix:
-    """Return rows as they are saved, in single precision, for use in double precision."""
-    return np.asarray(features, dtype=np.float32).astype(np.float64)
+    both = rows.square().sum(dim=1)[:, None] + others.square().sum(dim=1)
+    squared = both - 2 * rows @ others.T
+    return torch.where(squared < SAME * both, 0.0, squared)
 
 
 class Round(NamedTuple):

@@ -12,30 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opensetda.data.images.lists import printable
-from opensetda.nn.scaling import columns_sentence
+from opensetda.features.scaling import SENTENCES
 from opensetda.report.content import (
     ClassGallery,
-    KeptStep,
+    Indices,
     LabelCount,
     Report,
     Sample,
     SampleMap,
     UnknownGroup,
 )
-from opensetda.report.plane import CountingProgress, Plane, planes_of
+from opensetda.report.plane import CountingProgress, Plane, plane_of
 from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
 from opensetda.report.what_if import refit_of, what_if
+from opensetda.report.wording import how_it_labels
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.groups import UnknownGroups, unknown_groups
+from opensetda.runs.groups import unknown_groups
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
 
-_BORDER = 24
-_TYPICAL = 8
-_CARDS, _FEWER_CARDS, _MANY_CLASSES = 6, 4, 30
+# Cards in each list; fewer per class if there are many classes.
+_BORDER, _TYPICAL, _CARDS, _FEWER_CARDS, _MANY_CLASSES = 24, 8, 6, 4, 30
 _NEAR = 3
 # Few pictures may be larger; 7,000 of the small ones take about 6 MB.
 _FEW_PICTURES, _LARGE, _SMALL = 1500, 96, 48
@@ -56,97 +55,97 @@ def collect(run: RunFolder, images: Path | None = None, progress: Progress | Non
 
     `images` is the folder of the images of a feature table, or of somebody else's run.
     """
-    return _Collector(run, images, progress or Progress()).report()
+    return _Collector(run, images).report(progress or Progress())
 
 
 class _Collector:
-    def __init__(self, run: RunFolder, images: Path | None, progress: Progress) -> None:
-        self.run, self.progress = run, progress
-        self.parts = RunParts(run)
-        self.table, self.truth = self.parts.predictions, self.parts.truth
-        self.view, self.confidence = self.parts.view, self.table.confidence
-        self.pictures = Pictures(run, images)
-
-    def report(self) -> Report:
-        run, table, parts, settings = self.run, self.table, self.parts, self.run.settings
-        planes, grouped = planes_of(run, self.progress.map), unknown_groups(run)
-        chosen = _ChosenRows.of(table, run.unknown_label, grouped)
-        shown = [Shown(TARGET, row) for row in chosen.all()]
-        shown += [Shown(TARGET, row) for row in self.view.target.tolist()]
-        shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
-        self.pictures.keep(list(dict.fromkeys(shown)), self.progress.pictures)
-        kept, inputs = parts.estimates["kept_step"], settings["inputs"]
-        scaling = parts.estimates["scaling"]
-        noun, name = "image" if self.pictures.any else "row", _input_name(inputs["target"])
-        galleries = (
-            ClassGallery(label, count, self._cards(surest), self._cards(least))
-            for label, count, surest, least in chosen.galleries
+    def __init__(self, run: RunFolder, images: Path | None) -> None:
+        self.run, self.parts, self.pictures = run, RunParts(run), Pictures(run, images)
+        self.table, self.truth, self.view = (
+            self.parts.predictions,
+            self.parts.truth,
+            self.parts.view,
         )
+
+    def report(self, progress: Progress) -> Report:
+        run, table, parts, settings = self.run, self.table, self.parts, self.run.settings
+        plane, grouped = plane_of(run, progress.map), unknown_groups(run)
+        of_classes = list(_most_and_least_sure(table, run.unknown_label))
+        border = nearest_to_cut(table, run.unknown_label)[:_BORDER]
+        cards = [rows for _, *both in of_classes for rows in both]
+        cards += [border, *(rows[:_TYPICAL] for rows in grouped.groups), self.view.target]
+        shown = [Shown(TARGET, row) for rows in cards for row in rows.tolist()]
+        shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
+        self.pictures.keep(list(dict.fromkeys(shown)), progress.pictures)
+        noun, name = "image" if self.pictures.any else "row", _input_name(settings)
+        counts, sample_map = _counts(table, run.unknown_label), self._map(plane)
         return Report(
             title=f"{name}: {_counted(len(table), noun)} labelled by {settings['method']}",
             noun=noun,
-            headline=_headline(name, noun, table, run.unknown_label),
-            n_source=int(inputs["source"].get("rows", inputs["source"].get("images", 0))),
+            headline=_headline(name, noun, table, counts),
+            how=tuple(self._how()),
+            n_source=sample_map.n_source,
             n_target=len(table),
-            counts=_counts(table, run.unknown_label),
+            counts=counts,
             openness=parts.openness(),
-            kept=None if kept is None else KeptStep(**kept),
-            columns=columns_sentence(scaling["name"], scaling["reason"]),
             warnings=(*parts.estimates["openness"]["warnings"], *self._lost_images()),
-            metrics=self._metrics(),
-            **self._partial_truth(),
+            **self._metrics(),
             panels=tuple(parts.panels()),
-            n_steps=max(len(parts.history), 1),
-            map=self._map(planes),
+            map=sample_map,
             histogram=parts.histogram(),
             what_if=what_if(table, run.unknown_label, self.view.target),
             refit=refit_of(settings, run.path),
             confusion=parts.confusion(),
-            edges=parts.edges(),
-            galleries=tuple(galleries),
+            galleries=tuple(
+                ClassGallery(count.name, count.count, self._cards(surest), self._cards(least))
+                for count, surest, least in of_classes
+            ),
             groups=tuple(self._group(*group) for group in enumerate(grouped.groups, start=1)),
             groups_note=grouped.note,
-            border=self._cards(chosen.border),
+            border=self._cards(border),
             facts=facts_of(settings, run.environment(), parts.estimates),
             run=str(run.path),
         )
 
+    def _how(self) -> Iterator[str]:
+        """Say how the targets were labelled."""
+        method = self.run.settings["method"]
+        if words := how_it_labels(method):
+            yield f"Labelled by {method}: {words}."
+        if self.run.is_finetuned:
+            yield "The backbone was trained, too."
+        yield f"Columns: {SENTENCES[self.run.settings['scaling']]}."
+
     def _lost_images(self) -> list[str]:
         lost, withheld = self.pictures.lost, self.pictures.withheld
+        how = "give their folder to 'osda report' with --images"
         if withheld:
-            return [
-                f"{_counted(withheld, 'image')} not shown: the run was made by another user or on "
-                "another machine; to show them, give their folder to 'osda report' with --images"
-            ]
+            why = "the run was made by another user or on another machine; to show them"
+            return [f"{_counted(withheld, 'image')} not shown: {why}, {how}"]
         if not lost:
             return []
-        return [
-            f"{_counted(len(lost), 'image')} cannot be read any more, the first is {lost[0]}; "
-            "put them back, or give their folder to 'osda report' with --images"
-        ]
+        many = f"{_counted(len(lost), 'image')} cannot be read any more, the first is {lost[0]}"
+        return [f"{many}; put them back, or {how}"]
 
-    def _metrics(self) -> dict[str, float] | None:
-        if self.parts.evaluation is None:
-            return None
-        final = self.parts.evaluation.final
-        values = {name: getattr(final, _field(name)) for name in _METRICS}
-        return {name: float(v) for name, v in values.items() if v is not None and v == v}
-
-    def _partial_truth(self) -> dict[str, Any]:
-        """Return the number of true labels and the intervals, unless the truth is complete."""
+    def _metrics(self) -> dict[str, Any]:
+        """Return the metrics; their intervals and the number of true labels if some are missing."""
         found = self.parts.evaluation
-        if found is None or not found.is_partial:
-            return {}
-        intervals = {name: found.intervals[_field(name)] for name in _METRICS}
-        return {"n_truth": found.n_labelled, "intervals": intervals}
+        if found is None:
+            return {"metrics": None}
+        fields = {name: name.lower().replace("*", "_star") for name in _METRICS}
+        values = {name: getattr(found.final, field) for name, field in fields.items()}
+        metrics = {name: float(v) for name, v in values.items() if v is not None and v == v}
+        if not found.is_partial:
+            return {"metrics": metrics}
+        intervals = {name: found.intervals[field] for name, field in fields.items()}
+        return {"metrics": metrics, "n_truth": found.n_labelled, "intervals": intervals}
 
-    def _map(self, planes: Mapping[int, Plane]) -> SampleMap:
+    def _map(self, plane: Plane) -> SampleMap:
         """Return the map; its pictures are smaller if there are many."""
-        view = self.view
-        shown = [(row, SOURCE) for row in view.source.tolist()]
-        shown += [(row, TARGET) for row in view.target.tolist()]
         if not self.pictures.any:
-            return self.parts.sample_map(view, planes)
+            return self.parts.sample_map(plane)
+        shown = [(row, SOURCE) for row in self.view.source.tolist()]
+        shown += [(row, TARGET) for row in self.view.target.tolist()]
         side = _LARGE if len(shown) <= _FEW_PICTURES else _SMALL
 
         def small(sample: tuple[int, str]) -> str | None:
@@ -154,38 +153,30 @@ class _Collector:
             return _address(None if image is None else smaller(image, side))
 
         with ThreadPoolExecutor(_WORKERS) as pool:
-            return self.parts.sample_map(view, planes, tuple(pool.map(small, shown)))
+            return self.parts.sample_map(plane, tuple(pool.map(small, shown)))
 
-    def _group(self, number: int, rows: npt.NDArray[np.intp]) -> UnknownGroup:
+    def _group(self, number: int, rows: Indices) -> UnknownGroup:
         near = Counter(self.table.nearest[rows].tolist()).most_common(_NEAR)
         truth = Counter([] if self.truth is None else filter(None, self.truth[rows].tolist()))
-        return UnknownGroup(
-            number=number,
-            size=len(rows),
-            near=tuple(name for name, _ in near),
-            truth=tuple(truth.most_common(_NEAR)),
-            typical=self._cards(rows[:_TYPICAL].tolist()),
-        )
+        typical = self._cards(rows[:_TYPICAL])
+        names = tuple(name for name, _ in near)
+        return UnknownGroup(number, len(rows), names, tuple(truth.most_common(_NEAR)), typical)
 
-    def _cards(self, rows: Iterable[int]) -> tuple[Sample, ...]:
-        table = self.table
+    def _cards(self, rows: Indices) -> tuple[Sample, ...]:
+        table, confidence = self.table, self.table.confidence
         return tuple(
             Sample(
                 row=row,
                 name=str(table.ids[row]),
                 label=str(table.labels[row]),
                 nearest=str(table.nearest[row]),
-                confidence=float(self.confidence[row]),
+                confidence=float(confidence[row]),
                 p_unknown=float(table.proba[row, -1]),
                 truth=None if self.truth is None else str(self.truth[row]) or None,
                 picture=_address(self.pictures.thumbnail(row)),
             )
-            for row in rows
+            for row in rows.tolist()
         )
-
-
-def _field(name: str) -> str:
-    return name.lower().replace("*", "_star")
 
 
 def _address(webp: bytes | None) -> str | None:
@@ -194,36 +185,22 @@ def _address(webp: bytes | None) -> str | None:
     return "data:image/webp;base64," + base64.b64encode(webp).decode("ascii")
 
 
-@dataclass(frozen=True)
-class _ChosenRows:
-    """The targets that get a card."""
-
-    galleries: list[tuple[str, int, list[int], list[int]]]
-    border: list[int]
-    typical: list[int]
-
-    @classmethod
-    def of(cls, table: PredictionTable, unknown: str, grouped: UnknownGroups) -> _ChosenRows:
-        many = _FEWER_CARDS if len(table.classes) > _MANY_CLASSES else _CARDS
-        galleries, confidence, own = [], table.confidence, own_labels(table)
-        for name in (*table.classes, unknown):
-            theirs = table.labels == name
-            if not theirs.any():
-                continue
-            # Manual corrections say nothing about the method's confidence.
-            rows = np.flatnonzero(theirs & own if (theirs & own).any() else theirs)
-            # Ties go by the score; a confident unknown has a low one.
-            scores = table.known_scores[rows] * (-1 if name == unknown else 1)
-            ordered = rows[np.lexsort((-scores, -confidence[rows]))]
-            half = min(many, -(-len(rows) // 2))
-            least = ordered[::-1][: min(many, len(rows) - half)]
-            galleries.append((name, int(theirs.sum()), ordered[:half].tolist(), least.tolist()))
-        typical = [row for rows in grouped.groups for row in rows[:_TYPICAL].tolist()]
-        return cls(galleries, nearest_to_cut(table, unknown)[:_BORDER].tolist(), typical)
-
-    def all(self) -> list[int]:
-        of_classes = [row for _, _, *both in self.galleries for rows in both for row in rows]
-        return [*of_classes, *self.border, *self.typical]
+def _most_and_least_sure(
+    table: PredictionTable, unknown: str
+) -> Iterator[tuple[LabelCount, Indices, Indices]]:
+    """Yield each label that was given, with its most and its least confident targets."""
+    many = _FEWER_CARDS if len(table.classes) > _MANY_CLASSES else _CARDS
+    confidence, own = table.confidence, own_labels(table)
+    for count in sorted(_counts(table, unknown), key=lambda count: (count.is_unknown, count.name)):
+        theirs = table.labels == count.name
+        # Manual corrections say nothing about the method's confidence.
+        rows = np.flatnonzero(theirs & own if (theirs & own).any() else theirs)
+        # Ties go by the score; a confident unknown has a low one.
+        scores = table.known_scores[rows] * (-1 if count.is_unknown else 1)
+        ordered = rows[np.lexsort((-scores, -confidence[rows]))]
+        half = min(many, -(-len(rows) // 2))
+        if len(rows):
+            yield count, ordered[:half], ordered[::-1][: min(many, len(rows) - half)]
 
 
 def _counts(table: PredictionTable, unknown: str) -> tuple[LabelCount, ...]:
@@ -238,14 +215,13 @@ def _counts(table: PredictionTable, unknown: str) -> tuple[LabelCount, ...]:
     return (*(row(name) for name in ordered), row(unknown))
 
 
-def _headline(name: str, noun: str, table: PredictionTable, unknown: str) -> str:
-    n_unknown = int((table.labels == unknown).sum())
-    known, corrected = len(table) - n_unknown, int((~own_labels(table)).sum())
-    share, looks = 100 * n_unknown / max(len(table), 1), "looks" if known == 1 else "look"
-    classes = f"one of the {len(table.classes)} known classes"
+def _headline(name: str, noun: str, table: PredictionTable, counts: Iterable[LabelCount]) -> str:
+    *classes, unknown = counts
+    known, corrected = len(table) - unknown.count, int((~own_labels(table)).sum())
     line = (
-        f"Of {_counted(len(table), noun)} in {name}, {known:,} {looks} like {classes}, and "
-        f"{n_unknown:,} ({share:.0f}\u202f%) like none of them."
+        f"Of {_counted(len(table), noun)} in {name}, {known:,} look{'s' if known == 1 else ''} "
+        f"like one of the {len(classes)} known classes, and {unknown.count:,} "
+        f"({100 * unknown.share:.0f}\u202f%) like none of them."
     )
     if corrected:
         verb = "was" if corrected == 1 else "were"
@@ -257,70 +233,44 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _input_name(record: Mapping[str, Any]) -> str:
-    return str(record["embedded"]) if "embedded" in record else printable(Path(record["path"]).name)
+def _input_name(settings: Mapping[str, Any]) -> str:
+    target = settings["inputs"]["target"]
+    return str(target["embedded"]) if "embedded" in target else printable(Path(target["path"]).name)
 
 
 def facts_of(
     settings: Mapping[str, Any], environment: Mapping[str, Any], estimates: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
     """Return how a run was made, as heading -> name -> value, without what is not recorded."""
-    backbone, share = settings.get("backbone") or {}, estimates["openness"]
-    megabytes = environment.get("peak_megabytes")
-    sections = {
+    data = {**settings["inputs"], "backbone": settings.get("backbone") or {}}
+    asked = {name: settings[name] for name in ("method", "preset", "seed", "scaling")}
+    asked["requested share of unknowns"] = settings["openness"]
+    share = "{share:.4f} ({low:.4f} to {high:.4f})".format(**estimates["openness"])
+    sections: dict[str, Mapping[str, Any]] = {
         "Command": {"command": shlex.join(settings["command"])} if settings["command"] else {},
         "Time and memory": {
             "reading and features": _seconds(environment.get("data_seconds")),
-            "training and labelling": _seconds(environment.get("fit_seconds")),
-            "peak memory": None if megabytes is None else f"{megabytes:,.0f} MB",
+            "fitting and labelling": _seconds(environment.get("fit_seconds")),
+            "peak memory in MB": environment.get("peak_megabytes"),
         },
-        "Data": {
-            f"{domain} {name}": value
-            for domain, record in settings["inputs"].items()
-            for name, value in record.items()
-            if not isinstance(value, Mapping)
-        }
-        | {f"backbone {name}": value for name, value in _flat(backbone)},
+        "Data": {f"{of} {name}": v for of, record in data.items() for name, v in record.items()},
         "Estimates": {
-            "share of unknowns": "{share:.4f} ({low:.4f} to {high:.4f})".format(**share),
-            "threshold for later samples": estimates["rejection"]["threshold"],
+            "share of unknowns": share,
+            "threshold of the known score": estimates["rejection"]["threshold"],
         },
-        "Settings": {
-            "method": settings["method"],
-            "preset": settings["preset"],
-            "seed": settings["seed"],
-            "requested share of unknowns": settings["openness"],
-            "scaling of columns": settings.get("scaling"),
-            **dict(_flat(settings["settings"])),
-        },
-        "Machine": {
-            "python": environment.get("python"),
-            "system": environment.get("platform"),
-            "processors": environment.get("cpu_count"),
-        },
+        "Settings": asked | settings["settings"],
+        "Machine": {name: environment.get(name) for name in ("python", "platform", "cpu_count")},
         "Versions": environment.get("packages", {}),
     }
     written = {
-        heading: {name: _written(value) for name, value in values.items() if value is not None}
+        heading: {
+            name: f"{value:g}" if isinstance(value, float) else str(value)
+            for name, value in values.items()
+            if value is not None and not isinstance(value, Mapping)
+        }
         for heading, values in sections.items()
     }
     return {heading: values for heading, values in written.items() if values}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, list | tuple):
-        return ", ".join(str(part) for part in value)
-    return str(value)
 
 
 def _seconds(value: float | None) -> str | None:

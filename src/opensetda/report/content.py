@@ -7,13 +7,11 @@ as the user wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-
-from opensetda.runs.curves import Panel
 
 Numbers = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -60,14 +58,12 @@ class Openness:
     share: float
     low: float
     high: float
-    kind: str
-    """`GIVEN`, `AUDITED`, `ESTIMATED` or `OWN_BOUNDARY`."""
+    kind: str  # GIVEN, AUDITED, ESTIMATED or OWN_BOUNDARY
     sentence: str
     true: float | None = None
+    # The estimates that it was weighed from: share, and which targets it counts.
     looked_at: tuple[tuple[float, str], ...] = ()
-    """The estimates that it was weighed from: share, and which targets it counts."""
-    confidence: float = 0.9
-    """Of the interval."""
+    confidence: float = 0.9  # of the interval
 
     @property
     def is_estimated(self) -> bool:
@@ -76,32 +72,20 @@ class Openness:
 
 
 @dataclass(frozen=True)
-class KeptStep:
-    """The step whose labels were kept, of how many, and why."""
-
-    step: int
-    steps: int
-    reason: str
-
-
-@dataclass(frozen=True)
 class SampleMap:
-    """Samples of both domains in a plane, at every step; sources first."""
+    """Samples of both domains in a plane, sources first."""
 
     classes: tuple[str, ...]
     true_classes: tuple[str, ...]  # the known ones first in the same order; empty without truth
-    steps: tuple[int, ...]
-    kept: int  # index into `steps`
-    places: Numbers  # shape (steps, n, 2), within [0, 1]
+    places: Numbers  # shape (n, 2), within [0, 1]
     is_target: npt.NDArray[np.bool_]
-    labels: Indices  # shape (steps, n), into `classes` or its length for unknown
-    confidence: Numbers  # of the final label; 1 for a source
+    labels: Indices  # into `classes`, or its length for unknown
+    confidence: Numbers  # of the label; 1 for a source
     truth: Indices | None  # index into `true_classes`
     names: tuple[str, ...]  # ids of the samples, or ""
     pictures: tuple[str | None, ...]  # data: addresses of thumbnails
     n_source: int  # in the run, of which the map may have fewer
     n_target: int
-    moves: bool  # whether positions differ from step to step, or only the labels
     no_truth: int | None = None  # the index in `truth` of samples without a true label
 
     @property
@@ -112,16 +96,12 @@ class SampleMap:
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """Known scores: bin edges, counts of both kinds, and the threshold if anything is unknown.
-
-    `later` is the threshold of later samples, if their scores are others.
-    """
+    """Known scores: bin edges, counts of both kinds, and the threshold if anything is unknown."""
 
     edges: Numbers
     known: Indices
     unknown: Indices
     threshold: float | None
-    later: float | None = None
 
 
 @dataclass(frozen=True)
@@ -162,16 +142,6 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class EdgeMap:
-    """Learned affinities of pairs of nodes; ordered by class, unknown last, source first."""
-
-    affinity: Numbers  # shape (N, N), in [0, 1]
-    labels: Indices  # index into `names`
-    is_target: npt.NDArray[np.bool_]
-    names: tuple[str, ...]  # the known classes, then the unknown label
-
-
-@dataclass(frozen=True)
 class ClassGallery:
     """The most and the least confident targets of a label."""
 
@@ -193,28 +163,47 @@ class UnknownGroup:
 
 
 @dataclass(frozen=True)
+class Series:
+    """One line: its values by place."""
+
+    name: str
+    points: Mapping[float, float]
+    color: str
+    marker: str
+    width: float = 1.6
+
+
+@dataclass(frozen=True)
+class LinePanel:
+    """Lines over a whole number, such as the steps of a method."""
+
+    title: str
+    place_name: str
+    unit: str
+    series: Sequence[Series]
+    percent: bool = False
+
+
+@dataclass(frozen=True)
 class Report:
     """A whole report; what a run does not have is None or empty."""
 
     title: str
     noun: str  # what a target is called: "image", "row"
     headline: str  # the result in one sentence
+    how: tuple[str, ...]  # how the targets were labelled, in sentences
     n_source: int
     n_target: int
     counts: tuple[LabelCount, ...]  # known classes by size, unknown last
     openness: Openness
-    kept: KeptStep | None
-    columns: str  # how they were scaled, and why
     warnings: tuple[str, ...]
     metrics: Mapping[str, float] | None  # "HOS", "OS*", ... as fractions
-    panels: tuple[Panel, ...]  # curves over steps
-    n_steps: int
-    map: SampleMap | None
+    panels: tuple[LinePanel, ...]  # curves over steps
+    map: SampleMap
     histogram: ScoreHistogram
-    what_if: WhatIf | None
-    refit: Refit | None  # the command for another share
+    what_if: WhatIf
+    refit: Refit  # the command for another share
     confusion: Confusion | None
-    edges: EdgeMap | None
     galleries: tuple[ClassGallery, ...]
     groups: tuple[UnknownGroup, ...]
     groups_note: str  # how the groups were made, and of how many unknowns

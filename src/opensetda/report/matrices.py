@@ -10,16 +10,17 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colorbar import Colorbar
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from opensetda.report.content import Confusion
-from opensetda.runs.figure_style import BLACK, BLUE, GREY, figure_name, new_figure
+from opensetda.runs.figure_style import BLACK, BLUE, GREY, ORANGE, figure_name, new_figure
 
 _LONGEST_NAME = 14
-# Share of the side that is the map itself, without title and scale.
-_DRAWN = 0.8
+# Inches of a side, and its share that is the map itself, without title and scale.
+_SIDE, _DRAWN = 4.1, 0.8
 _SIZE, _SMALLEST = 8.0, 5.0
 _FEW_GROUPS = 30
 
@@ -40,24 +41,20 @@ def draw_maps(
     sizes: Sequence[int],
     names: Sequence[str],
     title: str,
-    side: float = 4.1,
 ) -> Figure:
-    """Draw rows of maps, all N x N, and at their left the first, to compare them with.
+    """Draw rows of maps, all N x N; the first map, to compare them with, is at the left of all.
 
-    `sizes` are the nodes of each group, in the order of `names`; they add up to N. The side of a
-    map is in inches.
+    `sizes` are the nodes of each group, in the order of `names`; they add up to N.
     """
     columns = max(len(row) for row in rows) + 1
-    figure = new_figure(side * columns + 1.2, (side + 0.15) * len(rows) + 0.6, title)
-    # Half rows: the first map stands in the middle of all.
-    grid = figure.add_gridspec(2 * len(rows), columns)
-    axes = figure.add_subplot(grid[len(rows) - 1 : len(rows) + 1, 0])
+    figure = new_figure(_SIDE * columns + 1.2, (_SIDE + 0.15) * len(rows) + 0.6, title)
+    grid = figure.add_gridspec(len(rows), columns)
+    axes = figure.add_subplot(grid[:, 0])
     _draw_map(figure, axes, first, sizes)
-    _name_groups(axes, sizes, names, 72 * side * _DRAWN)
+    _name_groups(axes, sizes, names, 72 * _SIDE * _DRAWN)
     for number, row in enumerate(rows):
         for place, drawn in enumerate(row, start=1):
-            axes = figure.add_subplot(grid[2 * number : 2 * number + 2, place])
-            _draw_map(figure, axes, drawn, sizes)
+            _draw_map(figure, figure.add_subplot(grid[number, place]), drawn, sizes)
     return figure
 
 
@@ -74,10 +71,7 @@ def _draw_map(figure: Figure, axes: Axes, drawn: PairMap, sizes: Sequence[int]) 
     axes.set_yticks([])
     axes.set_title(drawn.title, fontsize=10.5, loc="left")
     axes.set_xlabel(drawn.remark, fontsize=9)
-    _dress_scale(figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02))
-
-
-def _dress_scale(bar: Colorbar) -> None:
+    bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
     bar.ax.tick_params(labelsize=8, color=GREY)
     bar.outline.set_visible(False)
 
@@ -102,29 +96,37 @@ def _name_groups(axes: Axes, sizes: Sequence[int], names: Sequence[str], height:
 MOST_ROWS = 80
 # Inches of a cell and size of the text: with numbers, with names only, and with neither.
 _ROOMY, _CLOSE, _TINY = (0.36, 8.5), (0.135, 6.5), (0.03, 6.5)
-_MOST_NUMBERS, _MOST_NAMES = 16, 80
+_MOST_NUMBERS, _MOST_NAMES = 25, 80
 _LONGEST_CLASS = 18
-# Inches of the colours' scale, however large the matrix is.
-_SCALE = 1.8
+# Opacity of a cell without targets, and how much it grows: words are read on all of them.
+_LEAST_OPAQUE, _OPAQUE = 0.06, 0.64
 
 
 def draw_confusion(confusion: Confusion) -> Figure:
-    """Draw the matrix: colour is the share of the row, numbers are targets."""
+    """Draw the matrix: blue is right, orange wrong, the opacity is the share of the row."""
     confusion = _limited(confusion)
-    n_rows, n_columns = confusion.counts.shape
+    counts, (n_rows, n_columns) = confusion.counts, confusion.counts.shape
     most = max(n_rows, n_columns)
     named, numbers = most <= _MOST_NAMES, most <= _MOST_NUMBERS
     cell, size = _ROOMY if numbers else _CLOSE if named else _TINY
-    figure = new_figure(n_columns * cell + 2.2, n_rows * cell + 1.5)
-    # Squares stay squares; the scale stands beside them all the same.
-    figure.set_layout_engine("compressed")
+    figure = new_figure(n_columns * cell + 2.0, n_rows * cell + 1.5)
     axes = figure.add_subplot()
-    totals = confusion.counts.sum(axis=1, keepdims=True)
-    shares = np.asarray(confusion.counts / np.maximum(totals, 1))
-    blues = LinearSegmentedColormap.from_list("blues", ["white", BLUE])
-    image = axes.imshow(shares, cmap=blues, vmin=0, vmax=1, interpolation="nearest", aspect="equal")
-    if numbers:
-        _write_numbers(axes, confusion.counts, shares, size)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    cells, colors = [], []
+    for row, column in np.argwhere(counts).tolist():
+        right = row if row < confusion.n_known else n_columns - 1
+        opacity = _LEAST_OPAQUE + _OPAQUE * float(shares[row, column])
+        cells.append(Rectangle((column - 0.5, row - 0.5), 1, 1))
+        colors.append(to_rgba(BLUE if column == right else ORANGE, opacity))
+        if numbers:
+            # Numbers of five digits still fit.
+            count = int(counts[row, column])
+            look: dict[str, Any] = {"fontsize": size if count < 1000 else size - 2}
+            axes.text(column, row, str(count), ha="center", va="center", color=BLACK, **look)
+    axes.add_collection(PatchCollection(cells, facecolors=colors, edgecolors="none"))
+    axes.set_xlim(-0.5, n_columns - 0.5)
+    axes.set_ylim(n_rows - 0.5, -0.5)
+    axes.set_aspect("equal")
     # What lies on this side of both lines are known classes, labelled as such.
     if 0 < confusion.n_known < n_rows:
         axes.axhline(confusion.n_known - 0.5, color=GREY, linewidth=0.8)
@@ -135,26 +137,15 @@ def draw_confusion(confusion: Confusion) -> Figure:
     axes.xaxis.set_label_position("top")
     axes.tick_params(length=0, pad=2, labelsize=size)
     axes.tick_params(axis="x", top=False, bottom=False, labeltop=True, labelbottom=False)
-    if named:
-        given, true = (
-            [figure_name(name, _LONGEST_CLASS) for name in names]
-            for names in (confusion.given_names, confusion.true_names)
-        )
-        axes.set_xticks(range(n_columns), given, rotation=90)
-        axes.set_yticks(range(n_rows), true)
-    else:
-        axes.set_xticks([])
-        axes.set_yticks([])
+    given, true = (
+        [figure_name(name, _LONGEST_CLASS) for name in names] if named else []
+        for names in (confusion.given_names, confusion.true_names)
+    )
+    axes.set_xticks(range(len(given)), given, rotation=90)
+    axes.set_yticks(range(len(true)), true)
     for spine in axes.spines.values():
         spine.set_color(GREY)
         spine.set_linewidth(0.8)
-    length = min(1.0, _SCALE / (n_rows * cell))
-    bar = figure.colorbar(
-        image, ax=axes, shrink=length, aspect=15, pad=0.03, fraction=0.08, ticks=[0, 0.5, 1]
-    )
-    bar.ax.set_yticklabels(["0", "50", "100"])
-    bar.set_label("% of the true class", fontsize=8)
-    _dress_scale(bar)
     return figure
 
 
@@ -169,15 +160,3 @@ def _limited(confusion: Confusion) -> Confusion:
         true_names=(*confusion.true_names[: confusion.n_known], f"{n_unknown} unknown classes"),
         counts=np.concatenate([known, others.sum(axis=0, keepdims=True)]),
     )
-
-
-def _write_numbers(
-    axes: Axes, counts: npt.NDArray[np.intp], shares: npt.NDArray[np.float64], size: float
-) -> None:
-    for (row, column), count in np.ndenumerate(counts):
-        # Zeros say nothing; without them the mistakes are seen.
-        if count:
-            look: dict[str, Any] = {"color": "white" if shares[row, column] > 0.55 else BLACK}
-            # Numbers of five digits still fit.
-            look["fontsize"] = size if count < 1000 else size - 2
-            axes.text(column, row, str(count), ha="center", va="center", **look)

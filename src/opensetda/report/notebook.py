@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from opensetda.report.collect import collect
 from opensetda.report.content import Report
 from opensetda.report.page import render_page
 from opensetda.rows import split_domains
-from opensetda.runs.fit_and_resume import FittedRun
 from opensetda.runs.fitting import write_run
-from opensetda.runs.folder import RunFolder
+from opensetda.runs.methods import method_name
+from opensetda.runs.predicting import open_run
 from opensetda.runs.view import view_of
 from opensetda.system.files import plain
 
@@ -75,26 +76,20 @@ def show(
     ShownReport
         A notebook shows it if it is the last line of a cell.
     """
-    if isinstance(height, bool) or not isinstance(height, int) or height < 1:
+    if not isinstance(height, int) or height < 1:
         raise InputError(f"height={height!r}: give the height of the frame in pixels")
     if isinstance(run, OpenSetClassifier):
         report = _of_classifier(run, X, y, sample_domain)
     elif X is not None or y is not None or sample_domain is not None:
         raise InputError("show: X, y and sample_domain are for a classifier; a run has its own")
     else:
-        report = collect(_opened(run), None if images is None else Path(images))
+        try:
+            folder = open_run(run)
+        except TypeError:
+            kind = type(run).__name__
+            raise InputError(f"show: {kind} is no run; give a folder, or a classifier") from None
+        report = collect(folder, None if images is None else Path(images))
     return ShownReport(report.title, report.headline, render_page(report), height)
-
-
-def _opened(run: Any) -> RunFolder:
-    if isinstance(run, RunFolder):
-        return run
-    if isinstance(run, FittedRun):
-        return run.folder
-    if isinstance(run, str | Path):
-        return RunFolder.open(run)
-    kind = type(run).__name__
-    raise InputError(f"show: {kind} is no run; give a run folder, or a classifier that is fitted")
 
 
 def _of_classifier(classifier: OpenSetClassifier, X: Any, y: Any, sample_domain: Any) -> Report:
@@ -111,12 +106,14 @@ def _of_classifier(classifier: OpenSetClassifier, X: Any, y: Any, sample_domain:
             f"show: {name} was not fitted on these rows; give X, y, sample_domain of fit"
         )
     labels = source_labels(y, source, domain_given=True)
-    seed = classifier.get_params().get("random_state")
+    seed, method = classifier.get_params().get("random_state"), name
+    with suppress(InputError):
+        # One that is not of this package has none.
+        method = method_name(classifier)
     domains = {"source": len(source), "target": len(target)}
     record = {
-        "method": name,
+        "method": method,
         "openness": plain(classifier.openness),
-        "scaling": classifier.scaling_,
         "unknown_label": str(classifier.unknown_label),
         "seed": seed if isinstance(seed, int) else None,
         "settings": {},
@@ -125,5 +122,5 @@ def _of_classifier(classifier: OpenSetClassifier, X: Any, y: Any, sample_domain:
     }
     with tempfile.TemporaryDirectory(prefix="opensetda-") as folder:
         view = view_of(classifier, rows[source], labels, rows[target])
-        run = write_run(Path(folder), classifier, record, None, b"", view=view)
+        run = write_run(Path(folder), classifier, record, None, view=view)
         return replace(collect(run), run="RUN")

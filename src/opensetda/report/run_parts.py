@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from opensetda.report.content import (
     GIVEN,
     OWN_BOUNDARY,
     Confusion,
-    EdgeMap,
     Indices,
     Numbers,
     Openness,
@@ -22,11 +21,14 @@ from opensetda.report.content import (
     ScoreHistogram,
 )
 from opensetda.report.plane import Plane
-from opensetda.runs.curves import Panel, curve_panels
+from opensetda.report.wording import is_trained
 from opensetda.runs.evaluation import Evaluation, evaluate_labels
-from opensetda.runs.folder import RunFolder, StepLabels
+from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.view import RunView
+
+if TYPE_CHECKING:
+    from opensetda.report.content import LinePanel
 
 BINS = 60
 NO_TRUTH = "no true label"
@@ -44,22 +46,23 @@ class RunParts:
     def __init__(self, run: RunFolder) -> None:
         self.run = run
         self.predictions = run.predictions()
-        self.steps: StepLabels = run.steps()
         self.estimates = run.estimates()
         self.history = run.history()
         self.truth = run.truth()
         self.evaluation: Evaluation | None = None
         if self.truth is not None:
-            given = (self.predictions, self.steps, self.truth, run.unknown_label)
+            given = (self.predictions, run.steps(), self.truth, run.unknown_label)
             self.evaluation = evaluate_labels(*given)
         self.view: RunView = run.view()
 
-    def panels(self) -> list[Panel]:
+    def panels(self) -> list[LinePanel]:
         """Return the curves over steps."""
-        found = self.evaluation
-        if found is None:
-            return curve_panels(self.history)
-        return curve_panels(self.history, found.steps, found.true_openness)
+        # Not above: matplotlib, which a review does not need.
+        from opensetda.report.curves import curve_panels
+
+        found = {} if self.evaluation is None else self.evaluation.steps
+        trained = self.run.is_finetuned or is_trained(self.run.settings["method"])
+        return curve_panels(self.history, found, trained)
 
     def openness(self) -> Openness:
         """Return the share of unknowns."""
@@ -79,59 +82,34 @@ class RunParts:
             confidence=found["confidence"],
         )
 
-    def sample_map(
-        self,
-        view: RunView,
-        planes: Mapping[int, Plane],
-        pictures: tuple[str | None, ...] | None = None,
-    ) -> SampleMap:
+    def sample_map(self, plane: Plane, pictures: tuple[str | None, ...] | None = None) -> SampleMap:
         """Return the map of the samples of the run's view.
 
-        `planes` are their positions by step, one plane if the method has no steps; `pictures` are
-        ``data:`` addresses of thumbnails, sources first.
+        `plane` are their positions; `pictures` are ``data:`` addresses of thumbnails, sources
+        first.
         """
-        table, source = self.predictions, self.run.settings["inputs"]["source"]
+        view, table, source = self.view, self.predictions, self.run.settings["inputs"]["source"]
         n_source, n_target = len(view.source), len(view.target)
-        kept = self.run.kept_place(view) + 1
-        moves = len(planes) > 1
-        # Without positions for each step, the labels of the steps are shown.
-        numbers = sorted(planes) if moves else sorted(self.steps)
-        places = np.stack([planes[n] if moves else planes[kept] for n in numbers])
-        stated = self.estimates["kept_step"]
-        if not moves:
-            kept = numbers[-1] if stated is None else int(stated["step"])
-        given = {number: self.steps.get(number, table.labels) for number in numbers}
-        given[kept] = table.labels
-        labels = [self._indices(view, given[number]) for number in numbers]
         true_classes = () if self.truth is None else self._true_classes(self.truth)
         is_partial = self.evaluation is not None and self.evaluation.is_partial
-        no_truth = len(true_classes) if is_partial else None
         return SampleMap(
             classes=table.classes,
             true_classes=(*true_classes, NO_TRUTH) if is_partial else true_classes,
-            steps=tuple(numbers),
-            kept=numbers.index(kept),
-            places=places.astype(np.float64),
+            places=plane.astype(np.float64),
             is_target=np.arange(n_source + n_target) >= n_source,
-            labels=np.stack(labels),
+            labels=self._indices(table.labels, table.classes),
             confidence=np.concatenate([np.ones(n_source), table.confidence[view.target]]),
-            truth=None if self.truth is None else self._indices(view, self.truth, true_classes),
-            no_truth=no_truth,
+            truth=None if self.truth is None else self._indices(self.truth, true_classes),
+            no_truth=len(true_classes) if is_partial else None,
             names=(*(view.source_names or ("",) * n_source), *table.ids[view.target].tolist()),
             pictures=pictures or (None,) * (n_source + n_target),
             n_source=int(source.get("rows", 0)) or int(source.get("images", n_source)),
             n_target=len(table),
-            moves=moves,
         )
 
-    def _indices(
-        self, view: RunView, given: npt.NDArray[np.str_], names: tuple[str, ...] | None = None
-    ) -> Indices:
-        """Return the samples' places in `names`, by default the known classes; sources first."""
-        names = self.predictions.classes if names is None else names
-        code = {name: index for index, name in enumerate(names)}
-        of_targets = [code.get(label, len(code)) for label in given[view.target].tolist()]
-        return np.array([*view.source_labels.tolist(), *of_targets], dtype=np.intp)
+    def _indices(self, given: npt.NDArray[np.str_], names: tuple[str, ...]) -> Indices:
+        """Return the places of the view's samples in `names`, sources first."""
+        return np.concatenate([self.view.source_labels, codes_of(given[self.view.target], names)])
 
     def _true_classes(self, truth: npt.NDArray[np.str_]) -> tuple[str, ...]:
         known = self.predictions.classes
@@ -147,46 +125,24 @@ class RunParts:
             np.histogram(table.known_scores[chosen], edges)[0].astype(np.intp)
             for chosen in (~mask, mask)
         )
-        return ScoreHistogram(edges, known, others, cut, self._later_threshold(cut))
-
-    def _later_threshold(self, cut: float | None) -> float | None:
-        """Return the threshold of later samples; None if it is the one of the targets."""
-        later, scores = self.estimates["rejection"]["threshold"], self.predictions.known_scores
-        if cut is None or later is None or isinstance(later, str):
-            return None
-        # Between the same two scores, both are one threshold.
-        same = (scores < cut).sum() == (scores < later).sum()
-        return None if same else later
+        return ScoreHistogram(edges, known, others, cut)
 
     def confusion(self) -> Confusion | None:
         """Return the confusion matrix; None without truth."""
         if self.truth is None:
             return None
-        table = self.predictions
+        table, there = self.predictions, self.truth != ""
         rows, columns = self._true_classes(self.truth), (*table.classes, self.run.unknown_label)
-        row_of, column_of = ({n: i for i, n in enumerate(names)} for names in (rows, columns))
         counts = np.zeros((len(rows), len(columns)), dtype=np.intp)
-        there = self.truth != ""
-        places = [row_of[label] for label in self.truth[there].tolist()]
-        given = [column_of.get(label, len(columns) - 1) for label in table.labels[there].tolist()]
-        np.add.at(counts, (places, given), 1)
+        given = codes_of(table.labels[there], table.classes)
+        np.add.at(counts, (codes_of(self.truth[there], rows), given), 1)
         return Confusion(rows, columns, counts, len(table.classes))
 
-    def edges(self) -> EdgeMap | None:
-        """Return the learned affinities; None if the method has no graph."""
-        view = self.view
-        if not len(view.nodes):
-            return None
-        table = self.predictions
-        labels = self._indices(view, table.labels)[view.nodes]
-        is_target = view.nodes >= len(view.source)
-        order = np.lexsort((is_target, labels))
-        return EdgeMap(
-            affinity=view.affinity[np.ix_(order, order)] / 255.0,
-            labels=labels[order],
-            is_target=is_target[order],
-            names=(*table.classes, self.run.unknown_label),
-        )
+
+def codes_of(labels: npt.NDArray[np.str_], names: Sequence[str]) -> Indices:
+    """Return places in `names`, or their number for another label."""
+    place = {name: index for index, name in enumerate(names)}
+    return np.array([place.get(label, len(place)) for label in labels.tolist()], dtype=np.intp)
 
 
 def cut_of(table: PredictionTable, unknown: str) -> float | None:

@@ -32,14 +32,13 @@ _LINE, _FEW_LINES = 0.2, 3
 class ScatterPanel:
     """Positions of the samples, shape (n, 2), with a remark below.
 
-    `classes` replaces the classes of all panels; `by_domain` colours by domain instead.
+    `classes` replaces the classes of all panels.
     """
 
     title: str
     places: npt.NDArray[np.floating[Any]]
     remark: str = ""
     classes: npt.NDArray[np.intp] | None = None
-    by_domain: bool = False
 
 
 def draw_scatter(
@@ -66,11 +65,8 @@ def draw_scatter(
     size = (side / 4.0) ** 2 * 16 * min(1.0, (_FEW / max(len(classes), 1)) ** 0.5)
     for number, panel in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
-        if panel.by_domain:
-            _draw_domains(axes, panel, is_target, size)
-        else:
-            own = classes if panel.classes is None else panel.classes
-            _draw_classes(axes, panel, own, is_target, len(names), size)
+        own = classes if panel.classes is None else panel.classes
+        _draw_classes(axes, panel, own, is_target, len(names), size)
         _dress(axes, panel)
     figure.legend(
         # matplotlib fills columns, people read rows.
@@ -97,10 +93,7 @@ def _draw_classes(
 ) -> None:
     unknown = classes >= n_classes
     colors = [_UNKNOWN if label >= n_classes else color_of(label) for label in classes.tolist()]
-
-    markers = np.array(
-        [0 if label >= n_classes else marker_of(label) for label in classes.tolist()]
-    )
+    markers = np.where(unknown, 0, marker_of(classes))
 
     def scatter(which: npt.NDArray[np.bool_], filled: bool, **more: Any) -> None:
         for number in np.unique(markers[which]).tolist():
@@ -114,21 +107,6 @@ def _draw_classes(
     scatter(unknown, True, alpha=0.6)
     scatter(~is_target, False, alpha=0.8, linewidths=0.9)
     scatter(is_target & ~unknown, True)
-
-
-def _draw_domains(
-    axes: Axes, panel: ScatterPanel, is_target: npt.NDArray[np.bool_], size: float
-) -> None:
-    for name, which, marker, face, edge in (
-        ("target", is_target, "^", style.YELLOW, "none"),
-        ("source", ~is_target, "o", "none", style.BLACK),
-    ):
-        x, y = panel.places[which].T
-        look: dict[str, Any] = {"marker": marker, "linewidths": 0.7, "alpha": 0.7, "label": name}
-        axes.scatter(x, y, s=size, facecolors=face, edgecolors=edge, **look)
-    look = {"ncols": 2, "frameon": False, "fontsize": 9, "handletextpad": 0.1, "borderpad": 0}
-    look |= {"columnspacing": 1.0, "markerscale": max(1.0, (36 / size) ** 0.5)}
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.01), **look)
 
 
 def _dress(axes: Axes, panel: ScatterPanel) -> None:
@@ -153,8 +131,8 @@ def color_of(label: int) -> str:
     return _CLASSES[label % len(_CLASSES)]
 
 
-def marker_of(label: int) -> int:
-    """Return the place of the marker of a class."""
+def marker_of(label: Any) -> Any:
+    """Return the place of the marker of a class, or of each of several."""
     return label // len(_CLASSES) % len(_MARKERS)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from opensetda.openness.mixtures import rejection_cut
 from opensetda.report.content import Refit, WhatIf
-from opensetda.report.run_parts import cut_of, own_labels
+from opensetda.report.run_parts import codes_of, cut_of, own_labels
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import in_shell
 
@@ -40,7 +40,7 @@ def what_if(table: PredictionTable, unknown: str, shown: npt.NDArray[np.intp]) -
         rejection_cut(ordered, share) if share != used or cut is None else cut for share in shares
     ]
     counts = _counts(table, own, cuts)
-    place, code = shares.index(used), _codes(table.labels, table.classes)
+    place, code = shares.index(used), codes_of(table.labels, table.classes)
     counts[place] = np.bincount(code, minlength=len(table.classes) + 1)
     # Corrected labels do not depend on the threshold.
     theirs = np.flatnonzero(own[shown])
@@ -51,15 +51,9 @@ def what_if(table: PredictionTable, unknown: str, shown: npt.NDArray[np.intp]) -
         used=place,
         counts=counts,
         order=theirs,
-        nearest=_codes(table.nearest[shown[theirs]], table.classes),
+        nearest=codes_of(table.nearest[shown[theirs]], table.classes),
         below=tuple(np.searchsorted(scores[shown[theirs]], cuts, "left").tolist()),
     )
-
-
-def _codes(labels: npt.NDArray[np.str_], classes: Sequence[str]) -> npt.NDArray[np.intp]:
-    """Return places in `classes`, or their number for another label."""
-    place = {name: index for index, name in enumerate(classes)}
-    return np.array([place.get(label, len(place)) for label in labels.tolist()], dtype=np.intp)
 
 
 def _counts(
@@ -67,9 +61,9 @@ def _counts(
 ) -> npt.NDArray[np.intp]:
     """Return targets by position and label, unknown last; shape (positions, classes + 1)."""
     n_classes = len(table.classes)
-    fixed = np.bincount(_codes(table.labels[~own], table.classes), minlength=n_classes + 1)
+    fixed = np.bincount(codes_of(table.labels[~own], table.classes), minlength=n_classes + 1)
     counts = np.zeros((len(cuts), n_classes + 1), dtype=np.intp) + fixed
-    nearest, scores = _codes(table.nearest[own], table.classes), table.known_scores[own]
+    nearest, scores = codes_of(table.nearest[own], table.classes), table.known_scores[own]
     rows = np.lexsort((scores, nearest))
     ends = np.searchsorted(nearest[rows], np.arange(n_classes + 1))
     for label, (start, stop) in enumerate(pairwise(ends)):

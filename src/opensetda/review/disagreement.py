@@ -72,7 +72,7 @@ def _neighbours(run: RunFolder, table: PredictionTable, words: dict[int, list[st
     place = {name: number for number, name in enumerate(names.tolist())}
     own = np.array([place[label] for label in table.labels[view.target].tolist()], dtype=np.intp)
     labels = np.concatenate([view.source_labels, own])
-    unit = unit_rows(view.steps[run.kept_place(view)].astype(np.float32))
+    unit = unit_rows(view.embedding.astype(np.float32))
     n_source, count = len(view.source), min(NEIGHBOURS, len(unit) - 1)
     if count < 1:
         return share

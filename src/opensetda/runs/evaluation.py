@@ -22,7 +22,6 @@ from opensetda.metrics.intervals import (
     metric_intervals,
 )
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.runs.curves import draw_curves
 from opensetda.runs.fit_data import array_record
 from opensetda.runs.folder import RunFolder, StepLabels
 from opensetda.runs.label_files import labelled_of, read_label_file
@@ -120,7 +119,7 @@ def evaluate(
     """Compare labels with the truth of all samples or of some.
 
     A label that is not a class of the source counts as unknown. The evaluation of a run is written
-    into its folder: metrics.json and curves.png.
+    into its folder: metrics.json.
 
     Parameters
     ----------
@@ -146,8 +145,7 @@ def evaluate(
         else:
             record = array_record(None, truth.labels)
             del record["classes"]
-        title = f"{folder.settings['method']}: {folder.path.name}"
-        write_evaluation(folder, evaluation, record, title)
+        write_evaluation(folder, evaluation, record)
     return evaluation
 
 
@@ -167,19 +165,9 @@ def _labelled(
     return folder, Labelled.of_run(folder)
 
 
-def write_evaluation(
-    folder: RunFolder, evaluation: Evaluation, truth: Mapping[str, Any], title: str
-) -> None:
-    """Write metrics.json and curves.png into a run folder; `truth` is where the labels are from."""
-    kept = folder.estimates()["kept_step"]
-    curves = draw_curves(
-        folder.history(),
-        evaluation.steps,
-        title,
-        kept_step=None if kept is None else int(kept["step"]),
-        true_share=evaluation.true_openness,
-    )
-    folder.write_metrics({"truth": truth, **evaluation.to_dict()}, curves, evaluation.truth)
+def write_evaluation(folder: RunFolder, evaluation: Evaluation, truth: Mapping[str, Any]) -> None:
+    """Write metrics.json into a run folder; `truth` is where the labels are from."""
+    folder.write_metrics({"truth": truth, **evaluation.to_dict()}, evaluation.truth)
 
 
 def evaluate_run(run: RunFolder, truth: TruthTable) -> Evaluation:

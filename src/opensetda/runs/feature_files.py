@@ -16,10 +16,9 @@ from opensetda.data.images.loading import ImageList, read_images
 from opensetda.errors import InputError
 from opensetda.runs.fit_data import features_of
 from opensetda.runs.listening import RunListener
-from opensetda.runs.outputs import check_new_file, shared_folder, write_broken_list
+from opensetda.runs.outputs import check_new_file, write_broken_list
 from opensetda.runs.request import ImageOptions
-from opensetda.system.files import new_file
-from opensetda.system.team import this_team
+from opensetda.system.files import new_file, temporary_folder
 
 _SUFFIXES = (".npz", ".parquet")
 
@@ -69,14 +68,14 @@ def extract_features(
     listener : RunListener, optional
         Receives notes, warnings and progress.
     """
-    options, listener, team = options or ImageOptions(), listener or RunListener(), this_team()
+    options, listener = options or ImageOptions(), listener or RunListener()
     images, place = Path(images), Path(out)
-    team.first_does(lambda: check_new_file("--out", place, _SUFFIXES, overwrite))
+    check_new_file("--out", place, _SUFFIXES, overwrite)
     root = None if images_root is None else Path(images_root)
     found = _find(images, ImageColumns(path_column, label_column, root), listener)
-    with shared_folder(place, team) as scratch:
+    with temporary_folder(place.resolve()) as scratch:
         with listener.counting("features") as progress:
-            _, extraction = features_of([found], options, progress, scratch, team)
+            _, extraction = features_of([found], options, progress, scratch)
         for warning in extraction.warnings:
             listener.warn(warning)
         if not len(extraction.rows):
@@ -85,11 +84,9 @@ def extract_features(
                 f"{images}: none of its {len(found):,} images can be read; the first is "
                 f"{first.id} ({first.reason})"
             )
-        listed = None
-        if team.is_first:
-            with new_file(place) as aside:
-                _write(aside, found.select(extraction.rows), extraction)
-            listed = write_broken_list(place, extraction.broken)
+        with new_file(place) as aside:
+            _write(aside, found.select(extraction.rows), extraction)
+        listed = write_broken_list(place, extraction.broken)
     n_broken, n_cached = len(extraction.broken), extraction.n_cached
     if listed is not None:
         listener.warn(

@@ -51,22 +51,31 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
     return figure
 
 
+# What a file would say about when and with what it was made.
+_SAID = {
+    "png": ("Software",),
+    "pdf": ("CreationDate", "ModDate"),
+    "svg": ("Date", "Creator", "Format", "Type"),
+}
+
+
 def figure_bytes(
     figure: Figure, form: str = "png", dpi: float | Literal["figure"] = "figure", crop: bool = False
 ) -> bytes:
-    """Return the figure as a PNG or PDF file, without empty borders if `crop`; deterministic."""
+    """Return the figure as a PNG, PDF or SVG file, deterministic.
+
+    `crop` removes empty borders. SVG has no background: it is for a page.
+    """
     from matplotlib import rc_context
 
-    metadata = {"Software": None} if form == "png" else {"CreationDate": None, "ModDate": None}
+    how: dict[str, Any] = {"metadata": dict.fromkeys(_SAID[form]), "dpi": dpi}
+    how |= {"bbox_inches": "tight", "pad_inches": 0.03} if crop else {}
     buffer = io.BytesIO()
     # TrueType: publishers refuse the default Type 3 fonts.
     with rc_context({"pdf.fonttype": 42}), warnings.catch_warnings():
         # A missing glyph is a box in the figure.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        box = "tight" if crop else None
-        figure.savefig(
-            buffer, format=form, metadata=metadata, dpi=dpi, bbox_inches=box, pad_inches=0.03
-        )
+        figure.savefig(buffer, format=form, transparent=form == "svg", **how)
     return buffer.getvalue()
 
 
@@ -86,23 +95,11 @@ def frame_percent(axes: Axes) -> None:
 
 
 def plot_line(
-    axes: Axes,
-    values: Mapping[Any, float],
-    color: str,
-    marker: str,
-    width: float,
-    kept: Any = None,
+    axes: Axes, values: Mapping[Any, float], color: str, marker: str, width: float
 ) -> None:
-    """Plot values by place; wide lines are above others, and pale after the place `kept`."""
+    """Plot values by place; wide lines are above others."""
     look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": width}
-    look["zorder"] = 3 if width > 2 else 2
-    until = list(values).index(kept) + 1 if kept in values else len(values)
-    places, heights = list(values), list(values.values())
-    axes.plot(places[:until], heights[:until], **look)
-    if until < len(places):
-        axes.plot(places[until - 1 :], heights[until - 1 :], alpha=0.35, **look)
-        ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 9, "color": color}
-        axes.plot(places[until - 1], heights[until - 1], marker="o", **ring)
+    axes.plot(list(values), list(values.values()), zorder=3 if width > 2 else 2, **look)
 
 
 def write_beside(axes: Axes, text: str, place: float, color: str, bold: bool) -> None:

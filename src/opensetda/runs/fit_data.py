@@ -36,7 +36,6 @@ from opensetda.runs.listening import CountingProgress, RunListener
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.request import ARRAY, FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import file_record, near
-from opensetda.system.team import ALONE, Team
 
 _MEGABYTE = 10**6
 _CHUNK = 4096
@@ -72,10 +71,9 @@ def load(
     request: FitRequest,
     listener: RunListener,
     scratch: Path,
-    team: Team = ALONE,
     arrays: DomainArrays | None = None,
 ) -> FitData:
-    """Read source and target; `scratch` is a folder for large data that all of the team see."""
+    """Read source and target; `scratch` is a folder for large data."""
     if arrays is not None:
         inputs = {
             "source": array_record(arrays.source, arrays.labels),
@@ -92,9 +90,9 @@ def load(
         return FitData(*domains, ids, inputs, columns, names, summary, warnings=told)
     if is_image_request(request):
         with listener.counting("features") as progress:
-            return load_images(request, progress, scratch, team)
+            return load_images(request, progress, scratch)
     with listener.counting("reading", "MB") as progress:
-        return load_tables(request, progress, scratch, team)
+        return load_tables(request, progress, scratch)
 
 
 def is_image_request(request: FitRequest) -> bool:
@@ -143,7 +141,6 @@ def load_tables(
     request: FitRequest,
     progress: CountingProgress | None = None,
     scratch: Path | None = None,
-    team: Team = ALONE,
 ) -> FitData:
     """Read two feature tables; `progress` counts megabytes, each twice: read and hashed."""
     columns = table_columns(request.tables)
@@ -158,18 +155,13 @@ def load_tables(
             progress(done // _MEGABYTE, total // _MEGABYTE)
 
     tell(0)
-    own = None if scratch is None else scratch / f"tables-{team.rank:04d}"
-    if own is not None:
-        own.mkdir(exist_ok=True)
     try:
-        source, target = read_domains(*domains, columns, tell, own)
+        source, target = read_domains(*domains, columns, tell, scratch)
     except ColumnsError as error:
         raise error.for_command(request.command) from None
     assert source.labels is not None, "read_domains returns a labelled source"
     _check_unknown_label(request, source.class_counts())
-    inputs = _names_only(request)
-    if team.is_first:
-        inputs = {"source": _table_record(source, tell), "target": _table_record(target, tell)}
+    inputs = {"source": _table_record(source, tell), "target": _table_record(target, tell)}
     return FitData(
         source=source.X,
         labels=source.labels,
@@ -204,23 +196,17 @@ def load_images(
     request: FitRequest,
     progress: CountingProgress,
     scratch: Path | None = None,
-    team: Team = ALONE,
 ) -> FitData:
     """List two sets of images and turn them into features; broken images are left out."""
     columns = image_columns(request.tables)
     listed = read_image_domains(near(request.source), near(request.target), columns)
     _check_unknown_label(request, listed[0].class_counts())
-    recipe, extraction = features_of(listed, request.images, progress, scratch, team)
+    recipe, extraction = features_of(listed, request.images, progress, scratch)
     source, target = _kept(*listed, extraction)
     X, broken = extraction.X, extraction.broken
     rows = X[: len(source)], X[len(source) :]
     assert source.labels is not None, "read_image_domains returns a labelled source"
-    inputs = _names_only(request)
-    if team.is_first:
-        inputs = {
-            "source": _image_record(source, rows[0]),
-            "target": _image_record(target, rows[1]),
-        }
+    inputs = {"source": _image_record(source, rows[0]), "target": _image_record(target, rows[1])}
     return FitData(
         source=rows[0],
         labels=source.labels,
@@ -247,8 +233,7 @@ def load_images(
 
 def recipe_of(options: ImageOptions) -> Recipe:
     """Return how images become features."""
-    folder = None if options.cache is None else Path(options.cache)
-    return resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size, folder)
+    return resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size)
 
 
 def features_of(
@@ -256,7 +241,6 @@ def features_of(
     options: ImageOptions,
     progress: CountingProgress,
     scratch: Path | None = None,
-    team: Team = ALONE,
     recipe: Recipe | None = None,
 ) -> tuple[Recipe, Extraction]:
     """Turn images into features; an `InputError` at a broken one if `options` are strict."""
@@ -268,7 +252,7 @@ def features_of(
         cache = None
         if folder is not None:
             cache = stack.enter_context(FeatureCache(folder, recipe.key, recipe.width))
-        extraction = extract(recipe, ids, paths, cache, progress, scratch=scratch, team=team)
+        extraction = extract(recipe, ids, paths, cache, progress, scratch=scratch)
     if options.strict and extraction.broken:
         first = extraction.broken[0]
         raise InputError(
@@ -300,11 +284,6 @@ def _kept(
             "repair or remove its folder"
         )
     return kept, left
-
-
-def _names_only(request: FitRequest) -> dict[str, Any]:
-    """Return the record of the inputs in a process that does not write the run folder."""
-    return {"source": {"path": request.source}, "target": {"path": request.target}}
 
 
 def array_record(

@@ -1,4 +1,4 @@
-"""Train a run: load the data, fit the method, write the run folder."""
+"""Make a run: load the data, fit the method, write the run folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,37 +24,33 @@ import safetensors.numpy
 from opensetda import __version__
 from opensetda.backbones.extraction import Broken
 from opensetda.base import OpenSetClassifier
-from opensetda.context import FitContext
+from opensetda.context import FitContext, TrainableImages
 from opensetda.errors import InputError
-from opensetda.nn.settings import FineTuneSettings
 from opensetda.progress import ProgressEvent, ProgressListener
-from opensetda.rows import IntArray, Rows
+from opensetda.rows import FloatArray, IntArray, Rows
 from opensetda.runs import fit_data
 from opensetda.runs import folder as files
 from opensetda.runs.corrections import Corrections, read_corrections
-from opensetda.runs.curves import draw_curves
 from opensetda.runs.domain_arrays import DomainArrays
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.large import LabelledTargets, draw_sample, label_targets, sample_size
+from opensetda.runs.large import draw_sample, label_targets, sample_size
 from opensetda.runs.listening import RunListener
 from opensetda.runs.manifest import Manifest
-from opensetda.runs.methods import build_method, full_settings
+from opensetda.runs.methods import build_method, finetune_settings, full_settings
 from opensetda.runs.outputs import many_images, write_broken
 from opensetda.runs.pictures import write_images
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, class_names
 from opensetda.runs.request import FitRequest
-from opensetda.runs.reviewed import ReviewedRun, warnings_after
+from opensetda.runs.reviewed import ReviewedRun, warning_after
 from opensetda.runs.tensorboard import EventLog
 from opensetda.runs.unfinished import UnfinishedRun
 from opensetda.runs.view import RunView, view_of
 from opensetda.system.files import near, new_folder, plain, write_json
 from opensetda.system.memory import check_free, keep_freed_memory, peak_megabytes
-from opensetda.system.team import Team
 
 if TYPE_CHECKING:
     from opensetda.backbones.model import ImageBackbone
-    from opensetda.nn.inputs import TrainableImages
 
 _PACKAGES = (
     *("opensetda", "numpy", "scipy", "scikit-learn", "torch", "pyarrow", "safetensors", "timm"),
@@ -89,14 +85,12 @@ class Training:
     left_out: Mapping[str, str]
 
 
-def train(
-    run: UnfinishedRun, arrays: DomainArrays | None, team: Team, listener: RunListener
-) -> Training | None:
-    """Return what the first process trained; None in the others."""
+def train(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener) -> Training:
+    """Load the data, fit the method and write the run folder."""
     request = run.request
     started = time.perf_counter()
-    team.first_does(run.clear_scratch)
-    data = fit_data.load(request, listener, run.scratch(), team, arrays)
+    run.clear_scratch()
+    data = fit_data.load(request, listener, run.scratch(), arrays)
     corrections = reviewed = checked = None
     if request.corrections is not None:
         path = near(request.corrections)
@@ -105,47 +99,40 @@ def train(
         corrections = read_corrections(path, data, request.unknown_label, scores)
         data, checked = corrections.joined_to(data), corrections.checked
     settings = full_settings(request.method, request.preset, request.changes)
+    if request.images.finetune:
+        settings["finetune"] = asdict(finetune_settings(request.method, request.changes))
     inputs = {**data.inputs, "settings": {"release": __version__, **settings}}
-    team.first_does(lambda: run.check_inputs(inputs))
+    run.check_inputs(inputs)
     data_seconds = time.perf_counter() - started
     _tell_about(data, listener)
-    sample = _sample(request, data, team, listener)
+    sample = _sample(request, data, listener)
     backbone, trained = None, None
     if request.images.finetune and data.recipe is not None:
-        options = FineTuneSettings(**settings.get("finetune", {}))
-        backbone, trained = _trainable_images(run, data, options, team, listener)
-    with _listening(request, run.was_left_behind, team, listener) as progress:
+        backbone, trained = _trainable_images(run, data, listener)
+    with _listening(request, run.was_left_behind, listener) as progress:
         classifier = build_method(**request.method_arguments())
-        context = FitContext(
-            progress, trained, run.checkpoints(), view=team.is_first, team=team, checked=checked
-        )
-        seconds = fit_domains(classifier, data.source, data.labels, data.target, sample, context)
-    labelled = None
+        context = FitContext(progress, trained, run.checkpoints(), checked)
+        domains = data.source, data.labels, data.target
+        seconds = fit_domains(classifier, *domains, sample, context, request.seed)
+    labels = None
     if sample is not None:
         id_name = "id" if data.recipe is None else IMAGE_ID
         with listener.counting("label", data.noun) as labelling:
-            labelled = label_targets(
-                classifier, data.target, data.ids, id_name, run.scratch(), team, labelling
+            labels = label_targets(
+                classifier, data.target, data.ids, id_name, run.scratch(), labelling
             )
-    if not team.is_first:
-        return None
-    if corrections is not None:
+    if corrections is not None and reviewed is not None:
         found, own = classifier.openness_report_, classifier.transduction_.astype(np.str_)
-        losses = warnings_after(corrections, reviewed, own, found, run.out)
-        classifier.openness_report_ = replace(found, warnings=(*found.warnings, *losses))
-    kept = classifier.kept_step_
-    curves = draw_curves(
-        classifier.history_,
-        title=f"{request.method} on {Path(request.target).name}",
-        kept_step=None if kept is None else int(kept.step),
-    )
+        lost = warning_after(corrections, reviewed, own, found)
+        if lost is not None:
+            classifier.openness_report_ = replace(found, warnings=(*found.warnings, lost))
     backbone_record = None
     if data.recipe is not None:
         backbone_record = {**data.recipe.to_dict(), "finetuned": request.images.finetune or False}
-    asked = ("method", "openness", "unknown_label", "preset", "seed", "command", "identity")
+    asked = ("method", "openness", "unknown_label", "seed", "command", "identity")
     record = {
         **{name: getattr(request, name) for name in asked},
-        "scaling": classifier.scaling,
+        "preset": getattr(classifier, "preset", None),
         "settings": settings,
         "has_ids": data.ids is not None,
         "columns": data.columns,
@@ -153,7 +140,7 @@ def train(
         "backbone": backbone_record,
         "sample": None if sample is None else len(sample),
     }
-    view = view_of(classifier, data.source, data.labels, data.target, data.source_ids, sample)
+    view = view_of(classifier, *domains, data.source_ids, _current_features(trained))
     # Absolute: the report may be made in another folder.
     places = [str(Path(path).absolute()) for path in data.image_paths]
     images = {row: places[row] for row in view.source.tolist()} if places else {}
@@ -163,7 +150,6 @@ def train(
             classifier,
             record,
             data.ids,
-            curves,
             seconds=(data_seconds, seconds),
             feature_names=data.feature_names,
             broken=data.broken,
@@ -171,12 +157,10 @@ def train(
             view=view,
             images=(images, places[len(data.source) :]),
             corrections=corrections,
-            labelled=labelled,
+            labelled=None if labels is None else run.scratch(),
         )
-    if labelled is None:
+    if labels is None:
         labels = Counter(RunFolder.open(run.out).labels().tolist())
-    else:
-        labels = labelled.counts
     target = Path(data.inputs["target"]["path"]).name
     n_broken = len(data.broken)
     times, left_out = (data_seconds, seconds), data.columns.get("left_out", {})
@@ -193,9 +177,7 @@ def _tell_about(data: FitData, listener: RunListener) -> None:
     listener.note(data.summary)
 
 
-def _sample(
-    request: FitRequest, data: FitData, team: Team, listener: RunListener
-) -> IntArray | None:
+def _sample(request: FitRequest, data: FitData, listener: RunListener) -> IntArray | None:
     """Return the rows of the targets to learn from; None for all."""
     size = sample_size(len(set(data.labels.tolist())), request.sample)
     if len(data.target) <= size:
@@ -208,17 +190,17 @@ def _sample(
             f"--finetune: {many}; fine-tune on fewer, and label the rest with 'osda predict'"
         )
     listener.note(f"{many}: learning from {size:,} of them, drawn at random; all are labelled")
-    return draw_sample(data.target, size, team)
+    return draw_sample(data.target, size)
 
 
 @contextmanager
 def _listening(
-    request: FitRequest, goes_on: bool, team: Team, listener: RunListener
+    request: FitRequest, goes_on: bool, listener: RunListener
 ) -> Iterator[ProgressListener]:
     """Yield what receives the events of the training: the listener, and TensorBoard if wanted."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(listener.training(request.method))]
-        if request.tensorboard is not None and team.is_first:
+        if request.tensorboard is not None:
             listeners.append(stack.enter_context(EventLog(Path(request.tensorboard), goes_on)))
 
         def listen(event: ProgressEvent) -> None:
@@ -229,28 +211,33 @@ def _listening(
 
 
 def _trainable_images(
-    run: UnfinishedRun,
-    data: FitData,
-    settings: FineTuneSettings,
-    team: Team,
-    listener: RunListener,
+    run: UnfinishedRun, data: FitData, listener: RunListener
 ) -> tuple[ImageBackbone, TrainableImages]:
     """Return the whole backbone, and the images with what is to be trained of it."""
-    from opensetda.backbones.activations import store_activations
-    from opensetda.backbones.finetuning import FineTunedImages, fixed_views
     from opensetda.backbones.model import load_backbone
+    from opensetda.finetuning.activations import store_activations
+    from opensetda.finetuning.images import FineTunedImages, fixed_views
 
     assert data.recipe is not None
     keep_freed_memory()
+    settings = finetune_settings(run.request.method, run.request.changes)
     backbone = load_backbone(data.recipe)
     backbone.views = fixed_views(settings)
-    images = run.request.images
-    if images.finetune == "all":
-        return backbone, FineTunedImages(backbone, data.image_paths)
-    cache = None if images.cache is None else Path(images.cache)
-    places = settings, run.scratch(), cache
-    tell = team, listener.note, listener.counting
-    return backbone, store_activations(backbone, data.image_paths, *places, *tell)
+    images = backbone, data.image_paths, settings
+    if run.request.images.finetune == "all":
+        return backbone, FineTunedImages(*images)
+    return backbone, store_activations(*images, run.scratch(), listener.note, listener.counting)
+
+
+def _current_features(images: TrainableImages | None) -> Callable[[IntArray], FloatArray] | None:
+    """Return what computes features by a backbone that was trained, if there is one."""
+    if images is None:
+        return None
+    from accelerate import PartialState
+
+    from opensetda.finetuning.inputs import features_of
+
+    return lambda rows: features_of(images, rows, PartialState().device)
 
 
 def fit_domains(
@@ -260,11 +247,13 @@ def fit_domains(
     target: npt.NDArray[Any],
     sample: IntArray | None = None,
     context: FitContext | None = None,
+    seed: int = 0,
 ) -> float:
     """Fit a classifier on source and target rows, and return the seconds it took.
 
     Both may be memory maps, of any type of number; `sample` are the target rows to learn from,
-    None for all.
+    None for all. With images in the context, their backbone is trained: by the method, or in
+    rounds (from `seed`), which it labels the targets for.
     """
     chosen = np.arange(len(target)) if sample is None else sample
     # The targets' places in y hold the first source label: any value would do, none is read.
@@ -280,7 +269,12 @@ def fit_domains(
         for part, chunk in rows.chunks():
             X[place + part.start : place + part.stop] = chunk
     start = time.perf_counter()
-    classifier.fit(X, y, sample_domain=domain, context=context)
+    if context is None or context.images is None or classifier.trains_backbone:
+        classifier.fit(X, y, sample_domain=domain, context=context)
+    else:
+        from opensetda.finetuning.rounds import fit_in_rounds
+
+        fit_in_rounds(classifier, X, y, domain, context, seed)
     return time.perf_counter() - start
 
 
@@ -289,7 +283,6 @@ def write_run(
     classifier: OpenSetClassifier,
     record: Mapping[str, Any],
     ids: npt.NDArray[Any] | None,
-    curves: bytes,
     *,
     seconds: tuple[float, float] = (0.0, 0.0),
     feature_names: tuple[str, ...] | None = None,
@@ -298,14 +291,14 @@ def write_run(
     view: RunView | None = None,
     images: tuple[Mapping[int, str], Sequence[str]] = ({}, ()),
     corrections: Corrections | None = None,
-    labelled: LabelledTargets | None = None,
+    labelled: Path | None = None,
 ) -> RunFolder:
     """Write every file of a run into an empty folder, one that `new_folder` gave.
 
     `record` has entries of ``settings.json``; reading the data and fitting took `seconds`;
     `broken` images were left out; `backbone` is a fine-tuned one; `view` and `images` (files of
-    the view's sources by row, and of all targets) are for the report; `labelled` has the labels
-    of all targets, where the classifier has seen only a sample of them.
+    the view's sources by row, and of all targets) are for the report; `labelled` is a folder with
+    the labels of all targets, where the classifier has seen only a sample of them.
     """
     state, arrays = classifier.get_state()
     write_json(folder / files.MODEL, {"feature_names": feature_names, "state": state})
@@ -322,11 +315,8 @@ def write_run(
     write_json(folder / files.ENVIRONMENT, environment(record["seed"], *seconds))
     lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
     (folder / files.HISTORY).write_text("".join(lines), encoding="utf-8")
-    kept = classifier.kept_step_
     estimates = {
         "openness": plain(classifier.openness_report_.to_dict()),
-        "kept_step": None if kept is None else plain(kept.to_dict()),
-        "scaling": plain(classifier.scaler_.to_dict()),
         # As the model has them, with infinity as a word.
         "rejection": {name: state[f"rejection_{name}"] for name in ("threshold", "slope")},
     }
@@ -336,7 +326,8 @@ def write_run(
     if images[1]:
         write_images(folder / files.IMAGES, *images)
     if labelled is not None:
-        labelled.write(folder, step=max(len(classifier.history_), 1))
+        for name in (files.PREDICTIONS, files.PREDICTIONS_FOR_PEOPLE, files.STEPS):
+            (labelled / name).rename(folder / name)
     else:
         id_name = "id" if record.get("backbone") is None else IMAGE_ID
         predictions = PredictionTable.of_targets(classifier, ids, id_name)
@@ -345,8 +336,8 @@ def write_run(
         predictions.write(folder / files.PREDICTIONS)
         predictions.write(folder / files.PREDICTIONS_FOR_PEOPLE)
         _write_steps(folder / files.STEPS, predictions, classifier)
-    (folder / files.CURVES).write_bytes(curves)
-    settings = {**_RECORDED, **record, "classes": list(class_names(classifier))}
+    found = {"scaling": classifier.scaler_.name, "classes": list(class_names(classifier))}
+    settings = {**_RECORDED, **record, **found}
     write_json(folder / files.SETTINGS, settings)
     # Last: a folder without it is not a run.
     manifest = Manifest.of(folder)

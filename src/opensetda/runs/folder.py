@@ -1,7 +1,7 @@
 """The run folder: its files, opened for reading, and whether a new run may take its place.
 
 ``docs/run-folder.md`` describes every file. A folder appears whole or not at
-all, and nothing in it is ever unpickled: JSON, Parquet, safetensors, PNG. Every file that is read
+all, and nothing in it is ever unpickled: JSON, Parquet, safetensors. Every file that is read
 is compared with its checksum first (`opensetda.runs.manifest`), then with what it should hold.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
 
 FORMAT = "opensetda-run"
-VERSION = 3
+VERSION = 4
 
 ENVIRONMENT = "environment.json"
 HISTORY = "history.jsonl"
@@ -52,7 +52,6 @@ BACKBONE = "backbone.safetensors"
 BROKEN = "broken.csv"
 METRICS = "metrics.json"
 COMPARISON = "comparison.json"
-CURVES = "curves.png"
 VIEW = "view.safetensors"
 IMAGES = "images.parquet"
 THUMBNAILS = "thumbnails.parquet"
@@ -75,7 +74,7 @@ FILES = (
         PREDICTIONS_FOR_PEOPLE,
         STEPS,
     ),
-    *(MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, CURVES, VIEW, IMAGES, THUMBNAILS),
+    *(MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, VIEW, IMAGES, THUMBNAILS),
     *(MAP, TRUTH, REPORT),
 )
 
@@ -168,7 +167,7 @@ class RunFolder:
         return [parse_json(line, schemas.Step, self.path / HISTORY) for line in lines]
 
     def estimates(self) -> schemas.Estimates:
-        """Return what was estimated without labels: openness, step, scaling, rejection."""
+        """Return what was estimated without labels: openness and rejection."""
         content = self.manifest.content(ESTIMATES)
         return parse_json(content, schemas.Estimates, self.path / ESTIMATES)
 
@@ -225,16 +224,11 @@ class RunFolder:
         return found
 
     def view(self) -> RunView:
-        """Return the samples and embeddings for the report."""
+        """Return the samples that the report shows, with their embedding."""
         view = RunView.parse(self.manifest.content(VIEW), self.path / VIEW)
         with reading(self.path / VIEW):
             view.check(self._n_targets, len(self.settings["classes"]))
         return view
-
-    def kept_place(self, view: RunView) -> int:
-        """Return the index of the kept step among the steps of the view."""
-        n_steps, kept = len(view.steps), self.estimates()["kept_step"]
-        return n_steps - 1 if kept is None else min(kept["step"], n_steps) - 1
 
     def truth(self) -> npt.NDArray[Any] | None:
         """Return the true labels of the targets, if the run was evaluated."""
@@ -260,13 +254,11 @@ class RunFolder:
     def _saved_model(self) -> schemas.Model:
         return parse_json(self.manifest.content(MODEL), schemas.Model, self.path / MODEL)
 
-    def write_metrics(
-        self, metrics: Mapping[str, Any], curves: bytes, truth: npt.NDArray[Any]
-    ) -> None:
+    def write_metrics(self, metrics: Mapping[str, Any], truth: npt.NDArray[Any]) -> None:
         """Write an evaluation into the folder; the true labels are kept for the report alone."""
         column = pa.array(truth.tolist(), pa.string()).dictionary_encode()
         truth_table = parquet_bytes(pa.table({"label": column}))
-        self.manifest.replace({METRICS: json_bytes(metrics), CURVES: curves, TRUTH: truth_table})
+        self.manifest.replace({METRICS: json_bytes(metrics), TRUTH: truth_table})
 
 
 def restored(manifest: Manifest, method: str, state: Mapping[str, Any]) -> OpenSetClassifier:

@@ -34,7 +34,7 @@ def unknown_groups(run: RunFolder) -> UnknownGroups:
     """Group the targets of a run that were labelled unknown."""
     view, labels = run.view(), run.labels()
     n_unknown = int((labels == run.unknown_label).sum())
-    embedded = view.steps[run.kept_place(view)][len(view.source) :].astype(np.float64)
+    embedded = view.embedding[len(view.source) :].astype(np.float64)
     chosen = np.flatnonzero(labels[view.target] == run.unknown_label)
     if len(chosen) > MOST_SAMPLES:
         chosen = np.random.default_rng(0).choice(chosen, MOST_SAMPLES, replace=False)

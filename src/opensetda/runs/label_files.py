@@ -15,7 +15,7 @@ from opensetda.data.reading import check_path, no_such
 from opensetda.errors import InputError
 from opensetda.runs.checked import CheckedTable
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.predictions import CLASS_PREFIX, TOP, PredictionTable, row_numbers
+from opensetda.runs.predictions import CLASS_PREFIX, PredictionTable, row_numbers
 from opensetda.runs.true_labels import Labelled
 from opensetda.system.files import open_regular
 
@@ -66,20 +66,9 @@ def _names_of(table: CheckedTable) -> tuple[list[str], str]:
     if by_column:
         others = sorted({*table.text("label").tolist()} - {*by_column})
         return by_column, others[0] if others else "unknown"
-    columns = [name for name in table.names if name.startswith(TOP)]
-    names = np.column_stack([table.text(name) for name in columns]) if columns else np.empty((0, 0))
-    # Complete if each row has every name; the unknown label has the probability of unknown.
-    everything = np.unique(names).tolist() if len(names) else []
-    if columns and names.shape[1] == len(everything):
-        shares = np.column_stack([table.numbers(f"p_{name}", 0, 1) for name in columns])
-        same = shares == table.numbers("p_unknown", 0, 1)[:, None]
-        known = {*table.text("nearest_class").tolist()}
-        fits = [name for name in everything if name not in known and same[names == name].all()]
-        if len(fits) == 1:
-            return [name for name in everything if name != fits[0]], fits[0]
     raise InputError(
-        f"{table.path}: names only the likeliest classes of each sample, so the known ones are not "
-        "certain; give the run that labelled them with --run"
+        f"{table.path}: names only the likeliest classes of each sample; "
+        "give the run that labelled them with --run"
     )
 
 

@@ -31,8 +31,8 @@ from opensetda.runs.checked import (
     sealed,
     unsealed,
 )
+from opensetda.system.cache_folder import default_cache_folder
 from opensetda.system.files import new_file, open_regular, write_json
-from opensetda.system.launch import default_cache_folder
 
 MANIFEST, SETTINGS = "manifest.json", "settings.json"
 _KEY, _KEY_BYTES = "key", 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,31 +13,51 @@ from opensetda.errors import InputError, choice
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
+    from opensetda.finetuning.settings import FineTuneSettings
 
 REJECTOR = "+"
 """`dann+osvm` is the method dann with the rejector osvm."""
+FINETUNE = "finetune."
+"""The names of settings for the training of a backbone begin with this, for every method."""
 
-
-METHODS = {"pgl": "opensetda.pgl.estimator"} | {
+METHODS = {
+    "moving-means": "opensetda.means.estimator:MovingMeans",
+    "smoothed-means": "opensetda.means.estimator:SmoothedMeans",
+    "class-means": "opensetda.means.estimator:ClassMeans",
+    "pgl": "opensetda.pgl.estimator:PGLClassifier",
+} | {
     module.name.replace("_", "-"): f"{baselines.__name__}.{module.name}"
     for module in pkgutil.iter_modules(baselines.__path__)
     if not module.ispkg
 }
-"""Each method's name, and the module that it is in: PGL, and every module of `baselines`."""
+"""Each method's name and its module, with its class if the module has several; the default first.
+
+Every module of `baselines` is a method.
+"""
 
 
 def method_class(method: str) -> type[OpenSetClassifier]:
     """Return the class of a method; only its own module is imported."""
-    name, _ = split_rejector(method)
-    module = importlib.import_module(METHODS[name])
+    place, _, name = METHODS[split_rejector(method)[0]].partition(":")
+    module = importlib.import_module(place)
     from opensetda.base import OpenSetClassifier
 
-    for found in vars(module).values():
+    own = [found for found in vars(module).values() if getattr(found, "__module__", "") == place]
+    for found in own:
         if isinstance(found, type) and issubclass(found, OpenSetClassifier):
             cls: type[OpenSetClassifier] = found
-            if cls.__module__ == module.__name__:
+            if cls.__name__ == (name or cls.__name__):
                 return cls
     raise InputError(f"{module.__file__}: no subclass of OpenSetClassifier in it; add the method")
+
+
+def method_name(classifier: OpenSetClassifier) -> str:
+    """Return the name of the method that a classifier is of."""
+    home, name = type(classifier).__module__, type(classifier).__name__
+    for method, place in METHODS.items():
+        if place in (home, f"{home}:{name}"):
+            return method
+    raise InputError(f"{name}: not a method of this package")
 
 
 def split_rejector(method: str) -> tuple[str, str | None]:
@@ -51,7 +72,7 @@ def build_method(
     method: str,
     *,
     openness: float | str,
-    preset: str = "default",
+    preset: str | None = None,
     changes: Mapping[str, Any] | None = None,
     seed: int = 0,
     unknown_label: str = "unknown",
@@ -59,36 +80,47 @@ def build_method(
 ) -> OpenSetClassifier:
     """Return an unfitted classifier with checked settings.
 
-    `method` is a key of `METHODS`, perhaps with a rejector: `dann+osvm`. `preset` is of PGL;
-    `changes` are settings of PGL by dotted name, or parameters of another method, whose values
-    may be text from a command line. `scaling` None is the method's default.
+    `method` is a key of `METHODS`, perhaps with a rejector: `dann+osvm`. `changes` are its
+    settings by name, whose values may be text from a command line; those of fine-tuning are left
+    out. `preset` (of PGL) and `scaling` None are the method's default.
     """
+    from opensetda.openness.report import check_openness
+
     cls = method_class(method)
-    changes = dict(changes or {})
-    parameters: dict[str, Any]
-    if cls.presets and REJECTOR not in method:
-        cls.settings_of(preset, changes)  # Refuses wrong ones.
-        parameters = {"preset": preset, "settings": changes or None}
-    elif preset != "default":
-        raise InputError(f"preset {preset!r}: only the method pgl has presets")
-    else:
-        parameters = _parse_parameters(cls, method, changes)
+    parameters = _parameters(cls, method, preset, changes or {})
     if cls.is_random:
         parameters["random_state"] = seed
     if scaling is not None:
-        from opensetda.nn.scaling import check_scaling
+        from opensetda.features.scaling import check_scaling
 
         check_scaling(scaling)
         parameters["scaling"] = scaling
-    return cls(openness=openness, unknown_label=unknown_label, **parameters)
+    classifier = cls(openness=openness, unknown_label=unknown_label, **parameters)
+    check_openness(classifier._given_openness())
+    return classifier
 
 
-def full_settings(method: str, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+def full_settings(method: str, preset: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return every setting of a method as it is used, for the record."""
     cls = method_class(method)
-    if cls.presets and REJECTOR not in method:
-        return cls.settings_of(preset, changes)
-    return {**_own_defaults(cls), **_parse_parameters(cls, method, changes)}
+    parameters = _parameters(cls, method, preset, changes)
+    if cls.presets:
+        own = cls(**parameters).get_params(deep=False)
+        return cls.settings_of(own["preset"], own["settings"] or {})
+    return {**_own_defaults(cls), **parameters}
+
+
+def finetune_settings(method: str, changes: Mapping[str, Any]) -> FineTuneSettings:
+    """Return how a backbone is trained for a method."""
+    from opensetda.finetuning.settings import OF_ROUNDS, FineTuneSettings
+
+    cls = method_class(method)
+    named = [name for name in changes if name.startswith(FINETUNE)]
+    own = {name.removeprefix(FINETUNE): changes[name] for name in named}
+    if cls.trains_backbone and (found := [name for name in own if name in OF_ROUNDS]):
+        reason = f"{method} trains the backbone by its own settings"
+        raise InputError(f"setting {FINETUNE}{found[0]}: {reason}; leave it out")
+    return FineTuneSettings.of({**cls.finetuned_with, **own})
 
 
 def _own_defaults(cls: type[OpenSetClassifier]) -> dict[str, Any]:
@@ -97,38 +129,50 @@ def _own_defaults(cls: type[OpenSetClassifier]) -> dict[str, Any]:
     return {k: v for k, v in cls().get_params(deep=False).items() if k not in common}
 
 
-def _parse_parameters(
-    cls: type[OpenSetClassifier], method: str, changes: Mapping[str, Any]
+def _parameters(
+    cls: type[OpenSetClassifier], method: str, preset: str | None, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Check the settings of a method, and return them as parameters."""
     defaults = _own_defaults(cls)
     name, rejector = split_rejector(method)
-    parsed: dict[str, Any] = {}
+    changes = {k: v for k, v in changes.items() if not k.startswith(FINETUNE)}
     if rejector is not None:
         if "rejector" not in defaults:
-            raise InputError(f"method {method!r}: {name} rejects in its own way; leave out "
-                             f"'+{rejector}'")  # fmt: skip
-        changes = {**changes, "rejector": rejector}
-    for setting, value in changes.items():
+            raise InputError(
+                f"method {method!r}: {name} rejects in its own way; leave out '+{rejector}'"
+            )
+        changes["rejector"] = rejector
+    if cls.presets:
+        preset = preset or defaults["preset"]
+        cls.settings_of(preset, changes)  # Refuses wrong ones.
+        return {"preset": preset, "settings": changes or None}
+    if preset is not None:
+        raise InputError(f"preset {preset!r}: {name} has no presets; leave it out")
+    for setting in changes:
         if setting not in defaults:
-            there_are = ", ".join(defaults)
-            raise InputError(f"setting {setting!r} does not exist; {name} has {there_are}")
-        parsed[setting] = _parse_value(setting, value, type(defaults[setting]))
-    return parsed
+            there_are = choice(setting, defaults)
+            raise InputError(f"setting {setting!r} does not exist; {there_are}")
+    parsed = {k: _parsed(k, v, defaults[k]) for k, v in changes.items()}
+    from sklearn.utils._param_validation import InvalidParameterError
 
-
-def _parse_value(name: str, value: Any, kind: type) -> Any:
-    if name == "rejector":
-        from opensetda.rejection import make_rejector
-
-        make_rejector(str(value))
-    if kind is str:
-        return str(value)
     try:
-        parsed = kind(value)
-        positive = 0 < parsed < float("inf")
-    except (TypeError, ValueError):
-        positive = False
-    if not positive:
-        noun = "whole number" if kind is int else "number"
-        raise InputError(f"setting {name}={value}: give a {noun} above 0")
+        cls(**parsed)._validate_params()
+    except InvalidParameterError as error:
+        raise InputError(f"settings of {name}: {error}") from None
     return parsed
+
+
+def _parsed(name: str, value: Any, default: Any) -> Any:
+    """Return a value as a number, if it is not text by nature."""
+    if isinstance(default, str) or not isinstance(value, str | int | float):
+        return value
+    if isinstance(value, str) and value.lower() == "none":
+        return None
+    for kind in (float,) if isinstance(default, float) else (int, float):
+        try:
+            number = kind(value)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return number
+    raise InputError(f"setting {name}={value}: give a number")

@@ -7,7 +7,7 @@ from pathlib import Path
 from opensetda.errors import InputError
 from opensetda.runs import folder as files
 from opensetda.runs.corrections import check_corrections
-from opensetda.runs.methods import build_method, method_class
+from opensetda.runs.methods import FINETUNE, build_method, finetune_settings
 from opensetda.runs.request import ARRAY, FitRequest
 from opensetda.runs.tensorboard import check_log
 from opensetda.system.files import near
@@ -19,9 +19,11 @@ def check_request(request: FitRequest, out: Path) -> None:
         check_log(Path(request.tensorboard))
     if request.corrections is not None:
         check_corrections(near(request.corrections))
-    if request.images.finetune and not method_class(request.method).trains_backbone:
-        raise InputError(f"--finetune: the method {request.method} has no network; leave it out")
     build_method(**request.method_arguments())
+    if request.images.finetune:
+        finetune_settings(request.method, request.changes)
+    elif found := [name for name in request.changes if name.startswith(FINETUNE)]:
+        raise InputError(f"setting {found[0]}: for a backbone that is trained; add --finetune")
     if request.source != ARRAY:
         _check_places(near(request.source), near(request.target), out)
 

@@ -1,17 +1,15 @@
-"""Files that a use case makes: checked before the work, written by one or several processes."""
+"""Files that a use case makes: checked before the work, and lists of broken images."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 
 from opensetda.backbones.extraction import Broken
 from opensetda.data.images.lists import printable
-from opensetda.errors import InputError, OtherProcessError
-from opensetda.system.files import check_writable, make_parents, new_file, temporary_folder
-from opensetda.system.team import Team
+from opensetda.errors import InputError
+from opensetda.system.files import check_writable, new_file
 
 
 def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: bool) -> None:
@@ -30,6 +28,32 @@ def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: 
     if not path.resolve().parent.is_dir():
         raise InputError(f"{option} {path}: there is no folder {path.parent}; make it first")
     check_writable(path)
+
+
+def check_new_place(
+    option: str, path: Path, suffix: str, names: Sequence[str], overwrite: bool
+) -> bool:
+    """Check that a file with this suffix, or a folder of files of these names, can be made.
+
+    Returns whether it is the file. Raises an `InputError` that names the `option`.
+    """
+    if path.suffix.lower() == suffix:
+        check_new_file(option, path, (suffix,), overwrite)
+        return True
+    if path.suffix:
+        raise InputError(f"{option} {path}: a file must end in {suffix}, a folder has no ending")
+    if path.exists():
+        if not path.is_dir():
+            raise InputError(f"{option} {path}: a file is in the way; choose another name")
+        if not overwrite:
+            raise InputError(f"{option} {path}: exists already; choose another or add --overwrite")
+        if strangers := sorted({entry.name for entry in path.iterdir()} - {*names}):
+            raise InputError(
+                f"{option} {path}: holds {strangers[0]!r}, which is no file of an export, so it is "
+                "not overwritten; choose another name"
+            )
+    check_writable(path)
+    return False
 
 
 def many_images(n: int) -> str:
@@ -54,28 +78,3 @@ def write_broken_list(out: Path, broken: Sequence[Broken]) -> Path | None:
     with new_file(listed) as aside:
         write_broken(aside, broken)
     return listed
-
-
-@contextmanager
-def shared_folder(beside: Path, team: Team) -> Iterator[Path]:
-    """Yield a new folder beside `beside` that all processes of a team see; removed at the end.
-
-    No other process uses it any more when the first one leaves.
-    """
-    whole = beside.resolve()
-    made = make_parents(whole) if team.is_first else []
-    held = ExitStack()
-    try:
-        # Locked by the first process, as long as any uses it.
-        yield Path(team.first_does(lambda: str(held.enter_context(temporary_folder(whole)))))
-    except BaseException as error:
-        # Before the folder is removed: processes that miss it fail as a consequence of this.
-        if not isinstance(error, OtherProcessError):
-            team.may_speak()
-        raise
-    finally:
-        held.close()
-        if team.is_first:
-            for folder in made:
-                with suppress(OSError):
-                    folder.rmdir()

@@ -213,7 +213,7 @@ def _is_below(path: str, base: Path | None) -> bool:
 
 def _files_below(run: RunFolder, root: Path, is_needed: bool) -> dict[Shown, str]:
     """Find the images that the ids name, inside `root` only; it is an error to find none."""
-    from opensetda.data.images.decoding import IMAGE_SUFFIXES, member_status
+    from opensetda.data.images.decoding import IMAGE_SUFFIXES, is_member
 
     found, base = {}, root.resolve()
     names = {Shown(TARGET, row): name for row, name in enumerate(run.predictions().ids.tolist())}
@@ -225,7 +225,7 @@ def _files_below(run: RunFolder, root: Path, is_needed: bool) -> dict[Shown, str
             continue
         path = (base / name).resolve()
         inside = path.suffix.lower() in IMAGE_SUFFIXES and path.is_relative_to(base)
-        if inside and (path.is_file() or member_status(str(path)) is not None):
+        if inside and (path.is_file() or is_member(str(path))):
             found[shown] = str(path)
     if not found and is_needed:
         first = next(iter(names.values()), "")

@@ -22,12 +22,9 @@ from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
-from opensetda.runs.outputs import check_new_file, many_images, shared_folder, write_broken_list
+from opensetda.runs.outputs import check_new_file, many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, numbers_of
-from opensetda.runs.shared_tables import written_together
-from opensetda.system.files import temporary_folder
-from opensetda.system.launch import default_cache_folder
-from opensetda.system.team import ALONE, Team, this_team
+from opensetda.system.files import new_file, temporary_folder
 
 SUFFIXES = (".csv", ".json", ".parquet")
 TOP_K = 5
@@ -106,16 +103,15 @@ def predict(
     if out is None:
         folder = open_run(run)
         with temporary_folder() as scratch:
-            # Every process labels everything: there is no file to write together.
             place = scratch / "labels.parquet"
-            labeller = _Labeller(folder, place, None, None, ALONE, listener)
+            labeller = _Labeller(folder, place, None, None, listener)
             written = labeller.label(samples, columns, strict)
             _warn_of(written, "left out", listener)
             table = PredictionTable.read_parquet(place)
         return replace(table, unknown_label=folder.unknown_label)
-    team, place = this_team(), Path(out)
-    team.first_does(lambda: check_new_file("--out", place, SUFFIXES, overwrite))
-    labeller = _Labeller(open_run(run), place, top_k, top_k or TOP_K, team, listener)
+    place = Path(out)
+    check_new_file("--out", place, SUFFIXES, overwrite)
+    labeller = _Labeller(open_run(run), place, top_k, top_k or TOP_K, listener)
     written = labeller.label(samples, columns, strict)
     _warn_of(written, f"{written.broken_list}", listener)
     return written
@@ -186,7 +182,6 @@ class _Labeller:
     out: Path
     top_k: int | None
     image_top_k: int | None
-    team: Team
     listener: RunListener
 
     def label(self, samples: Any, columns: _Columns, strict: bool) -> WrittenLabels:
@@ -231,18 +226,15 @@ class _Labeller:
 
     def _images(self, paths: list[Path], columns: ImageColumns, strict: bool) -> WrittenLabels:
         total = sum(1 for _ in iterate_images(paths, columns))
-        rows = self.team.rows(total)
         with (
             self.listener.counting("predict") as progress,
-            shared_folder(self.out, self.team) as scratch,
-            written_together(self.out, scratch, self.team, self.image_top_k) as together,
+            new_file(self.out) as aside,
+            PredictionWriter(aside, self.image_top_k) as writer,
         ):
-            progress(0, len(rows))
+            progress(0, total)
             names = (path for _, path in iterate_images(paths, columns))
-            own = islice(names, rows.start, rows.stop)
-            writer = together.writer
-            labelled = self._label_images(own, writer, strict, lambda n: progress(n, len(rows)))
-            counts, broken, warnings = together.add_up(*labelled)
+            labelled = self._label_images(names, writer, strict, lambda n: progress(n, total))
+            counts, broken, warnings = labelled
             if not counts:
                 raise InputError(
                     f"{paths[0]}: none of the {total:,} images can be read; the first is "
@@ -250,7 +242,7 @@ class _Labeller:
                 )
         for warning in warnings:
             self.listener.warn(warning)
-        listed = write_broken_list(self.out, broken) if self.team.is_first else None
+        listed = write_broken_list(self.out, broken)
         return WrittenLabels(self.out, counts, self.folder.unknown_label, True, broken, listed)
 
     def _label_images(
@@ -271,9 +263,7 @@ class _Labeller:
             done += more
             progress(done)
 
-        # The features are not kept, but the exported network is, unless it was fine-tuned.
-        memory = default_cache_folder()
-        with Extractor(run.recipe(), state=run.backbone_state(), memory=memory) as extractor:
+        with Extractor(run.recipe(), state=run.backbone_state()) as extractor:
             while part := list(islice(names, PART)):
                 features, reasons = extractor.features(part, finished)
                 results = list(zip(part, reasons, strict=True))
@@ -303,22 +293,18 @@ class _Labeller:
         counts: Counter[str] = Counter()
         with (
             self.listener.counting("predict", "row") as progress,
-            shared_folder(self.out, self.team) as scratch,
+            temporary_folder(self.out.resolve()) as scratch,
         ):
-            own = scratch / f"table-{self.team.rank:04d}"
-            own.mkdir()
-            X, ids = read((model.n_features_in_, "the model"), own)
-            rows = self.team.rows(len(X))
-            progress(0, len(rows))
-            with written_together(self.out, scratch, self.team, self.top_k) as together:
-                for start in range(rows.start, rows.stop, PART_ROWS):
-                    part = slice(start, min(start + PART_ROWS, rows.stop))
+            X, ids = read((model.n_features_in_, "the model"), scratch)
+            progress(0, len(X))
+            with new_file(self.out) as aside, PredictionWriter(aside, self.top_k) as writer:
+                for start in range(0, len(X), PART_ROWS):
+                    part = slice(start, min(start + PART_ROWS, len(X)))
                     names = numbers_of(part) if ids is None else np.asarray(ids[part])
                     features = X[part].astype(np.float32, copy=False)
                     table = PredictionTable.of_samples(model, features, names)
                     release_pages(X)
                     counts.update(table.labels.tolist())
-                    together.writer.write(table)
-                    progress(part.stop - rows.start, len(rows))
-                counts, _, _ = together.add_up(counts, [], [])
+                    writer.write(table)
+                    progress(part.stop, len(X))
         return WrittenLabels(self.out, counts, self.folder.unknown_label, False, [])

@@ -87,22 +87,21 @@ class FitRequest:
     """Everything that was asked of a fit; paths are absolute, so that any folder may resume it.
 
     `identity` distinguishes the run from any other; `report` is whether the command line writes
-    the report at the end; `scaling` None is the method's default.
+    the report at the end; `preset` and `scaling` None are the method's default.
     """
 
     identity: str
     source: str
     target: str
     openness: float | str = "auto"
-    method: str = "pgl"
-    preset: str = "default"
+    method: str = "moving-means"
+    preset: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     unknown_label: str = "unknown"
     scaling: str | None = None
     tables: TableOptions = TableOptions()
     images: ImageOptions = ImageOptions()
-    checkpoint_seconds: float = 60.0
     tensorboard: str | None = None
     corrections: str | None = None
     sample: int = SAMPLE

@@ -14,7 +14,7 @@ from opensetda.errors import InputError
 from opensetda.runs.checked import parse_json
 from opensetda.runs.folder import MODEL, WEIGHTS, RunFolder, restored
 from opensetda.runs.manifest import MANIFEST, SETTINGS, Manifest
-from opensetda.runs.methods import METHODS
+from opensetda.runs.methods import method_name
 from opensetda.system.files import check_writable, new_folder, write_json
 
 
@@ -31,10 +31,7 @@ def save(classifier: OpenSetClassifier, path: str | Path, *, overwrite: bool = F
     What is kept is what `predict` needs; labels of the targets of `fit` and the history are not.
     `overwrite` replaces an earlier saved model.
     """
-    place, home = Path(path), type(classifier).__module__
-    method = next((name for name, module in METHODS.items() if module == home), None)
-    if method is None:
-        raise InputError(f"{type(classifier).__name__}: not a method of this package")
+    place, method = Path(path), method_name(classifier)
     state, arrays = classifier.get_state()
     if place.exists() and not (overwrite and _is_saved(place)):
         how = "add overwrite=True" if _is_saved(place) else "move it away"

@@ -50,7 +50,7 @@ class Settings(TypedDict):
 
     method: str
     openness: float | str
-    scaling: str | None
+    scaling: Literal["none", "standard", "ranks"]
     unknown_label: Name
     preset: str | None
     seed: int | None
@@ -106,19 +106,6 @@ class _Openness(TypedDict):
     warnings: list[str]
 
 
-class _KeptStep(TypedDict):
-    step: Annotated[int, Field(ge=1)]
-    steps: Annotated[int, Field(ge=1)]
-    reason: str
-
-
-class _Scaling(TypedDict):
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
-
-    name: Literal["none", "standard", "ranks"]
-    reason: str
-
-
 class _Rejection(TypedDict):
     threshold: Threshold | None
     slope: FiniteFloat | None
@@ -128,8 +115,6 @@ class Estimates(TypedDict):
     """``estimates.json``: what was estimated without labels."""
 
     openness: _Openness
-    kept_step: _KeptStep | None
-    scaling: _Scaling
     rejection: _Rejection
 
 
@@ -148,10 +133,7 @@ class Step(TypedDict):
     step: Annotated[int, Field(ge=1)]
     n_known: NotRequired[int | None]
     n_unknown: NotRequired[int | None]
-    openness: NotRequired[FiniteFloat | None]
-    openness_estimate: NotRequired[FiniteFloat | None]
     changed: NotRequired[FiniteFloat | None]
     mean_score: NotRequired[FiniteFloat | None]
-    threshold: NotRequired[Threshold | None]
     seconds: NotRequired[FiniteFloat | None]
     loss: NotRequired[dict[str, FiniteFloat | None] | None]

@@ -11,9 +11,6 @@ from opensetda.errors import InputError
 from opensetda.progress import ProgressEvent
 from opensetda.system.files import check_writable, near
 
-LOSS = "iteration/loss"
-STEP = "step"
-
 _EVENT_FILES = "*tfevents*"
 _FLUSH_SECONDS = 10
 # Entries of a step that are the axis of the curves.
@@ -45,17 +42,14 @@ def check_new_log(folder: Path, overwrite: bool) -> None:
 class EventLog:
     """Writes the events of a training: the loss by iteration, everything else by step.
 
-    If the training goes on after an interruption, what the folder holds is not written again;
-    otherwise its event files are removed.
+    The event files of another training are removed, unless this one `goes_on`: then iterations
+    since its last checkpoint are there twice, with the same numbers.
     """
 
     def __init__(self, folder: Path, goes_on: bool) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._updates = self._step = 0
-        if goes_on:
-            self._updates, self._step = _last_written(folder)
-        else:
+        if not goes_on:
             for earlier in folder.glob(_EVENT_FILES):
                 earlier.unlink()
         make_writer: Any = SummaryWriter
@@ -63,16 +57,13 @@ class EventLog:
 
     def __call__(self, event: ProgressEvent) -> None:
         """Write the numbers of an event."""
-        updates = event.updates or 0
-        if event.loss is not None and updates > self._updates:
-            self._writer.add_scalar(LOSS, event.loss, updates)
-            self._updates = updates
-        if event.entry is not None and event.step > self._step:
+        if event.entry is None and event.loss is not None:
+            done = (event.step - 1) * event.iterations + event.iteration
+            self._writer.add_scalar("iteration/loss", event.loss, done)
+        if event.entry is not None:
             for name, value in numbers(event.entry):
-                self._writer.add_scalar(f"{STEP}/{name}", value, event.step)
-            # The checkpoint of the step follows: a resumed run must find the step here.
+                self._writer.add_scalar(f"step/{name}", value, event.step)
             self._writer.flush()
-            self._step = event.step
 
     def __enter__(self) -> Self:
         return self
@@ -88,16 +79,3 @@ def numbers(entry: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, fl
             yield from numbers(value, f"{above}{name}/")
         elif name not in _PLACE and isinstance(value, int | float):
             yield above + name, value
-
-
-def _last_written(folder: Path) -> tuple[int, int]:
-    """Return the last iteration and the last step in the event files of a folder."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    if next(folder.glob(_EVENT_FILES), None) is None:
-        return 0, 0
-    # The last point of each curve is enough.
-    written = EventAccumulator(str(folder), size_guidance={"scalars": 1}).Reload()
-    last = {tag: written.Scalars(tag)[-1].step for tag in written.Tags()["scalars"]}
-    steps = [step for tag, step in last.items() if tag != LOSS]
-    return last.get(LOSS, 0), max(steps, default=0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,8 @@ def _read(
 
 def align(labelled: Labelled, truth: TruthTable) -> Aligned:
     """Find the true label of each prediction: by id, else by row."""
-    predictions, notes = labelled.predictions, []
+    predictions = labelled.predictions
+    notes: list[str] = []
     if truth.ids is None:
         if len(truth.labels) != len(predictions):
             raise InputError(
@@ -113,10 +113,6 @@ def align(labelled: Labelled, truth: TruthTable) -> Aligned:
         names, ids = predictions.ids.tolist(), truth.ids.tolist()
         place = {name: row for row, name in enumerate(ids)}
         rows = np.array([place.get(name, -1) for name in names], dtype=np.intp)
-        if labelled.has_images and (rows < 0).all():
-            rows = _rows_by_tail(names, ids, truth.path, labelled.where)
-            if (rows >= 0).any():
-                notes.append("Images are matched by the ends of their paths.")
     found = np.where(rows >= 0, truth.labels[rows], "")
     others = np.ones(len(truth.labels), dtype=bool)
     others[rows[rows >= 0]] = False
@@ -169,31 +165,3 @@ def _check_classes(
     if true_classes <= {*known}:
         notes.append("No true label of an unknown: UNK, HOS, AUROC and OSCR cannot be known.")
     return (*notes, *twins({*known, *true_classes}))
-
-
-def _rows_by_tail(
-    names: Sequence[str], ids: Sequence[str], truth: Path, where: Path
-) -> npt.NDArray[np.intp]:
-    """Return the row of each image in the truth, -1 without one: one path ends with the other."""
-    rows, taken = np.full(len(names), -1, dtype=np.intp), set()
-    pairs = [*_tail_pairs(names, ids)] or [(place, row) for row, place in _tail_pairs(ids, names)]
-    for place, row in pairs:
-        if rows[place] >= 0 or row in taken:
-            raise InputError(
-                f"{truth}: {shown(ids[row])} and {shown(names[place])} of {where} end alike, "
-                "and so does another; write the paths as in the predictions"
-            )
-        rows[place] = row
-        taken.add(row)
-    return rows
-
-
-def _tail_pairs(longer: Sequence[str], shorter: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the places of a path and of another that is its end."""
-    by_name = {posixpath.normpath(name): number for number, name in enumerate(shorter)}
-    for number, name in enumerate(longer):
-        parts = posixpath.normpath(name).split("/")
-        tails = ("/".join(parts[start:]) for start in range(1, len(parts)))
-        found = next((by_name[tail] for tail in tails if tail in by_name), None)
-        if found is not None:
-            yield number, found

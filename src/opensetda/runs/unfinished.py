@@ -1,6 +1,6 @@
 """A run that is not complete yet: a folder beside its place, of the same name + .unfinished.
 
-It holds the request, a record of the data, and the checkpoints. A process that dies at any
+It holds the request, a record of the data, and the checkpoint. A process that dies at any
 moment leaves it behind, and `osda resume` goes on with it. A complete run removes it.
 """
 
@@ -11,19 +11,16 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
-import numpy.typing as npt
-from safetensors import safe_open
-from safetensors.numpy import save
+import safetensors.numpy
 
 from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.runs.checked import damaged, parse_json, reading, sealed, unsealed
+from opensetda.runs.checked import damaged, reading, sealed, unsealed
 from opensetda.runs.folder import SETTINGS
 from opensetda.runs.request import START_ANEW, FitRequest
 from opensetda.system.files import (
@@ -48,14 +45,14 @@ from opensetda.system.memory import check_free
 SUFFIX = ".unfinished"
 
 _FORMAT = "opensetda-unfinished-run"
-_VERSION = 2
+_VERSION = 3
 _REQUEST = "request.json"
 _INPUTS = "inputs.json"
 _LOCK = "lock"
-_CHECKPOINTS = "checkpoints"
+_CHECKPOINT = "checkpoint"
 _SCRATCH = "scratch"
-_VALUES, _SEAL = "values", "sha256"
-_OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINTS, _SCRATCH)
+_VALUES = "json"
+_OURS = (_REQUEST, _INPUTS, _LOCK, _CHECKPOINT, _SCRATCH)
 
 
 class UnfinishedRun:
@@ -105,14 +102,13 @@ class UnfinishedRun:
         if not path.exists():
             remove_abandoned(path)
         if not (path / _REQUEST).exists():
-            if (path / _CHECKPOINTS).exists():
+            if (path / _CHECKPOINT).exists():
                 raise InputError(f"{path / _REQUEST}: missing; {START_ANEW}")
             return None
         run = cls(out, _read_request(path))
         run._lock = _lock(path)
         remove_abandoned(path)
-        for folder in (path, path / _CHECKPOINTS):
-            sweep(folder)
+        sweep(path)
         run.was_left_behind = True
         return run
 
@@ -134,9 +130,9 @@ class UnfinishedRun:
                 raise InputError(f"{what} {has} changed since the run began, so it cannot go on; "
                                  f"{START_ANEW}")  # fmt: skip
 
-    def checkpoints(self) -> FolderCheckpoints:
-        """Return the checkpoints of the training."""
-        return FolderCheckpoints(self.path / _CHECKPOINTS, self.request.checkpoint_seconds)
+    def checkpoints(self) -> CheckpointFile:
+        """Return the checkpoint of the training, to write and to read."""
+        return CheckpointFile(self.path / _CHECKPOINT)
 
     def scratch(self) -> Path:
         """Return the folder for data that does not fit into memory."""
@@ -150,8 +146,7 @@ class UnfinishedRun:
     @property
     def is_worth_keeping(self) -> bool:
         """Whether it was there before, or holds a checkpoint."""
-        checkpoints = self.path / _CHECKPOINTS
-        return self.was_left_behind or (checkpoints.is_dir() and any(checkpoints.iterdir()))
+        return self.was_left_behind or (self.path / _CHECKPOINT).exists()
 
     @property
     def is_complete(self) -> bool:
@@ -257,54 +252,31 @@ def _at_work(path: Path) -> InputError:
     return InputError(f"{path}: another process is at work on it; wait until it is done")
 
 
-class FolderCheckpoints:
-    """Checkpoints of a training in a folder, one safetensors file each; every so many seconds."""
+class CheckpointFile:
+    """The checkpoint of a training in a file: its arrays, and its values as text among them."""
 
-    def __init__(self, folder: Path, every: float = 60.0) -> None:
-        self.folder, self.every = folder, every
-        self._written = time.monotonic()
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
-    def due(self) -> bool:
-        """Whether the last record is old enough to be replaced."""
-        return time.monotonic() - self._written >= self.every
+    def write(self, record: Record) -> None:
+        """Replace the record; a crash at any moment leaves the earlier one or the new one."""
+        arrays = {name: np.asarray(values, order="C") for name, values in record.arrays.items()}
+        text = np.frombuffer(json.dumps(record.values).encode(), dtype=np.uint8)
+        content = safetensors.numpy.save({**arrays, _VALUES: text})
+        with new_file(self.path) as aside:
+            aside.write_bytes(hashlib.sha256(content).digest() + content)
 
-    def write(self, name: str, record: Record) -> None:
-        """Write a record; a crash at any moment leaves the earlier one or the new one."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        # Not ascontiguousarray: it gives Adam's counters, which are single numbers, a dimension.
-        arrays = {key: np.asarray(values, order="C") for key, values in record.arrays.items()}
-        values = json.dumps(record.values)
-        data = save(arrays, metadata={_VALUES: values, _SEAL: _checksum(values, arrays)})
-        with new_file(self._path(name)) as aside:
-            aside.write_bytes(data)
-        self._written = time.monotonic()
-
-    def read(self, name: str, is_needed: bool = False) -> Record | None:
-        """Read a record, or raise an `InputError` that names the file."""
-        path = self._path(name)
-        if not path.exists():
-            if is_needed:
-                raise InputError(f"{path}: missing; {START_ANEW}")
+    def read(self) -> Record | None:
+        """Read the record, or raise an `InputError` that names the file; None without one."""
+        if not self.path.exists():
             return None
-        with reading(path, START_ANEW):
-            with open_regular(path) as stream:
-                size = os.fstat(stream.fileno()).st_size
-            check_free(size, f"{path}: reading it", START_ANEW)
-            with safe_open(path, framework="np") as file:
-                about = file.metadata()
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            if about[_SEAL] != _checksum(about[_VALUES], arrays):
-                raise damaged(path, "its checksum differs", START_ANEW)
-            values = parse_json(about[_VALUES].encode(), dict[str, Any], path, START_ANEW)
-            return Record(values, arrays)
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.safetensors"
-
-
-def _checksum(values: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    digest = hashlib.sha256(values.encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+        with reading(self.path, START_ANEW):
+            with open_regular(self.path) as stream:
+                check_free(
+                    os.fstat(stream.fileno()).st_size, f"{self.path}: reading it", START_ANEW
+                )
+                seal, content = stream.read(hashlib.sha256().digest_size), stream.read()
+            if seal != hashlib.sha256(content).digest():
+                raise damaged(self.path, "its checksum differs", START_ANEW)
+            arrays = safetensors.numpy.load(content)
+            return Record(json.loads(arrays.pop(_VALUES).tobytes()), arrays)

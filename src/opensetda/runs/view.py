@@ -1,9 +1,9 @@
-"""The view of a run: a sample of both domains with its embeddings, for the report."""
+"""The view of a run: a sample of both domains as the method represents it, for the report."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,13 @@ from opensetda.runs.checked import parse_tensors, reading
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
 
-_VIEW_NAMES, _VIEW_STEP = "names", "step-"
+# Largest numbers of samples.
+MOST_SOURCES, MOST_TARGETS = 1000, 5000
+# Principal components of the representation that are kept.
+COMPONENTS = 32
+_AT_A_TIME = 512
+
+_NAMES = "names"
 
 
 @dataclass(frozen=True)
@@ -33,30 +39,24 @@ class RunView:
         Classes of the source sample, as indices.
     source_names : tuple of str
         Ids of the source sample; empty if they have none.
-    steps : tuple of arrays of shape (k_s + k_t, components)
-        Embeddings after each step, sources first; one only if the method keeps none.
-    nodes, affinity : arrays of shape (N,) and (N, N)
-        Members of the sample, and the edge network's affinity of their pairs; 255 is 1.
+    embedding : array of shape (k_s + k_t, components)
+        How the method represents them, sources first, as principal components.
     """
 
     source: IntArray
     target: IntArray
     source_labels: IntArray
     source_names: tuple[str, ...]
-    steps: tuple[npt.NDArray[np.float16], ...]
-    nodes: IntArray
-    affinity: npt.NDArray[np.uint8]
+    embedding: npt.NDArray[np.float16]
 
     def write(self, path: Path) -> None:
         """Write a safetensors file."""
         arrays: dict[str, npt.NDArray[Any]] = {
             name: np.ascontiguousarray(getattr(self, name), dtype=np.int64)
-            for name in ("source", "target", "source_labels", "nodes")
+            for name in ("source", "target", "source_labels")
         }
-        arrays["affinity"] = self.affinity
-        for number, rows in enumerate(self.steps, start=1):
-            arrays[f"{_VIEW_STEP}{number:03d}"] = np.ascontiguousarray(rows)
-        metadata = {_VIEW_NAMES: json.dumps(self.source_names)}
+        arrays["embedding"] = np.ascontiguousarray(self.embedding)
+        metadata = {_NAMES: json.dumps(self.source_names)}
         path.write_bytes(safetensors.numpy.save(arrays, metadata=metadata))
 
     @classmethod
@@ -65,62 +65,50 @@ class RunView:
         arrays = parse_tensors(content, path)
         with reading(path):
             header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-            names = tuple(map(str, json.loads(header["__metadata__"][_VIEW_NAMES])))
-            steps = sorted(name for name in arrays if name.startswith(_VIEW_STEP))
-            of_steps = tuple(arrays.pop(name) for name in steps)
-            return cls(steps=of_steps, source_names=names, **arrays)
+            names = tuple(map(str, json.loads(header["__metadata__"][_NAMES])))
+            return cls(source_names=names, **arrays)
 
     def check(self, n_targets: int, n_classes: int) -> None:
         """Raise a `ValueError` if a view does not fit the run."""
-        n_source, n_target, n_nodes = len(self.source), len(self.target), len(self.nodes)
-        size = n_source + n_target
-        wanted: dict[str, tuple[npt.NDArray[Any], tuple[int, ...], int | None]] = {
-            "source": (self.source, (n_source,), None),
-            "target": (self.target, (n_target,), n_targets),
-            "source_labels": (self.source_labels, (n_source,), n_classes),
-            "nodes": (self.nodes, (n_nodes,), size),
-            "affinity": (self.affinity, (n_nodes, n_nodes), 256),
+        n_source, n_target = len(self.source), len(self.target)
+        wanted: dict[str, tuple[IntArray, int, float]] = {
+            "source": (self.source, n_source, np.inf),
+            "target": (self.target, n_target, n_targets),
+            "source_labels": (self.source_labels, n_source, n_classes),
         }
-        for name, (values, shape, below) in wanted.items():
-            is_whole = values.shape == shape and values.dtype.kind in "iu"
-            if (
-                not is_whole
-                or (values < 0).any()
-                or (below is not None and (values >= below).any())
-            ):
+        for name, (values, count, below) in wanted.items():
+            is_whole = values.shape == (count,) and values.dtype.kind in "iu"
+            if not is_whole or (values < 0).any() or (values >= below).any():
                 raise ValueError(f"{name!r} does not fit the run")
-        if not self.steps or any(step.ndim != 2 or len(step) != size for step in self.steps):
-            raise ValueError("the embeddings do not fit the samples")
+        if self.embedding.ndim != 2 or len(self.embedding) != n_source + n_target:
+            raise ValueError("the embedding does not fit the samples")
         if self.source_names and len(self.source_names) != n_source:
             raise ValueError("the names do not fit the samples")
 
 
 def view_of(
     classifier: OpenSetClassifier,
-    source: npt.NDArray[np.float32],
+    source: npt.NDArray[Any],
     labels: npt.NDArray[Any],
-    target: npt.NDArray[np.float32],
+    target: npt.NDArray[Any],
     source_ids: Sequence[str] | npt.NDArray[Any] | None = None,
-    sample: IntArray | None = None,
+    features: Callable[[IntArray], FloatArray] | None = None,
 ) -> RunView:
-    """Return the view of a fitted classifier; `sample` are the target rows of fit, if not all."""
-    from opensetda.pgl.view import MOST_SOURCES, MOST_TARGETS, principal_components
+    """Return the view of a fitted classifier.
 
-    shown = classifier.view_
-    if shown is not None:
-        source_rows, target_rows, steps = shown.source, shown.target, shown.steps
-        target_rows = target_rows if sample is None else sample[target_rows]
-        nodes, affinity = shown.nodes, shown.affinity
+    `features` computes those of rows, counted through both domains, by a backbone that was
+    trained since `source` and `target` were computed.
+    """
+    rows = _drawn(len(source), MOST_SOURCES), _drawn(len(target), MOST_TARGETS)
+    if features is None:
+        parts = [Rows(X, own).chunks() for X, own in zip((source, target), rows, strict=True)]
+        both = np.concatenate([chunk for chunks in parts for _, chunk in chunks])
     else:
-        source_rows = _drawn(len(source), MOST_SOURCES)
-        target_rows = _drawn(len(target), MOST_TARGETS)
-        chosen = [Rows(X, rows) for X, rows in ((source, source_rows), (target, target_rows))]
-        in_memory = [np.concatenate([chunk for _, chunk in rows.chunks()]) for rows in chosen]
-        steps = (principal_components(_features(classifier, *in_memory)),)
-        nodes, affinity = np.arange(0), np.zeros((0, 0), dtype=np.uint8)
-    names = () if source_ids is None else tuple(str(source_ids[row]) for row in source_rows)
-    classes = np.searchsorted(classifier.classes_, labels[source_rows])
-    return RunView(source_rows, target_rows, classes, names, tuple(steps), nodes, affinity)
+        both = features(np.concatenate([rows[0], len(source) + rows[1]]))
+    names = () if source_ids is None else tuple(str(source_ids[row]) for row in rows[0])
+    classes = np.searchsorted(classifier.classes_, labels[rows[0]])
+    embedding = principal_components(_represented(classifier, both, len(rows[0])))
+    return RunView(*rows, classes, names, embedding)
 
 
 def _drawn(count: int, most: int) -> IntArray:
@@ -129,15 +117,32 @@ def _drawn(count: int, most: int) -> IntArray:
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
-def _features(
-    classifier: OpenSetClassifier, source: FloatArray, target: FloatArray
-) -> npt.NDArray[Any]:
-    """Return the features that a method has learned, or centred rows if it learns none."""
+def _represented(classifier: OpenSetClassifier, rows: FloatArray, n_source: int) -> FloatArray:
+    """Return the method's representation of rows, sources first, or centred rows without one."""
     if classifier.transforms_domains:
-        domain = np.repeat([0, -1], [len(source), len(target)])
-        both = np.concatenate([source, target])
-        return np.asarray(classifier.transform(both, sample_domain=domain))
-    scaler = classifier.scaler_
-    unit = unit_rows(scaler.of_source(source)), unit_rows(scaler.of_target(target))
+        parts = []
+        for start in range(0, n_source, _AT_A_TIME):
+            some = rows[start : min(start + _AT_A_TIME, n_source)]
+            parts.append(classifier.transform(some, sample_domain=np.zeros(len(some), dtype=int)))
+        for start in range(n_source, len(rows), _AT_A_TIME):
+            parts.append(classifier.transform(rows[start : start + _AT_A_TIME]))
+        return np.concatenate(parts)
+    import torch
+
+    scaler, tensor = classifier.scaler_, torch.from_numpy(rows)
+    scaled = scaler(tensor[:n_source], of_source=True), scaler(tensor[n_source:])
+    unit = [unit_rows(part.numpy()) for part in scaled]
     # Less their mean, which removes the shift between the domains.
-    return np.concatenate([rows - rows.mean(axis=0) for rows in unit])
+    return np.concatenate([part - part.mean(axis=0) for part in unit])
+
+
+def principal_components(rows: FloatArray) -> npt.NDArray[np.float16]:
+    """Return the first principal components: (n, d) -> (n, at most `COMPONENTS`)."""
+    from sklearn.decomposition import PCA
+
+    keep = min(COMPONENTS, *rows.shape)
+    if (rows == rows[0]).all():
+        # scikit-learn would divide by their variance.
+        return np.zeros((len(rows), keep), dtype=np.float16)
+    reduced = PCA(keep, svd_solver="covariance_eigh").fit_transform(rows)
+    return np.asarray(reduced, dtype=np.float16)

@@ -1,1 +1,1 @@
-"""Files, memory and processes: what the operating system gives."""
+"""Files and memory: what the operating system gives."""

@@ -4,8 +4,7 @@ A file that cannot be used raises a `BrokenImageError`, so that a run can list i
 are checked in the header: a decompression bomb is refused before any pixel is decoded.
 
 Nothing of an archive is ever unpacked to disk. The standard library's `tarfile` reads the headers,
-once per process and archive. Archives come from anywhere, so what it may read for one header is
-limited, and every way in which it fails becomes a `TarError`.
+once per process and archive; every way in which it fails becomes a `TarError`.
 """
 
 from __future__ import annotations
@@ -55,14 +54,10 @@ _REASONS = {
 
 _TOO_LARGE = f"larger than any image ({LARGEST_IMAGE >> 30} GiB)"
 
-# Long names and pax records are held in memory, and no sensible ones are larger.
-_LARGEST_HEADER = 1 << 20
 # Archives are remembered up to this number of members in all: about 100 MB.
 _MOST_MEMBERS = 300_000
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 
-# tarfile of Python before 3.11.10 takes quadratic time to look through these for a number.
-_MANY_DIGITS = re.compile(rb"\d{300}")
 _IN_TAR = re.compile(r"\.tar[/%s]" % re.escape(os.sep), re.IGNORECASE)  # noqa: UP031
 
 # Without a handler, Pillow's log messages would reach the terminal.
@@ -184,7 +179,7 @@ class CompressedTarError(TarError):
 
 
 class Member(NamedTuple):
-    """An entry of an archive, and where its content is: perhaps beyond a cut archive's end.
+    """An entry of an archive, and where its content is.
 
     `is_plain` is False for links, devices and sparse files, whose content is not in one piece.
     """
@@ -200,20 +195,11 @@ class Archive:
     """The content of a tar archive, without folders; `identity` changes when its file does.
 
     `files` are the plain files by `clean_name`; of several with one name the last, as tar has it.
-    `is_whole` is whether it has the end marker of tar archives.
     """
 
     members: tuple[Member, ...]
     files: dict[str, Member]
-    is_whole: bool
     identity: tuple[int, int, int, int]
-
-
-class MemberStatus(NamedTuple):
-    """A file inside an archive: the archive's status, and the member."""
-
-    archive: os.stat_result
-    member: Member
 
 
 _known: OrderedDict[str, Archive] = OrderedDict()
@@ -244,17 +230,16 @@ def open_image(path: str | Path) -> IO[bytes]:
         return io.BytesIO(read_member(stream, member))
 
 
-def member_status(path: str) -> MemberStatus | None:
-    """Return what changes when a file inside a tar does; None if there is no such file."""
+def is_member(path: str) -> bool:
+    """Return whether a path is that of a file inside a tar."""
     found = _split(path)
     if found is None:
-        return None
+        return False
     try:
         with open_regular(found[0]) as stream:
-            member = archive_of(found[0], stream).files.get(found[1])
-            return None if member is None else MemberStatus(os.fstat(stream.fileno()), member)
+            return found[1] in archive_of(found[0], stream).files
     except (InputError, OSError):
-        return None
+        return False
 
 
 def archive_of(path: str, stream: IO[bytes]) -> Archive:
@@ -265,10 +250,10 @@ def archive_of(path: str, stream: IO[bytes]) -> Archive:
     with _turn:
         archive = _known.get(path)
         if archive is None or archive.identity != identity:
-            members, is_whole = _scan(stream, status.st_size)
+            members = _scan(stream)
             plain = [(clean_name(member.name), member) for member in members if member.is_plain]
             files = {name: member for name, member in plain if name}
-            _known[path] = archive = Archive(tuple(members), files, is_whole, identity)
+            _known[path] = archive = Archive(tuple(members), files, identity)
             total = sum(len(known.members) for known in _known.values())
             while total > _MOST_MEMBERS and len(_known) > 1:
                 total -= len(_known.popitem(last=False)[1].members)
@@ -303,80 +288,37 @@ def _split(path: str) -> tuple[str, str] | None:
     return None
 
 
-class _LimitedReader:
-    """What tarfile reads from: at most `_LARGEST_HEADER` bytes for one member's headers."""
-
-    def __init__(self, stream: IO[bytes], total: int) -> None:
-        self._stream, self._total, self._place = stream, total, 0
-        self.is_at_end = False
-        self.next_member()
-
-    def next_member(self) -> None:
-        self._left = _LARGEST_HEADER
-
-    def read(self, size: int) -> bytes:
-        if not 0 <= size <= self._left:
-            raise ValueError("headers larger than any name")
-        self._left -= size
-        self.is_at_end = self._place + size > self._total
-        if self._place >= self._total:
-            return b""
-        self._stream.seek(self._place)
-        content = self._stream.read(size)
-        self._place += len(content)
-        if size > tarfile.BLOCKSIZE and _MANY_DIGITS.search(content):
-            raise ValueError("a number longer than any name")
-        return content
-
-    def seek(self, place: int) -> None:
-        self._place = place
-
-    def tell(self) -> int:
-        return self._place
-
-
-def _scan(stream: IO[bytes], total: int) -> tuple[list[Member], bool]:
-    """Return the members of an archive, and whether it has its end marker."""
+def _scan(stream: IO[bytes]) -> list[Member]:
+    """Return the members of an archive."""
     stream.seek(0)
     start = stream.read(tarfile.BLOCKSIZE)
     for mark, how in _COMPRESSED.items():
         if start.startswith(mark):
             raise CompressedTarError(f"compressed ({how}), and so it cannot be read in any order")
-    if total < tarfile.BLOCKSIZE:
-        raise _damaged(0)
-    reader = _LimitedReader(stream, total)
+    stream.seek(0)
     members: list[Member] = []
     place = 0
     try:
-        tar = tarfile.TarFile(fileobj=reader, encoding="utf-8")  # type: ignore[arg-type]
+        tar = tarfile.TarFile(fileobj=stream, encoding="utf-8")
         while (info := tar.next()) is not None:
             # A negative size would send tarfile back, to read the same headers for ever.
-            if info.size < 0 or tar.offset <= place:
+            if tar.offset <= place:
                 raise _damaged(place)
             if not info.isdir() and not info.name.endswith("/"):
-                is_sparse = any(key.startswith("GNU.sparse.") for key in info.pax_headers)
-                is_plain = info.isreg() and not info.issparse() and not is_sparse
+                is_plain = info.isreg() and not info.issparse()
                 members.append(Member(info.name, info.offset_data, info.size, is_plain))
-            tar.members.clear()  # type: ignore[attr-defined]  # typeshed leaves it out
             place = tar.offset
-            reader.next_member()
+        # tarfile stops silently at an invalid header: look at the block where it stopped.
+        stream.seek(place)
+        if stream.read(tarfile.BLOCKSIZE).strip(b"\0"):
+            raise _damaged(place)
     except OSError:
         raise
     except Exception as error:
         # Damaged headers raise anything: ReadError, ValueError, IndexError, RecursionError.
-        if reader.is_at_end:
-            return members, False
         raise _damaged(place) from error
-    # tarfile stops silently at an invalid header: look at the block where it stopped.
-    reader.next_member()
-    reader.seek(place)
-    end = reader.read(tarfile.BLOCKSIZE)
-    if end.strip(b"\0"):
-        if len(end) == tarfile.BLOCKSIZE:
-            raise _damaged(place)
-        return members, False
-    return members, len(end) == tarfile.BLOCKSIZE
+    return members
 
 
 def _damaged(place: int) -> TarError:
-    return TarError(f"damaged at byte {place:,}" if place else "not a tar archive")
+    return TarError(f"damaged or cut short at byte {place:,}" if place else "not a tar archive")

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.data.images import lists, tar_shards
-from opensetda.data.images.decoding import IMAGE_SUFFIXES, member_status
+from opensetda.data.images.decoding import IMAGE_SUFFIXES, is_member
 from opensetda.data.images.lists import Entry, ImageColumns
 from opensetda.data.images.tar_shards import ShardWalk, is_shard
 from opensetda.data.names import label_problem, printable, shown
@@ -187,7 +187,7 @@ def _entries(
         yield from walk.folder(path, labelled)
     elif not path.exists():
         tar_shards.refuse_url(path)
-        if suffix in IMAGE_SUFFIXES and member_status(str(path)) is not None:
+        if suffix in IMAGE_SUFFIXES and is_member(str(path)):
             yield itself
             return
         raise no_such(path, lambda name: not name.startswith("."))

@@ -83,14 +83,12 @@ def find_shards(path: Path) -> list[str]:
 class ShardWalk:
     """A walk through shards, and a record of what it left out.
 
-    `left_out` counts files by reason, `first` has an example of each; `unfinished` shards lack the
-    end marker of tar archives.
+    `left_out` counts files by reason, `first` has an example of each.
     """
 
     n_shards: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
-    unfinished: list[str] = field(default_factory=list)
 
     def images(self, shards: Sequence[str], labelled: bool) -> Iterator[Entry]:
         """Yield the images of shards, shard by shard; classes only if `labelled`."""
@@ -110,8 +108,6 @@ class ShardWalk:
         try:
             with open_regular(shard) as stream:
                 archive = decoding.archive_of(shard, stream)
-                if not archive.is_whole:
-                    self.unfinished.append(shown)
                 found = []
                 for key, sample in self._samples(shown, archive).items():
                     image = self._image(shown, key, sample)
@@ -181,15 +177,10 @@ class ShardWalk:
 
     def notes(self) -> list[str]:
         """Return one line per kind of file that was left out."""
-        notes = [
+        return [
             f"left out of the shards: {what}, {n:,} in all, such as {self.first[what]}"
             for what, n in self.left_out.items()
         ]
-        if self.unfinished:
-            shard, *others = self.unfinished
-            more = f" (and {len(others):,} more)" if others else ""
-            notes.append(f"{shard}: the archive's end is missing, it may be cut short{more}")
-        return notes
 
 
 @dataclass(slots=True)

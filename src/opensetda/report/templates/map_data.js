@@ -1,4 +1,4 @@
-/* What the map shows: decoded once, then asked by step and by what decides the colour. */
+/* What the map shows: decoded once, then asked by what decides the colour. */
 
 const SURE_PARTS = 5;
 /* After so many colours the shape of the marks changes. */
@@ -28,47 +28,33 @@ let readOnce = null;
 function readSamples() {
   if (readOnce !== null) { return readOnce; }
   const data = JSON.parse(byId("map-data").textContent);
-  data.places = unpackPlaces(numbersOf(data.places, false));
+  const places = unpackPlaces(numbersOf(data.places, false));
   data.labels = numbersOf(data.labels, data.wide);
   data.confidence = numbersOf(data.confidence, true);
   data.truth = data.truth === null ? null : numbersOf(data.truth, data.wide);
   data.x = new Float32Array(data.n);
   data.y = new Float32Array(data.n);
-  data.version = 0;
+  // y goes up in the data.
+  for (let i = 0; i < data.n; i += 1) {
+    data.x[i] = places[2 * i] / data.finest;
+    data.y[i] = 1 - places[2 * i + 1] / data.finest;
+  }
   readOnce = data;
   return data;
 }
-
-function labelOf(data, i, step) { return data.labels[step * data.n + i]; }
 
 function labelName(data, label) {
   return label < data.classes.length ? data.classes[label] : data.unknown;
 }
 
-function isWrong(data, i, step) {
+function isWrong(data, i) {
   if (data.truth === null || i < data.nSource || data.truth[i] === data.noTruth) { return false; }
   const known = data.classes.length;
-  return Math.min(data.truth[i], known) !== labelOf(data, i, step);
-}
-
-/* Move all samples to where they are at a time between two steps; y goes up in the data. */
-function settle(data, time) {
-  const first = data.moves ? Math.floor(time) : 0;
-  const second = data.moves ? Math.min(first + 1, data.steps.length - 1) : 0;
-  const part = time - Math.floor(time);
-  const from = first * data.n * 2;
-  const to = second * data.n * 2;
-  for (let i = 0; i < data.n; i += 1) {
-    const x = data.places[from + 2 * i];
-    const y = data.places[from + 2 * i + 1];
-    data.x[i] = (x + (data.places[to + 2 * i] - x) * part) / data.finest;
-    data.y[i] = 1 - (y + (data.places[to + 2 * i + 1] - y) * part) / data.finest;
-  }
-  data.version += 1;
+  return Math.min(data.truth[i], known) !== data.labels[i];
 }
 
 /* Groups of samples by what decides the colour: `entries` for the legend, `of` a group for each. */
-function groupsOf(data, mode, step) {
+function groupsOf(data, mode) {
   const of = new Uint16Array(data.n);
   let entries;
   if (mode === "domain") {
@@ -93,7 +79,7 @@ function groupsOf(data, mode, step) {
       const shape = known ? Math.floor(index / COLORS) % SHAPES : 0;
       return { name: name, color: known ? "--c" + index % COLORS : "--cu", shape: shape, unknown: !known };
     });
-    for (let i = 0; i < data.n; i += 1) { of[i] = byTruth ? data.truth[i] : labelOf(data, i, step); }
+    for (let i = 0; i < data.n; i += 1) { of[i] = byTruth ? data.truth[i] : data.labels[i]; }
   }
   entries.forEach(function (entry) { entry.source = 0; entry.target = 0; });
   for (let i = 0; i < data.n; i += 1) {

@@ -82,7 +82,6 @@ function pathsOf(state, size) {
   const data = state.data;
   const paths = state.groups.entries.map(function () { return { source: new Path2D(), target: new Path2D() }; });
   const rings = new Path2D();
-  const step = state.step;
   const ringed = state.mode === "truth";
   for (let i = 0; i < data.n; i += 1) {
     if (!isShown(state, i)) { continue; }
@@ -93,7 +92,7 @@ function pathsOf(state, size) {
     const isSource = i < data.nSource;
     const path = isSource ? paths[group].source : paths[group].target;
     addMark(path, state.groups.entries[group].shape, isSource, x, y, size);
-    if (ringed && isWrong(data, i, step)) { addCircle(rings, x, y, size + 2.6); }
+    if (ringed && isWrong(data, i)) { addCircle(rings, x, y, size + 2.6); }
   }
   return { paths: paths, rings: rings };
 }

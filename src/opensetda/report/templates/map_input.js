@@ -4,24 +4,24 @@ const CELLS = 48;
 const MOST_ZOOM = 40;
 
 /* Samples by the cell they are in: the nearest one is found without asking all. */
-function gridOf(state) {
+function cellsOf(state) {
   const data = state.data;
-  if (state.grid && state.grid.version === data.version) { return state.grid; }
+  if (state.cells) { return state.cells; }
   const cells = new Map();
   for (let i = 0; i < data.n; i += 1) {
     const key = cellOf(data.y[i]) * CELLS + cellOf(data.x[i]);
     const cell = cells.get(key);
     if (cell) { cell.push(i); } else { cells.set(key, [i]); }
   }
-  state.grid = { version: data.version, cells: cells };
-  return state.grid;
+  state.cells = cells;
+  return cells;
 }
 
 function cellOf(value) { return Math.max(0, Math.min(CELLS - 1, Math.floor(value * CELLS))); }
 
 function nearestSample(state, left, top, reach) {
   const data = state.data;
-  const cells = gridOf(state).cells;
+  const cells = cellsOf(state);
   let best = null;
   let least = reach * reach;
   const columns = [cellOf(worldX(state, left - reach)), cellOf(worldX(state, left + reach))];

@@ -63,21 +63,18 @@ function percentOf(value) {
 
 function tipRows(state, i) {
   const data = state.data;
-  if (i < data.nSource) { return [["source", labelName(data, labelOf(data, i, state.step))]]; }
-  const rows = [["labelled", labelName(data, labelOf(data, i, state.step))]];
-  const final = labelOf(data, i, data.kept);
-  if (final !== labelOf(data, i, state.step)) { rows.push(["in the end", labelName(data, final)]); }
-  rows.push(["confidence", percentOf(data.confidence[i])]);
-  if (data.truth !== null) { rows.push(["true class", data.trueClasses[data.truth[i]], isWrong(data, i, state.step)]); }
+  const label = labelName(data, data.labels[i]);
+  if (i < data.nSource) { return [["source", label]]; }
+  const rows = [["labelled", label], ["confidence", percentOf(data.confidence[i])]];
+  if (data.truth !== null) { rows.push(["true class", data.trueClasses[data.truth[i]], isWrong(data, i)]); }
   return rows;
 }
 
 function fillTip(state) {
   const data = state.data;
   const i = state.chosen;
-  const key = i + "/" + state.step;
-  if (state.tipKey === key) { return; }
-  state.tipKey = key;
+  if (state.tipOf === i) { return; }
+  state.tipOf = i;
   const body = element("div");
   const name = data.names[i];
   if (name) {
@@ -109,7 +106,7 @@ function placeTip(state) {
   const tip = state.tip;
   if (state.chosen === null) {
     tip.hidden = true;
-    state.tipKey = null;
+    state.tipOf = null;
     return;
   }
   tip.hidden = false;

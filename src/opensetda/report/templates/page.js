@@ -2,7 +2,6 @@
 
 const root = document.documentElement;
 const darkScreen = window.matchMedia("(prefers-color-scheme: dark)");
-const lessMotion = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 function byId(name) { return document.getElementById(name); }
 
@@ -88,7 +87,7 @@ function reachScrolling() {
       if (scrolls) { list.tabIndex = 0; } else { list.removeAttribute("tabindex"); }
     });
   });
-  document.querySelectorAll(".samples, .blocks ol").forEach(function (list) { watch.observe(list); });
+  document.querySelectorAll(".samples").forEach(function (list) { watch.observe(list); });
 }
 
 document.querySelectorAll("[data-needs-script]").forEach(function (part) { part.hidden = false; });

@@ -26,13 +26,12 @@ function shareCard(state, place, label) {
   const caption = element("figcaption");
   const path = samples.names[i];
   const whole = path.slice(path.lastIndexOf("/") + 1) || path;
-  const cut = state.start && whole.startsWith(state.start) && whole !== state.start;
-  const file = nameElement(cut ? "…" + whole.slice(state.start.length) : whole, "file");
+  const file = nameElement(whole, "file");
   file.title = path;
   const given = element("span", "given");
   given.append(element("span", "swatch " + state.styles[label]), nameElement(labelName(samples, label)));
   caption.append(file, given);
-  const now = labelOf(samples, i, samples.kept);
+  const now = samples.labels[i];
   if (now !== label) {
     const before = element("span", "nearest", "in the run ");
     before.append(nameElement(labelName(samples, now)));
@@ -50,7 +49,6 @@ function shareCard(state, place, label) {
 }
 
 function fillNearest(state, position) {
-  if (state.samples === null) { return; }
   const border = state.below[position];
   const unknown = state.samples.classes.length;
   const fill = function (id, places, labelAt) {
@@ -120,7 +118,7 @@ function startShare() {
   const state = JSON.parse(byId("share-data").textContent);
   state.order = numbersOf(state.order, true);
   state.nearest = numbersOf(state.nearest, true);
-  state.samples = byId("map-data") ? readSamples() : null;
+  state.samples = readSamples();
   state.total = state.counts[0].reduce(function (sum, count) { return sum + count; }, 0);
   const slider = byId("share-slider");
   const update = function () { showShare(state, Number(slider.value)); };
@@ -135,4 +133,4 @@ function startShare() {
   update();
 }
 
-if (byId("share-data")) { startShare(); }
+startShare();

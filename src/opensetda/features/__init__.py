@@ -1,0 +1,1 @@
+"""Arithmetic on feature rows: alignment, scaling, smoothing."""

@@ -1,0 +1,204 @@
+"""Alignment of feature rows: centre each domain, project both, half-whiten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+import scipy.sparse.linalg
+import torch
+from torch import Tensor, nn
+
+from opensetda.rows import FloatArray, IntArray, Rows, first_of_every_class, unit_rows
+
+Matrix = npt.NDArray[np.float32]
+Vector = npt.NDArray[np.float64]
+
+# Principal components are computed from this many rows per domain.
+MOMENT_ROWS = 16_384
+# With more columns, products of rows take the place of products of columns, if they are fewer,
+# and as many rows are taken as have these numbers.
+WIDE, WIDE_NUMBERS = 4096, 2**25
+# Rows of each domain that the share of unknowns is estimated from.
+SAMPLED_ROWS = 2000
+# With this many times as many columns as components, these are found one after the other.
+FEW_OF_MANY = 8
+# Components with less than this share of the largest variance are rounding errors.
+SMALLEST_VARIANCE = 1e-6
+
+
+def unit(x: Tensor) -> Tensor:
+    """Scale rows to unit length; a row of zeros stays zero: (n, d) -> (n, d)."""
+    # Squares of shorter rows are zero.
+    shortest = 2.0**-100 if x.dtype == torch.float32 else 2.0**-500
+    length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return x / length.clamp_min(shortest)
+
+
+class Alignment(nn.Module):
+    r"""Bring two domains of feature rows into one space.
+
+    .. math::
+        u = \operatorname{unit}(\operatorname{unit}(x) - \mu_d), \qquad
+        z = \operatorname{unit}(\Lambda^{-w/2} V^\top u)
+
+    with :math:`\mu_d` the mean of the row's own domain, :math:`V, \Lambda` the first
+    principal components and variances of both domains together, with equal weight,
+    and :math:`w` the whitening. Without `components`, z is u.
+
+    Shapes: x (n, D) -> z (n, d).
+    """
+
+    source_mean: Tensor
+    target_mean: Tensor
+    projection: Tensor | None
+
+    def __init__(
+        self, source_mean: Tensor, target_mean: Tensor, projection: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.register_buffer("source_mean", source_mean)
+        self.register_buffer("target_mean", target_mean)
+        self.register_buffer("projection", projection)
+
+    @classmethod
+    def fit(
+        cls, source: Rows, target: Rows, components: int | None = 64, whitening: float = 0.5
+    ) -> Alignment:
+        """Compute means and components; without a target, from the source alone."""
+        means = _mean(source), _mean(target if _differ(target) else source)
+        projection = None
+        if components is not None:
+            directions = _principal_map(source, target, means, components, whitening)
+            projection = torch.from_numpy(directions)
+        return cls(torch.from_numpy(means[0]), torch.from_numpy(means[1]), projection)
+
+    @classmethod
+    def of_state(cls, arrays: Mapping[str, Tensor], is_projected: bool = True) -> Alignment:
+        """Return the module `alignment` of a saved scorer; a missing array is a `KeyError`."""
+        means = arrays["alignment.source_mean"], arrays["alignment.target_mean"]
+        return cls(*means, arrays["alignment.projection"] if is_projected else None)
+
+    def refit_means(self, source: Rows, target: Rows) -> None:
+        """Compute the means again, for rows of a backbone that has changed."""
+        self.source_mean = torch.from_numpy(_mean(source))
+        self.target_mean = torch.from_numpy(_mean(target if _differ(target) else source))
+
+    def forward(self, x: Tensor, of_source: bool = False) -> Tensor:
+        """Transform rows of the target, or of the source: (n, D) -> (n, d)."""
+        x = self.centred(x, of_source)
+        return x if self.projection is None else unit(x @ self.projection.to(x))
+
+    def centred(self, x: Tensor, of_source: bool = False) -> Tensor:
+        """Centre rows on the mean of their domain, without the projection: (n, D) -> (n, D)."""
+        mean = self.source_mean if of_source else self.target_mean
+        return unit(unit(x) - mean.to(x))
+
+    @property
+    def width_out(self) -> int:
+        """The number of columns of aligned rows."""
+        return len(self.source_mean) if self.projection is None else self.projection.shape[1]
+
+    def source(self, rows: Rows) -> Matrix:
+        """Transform rows of the source: (n, D) -> (n, d)."""
+        return self._transform(rows, of_source=True)
+
+    def target(self, rows: Rows) -> Matrix:
+        """Transform rows of the target: (n, D) -> (n, d)."""
+        return self._transform(rows, of_source=False)
+
+    @torch.no_grad()
+    def _transform(self, rows: Rows, of_source: bool) -> Matrix:
+        transformed = np.empty((len(rows), self.width_out), dtype=np.float32)
+        for place, chunk in rows.chunks():
+            # In double precision, in which squares of large and small numbers do not overflow.
+            transformed[place] = self(torch.from_numpy(chunk).double(), of_source).numpy()
+        return transformed
+
+
+def _mean(rows: Rows) -> Vector:
+    total = np.zeros(rows.width)
+    for _, chunk in rows.chunks():
+        total += unit_rows(chunk).sum(axis=0, dtype=np.float64)
+    return total / max(len(rows), 1)
+
+
+def _differ(rows: Rows) -> bool:
+    """Return whether there are two rows that are not equal; looks no further than the first.
+
+    A single target, or copies of it, would be all zeros less their own mean.
+    """
+    first: FloatArray | None = None
+    for _, chunk in rows.chunks():
+        first = chunk[0] if first is None else first
+        if (chunk != first).any():
+            return True
+    return False
+
+
+def _principal_map(
+    source: Rows, target: Rows, means: tuple[Vector, Vector], components: int, whitening: float
+) -> npt.NDArray[np.float64]:
+    """Return the map onto the principal components of both domains: (D, d)."""
+    pairs = zip((source, target), means, strict=True)
+    domains = [(sampled(rows), mean.astype(np.float32)) for rows, mean in pairs if len(rows)]
+    width = source.width
+    if width > max(WIDE, *(2 * len(rows) for rows, _ in domains)):
+        # Products of rows: no (D, D) matrix.
+        share = [np.float32(np.sqrt(len(domains) * len(rows))) for rows, _ in domains]
+        parts = zip(domains, share, strict=True)
+        matrix = np.concatenate([p / by for (r, m), by in parts for p in _centred(r, m)])
+        keep = min(components, len(matrix))
+        variances, vectors = _largest_eigenvectors((matrix @ matrix.T).astype(np.float64), keep)
+        lengths = np.sqrt(np.maximum(variances, np.finfo(np.float32).tiny))
+        directions = (matrix.T @ vectors.astype(np.float32)).astype(np.float64) / lengths
+    else:
+        moment = np.zeros((width, width), dtype=np.float32)
+        for rows, mean in domains:
+            of_domain = np.zeros_like(moment)
+            for part in _centred(rows, mean):
+                of_domain += part.T @ part
+            moment += of_domain / np.float32(len(rows) * len(domains))
+        keep = min(components, width)
+        variances, directions = _largest_eigenvectors(moment.astype(np.float64), keep)
+    variances, directions = variances[::-1], directions[:, ::-1]
+    real = variances > SMALLEST_VARIANCE * max(variances[0], np.finfo(np.float64).tiny)
+    if not real.any():
+        real[0], variances = True, np.ones_like(variances)
+    # The sign of an eigenvector is arbitrary: fix it, for reproducible bits.
+    largest = np.abs(directions).argmax(axis=0)
+    directions = directions * np.sign(directions[largest, np.arange(len(largest))])
+    return np.ascontiguousarray(directions[:, real] * variances[real] ** (-whitening / 2))
+
+
+def _centred(rows: Rows, mean: Matrix) -> list[FloatArray]:
+    return [unit_rows(unit_rows(chunk) - mean) for _, chunk in rows.chunks()]
+
+
+def sampled(rows: Rows) -> Rows:
+    """Return as many rows as moments and quantiles of columns are computed from."""
+    many = MOMENT_ROWS if rows.width <= WIDE else WIDE_NUMBERS // rows.width
+    return rows.first(max(2, min(MOMENT_ROWS, many)))
+
+
+def _largest_eigenvectors(moment: npt.NDArray[np.float64], keep: int) -> tuple[Any, Any]:
+    """Return the `keep` largest eigenvalues, rising, and their vectors: (D, D) -> (k,), (D, k)."""
+    width = len(moment)
+    if width < FEW_OF_MANY * keep:
+        return tuple(scipy.linalg.eigh(moment, subset_by_index=[width - keep, width - 1]))
+    # Lanczos finds a few of many faster. It starts from a fixed vector, for reproducible bits.
+    start = np.random.default_rng(0).normal(size=width)
+    values, vectors = scipy.sparse.linalg.eigsh(moment, keep, v0=start)
+    order = np.argsort(values)
+    return values[order], vectors[:, order]
+
+
+def aligned_samples(source: Rows, y: IntArray, target: Rows) -> tuple[Matrix, IntArray, Matrix]:
+    """Return some rows of both domains in one space, and the classes of those of the source."""
+    places = first_of_every_class(y, int(y.max()) + 1, SAMPLED_ROWS)
+    source, target = source.take(places), target.first(SAMPLED_ROWS)
+    alignment = Alignment.fit(source, target)
+    return alignment.source(source), y[places], alignment.target(target)

@@ -1,0 +1,39 @@
+"""The representation that a method compares samples in, for rows of either domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import TransformerMixin
+from torch import Tensor
+
+from opensetda.rows import split_domains
+
+
+class DomainTransformer(TransformerMixin):  # type: ignore[misc]
+    """Gives a method ``transform``; its scorer has ``embed(rows, of_source)``."""
+
+    transforms_domains = True
+
+    @torch.no_grad()
+    def transform(self: Any, X: Any, sample_domain: Any = None) -> npt.NDArray[np.float64]:
+        """Return samples as the method represents them: (n, n_features) -> (n, d).
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features)
+            Samples.
+        sample_domain : array of int of shape (n,), optional
+            0 or more: source, which is scaled and centred by itself; negative: target. None: all
+            target.
+        """
+        rows = torch.from_numpy(np.array(self._check_rows(X)))
+        embedded: Tensor = self.scorer_.embed(self.scaler_(rows), False)
+        if sample_domain is not None:
+            source = torch.from_numpy(split_domains(sample_domain, len(rows))[0])
+            scaled = self.scaler_(rows[source], of_source=True)
+            embedded[source] = self.scorer_.embed(scaled, True)
+        return np.asarray(embedded.numpy())

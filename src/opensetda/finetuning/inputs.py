@@ -1,0 +1,182 @@
+"""What a network is trained on: fixed feature rows, or images whose backbone is trained."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from opensetda.context import TrainableImages
+from opensetda.features.alignment import Alignment
+from opensetda.finetuning.settings import FineTuneSettings
+from opensetda.rows import IntArray, Rows
+
+# Batch size of the forward pass over all images.
+REFRESHED_IMAGES = 64
+
+Features = npt.NDArray[np.float32]
+
+
+class FixedRows:
+    """Feature rows, aligned once.
+
+    Attributes
+    ----------
+    source, target : tensors of shape (n_s, d) and (n_t, d)
+        Rows of all samples as of the last `refresh`, aligned if there is an alignment.
+    alignment : Alignment or None
+        How features become aligned rows, also those of later samples; None takes them as given.
+    learned : nn.Module or None
+        The backbone that is trained, if there is one.
+    """
+
+    learned: nn.Module | None = None
+    source: Tensor
+    target: Tensor
+
+    def __init__(self, source: Rows, target: Rows, alignment: Alignment | None) -> None:
+        self.rows, self.device = (source, target), torch.device("cpu")
+        self.align(alignment)
+
+    def align(self, alignment: Alignment | None) -> None:
+        """Align the rows from now on."""
+        self.alignment = alignment
+        if alignment is None:
+            arrays = in_memory(self.rows[0]), in_memory(self.rows[1])
+        else:
+            arrays = alignment.source(self.rows[0]), alignment.target(self.rows[1])
+        self.source, self.target = (torch.from_numpy(rows).to(self.device) for rows in arrays)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the trained parameters of the backbone."""
+        return []
+
+    def to(self, device: torch.device) -> None:
+        """Move to the device of the training."""
+        self.device, self.source, self.target = (
+            device,
+            self.source.to(device),
+            self.target.to(device),
+        )
+
+    def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the rows of one training graph, each by its number in its domain: (N, d)."""
+        x = self.source.new_empty(len(index), self.source.shape[1])
+        x[~is_target] = self.source[index[~is_target]]
+        x[is_target] = self.target[index[is_target]]
+        return x
+
+    def refresh(self) -> None:
+        """Compute the rows of all samples again."""
+
+    def start_anew(self) -> None:
+        """Put the first weights of the backbone back."""
+
+    def raw_targets(self, most: int) -> Features:
+        """Return the first targets as features before alignment: (at most `most`, D)."""
+        return in_memory(self.rows[1].first(most))
+
+
+class TunedImages(FixedRows):
+    """Images whose backbone is trained.
+
+    The projection of the alignment stays, because what is trained on it depends on its axes; the
+    means of the domains follow the features.
+
+    Image i belongs to row i of the matrix behind `source` and `target`, frozen features in
+    canonical order; `features` has those of all images as of the last `refresh`, in the caller's
+    order.
+    """
+
+    learned: nn.Module
+
+    def __init__(
+        self,
+        images: TrainableImages,
+        source: Rows,
+        target: Rows,
+        alignment: Alignment | None,
+    ) -> None:
+        self.images, self.learned = images, images.backbone
+        self.settings: FineTuneSettings = images.settings
+        self._start = {k: v.detach().clone() for k, v in self.learned.state_dict().items()}
+        self.features: Features = np.empty((len(source.X), source.width), dtype=np.float32)
+        for rows in (source, target):
+            self.features[rows.index] = in_memory(rows)
+        own = Rows(self.features, source.index), Rows(self.features, target.index)
+        super().__init__(*own, alignment)
+        if images.averaged > 1:
+            # The rows are features of the images themselves.
+            self.refresh()
+
+    def align(self, alignment: Alignment | None) -> None:
+        """Align the features from now on, by the means that they have now."""
+        if alignment is not None:
+            alignment.refit_means(*self.rows)
+        super().align(alignment)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the trained parameters of the backbone, and freeze the others."""
+        trained = self.images.trainable_parameters()
+        chosen = {id(parameter) for parameter in trained}
+        for parameter in self.learned.parameters():
+            parameter.requires_grad_(id(parameter) in chosen)
+        return trained
+
+    def to(self, device: torch.device) -> None:
+        """Move to the device of the training."""
+        super().to(device)
+        self.learned.to(device)
+
+    def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
+        """Pass augmented images through the backbone and align their features."""
+        targets, numbers = is_target.cpu().numpy(), index.cpu().numpy()
+        rows = np.empty(len(numbers), dtype=np.intp)
+        for theirs, own in zip((~targets, targets), self.rows, strict=True):
+            rows[theirs] = own.index[numbers[theirs]]
+        self.learned.train()
+        if self.settings.batch_norm == "frozen":
+            for module in self.learned.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        pixels = self.images.augmented(rows, rng).to(self.device)
+        x: Tensor = self.learned(pixels).float()
+        if self.alignment is None:
+            return x
+        return torch.where(is_target[:, None], self.alignment(x), self.alignment(x, True))
+
+    def refresh(self) -> None:
+        """Compute the features of all images, the means of the domains and the aligned rows."""
+        index = np.concatenate([rows.index for rows in self.rows])
+        self.features[index] = features_of(self.images, index, self.device)
+        self.align(self.alignment)
+
+    def start_anew(self) -> None:
+        """Put the backbone's first weights back."""
+        self.learned.load_state_dict(self._start)
+
+
+TrainingInputs = FixedRows | TunedImages
+"""Both domains as a network sees them."""
+
+
+@torch.no_grad()
+def features_of(images: TrainableImages, rows: IntArray, device: torch.device) -> Features:
+    """Return the features of images by their backbone, the mean over their fixed views: (n, D)."""
+    images.backbone.eval()
+    parts = []
+    for start in range(0, len(rows), REFRESHED_IMAGES):
+        part = rows[start : start + REFRESHED_IMAGES]
+        views = (images.view(part, number).to(device) for number in range(images.averaged))
+        features = [images.backbone(view).float() for view in views]
+        parts.append(torch.stack(features).mean(dim=0).cpu().numpy())
+    return np.concatenate(parts)
+
+
+def in_memory(rows: Rows) -> Features:
+    """Return rows as one array."""
+    array = np.empty((len(rows), rows.width), dtype=np.float32)
+    for place, chunk in rows.chunks():
+        array[place] = chunk
+    return array

@@ -1,0 +1,66 @@
+"""Every setting of training a backbone, with one sentence each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from opensetda.errors import InputError, choice
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+PREFIX = "finetune."
+"""What the names of these settings begin with, among those of a method."""
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class FineTuneSettings:
+    """How an image backbone is trained; those in `OF_ROUNDS` if the method does not train it."""
+
+    rounds: Annotated[int, Field(ge=0)] = 3
+    """Rounds of training; the targets are labelled before the first and after each."""
+    iterations: Count = 75
+    """Batches per round."""
+    rate: Annotated[float, Field(gt=0)] = 3e-4
+    """Learning rate of Adam."""
+    labelled: Share = 0.6
+    """The surest share of targets that has labels at the end; round m of M trains on m / (M + 1)
+    of it."""
+    per_class: Annotated[int, Field(ge=2)] = 12
+    """Labelled images of each class in a batch, at most, and as many targets."""
+    batch_size: Annotated[int, Field(ge=8)] = 96
+    """Images in a batch, at most: with many classes fewer of each, and some of the classes."""
+    crop: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """Smallest share of the image area in a random crop; 1 uses the whole image."""
+    flip: bool = True
+    """Mirror half of the images; switch off for digits, letters or signs."""
+    averaged: Annotated[int, Field(ge=1, le=4)] = 4
+    """Views whose features are averaged: the image, mirrored, grey, grey and mirrored."""
+    views: Count = 6
+    """Stored views per image with `--finetune last`: those that are averaged, then random ones."""
+    colour: Share = 0.4
+    """Largest change of brightness, contrast and saturation in stored views; 0: no grey either."""
+    batch_norm: Literal["frozen", "train"] = "frozen"
+    """Keep the statistics of batch normalisation, or update them in training."""
+
+    @classmethod
+    def of(cls, changes: Mapping[str, Any]) -> Self:
+        """Return the defaults with changes by name; values may be text of a command line."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in changes:
+            if name not in names:
+                raise InputError(f"setting {PREFIX}{name} does not exist; {choice(name, names)}")
+        try:
+            return TypeAdapter(cls).validate_python(dict(changes))
+        except ValidationError as error:
+            first = error.errors()[0]
+            given = f"{PREFIX}{first['loc'][0]}={first['input']}"
+            raise InputError(f"setting {given}: {first['msg']}") from None
+
+
+OF_ROUNDS = ("rounds", "iterations", "rate", "labelled", "per_class", "batch_size")

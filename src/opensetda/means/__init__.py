@@ -1,0 +1,1 @@
+"""MovingMeans: class means that move to the target, a closed form."""

@@ -1,0 +1,91 @@
+"""How MovingMeans scores rows: the same in `fit`, for later samples and in an exported model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from opensetda.features.alignment import Alignment, unit
+from opensetda.features.smoothing import mean_cosine, moved_to_neighbours
+
+# Cosines of neighbouring classes differ by a few hundredths: as logits they need a scale.
+COSINE_SCALE = 16.0
+EVIDENCE_ROWS = 30
+"""Nearest known rows, and nearest pseudo-unknowns, that speak for and against a known class."""
+
+
+class MeansScorer(nn.Module):
+    r"""Cosines to class means, with the neighbours' word for and against.
+
+    .. math::
+        z &= \operatorname{smooth}(\operatorname{unit}(W\, \operatorname{align}(x))) \\
+        s(x) &= \max_c \cos(z, \mu_c) + e\, \big(\overline{\cos}(z, N_K(z))
+              - \overline{\cos}(z, N_U(z))\big)
+
+    with the nearest known rows :math:`N_K` (source and pseudo-labelled targets) and the nearest
+    pseudo-unknowns :math:`N_U`.
+
+    Parameters
+    ----------
+    alignment : Alignment
+        Of both domains.
+    arrays : mapping of tensors
+        `metric` W (d, d), optional; `rows` (R, d), whitened rows among which neighbours are found;
+        `means` (C, d); `known` (K, d) and `unknown` (U, d), smoothed rows.
+    neighbours, message : int, float
+        See `moved_to_neighbours`; without `message` nothing is smoothed.
+    evidence : float
+        e, the weight of the neighbours.
+
+    Shapes: x (n, D) -> logits (n, C), known scores (n,).
+    """
+
+    rows: Tensor
+    means: Tensor
+    known: Tensor
+    unknown: Tensor
+    evidence: Tensor
+    metric: Tensor | None
+
+    def __init__(
+        self,
+        alignment: Alignment,
+        arrays: Mapping[str, Tensor],
+        neighbours: int,
+        message: float,
+        evidence: float,
+    ) -> None:
+        super().__init__()
+        self.alignment, self.neighbours, self.message = alignment, neighbours, message
+        for name in ("metric", "rows", "means", "known", "unknown"):
+            self.register_buffer(name, arrays.get(name))
+        self.register_buffer("evidence", torch.tensor(evidence))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Score rows, each on its own."""
+        return self.score(self.embed(x))
+
+    def embed(self, x: Tensor, of_source: bool = False) -> Tensor:
+        """Align, whiten and smooth rows: (n, D) -> (n, d)."""
+        return self.smooth(self.whiten(self.alignment(x, of_source)))
+
+    def whiten(self, aligned: Tensor) -> Tensor:
+        """Apply the metric to aligned rows: (n, d) -> (n, d)."""
+        return aligned if self.metric is None else unit(aligned @ self.metric.to(aligned))
+
+    def smooth(self, z: Tensor) -> Tensor:
+        """Move whitened rows towards their neighbours: (n, d) -> (n, d)."""
+        if not self.message:
+            return z
+        return moved_to_neighbours(z, self.rows, self.neighbours, self.message)
+
+    def score(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Score smoothed rows: (n, d) -> (n, C), (n,)."""
+        cosine = z @ self.means.T
+        known = cosine.amax(dim=1)
+        if len(self.known) and len(self.unknown):
+            near, far = (mean_cosine(z, rows, EVIDENCE_ROWS) for rows in (self.known, self.unknown))
+            known = known + self.evidence * (near - far)
+        return COSINE_SCALE * cosine, known

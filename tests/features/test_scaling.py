@@ -1,0 +1,205 @@
+"""Columns as given, standardised or as ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from conftest import make_task
+from opensetda import ClassMeans, InputError, MovingMeans
+from opensetda.features.scaling import LEVELS, NONE, RANKS, SCALINGS, STANDARD, Scaling
+from opensetda.rows import Rows
+
+WIDEST = 3.1
+"""A normal score of one in a thousand is 3.09."""
+
+
+def rows_of(X):
+    return Rows(np.asarray(X, dtype=np.float32), np.arange(len(X)))
+
+
+def scaled(name, X, later=None):
+    """X, or later samples, by the tables of X."""
+    fitted = Scaling.fit(name, rows_of(X), rows_of(X))
+    return fitted.of_target(np.asarray(X if later is None else later))
+
+
+def matrix(seed=0, n=400, width=4):
+    return np.random.default_rng(seed).normal(size=(n, width)).astype(np.float32)
+
+
+# ranks --------------------------------------------------------------------------------------
+
+
+def test_ranks_are_normal_scores_in_the_order_of_the_values():
+    X = matrix()
+    ranks = scaled(RANKS, X)
+    np.testing.assert_array_equal(np.argsort(ranks[20:30, 0]), np.argsort(X[20:30, 0]))
+    np.testing.assert_allclose(ranks.mean(axis=0), 0, atol=0.01)
+    np.testing.assert_allclose(ranks.std(axis=0), 1, atol=0.03)
+    # Normal columns stay about what they are.
+    inner = np.abs(X) < 2
+    assert np.abs(ranks - X)[inner].max() < 0.5
+
+
+@pytest.mark.parametrize("change", [np.exp, np.cbrt, lambda X: 1e4 * X - 7, np.arctan])
+def test_ranks_do_not_depend_on_the_units(change):
+    X = matrix()
+    ranks, others = scaled(RANKS, X), scaled(RANKS, change(X))
+    np.testing.assert_array_equal(np.argsort(others, axis=0), np.argsort(ranks, axis=0))
+    # Between two levels of the table a value is interpolated, in its own units.
+    np.testing.assert_allclose(others, ranks, atol=0.15)
+    np.testing.assert_allclose(others[np.abs(ranks) < 2], ranks[np.abs(ranks) < 2], atol=0.02)
+
+
+def test_with_fewer_values_than_levels_the_units_do_not_matter_at_all():
+    X = matrix(n=LEVELS)
+    np.testing.assert_array_equal(scaled(RANKS, np.exp(X)), scaled(RANKS, X))
+
+
+def test_equal_values_get_the_middle_between_their_first_and_last_score():
+    # Half of the column is zero, as after a ReLU: scores from -3.09 to 0.
+    X = np.concatenate([np.zeros(500), np.linspace(1, 2, 500)])[:, None]
+    ranks = scaled(RANKS, X)[:, 0]
+    np.testing.assert_allclose(ranks[:500], -3.09 / 2, atol=0.01)
+    assert ranks[500] > -0.05
+    assert (np.diff(ranks[500:]) >= 0).all()
+
+
+@pytest.mark.parametrize("name", [STANDARD, RANKS])
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e30])
+def test_a_constant_column_is_zero(name, value):
+    X = matrix()
+    X[:, 1] = value
+    np.testing.assert_allclose(scaled(name, X)[:, 1], 0, atol=1e-6)
+    assert np.isfinite(scaled(name, X)).all()
+
+
+def test_values_beyond_the_table_are_finite():
+    X = matrix()
+    later = np.array([[3e38, -3e38, 1e9, -1e9]], dtype=np.float32)
+    np.testing.assert_allclose(scaled(RANKS, X, later), [[3.09, -3.09, 3.09, -3.09]], atol=0.001)
+    assert np.isfinite(scaled(STANDARD, X, later)).all()
+
+
+def test_double_precision_is_scaled_as_the_single_precision_of_fit():
+    """0.1 as a double lies below 0.1 as a float: not below all equal values of the table."""
+    X = np.full((50, 1), 0.1)
+    X[40:, 0] = np.linspace(1, 2, 10)
+    for name in (STANDARD, RANKS):
+        np.testing.assert_array_equal(scaled(name, X, X), scaled(name, X, X.astype(np.float32)))
+
+
+finite = st.floats(-(2.0**100), 2.0**100, width=32)
+
+
+@given(
+    arrays.arrays(np.float32, st.tuples(st.integers(1, 40), st.just(1)), elements=finite),
+    arrays.arrays(np.float32, st.tuples(st.integers(1, 20), st.just(1)), elements=finite),
+)
+def test_ranks_are_monotone_and_bounded(X, later):
+    later = np.sort(np.concatenate([X, later]), axis=0)
+    ranks = scaled(RANKS, X, later)
+    assert np.isfinite(ranks).all()
+    assert np.abs(ranks).max() <= WIDEST
+    assert (np.diff(ranks[:, 0]) >= -1e-5).all()
+
+
+# standard, none -----------------------------------------------------------------------------
+
+
+def test_each_domain_is_standardised_by_itself():
+    source, target = rows_of(matrix(0)), rows_of(50 + 9 * matrix(1, n=300))
+    fitted = Scaling.fit(STANDARD, source, target)
+    for rows in fitted.domains(source, target):
+        [(_, chunk)] = rows.chunks()
+        assert chunk.dtype == np.float32
+        np.testing.assert_allclose(chunk.mean(axis=0), 0, atol=1e-4)
+        np.testing.assert_allclose(chunk.std(axis=0), 1, atol=1e-4)
+
+
+def test_without_scaling_rows_are_as_given():
+    X = rows_of(matrix())
+    fitted = Scaling.fit(NONE, X, X)
+    assert fitted.domains(X, X) == (X, X)
+    assert fitted.of_target(X.X) is X.X
+    assert list(fitted.arrays()) == ["exponent"]
+
+
+def test_parts_of_scaled_rows_are_scaled():
+    X = rows_of(matrix())
+    twice = X.scaled(lambda rows: 2 * rows)
+    [(_, chunk)] = twice.take(np.array([3, 1])).chunks()
+    np.testing.assert_array_equal(chunk, 2 * X.X[[3, 1]])
+    [(_, chunk)] = twice.first(2).chunks()
+    np.testing.assert_array_equal(chunk, 2 * X.X[:2])
+
+
+def test_few_targets_are_scaled_as_the_source_is():
+    source, few = rows_of(matrix()), rows_of(matrix(1, n=19))
+    fitted = Scaling.fit(RANKS, source, few)
+    np.testing.assert_array_equal(fitted.of_target(few.X), fitted.of_source(few.X))
+
+
+# the estimators -----------------------------------------------------------------------------
+
+
+def test_units_of_columns_cost_less_than_one_point():
+    task = make_task(per_class=50)
+    units = 10.0 ** np.random.default_rng(3).permutation(np.linspace(-3, 4, task.X.shape[1]))
+
+    def accuracy(X, how):
+        classifier = MovingMeans(task.openness, scaling=how).fit(X, task.y, task.domain)
+        return np.mean(classifier.transduction_ == task.truth)
+
+    for how in (STANDARD, RANKS):
+        assert accuracy(task.X * units, how) > accuracy(task.X, how) - 0.01, how
+    assert accuracy(task.X * units, NONE) < accuracy(task.X, NONE) - 0.05
+
+
+@pytest.mark.parametrize("how", SCALINGS)
+def test_a_method_scales_and_is_saved_with_its_tables(task, how):
+    fitted = MovingMeans(scaling=how).fit(task.X, task.y, sample_domain=task.domain)
+    assert fitted.scaler_.name == how
+    state, arrays = fitted.get_state()
+    assert ("scaling.target" in arrays) == (how != NONE)
+    again = MovingMeans.from_state(state, arrays)
+    assert again.scaler_.name == how
+    np.testing.assert_array_equal(again.predict_proba(task.X), fitted.predict_proba(task.X))
+
+
+@pytest.mark.parametrize("how", [STANDARD, RANKS])
+def test_later_copies_of_targets_get_the_labels_of_fit(task, how):
+    fitted = ClassMeans(openness=task.openness, scaling=how)
+    fitted.fit(task.X, task.y, sample_domain=task.domain)
+    np.testing.assert_array_equal(fitted.predict(task.target), fitted.transduction_)
+    np.testing.assert_allclose(fitted.predict_proba(task.target), fitted.transduction_proba_, 1e-4)
+    # Its own scale, not that of the batch.
+    np.testing.assert_array_equal(fitted.predict(task.target[:1]), fitted.transduction_[:1])
+
+
+def test_without_a_target_later_samples_are_scaled_as_the_source(task):
+    fitted = ClassMeans(scaling=RANKS).fit(task.source, task.labels)
+    assert np.mean(fitted.predict(task.source) == task.labels) == 1
+
+
+@pytest.mark.parametrize("wrong", ["rank", "auto", "", None, 3, ["none"]])
+def test_a_wrong_name_is_an_error_that_names_the_setting(task, wrong):
+    with pytest.raises(InputError, match=r"^scaling=.*: choose one of none, standard, ranks"):
+        MovingMeans(scaling=wrong).fit(task.X, task.y, sample_domain=task.domain)
+
+
+# saved models -------------------------------------------------------------------------------
+
+
+def test_a_saved_model_without_its_tables_is_refused(task):
+    fitted = ClassMeans(scaling=RANKS).fit(task.X, task.y, sample_domain=task.domain)
+    state, arrays = fitted.get_state()
+    without = {name: table for name, table in arrays.items() if name != "scaling.target"}
+    with pytest.raises(InputError, match=r"'target' is missing; fit again"):
+        ClassMeans.from_state(state, without)
+    with pytest.raises(InputError, match=r"scaling 'magic' does not exist; fit again"):
+        ClassMeans.from_state({**state, "scaling": "magic"}, arrays)

@@ -1,0 +1,165 @@
+"""Features at the edge of what computers can hold, and what a method says to them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opensetda.errors import InputError
+from opensetda.metrics.open_set import evaluate
+from opensetda.runs.methods import method_class
+
+WIDTH = 32
+NOT_APART = "do not tell its classes apart"
+COLUMN = "column [0-9]+ of [0-9]+ has"
+
+
+class Data(NamedTuple):
+    """Labelled source rows, target rows, and the truth for the evaluation."""
+
+    source: np.ndarray
+    y: np.ndarray
+    target: np.ndarray
+    truth: np.ndarray
+
+    def mapped(self, change: Callable[[np.ndarray], np.ndarray]) -> Data:
+        """Return the data with both domains changed."""
+        return self._replace(source=change(self.source), target=change(self.target))
+
+
+class Case(NamedTuple):
+    """Data, the words of a warning that is an answer, and whether HOS may be that of `made`."""
+
+    data: Data
+    says: str = "nothing"
+    is_made: bool = False
+
+
+@cache
+def made(
+    width: int = WIDTH, known: int = 8, per_class: tuple[int, int] = (30, 25), unknown: int = 4
+) -> Data:
+    """Draw clusters; the target is translated."""
+    rng = np.random.default_rng(0)
+    # Distances between classes do not grow with the width.
+    centres = 12 / np.sqrt(max(width, 8)) * rng.normal(size=(known + unknown, width))
+    names = np.array([*(f"class {place}" for place in range(known)), *["unknown"] * unknown])
+    of_source = np.repeat(np.arange(known), per_class[0])
+    of_target = np.repeat(np.arange(known + unknown), per_class[1])
+    shift = 3 / np.sqrt(width) * rng.normal(size=width)
+    spread = min(1, 6 / np.sqrt(width))
+    source, target = (
+        centres[classes] + rng.normal(size=(len(classes), width)) * spread
+        for classes in (of_source, of_target)
+    )
+    return Data(source, names[of_source], target + shift, names[of_target])
+
+
+def noise(X: np.ndarray, size: float, count: int) -> np.ndarray:
+    """Return columns that say nothing about the classes: (n, count)."""
+    return size * np.random.default_rng(len(X)).normal(size=(len(X), count))
+
+
+def varied_rows(X: np.ndarray) -> np.ndarray:
+    """Give every row a magnitude of its own."""
+    return X * 10.0 ** np.random.default_rng(len(X)).uniform(-20, 20, size=(len(X), 1))
+
+
+def chosen(data: Data, rows: Any) -> Data:
+    """Keep some targets."""
+    return data._replace(target=data.target[rows], truth=data.truth[rows])
+
+
+def one_large_class() -> Data:
+    """One source class of 1,000 rows, the others with one."""
+    data = made(per_class=(1000, 25))
+    kept = (data.y == "class 0") | (np.arange(len(data.y)) % 1000 < 1)
+    return data._replace(source=data.source[kept], y=data.y[kept])
+
+
+def only_unknowns(data: Data) -> Data:
+    """Keep the unknown targets."""
+    return chosen(data, data.truth == "unknown")
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "scale 1e-30": lambda: Case(made().mapped(lambda X: X * 1e-30), is_made=True),
+    "scale 1e30": lambda: Case(made().mapped(lambda X: X * 1e30), is_made=True),
+    "subnormal": lambda: Case(made().mapped(lambda X: X * 1e-310), is_made=True),
+    "rows of 1e-20 to 1e20": lambda: Case(made().mapped(varied_rows), is_made=True),
+    "offset 1e4": lambda: Case(made().mapped(lambda X: X + 1e4), "parallel", True),
+    "offset 1e8, float32": lambda: Case(
+        made().mapped(lambda X: (X + 1e8).astype(np.float32)), "precision", True
+    ),
+    "target plus 1e3": lambda: Case(
+        made()._replace(target=made().target + 1e3),
+        "target are nearly parallel|are equal",
+        True,
+    ),
+    "constant source": lambda: Case(
+        made()._replace(source=np.ones_like(made().source)), "source are equal"
+    ),
+    "constant target": lambda: Case(
+        made()._replace(target=np.ones_like(made().target)), "targets are equal"
+    ),
+    "1 and noise of 1e-9": lambda: Case(
+        made().mapped(lambda X: 1 + noise(X, 1e-9, WIDTH)), NOT_APART
+    ),
+    "noise of 1e3 beside": lambda: Case(
+        made().mapped(lambda X: np.column_stack([X, noise(X, 1e3, 1)])), COLUMN, True
+    ),
+    "units 1e-6 to 1e6": lambda: Case(
+        made().mapped(lambda X: X * np.logspace(-6, 6, WIDTH)), COLUMN, True
+    ),
+    "one target 300 times": lambda: Case(chosen(made(), [0] * 300), "targets are equal"),
+    "classes of 1,000 and 1": lambda: Case(one_large_class(), "take fewer rows", True),
+    "2 targets": lambda: Case(
+        chosen(made(), [0, 30]), "fewer than 20 targets|known classes show too little"
+    ),
+    "3 columns, only unknowns": lambda: Case(only_unknowns(made(3)), "directions? only"),
+}
+
+
+def fitted(method: str, data: Data) -> Any:
+    """Fit a method with a seed, networks with few iterations."""
+    cls = method_class(method)
+    options: dict[str, Any] = {"random_state": 0} if cls.is_random else {}
+    if method == "pgl":
+        options["settings"] = {"steps": 4, "ranking.draws": 2}
+    elif cls.is_random:
+        options["iterations"] = 60
+    X = np.concatenate([data.source, data.target])
+    labels = np.concatenate([data.y, np.full(len(data.target), "")])
+    return cls(**options).fit(X, labels, np.repeat([1, -1], [len(data.y), len(data.target)]))
+
+
+def hos(classifier: Any, data: Data) -> float:
+    """HOS of the labels of the targets."""
+    return float(evaluate(data.truth, classifier.transduction_, sorted(set(data.y))).hos)
+
+
+def answer(name: str, method: str) -> str:
+    """Return "right", "warned" by words of the case, or what else a method did."""
+    case = CASES[name]()
+    least = hos(fitted(method, made()), made()) - 0.05 if case.is_made else 0.85
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            classifier = fitted(method, case.data)
+            later = classifier.predict_proba(case.data.target[:5])
+        except InputError as error:
+            return "warned" if re.search(case.says, str(error)) else str(error)
+    labels, said = classifier.transduction_, " | ".join(classifier.openness_report_.warnings)
+    got = hos(classifier, case.data) if case.is_made else (labels == case.data.truth).mean()
+    rejected = (labels == "unknown").mean()
+    agrees = abs(rejected - classifier.openness_) <= max(0.05, 1 / len(labels))
+    if not (np.isfinite(later).all() and np.isfinite(classifier.transduction_proba_).all()):
+        return "not finite"
+    if got >= least and agrees:
+        return "right"
+    return "warned" if re.search(case.says, said) else f"{got:.2f} of {least:.2f}; {said}"

@@ -1,0 +1,235 @@
+"""The share of unknowns without labels: what is reported, and how far off it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from conftest import fit_task
+from feature_shifts import FEATURE_SHIFTS, feature_task
+from opensetda import ClassMeans, InputError, SourceOnly
+from opensetda.features.alignment import aligned_samples
+from opensetda.openness.evidence import Evidence
+from opensetda.openness.report import (
+    DISAGREEMENT,
+    ESTIMATE,
+    HARDLY_KNOWN,
+    HIDDEN,
+    NO_UNKNOWNS,
+    WIDE,
+    OpennessReport,
+    check_openness,
+    study_openness,
+)
+from opensetda.openness.share_model import LARGEST_SHARE, ShareEstimate
+from opensetda.rows import Rows
+
+EVIDENCE = Evidence(hidden=0.52, hidden_moved=0.48, margin=-0.5, below=0.375, n_classes=10)
+
+
+def report_of(openness, found, half=0.15, rejected=None, own_boundary=False, n=100, **evidence):
+    """The finished report of a run whose estimate is `found`, within `half`."""
+    estimate = ShareEstimate(found, max(found - half, 0.0), min(found + half, 1.0))
+    told, seen = openness != "auto", EVIDENCE._replace(**evidence)
+    used = found if found >= NO_UNKNOWNS else 0.0
+    share = openness if told else used
+    report = OpennessReport(
+        share=share,
+        low=estimate.low,
+        high=estimate.high,
+        told=told,
+        found_unknowns=used > 0,
+        estimates={ESTIMATE: estimate, HIDDEN: ShareEstimate(*[seen.hidden] * 3)},
+        evidence=seen,
+        warnings=(),
+    )
+    return report.finished(share if rejected is None else rejected, own_boundary, n)
+
+
+# On tasks whose share is known --------------------------------------------------------------
+
+OPENNESS = [0.0, 0.25, 0.5, 0.75]
+# Measured, rounded up. Noise in all directions lowers the score of every target.
+MEAN_ERROR = dict.fromkeys(FEATURE_SHIFTS, 0.1) | {"noise": 0.22}
+
+
+def estimate_of(shift, openness, seed=0):
+    task = feature_task(10, 10, 128, shift, openness, seed=seed)
+    y = np.unique(task.source_labels, return_inverse=True)[1]
+    domains = (Rows(X, np.arange(len(X))) for X in (task.source_features, task.target_features))
+    source, target = domains
+    report = study_openness("auto", None, aligned_samples(source, y, target), len(target))
+    return report.estimates[ESTIMATE]
+
+
+@pytest.mark.parametrize("shift", FEATURE_SHIFTS)
+def test_shares_of_generated_shifts(shift):
+    estimates = [estimate_of(shift, openness) for openness in OPENNESS]
+    errors = np.array([found.share for found in estimates]) - OPENNESS
+    assert np.abs(errors).mean() <= MEAN_ERROR[shift], errors
+    holds = [
+        found.low <= share <= found.high for found, share in zip(estimates, OPENNESS, strict=True)
+    ]
+    assert sum(holds) >= len(holds) - (2 if shift == "noise" else 0)
+    shares = [found.share for found in estimates]
+    assert shares == sorted(shares)
+
+
+@pytest.mark.parametrize("method", [SourceOnly, ClassMeans])
+def test_the_estimate_is_what_is_used(method):
+    task = feature_task(10, 10, 128, "class-translation", 0.5, seed=0)
+    classifier = fit_task(method(), task)
+    report = classifier.openness_report_
+    assert report.share == classifier.openness_ == report.estimates[ESTIMATE].share
+    assert report.low <= report.share <= report.high
+    assert (report.told, report.own_boundary, report.found_unknowns) == (False, False, True)
+    rejected = (classifier.transduction_ == "unknown").mean()
+    assert rejected == pytest.approx(report.share, abs=0.002)
+
+
+def test_all_methods_have_the_same_estimate():
+    """It is made before the first step; a given share changes nothing about it."""
+    task = feature_task(4, 3, 32, "all", 0.4, seed=0, per_class=20)
+    methods = SourceOnly(), ClassMeans(), SourceOnly(openness=0.9)
+    first, *others = (fit_task(method, task).openness_report_ for method in methods)
+    for other in others:
+        assert (other.estimates, other.evidence) == (first.estimates, first.evidence)
+
+
+@pytest.mark.parametrize(("share", "used"), [(NO_UNKNOWNS / 2, 0.0), (NO_UNKNOWNS, NO_UNKNOWNS)])
+def test_a_tiny_share_is_none(monkeypatch, share, used):
+    found = ShareEstimate(share, 0.0, 0.2)
+    monkeypatch.setattr("opensetda.openness.report.estimate_share", lambda *_: found)
+    rows, y = np.eye(6), np.arange(6) % 3
+    report = study_openness("auto", None, (rows, y, rows), 6)
+    assert (report.share, report.found_unknowns) == (used, used > 0)
+
+
+def test_the_share_of_a_methods_own_boundary():
+    report = report_of("auto", 0.3, rejected=0.37, own_boundary=True)
+    assert (report.share, report.own_boundary, report.told) == (0.37, True, False)
+    assert report.estimates[ESTIMATE].share == 0.3
+
+
+# In words -----------------------------------------------------------------------------------
+
+WHY = "hidden classes alone say 0.52, and 38% of the targets score below nine tenths of the source"
+
+
+@pytest.mark.parametrize(
+    ("openness", "found", "followed", "words"),
+    [
+        ("auto", 0.5, None, f"estimated: {WHY}"),
+        ("auto", 0.0, None, f"no unknowns were found, so nothing is rejected ({WHY})"),
+        (0.4, 0.5, None, f"as given; the data look like 0.50 (0.35 to 0.65) ({WHY})"),
+        (0.4, 0.0, None, f"as given; the data show no unknowns ({WHY})"),
+        (
+            *("auto", 0.5, 0.4),
+            "what the method's own boundary rejects; the data look like 0.50 (0.35 to 0.65) "
+            f"({WHY})",
+        ),
+    ],
+)
+def test_where_a_share_comes_from(openness, found, followed, words):
+    own = followed is not None
+    assert report_of(openness, found, rejected=followed, own_boundary=own).origin == words
+
+
+def test_a_clear_case_needs_no_warning():
+    for openness in ("auto", 0.4):
+        assert report_of(openness, 0.4).warnings == ()
+
+
+@pytest.mark.parametrize(("told", "found"), [(0.9, 0.4), (0.0, 0.5)])
+def test_a_share_that_the_data_contradict(told, found):
+    report = report_of(told, found)
+    assert report.share == told
+    (warning,) = report.warnings
+    assert warning.startswith(f"openness {told:.2f} was given, but the data look like {found:.2f}")
+    assert report_of(told, found, half=0.5).warnings == ()  # within the interval
+
+
+@pytest.mark.parametrize("rejected", [0.0, 0.9])
+def test_a_boundary_that_the_data_contradict(rejected):
+    (warning,) = report_of("auto", 0.45, rejected=rejected, own_boundary=True).warnings
+    assert warning.startswith(f"the method's own boundary rejects {rejected:.0%} of the targets")
+    assert "look like 0.45 (0.30 to 0.60)" in warning
+    near = report_of("auto", 0.45, rejected=0.45 + DISAGREEMENT, own_boundary=True)
+    assert near.warnings == ()
+
+
+def test_no_unknowns():
+    report = report_of("auto", 0.01)
+    assert (report.share, report.low, report.found_unknowns) == (0.0, 0.0, False)
+    (warning,) = report.warnings
+    assert warning.startswith("no unknowns were found, and nothing is rejected; up to 16%")
+
+
+def test_an_interval_that_is_wide():
+    assert report_of("auto", 0.5, half=WIDE / 2 - 0.01).warnings == ()
+    (warning,) = report_of("auto", 0.5, half=WIDE / 2 + 0.01, n_classes=3).warnings
+    assert warning.startswith("the share of unknowns is uncertain (0.21 to 0.79): 3 known classes")
+    assert "--openness" in warning
+
+
+def test_an_interval_that_is_cut_off_is_as_wide():
+    for share in (0.05, 0.95):
+        assert report_of("auto", share, half=WIDE / 2 - 0.01).warnings == ()
+        assert "is uncertain" in report_of("auto", share, half=WIDE / 2 + 0.01).warnings[0]
+
+
+@pytest.mark.parametrize(("share", "below"), [(0.5, HARDLY_KNOWN), (LARGEST_SHARE, 0.0)])
+def test_hardly_anything_known(share, below):
+    (warning,) = report_of("auto", share, below=below).warnings
+    assert warning.startswith("hardly any target looks like a known class")
+    assert "--openness" in warning
+
+
+def test_few_targets():
+    assert "fewer than 20 targets" in report_of("auto", 0.5, half=1, n=10).warnings[0]
+    assert "fewer than 20 targets" in report_of(0.5, 0.5, n=10).warnings[0]
+
+
+def test_equal_targets_that_are_not_separated():
+    assert report_of("auto", 0.4, rejected=0.41).warnings == ()
+    (warning,) = report_of("auto", 0.4, rejected=0.0).warnings
+    assert warning.startswith("the share of unknowns is 0.40, but 0% of the targets are rejected")
+
+
+@pytest.mark.parametrize("openness", ["auto", 0.9])
+def test_a_report_is_json(openness):
+    report = report_of(openness, 0.4)
+    plain = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert plain["share"] == report.share
+    assert plain["told"] is report.told
+    assert plain["warnings"] == list(report.warnings)
+    assert plain["evidence"] == report.evidence._asdict()
+    assert plain["origin"] == report.origin
+    assert list(plain["estimates"]) == [ESTIMATE, HIDDEN]
+    for name, estimate in plain["estimates"].items():
+        assert estimate == asdict(report.estimates[name])
+
+
+# What may be given --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0, 0.0, 0.25, np.float32(0.5), np.int64(0), 0.999])
+def test_shares(share):
+    told = check_openness(share)
+    assert type(told) is float
+    assert told == share
+
+
+def test_auto():
+    assert check_openness("auto") is None
+
+
+@pytest.mark.parametrize(
+    "share", [1, 1.5, -0.1, np.nan, np.inf, True, None, "Auto", "0.5", [0.5], np.array([0.5])]
+)
+def test_no_shares(share):
+    with pytest.raises(InputError, match=r"a number in \[0, 1\), or 'auto'"):
+        check_openness(share)

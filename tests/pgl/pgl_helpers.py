@@ -1,0 +1,58 @@
+"""A small training of PGL, for its tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opensetda.context import FitContext, Record
+from opensetda.finetuning.inputs import FixedRows
+from opensetda.pgl.settings import PGLSettings
+from opensetda.pgl.training import ProgressiveTraining
+from opensetda.rows import Rows
+
+SMALL: dict[str, Any] = {
+    "steps": 4,
+    "stop_step": 3,
+    "edge_width": 8,
+    "node_width": 8,
+    "graph_rate": 1e-3,
+    "backbone_rate": 1e-3,
+    "epochs": 2,
+    "decay_every": 1,
+    "draws": 2,
+}
+"""Settings that keep every part of the method and take a tenth of a second."""
+
+
+class Store:
+    """A `CheckpointStore` in memory; `kept` has all records that were written."""
+
+    def __init__(self, latest: Record | None = None) -> None:
+        self.kept: list[Record] = []
+        self.latest = latest
+
+    def write(self, record: Record) -> None:
+        arrays = {name: array.copy() for name, array in record.arrays.items()}
+        self.latest = Record({**record.values, "history": list(record.values["history"])}, arrays)
+        self.kept.append(self.latest)
+
+    def read(self) -> Record | None:
+        return self.latest
+
+
+def training(task: Any, seed: int = 0, context: FitContext | None = None, **changes: Any) -> Any:
+    """A training on the rows of a task, in their order."""
+    source, target = np.flatnonzero(task.domain > 0), np.flatnonzero(task.domain < 0)
+    inputs = FixedRows(Rows(task.X, source), Rows(task.X, target), None)
+    classes, labels = np.unique(task.y[source], return_inverse=True)
+    settings = PGLSettings(**{**SMALL, **changes})
+    labelled = inputs, labels, len(classes), task.openness
+    return ProgressiveTraining(*labelled, settings, seed, context or FitContext())
+
+
+def run(task: Any, **parameters: Any) -> Any:
+    trained = training(task, **parameters)
+    trained.run()
+    return trained

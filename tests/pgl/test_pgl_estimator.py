@@ -1,0 +1,184 @@
+"""The classifier: its parameters, what each part changes, later samples, images."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from pgl_helpers import SMALL, Store
+from torch import nn
+
+from opensetda import PGLClassifier
+from opensetda.context import FitContext
+from opensetda.finetuning.settings import FineTuneSettings
+from opensetda.pgl.settings import ABLATIONS
+
+
+def fit(task, openness=1 / 3, preset="office-home", context=None, seed=0, **changes):
+    settings = {**SMALL, **changes}
+    classifier = PGLClassifier(openness, preset=preset, settings=settings, random_state=seed)
+    return classifier.fit(task.X, task.y, task.domain, context)
+
+
+@pytest.fixture(scope="module")
+def fitted(task):
+    return fit(task)
+
+
+def test_it_finds_classes_and_unknowns(task):
+    classifier = fit(task, stop_step=4, epochs=6, decay_every=4, edge_width=32, node_width=32)
+    assert (classifier.transduction_ == task.truth).mean() > 0.85
+    assert (classifier.transduction_ == "unknown").sum() == round(len(task.target) / 3)
+
+
+def test_predict_gives_targets_of_fit_their_labels(fitted, task):
+    np.testing.assert_array_equal(fitted.predict(task.target), fitted.transduction_)
+    np.testing.assert_array_equal(fitted.predict_proba(task.target), fitted.transduction_proba_)
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_ablation_changes_the_result(fitted, task, name):
+    # The share is given, so that the ablation's other beta does not count.
+    ablated = fit(task, **ABLATIONS[name])
+    difference = np.abs(ablated.transduction_proba_ - fitted.transduction_proba_)
+    assert difference.max() > 1e-3
+    losses = set(ablated.history_[-1]["loss"])
+    gone = {"no-graph": {"edge"}, "no-edge-loss": {"edge"}, "no-adversary": {"adversary"}}
+    assert losses == {"node", "edge", "adversary"} - gone.get(name, set())
+    assert (len(ablated.history_) == 1) == (name == "no-progressive-steps")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"layers": 2}, {"fresh_start": True}, {"episodes": 1}, {"draws": 1}]
+)
+def test_other_settings_change_the_result(fitted, task, changes):
+    other = fit(task, **changes)
+    assert (other.transduction_scores_ != fitted.transduction_scores_).any()
+
+
+@pytest.mark.parametrize("preset", ["office-home", "visda-17", "syn2real-o"])
+def test_openness_of_the_preset_given_or_estimated(task, preset):
+    beta = {"office-home": 0.6, "visda-17": 0.85, "syn2real-o": 0.9}[preset]
+    small = {"episodes": 2, "stop_step": 1}
+    of_preset = fit(task, "preset", preset, **small)
+    assert of_preset.openness_ == pytest.approx(beta, abs=0.5 / len(task.target))
+    assert fit(task, 0.25, preset, **small).openness_ == pytest.approx(0.25)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert 0.1 < fit(task, "auto", preset, **small).openness_ < 0.6
+
+
+def test_the_order_of_rows_does_not_matter(fitted, task):
+    order = np.random.default_rng(0).permutation(len(task.X))
+    shuffled = SimpleNamespace(X=task.X[order], y=task.y[order], domain=task.domain[order])
+    other = fit(shuffled)
+    targets = np.argsort(order[task.domain[order] < 0])
+    np.testing.assert_array_equal(fitted.transduction_proba_, other.transduction_proba_[targets])
+    np.testing.assert_array_equal(fitted.step_labels_, other.step_labels_[:, targets])
+    np.testing.assert_array_equal(fitted.predict_proba(task.X), other.predict_proba(task.X))
+
+
+def test_labels_of_targets_are_not_used(fitted, task):
+    is_target = task.domain < 0
+    y = np.where(is_target, "ant", task.y)
+    y[np.flatnonzero(is_target)] = task.truth
+    other = fit(SimpleNamespace(X=task.X, y=y, domain=task.domain))
+    np.testing.assert_array_equal(fitted.transduction_proba_, other.transduction_proba_)
+
+
+def test_a_later_sample_gets_the_same_answer_in_every_batch(fitted, task):
+    together = fitted.predict_proba(task.X)
+    alone = np.concatenate([fitted.predict_proba(row[None]) for row in task.X])
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize("changes", [{}, {"layers": 0}, {"layers": 2}])
+def test_a_saved_classifier_predicts_the_same(task, changes):
+    classifier = fit(task, **changes)
+    other = PGLClassifier.from_state(*classifier.get_state())
+    np.testing.assert_array_equal(classifier.predict_proba(task.X), other.predict_proba(task.X))
+    assert other.settings_ == classifier.settings_
+
+
+def test_without_targets_it_is_a_closed_set_classifier(task):
+    classifier = PGLClassifier(settings={**SMALL, "epochs": 20, "decay": 1}, random_state=0)
+    classifier.fit(task.source, task.labels)
+    assert (classifier.predict(task.source) == task.labels).mean() > 0.9
+    assert classifier.predict_proba(task.source).shape == (len(task.source), 4)
+    assert len(classifier.history_) == 1
+
+
+def test_transform_gives_node_embeddings_of_both_domains(fitted, task):
+    embedded = fitted.transform(task.X, task.domain)
+    assert embedded.shape == (len(task.X), SMALL["node_width"])
+    np.testing.assert_allclose(embedded[0], fitted.transform(task.X[:1])[0])
+
+
+def test_the_scorer_exports(fitted, task):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    x, file = torch.from_numpy(task.X.astype(np.float64)), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        options = {"dynamo": False, "opset_version": 17, "input_names": ["x"]}
+        axes = {"x": {0: "n"}}
+        torch.onnx.export(fitted.scorer_, (x[:2],), file, dynamic_axes=axes, **options)
+    scores = onnxruntime.InferenceSession(file.getvalue()).run(None, {"x": x.numpy()})
+    with torch.no_grad():
+        expected = fitted.scorer_(x)
+    for ours, theirs in zip(expected, scores, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-5, atol=1e-6)
+
+
+class Pictures:
+    """Images of four numbers, and a backbone that maps them to the rows of the task."""
+
+    averaged = 1
+
+    def __init__(self, width=16):
+        torch.manual_seed(0)
+        self.settings = FineTuneSettings(averaged=1)
+        self.backbone = nn.Linear(width, width)
+        self.rows = None
+
+    def of(self, X):
+        # The first features are those of the untrained backbone.
+        weights = self.backbone.weight.detach().double(), self.backbone.bias.detach().double()
+        rows = torch.linalg.solve(weights[0], (torch.tensor(X).double() - weights[1]).T).T
+        self.rows = rows.float()
+        return self
+
+    def trainable_parameters(self):
+        return list(self.backbone.parameters())
+
+    def view(self, rows, number):
+        return self.rows[rows]
+
+    def augmented(self, rows, rng):
+        noise = torch.from_numpy(rng.normal(scale=0.01, size=(len(rows), self.rows.shape[1])))
+        return self.rows[rows] + noise.float()
+
+
+def test_an_image_backbone_is_trained_in_its_steps(task):
+    images = Pictures().of(task.X)
+    before = images.backbone.weight.detach().clone()
+    classifier = fit(task, context=FitContext(images=images))
+    assert (images.backbone.weight.detach() != before).any()
+    assert not list(classifier.scorer_.network.backbone.parameters())
+    # Later samples are features of the trained backbone.
+    with torch.no_grad():
+        features = images.backbone(images.rows[torch.from_numpy(task.domain < 0)]).numpy()
+    np.testing.assert_array_equal(classifier.predict(features), classifier.transduction_)
+
+
+def test_a_training_of_a_backbone_resumes_to_the_same_bits(task):
+    store = Store()
+    whole = fit(task, context=FitContext(images=Pictures().of(task.X), checkpoints=store))
+    for record in store.kept:
+        context = FitContext(images=Pictures().of(task.X), checkpoints=Store(record))
+        resumed = fit(task, context=context)
+        np.testing.assert_array_equal(whole.transduction_proba_, resumed.transduction_proba_)

@@ -1,0 +1,58 @@
+"""What every analysis shares: fitting without the truth, scores over steps, files."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import numpy as np
+import pytest
+
+from analyses_helpers import a_request
+from opensetda.analyses import steps
+from opensetda.analyses.request import Column, share_above, true_classes
+from opensetda.errors import InputError
+from opensetda.runs.evaluation import evaluate_targets
+
+
+def test_true_classes_and_unknown():
+    truth = np.array(["b", "z", "a", "0"])
+    assert true_classes(truth, np.array(["a", "b"])).tolist() == [1, 2, 0, 2]
+
+
+def test_ties_count_half():
+    assert share_above(np.array([1.0, 2.0]), np.array([1.0, 0.0])) == (0.5 + 1 + 1 + 1) / 4
+    assert math.isnan(share_above(np.array([]), np.array([1.0])))
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "text"),
+    [
+        (0.12345, Column("HOS", 1, 100), "12.3"),
+        (0.12345, Column("risk", 3), "0.123"),
+        (math.nan, Column("risk", 3), "-"),
+        (3, Column("step"), "3"),
+    ],
+)
+def test_values_as_people_read_them(value, column, text):
+    assert column.text(value) == text
+
+
+def test_the_last_step_is_the_result(tmp_path):
+    request = a_request("moving-means", steps=3)
+    result = steps.analyse(request)
+    fitted = request.fit()
+    assert [row["step"] for row in result.rows] == [1, 2, 3]
+    metrics = evaluate_targets(fitted.classifier, request.task.target_truth)
+    assert result.rows[-1]["hos"] == pytest.approx(metrics.hos)
+    files = result.write(tmp_path, "steps", "osda analyse steps")
+    assert [file.name for file in files] == ["steps.csv", "steps.md", "steps.png", "steps.pdf"]
+    with files[0].open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [float(row["hos"]) for row in rows] == [row["hos"] for row in result.rows]
+    assert "Made by `osda analyse steps`" in files[1].read_text()
+
+
+def test_a_method_without_steps_has_no_curve():
+    with pytest.raises(InputError, match="--method source-only: it has no steps"):
+        steps.analyse(a_request("source-only"))
