@@ -130,7 +130,7 @@ def fitted(method: str, data: Data) -> Any:
     cls = method_class(method)
     options: dict[str, Any] = {"random_state": 0} if cls.is_random else {}
     if method == "pgl":
-        options["settings"] = {"steps": 4, "ranking.draws": 2}
+        options["settings"] = {"steps": 3, "edge_width": 16, "node_width": 16, "graph_rate": 1e-3}
     elif cls.is_random:
         options["iterations"] = 60
     X = np.concatenate([data.source, data.target])

@@ -15,16 +15,17 @@ from opensetda.report.content import (
     ClassGallery,
     Confusion,
     LabelCount,
+    LinePanel,
     Openness,
     Refit,
     Report,
     Sample,
     SampleMap,
     ScoreHistogram,
+    Series,
     UnknownGroup,
     WhatIf,
 )
-from opensetda.report.plots import LinePanel, Series
 from opensetda.runs import figure_style as style
 
 HOSTILE = (

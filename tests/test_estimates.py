@@ -16,10 +16,8 @@ from opensetda.cli import console
 from opensetda.cli.main import main
 from opensetda.features.scaling import Scaling
 from opensetda.openness.evidence import Evidence
-from opensetda.openness.report import ESTIMATE, HIDDEN, KeptStep, OpennessReport
+from opensetda.openness.report import ESTIMATE, HIDDEN, OpennessReport
 from opensetda.openness.share_model import ShareEstimate
-from opensetda.report import curves
-from opensetda.report.curves import curve_panels
 from opensetda.runs import folder
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.predictions import PredictionTable
@@ -29,7 +27,6 @@ NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])
 KNOWN = NAMES[:4]
 FIT = ["fit", "source.npz", "target.npz", "--out", "run", "--no-report"]
 FIT += ["--method", "class-means"]
-QUICK = ["--set", "steps=2", "--set", "optimiser.iterations_per_epoch=2"]
 
 
 def blobs(seed, n=20):
@@ -71,14 +68,12 @@ def test_the_share_is_estimated_unless_it_is_told(workplace, capsys):
     run = workplace / "run"
     settings, estimates = read(run / "settings.json"), read(run / "estimates.json")
     assert settings["openness"] == "auto"
-    assert settings["version"] == 3
+    assert settings["version"] == folder.VERSION
     openness = estimates["openness"]
     assert openness["low"] <= 1 / 3 <= openness["high"]
     assert openness["low"] <= openness["share"] <= openness["high"]
     assert not openness["told"]
     assert openness["found_unknowns"]
-    assert len(openness["by_step"]) == 10
-    assert estimates["kept_step"] is None
     state = read(run / "model.json")["state"]
     assert estimates["rejection"] == {
         "threshold": state["rejection_threshold"],
@@ -93,8 +88,6 @@ def test_the_share_is_estimated_unless_it_is_told(workplace, capsys):
         f"{openness['high']:.2f}), estimated: hidden classes alone say {evidence['hidden']:.2f}, "
         f"and {evidence['below']:.0%} of the targets score below nine tenths of the source\n"
     ) in out
-    assert "step kept" not in out
-    assert "openness %" in out
     assert warnings_in(err) == openness["warnings"]
     assert RunFolder.open("run").estimates() == estimates
 
@@ -156,20 +149,6 @@ def test_no_unknowns_is_said_plainly(workplace, capsys, monkeypatch, method):
     assert set(later["p_unknown"].to_pylist()) == {0.0}
 
 
-def test_pgl_tells_which_step_it_kept_and_how_the_share_went(workplace, capsys):
-    assert main([*FIT[:-2], *QUICK]) == 0
-    out, _ = capsys.readouterr()
-    run = RunFolder.open("run")
-    estimates, history = run.estimates(), run.history()
-    kept = estimates["kept_step"]
-    assert f"step kept: {kept['step']} of 2 ({kept['reason']})\n" in out
-    assert [entry["openness_estimate"] for entry in history] == estimates["openness"]["by_step"]
-    for entry in history:
-        assert 0 <= entry["openness_estimate"] < 1
-        assert entry["openness"] == estimates["openness"]["share"]
-    assert "estimate %" in out
-
-
 def test_labels_in_the_target_do_not_change_the_estimates(workplace):
     X, y = blobs(1)
     outcomes = []
@@ -220,19 +199,17 @@ def run(workplace, fitted_once):
     [
         lambda estimates: [],
         lambda estimates: {},
-        lambda estimates: estimates.pop("kept_step") and estimates,
         lambda estimates: {**estimates, "rejection": 3},
         lambda estimates: {**estimates, "rejection": {"threshold": "high", "slope": 1}},
         lambda estimates: {**estimates, "openness": {"share": 0.5}},
         lambda estimates: {**estimates, "openness": {"share": None, "low": 0, "high": 1}},
-        lambda estimates: {**estimates, "kept_step": {"reason": "why not"}},
         lambda estimates: {**estimates, "scaling": {"name": "magic", "reason": ""}},
         lambda estimates: {**estimates, "scaling": {"name": "none"}},
     ],
 )
 def test_tampered_estimates_are_named(run, change, capsys):
     path = run.path / folder.ESTIMATES
-    write_json(path, change({**run.estimates(), "kept_step": {"step": 1, "steps": 1}}))
+    write_json(path, change(run.estimates()))
     with pytest.raises(InputError, match=r"estimates\.json: damaged \(.*fit again"):
         run.estimates()
     capsys.readouterr()
@@ -243,7 +220,7 @@ def test_tampered_estimates_are_named(run, change, capsys):
 def test_a_run_of_an_earlier_release_is_not_read_but_may_be_replaced(run, capsys):
     write_json(run.path / folder.SETTINGS, {**run.settings, "version": 1})
     (run.path / folder.ESTIMATES).unlink()
-    with pytest.raises(InputError, match="version 1 is not 3; fit again"):
+    with pytest.raises(InputError, match="version 1 is not 4; fit again"):
         RunFolder.open(run.path)
     check_destination(run.path, overwrite=True)
     assert main([*FIT, "--overwrite"]) == 0
@@ -274,7 +251,7 @@ def test_the_label_is_unknown_where_its_probability_is_above_a_half(run):
 
 def report(**changes):
     values = {"share": 0.52, "low": 0.47, "high": 0.58, "told": False, "found_unknowns": True}
-    values |= {"estimates": {ESTIMATE: ShareEstimate(0.53, 0.47, 0.58)}, "by_step": (0.5, 0.52)}
+    values |= {"estimates": {ESTIMATE: ShareEstimate(0.53, 0.47, 0.58)}}
     values |= {"evidence": Evidence(0.4, 0.5, -0.2, 0.25, 10), "warnings": ()}
     return OpennessReport(**{**values, **changes})
 
@@ -302,55 +279,6 @@ WHY = "hidden classes alone say 0.40, and 25% of the targets score below nine te
     ],
 )
 def test_the_share_in_words(capsys, changes, words):
-    found = {"openness_report_": report(**changes), "kept_step_": None, "scaler_": Scaling("none")}
+    found = {"openness_report_": report(**changes), "scaler_": Scaling("none")}
     console.show_estimates(SimpleNamespace(**found))
     assert capsys.readouterr() == (f"share of unknowns: {words}\ncolumns: as given\n", "")
-
-
-def test_the_kept_step_in_words(capsys):
-    classifier = SimpleNamespace(
-        openness_report_=report(),
-        kept_step_=KeptStep(3, 10, "the last stable step"),
-        scaler_=Scaling("none"),
-    )
-    assert console.kept_step(classifier) == 3
-    console.show_estimates(classifier)
-    out, err = capsys.readouterr()
-    assert out.splitlines()[1] == "step kept: 3 of 10 (the last stable step)"
-    assert err == ""
-    console.warn("look\nat this")
-    assert capsys.readouterr().err == "warning: look at this\n"
-
-
-def test_steps_show_the_share_in_percent(capsys):
-    history = [{"openness": 0.415, "openness_estimate": 0.3}, {"openness": 0.3575}]
-    table = console.step_table(history, kept=2)
-    assert [row.style for row in table.rows] == [None, "bold"]
-    console.show(table)
-    lines = capsys.readouterr().out.splitlines()
-    assert "openness %  estimate %" in lines[2]
-    assert [line.split() for line in lines[4:6]] == [["1", "41.5", "30.0"], ["2", "35.8", "-"]]
-
-
-# the picture --------------------------------------------------------------------------------
-
-HISTORY = [
-    {"openness": 0.4, "openness_estimate": 0.4, "mean_score": 0.3, "loss": {"edge": 1.0}},
-    {"openness": 0.3, "openness_estimate": 0.2, "mean_score": 0.4, "changed": 0.1},
-]
-
-
-def test_the_panel_of_the_share_is_in_percent():
-    (panel,) = curves._openness_panels(HISTORY, 0.5)
-    assert {line.name: line.values for line in panel.lines} == {
-        "used": {1: 40.0, 2: 30.0},
-        "estimate": {1: 40.0, 2: 20.0},
-    }
-    assert panel.level == 50
-    assert curves._openness_panels([{"mean_score": 0.5}], 0.5) == []
-
-
-def test_what_rounding_leaves_of_nothing_is_nothing():
-    panels = curve_panels([{"openness": 7e-8, "changed": 0.5, "mean_score": 7e-218}])
-    values = {line.name: line.values[1] for panel in panels for line in panel.lines}
-    assert values == {"used": 0.0, "changed": 50.0, "mean": 0.0}
