@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -74,6 +79,36 @@ def test_each_part_is_worth_something(hard):
 def test_each_parameter_changes_the_scores(hard, change):
     whole, changed = fit_task(MovingMeans(0.5), hard), fit_task(MovingMeans(0.5, **change), hard)
     assert (whole.transduction_scores_ != changed.transduction_scores_).any()
+
+
+IN_ANOTHER_PROCESS = """
+import hashlib, sys
+import numpy as np
+from opensetda import MovingMeans
+with np.load(sys.argv[1]) as file:
+    X, y, domain = file["X"], file["y"], file["domain"]
+order = np.random.default_rng(3).permutation(len(X))
+fitted = MovingMeans(0.5).fit(X[order], y[order], domain[order])
+mine = np.argsort(order[domain[order] < 0])
+print(hashlib.sha256(fitted.transduction_proba_[mine].tobytes()).hexdigest())
+"""
+
+
+def test_another_process_order_and_hash_seed_give_the_same_bits(hard, tmp_path):
+    fitted = fit_task(MovingMeans(0.5), hard)
+    rows = np.concatenate([hard.source_features, hard.target_features])
+    labels = np.concatenate([hard.source_labels, np.full(len(hard.target_features), "")])
+    domain = np.repeat([1, -1], [len(hard.source_features), len(hard.target_features)])
+    np.savez(tmp_path / "rows.npz", X=rows, y=labels, domain=domain)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS, str(tmp_path / "rows.npz")],
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    own = hashlib.sha256(fitted.transduction_proba_.tobytes()).hexdigest()
+    assert done.stdout.strip() == own
 
 
 @pytest.mark.parametrize("method", METHODS)
