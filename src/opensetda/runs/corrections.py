@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import shlex
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from io import TextIOWrapper
@@ -37,9 +38,9 @@ from opensetda.system.files import file_record, near, open_regular
 Labels = npt.NDArray[Any]
 
 _KNOWN, _UNKNOWN = "known", "unknown"
-# New classes that a note names.
+# Classes that a message names.
 _MOST_NAMED = 5
-# Warn if this many targets, and this share of them, have lost their class.
+# Warn if a class has lost this many targets, and this share of them.
 _FEWEST, _SHARE = 3, 0.1
 
 # Options of the first fit that the second must not repeat; those with a value first.
@@ -178,20 +179,27 @@ class ReviewedRun:
     def warning(
         self, corrections: Corrections, labels: Labels, found: OpennessReport
     ) -> str | None:
-        """Say so if many targets have become unknown, though nobody decided on them.
+        """Name classes whose targets have become unknown, though nobody decided on them.
 
         `labels` are the method's own for all targets, `found` is the share that it rejected.
         """
         others = np.setdiff1d(np.arange(len(labels)), corrections.rows)
-        was_known = self.labels[others] != self.unknown_label
-        is_known = labels[others].astype(np.str_) != corrections.unknown_label
-        n_lost = int(was_known.sum() - is_known.sum())
-        if n_lost < max(_FEWEST, _SHARE * was_known.sum()):
+        before, now = self.labels[others], labels[others].astype(np.str_)
+        was_unknown, is_unknown = before == self.unknown_label, now == corrections.unknown_label
+        of, lost = Counter(before.tolist()), Counter(before[is_unknown & ~was_unknown].tolist())
+        lost -= Counter(now[was_unknown & ~is_unknown].tolist())
+        words = [
+            f"{n:,} of {of[name]:,} {name!r:.60}"
+            for name, n in sorted(lost.items(), key=lambda item: (-item[1], item[0]))
+            if n >= max(_FEWEST, _SHARE * of[name])
+        ]
+        if not words:
             return None
+        more = ", ..." if len(words) > _MOST_NAMED else ""
         return (
-            f"{n_lost:,} of {was_known.sum():,} targets with a class in {self.path.name} are "
-            f"unknown now; the share of unknowns is {found.share:.2f} ({self.share:.2f} there): "
-            "audit it with 'osda review', or give it (--openness)"
+            f"unknown now, but not in {self.path.name}: {', '.join(words[:_MOST_NAMED])}{more}; "
+            f"the share of unknowns is {found.share:.2f} ({self.share:.2f} there): audit it with "
+            "'osda review', or give it (--openness)"
         )
 
 
