@@ -125,7 +125,7 @@ def test_strict_and_nothing_to_label(place, predict, capsys):
     assert "new/9.png: empty file; repair or remove it" in capsys.readouterr().err
     assert predict("new/9.png", "--out", "l.json") == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "none of the 1 images can be read; the first is new/9.png (empty file)" in error
+    assert "none of its 1 images can be read; the first is new/9.png (empty file)" in error
     assert names_in(place) == before
 
 
@@ -152,7 +152,7 @@ def test_wrong_use(place, predict, workplace, capsys):
     capsys.readouterr()
     new = str(place / "new")
     for arguments, words in [
-        ([new, "target.npz"], "target.npz: a feature table among images"),
+        ([new, "target.npz"], "target.npz: a feature table among others"),
         (["target.npz"], "target.npz"),
         ([new, "neww"], "neww: no such folder; did you mean new?"),
         (["new/no.png"], "new/no.png: no such file"),

@@ -15,8 +15,8 @@ from opensetda.review.decisions import Decisions
 from opensetda.review.log import DecisionLog
 from opensetda.review.queues import audit_order
 from opensetda.review.session import ReviewSession
+from opensetda.runs.corrections import refit_command
 from opensetda.runs.folder import ESTIMATES, SETTINGS
-from opensetda.runs.refit import refit_command
 from review_helpers import corrections, make_run, sign
 
 GIVEN = ["ant", "bee", "unknown", "unknown", "ant", "cat"]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import opensetda
+from export_helpers import DOMAIN, LATER, QUICK, SOURCE, TARGET, Stranger, X, Y
 from opensetda.runs import fit
 from opensetda.runs.manifest import reseal
 from opensetda.runs.methods import METHODS, build_method
-from test_export import DOMAIN, LATER, QUICK, SOURCE, TARGET, Stranger, X, Y
 
 
 def fitted(method="class-means"):

@@ -62,7 +62,7 @@ def review(
     folder. Ctrl-C ends it.
     """
     from opensetda.review.session import ReviewSession
-    from opensetda.runs.refit import refit_command
+    from opensetda.runs.corrections import refit_command
 
     session = ReviewSession(run, images, audit)
     try:

@@ -11,13 +11,14 @@ label: they say how many targets are unknown.
 from __future__ import annotations
 
 import csv
-import os
+import shlex
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,45 +27,37 @@ from opensetda.data.limits import LONGEST_LABEL
 from opensetda.data.names import folded, is_visible, shown, unseen
 from opensetda.errors import InputError
 from opensetda.openness.audit import Audit, CheckedTargets, Vector
+from opensetda.openness.report import OpennessReport
 from opensetda.openness.share_model import ShareEstimate
 from opensetda.rows import IntArray
 from opensetda.runs.fit_data import FitData
-from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
-from opensetda.system.files import file_record, open_regular
+from opensetda.runs.folder import SETTINGS, RunFolder
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable
+from opensetda.system.files import file_record, near, open_regular
 
-_ID_COLUMNS = ("id", IMAGE_ID)
-_LABEL, _AUDIT = "label", "audit"
+Labels = npt.NDArray[Any]
+
 _KNOWN, _UNKNOWN = "known", "unknown"
-_USUAL_UNKNOWN = "unknown"
-# New classes that a note names.
+# Classes that a message names.
 _MOST_NAMED = 5
+# Warn if a class has lost this many targets, and this share of them.
+_FEWEST, _SHARE = 3, 0.1
 
-_LARGEST_FILE, _LONGEST_LINE = 1 << 28, 1 << 20
+# Options of the first fit that the second must not repeat; those with a value first.
+_WITH_VALUE, _ALONE = ("--out", "-o", "--corrections"), ("--overwrite", "--quiet", "-q")
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """Manually corrected labels of some targets.
+    """Manually corrected labels of some targets: rows of the target, ascending, and their labels.
 
-    Attributes
-    ----------
-    path : Path
-        The file they are from.
-    rows : array of int of shape (n,)
-        Rows of the target, ascending.
-    labels : array of str of shape (n,)
-        A class, perhaps a new one, or the unknown label.
-    unknown_label : str
-        The label of unknowns.
-    new : tuple of str
-        Classes that the source does not have.
-    audit : Audit or None
-        Targets that were drawn at random and called known or unknown, with a label or without.
+    A label is a class, perhaps one of `new` ones that the source does not have, or the unknown
+    label. The targets of the `audit` were drawn at random and called known or unknown.
     """
 
     path: Path
     rows: IntArray
-    labels: npt.NDArray[Any]
+    labels: Labels
     unknown_label: str
     new: tuple[str, ...] = ()
     audit: Audit | None = None
@@ -94,9 +87,7 @@ class Corrections:
         They stay among the targets as well, so that every target gets its prediction.
         """
         told = self.rows[self.names_class]
-        n_source, ids = len(data.source), data.source_ids
-        names = row_numbers(len(data.target)) if data.ids is None else data.ids
-        paths = data.image_paths
+        n_source, ids, paths = len(data.source), data.source_ids, data.image_paths
         if paths:
             theirs = tuple(paths[n_source + row] for row in told.tolist())
             paths = (*paths[:n_source], *theirs, *paths[n_source:])
@@ -110,7 +101,7 @@ class Corrections:
             data,
             source=np.concatenate([data.source, data.target[told]]),
             labels=np.concatenate([data.labels, self.labels[self.names_class]]),
-            source_ids=None if ids is None else np.concatenate([ids, names[told]]),
+            source_ids=None if ids is None else np.concatenate([ids, data.target_names[told]]),
             image_paths=paths,
             inputs={**data.inputs, "corrections": record},
             notes=(*data.notes, self._note()),
@@ -139,11 +130,14 @@ class Corrections:
         if self.audit is not None:
             is_new = np.isin(np.array(predictions.classes), self.new)
             unsettled = self.audit.rows[self.audit.unsettled]
-            for rows, possible in ((self._known_only, ~is_new), (unsettled, is_new)):
-                unknown = np.full(1, rows is unsettled)
-                part = proba[rows] * np.concatenate([possible, unknown])
+            # Audited without a label: of the source, or either of a new class or unknown.
+            for rows, possible in (
+                (self._known_only, np.append(~is_new, False)),
+                (unsettled, np.append(is_new, True)),
+            ):
+                part = proba[rows] * possible
                 # All may be so near to 0 that they are 0.
-                part[:, :-1] += 1e-12 * possible
+                part[:, :-1] += 1e-12 * possible[:-1]
                 proba[rows] = part = part / part.sum(axis=1, keepdims=True)
                 nearest[rows] = np.array(predictions.classes)[part[:, :-1].argmax(axis=1)]
                 labels[rows] = np.where(part[:, -1] > 0.5, self.unknown_label, nearest[rows])
@@ -156,6 +150,59 @@ class Corrections:
         )
 
 
+@dataclass(frozen=True)
+class ReviewedRun:
+    """The run that was corrected: its labels and scores, and the share of unknowns it used."""
+
+    path: Path
+    labels: Labels
+    known_scores: Vector
+    unknown_label: str
+    share: float
+
+    @classmethod
+    def beside(cls, corrections: Path, data: FitData) -> ReviewedRun | None:
+        """Read the run in whose folder the corrections are; None if it is not there, or another."""
+        if not (corrections.parent / SETTINGS).is_file():
+            return None
+        try:
+            run = RunFolder.open(corrections.parent)
+            table, estimates = run.predictions(), run.estimates()
+        except InputError:
+            # The corrections are all that is needed.
+            return None
+        if not np.array_equal(table.ids, data.target_names):
+            return None
+        share = estimates["openness"]["share"]
+        return cls(run.path, table.labels, table.known_scores, run.unknown_label, share)
+
+    def warning(
+        self, corrections: Corrections, labels: Labels, found: OpennessReport
+    ) -> str | None:
+        """Name classes whose targets have become unknown, though nobody decided on them.
+
+        `labels` are the method's own for all targets, `found` is the share that it rejected.
+        """
+        others = np.setdiff1d(np.arange(len(labels)), corrections.rows)
+        before, now = self.labels[others], labels[others].astype(np.str_)
+        was_unknown, is_unknown = before == self.unknown_label, now == corrections.unknown_label
+        of, lost = Counter(before.tolist()), Counter(before[is_unknown & ~was_unknown].tolist())
+        lost -= Counter(now[was_unknown & ~is_unknown].tolist())
+        words = [
+            f"{n:,} of {of[name]:,} {name!r:.60}"
+            for name, n in sorted(lost.items(), key=lambda item: (-item[1], item[0]))
+            if n >= max(_FEWEST, _SHARE * of[name])
+        ]
+        if not words:
+            return None
+        more = ", ..." if len(words) > _MOST_NAMED else ""
+        return (
+            f"unknown now, but not in {self.path.name}: {', '.join(words[:_MOST_NAMED])}{more}; "
+            f"the share of unknowns is {found.share:.2f} ({self.share:.2f} there): audit it with "
+            "'osda review', or give it (--openness)"
+        )
+
+
 class _Line(NamedTuple):
     """What is said about a target; `number` is its row as an editor counts lines."""
 
@@ -163,15 +210,6 @@ class _Line(NamedTuple):
     name: str
     label: str
     audit: str
-
-    def contradiction(self, other: _Line) -> str | None:
-        """Return how another line about the same target differs."""
-        if self.label != other.label:
-            return f"{self.label!r} here and {other.label!r} in row {other.number}"
-        if self.audit != other.audit:
-            words = [f"audit {line.audit!r}" for line in (self, other)]
-            return f"{words[0]} here and {words[1]} in row {other.number}"
-        return None
 
 
 def read_corrections(
@@ -182,25 +220,25 @@ def read_corrections(
     Raises an `InputError` that names the row if it does not fit the target. `known_scores` are
     those of all targets in the run that was reviewed.
     """
-    ids = row_numbers(len(data.target)) if data.ids is None else data.ids
-    place = {name: row for row, name in enumerate(ids.tolist())}
+    place = {name: row for row, name in enumerate(data.target_names.tolist())}
     source = set(np.unique(data.labels).tolist())
     names = Names(sorted(source), unknown_label)
     told: dict[int, _Line] = {}
     for line in _lines(path):
         try:
-            if line.name not in place:
+            row = place.get(line.name)
+            if row is None:
                 raise InputError(
                     f"{shown(line.name)} is no sample of the target; "
                     "give the target that was reviewed"
                 )
-            line = _consistent(line, names, source)
-            both = line.contradiction(told.get(place[line.name], line))
-            if both is not None:
-                raise InputError(f"{shown(line.name)} is {both}; keep one of them")
+            if row in told:
+                raise InputError(
+                    f"{shown(line.name)} is in row {told[row].number}, too; keep one of them"
+                )
+            told[row] = _consistent(line, names, source)
         except InputError as error:
             raise InputError(f"{path}, row {line.number}: {error}") from None
-        told[place[line.name]] = line
     new = {line.label for line in told.values()} - source - {unknown_label, ""}
     audit = _audit(told, unknown_label, bool(new), known_scores)
     if not new:
@@ -239,25 +277,19 @@ def _consistent(line: _Line, names: Names, source: set[str]) -> _Line:
         if not audit:
             raise InputError("no label; fill it in, or remove the row")
         return line._replace(label="", audit=audit)
-    label = _checked(line.label, names)
-    is_class = label in source if audit == _UNKNOWN else label != names.unknown_label
-    if audit and is_class != (audit == _KNOWN):
-        what = f"the class {label!r} of the source" if is_class else repr(label)
-        raise InputError(f"audit {audit!r}, but the label is {what}; change one of them")
-    return line._replace(label=label, audit=audit)
-
-
-def _checked(label: str, names: Names) -> str:
-    """Return a label as it is meant; a new class joins the others."""
-    label = names.checked(label)
-    if label not in names and folded(label) == _USUAL_UNKNOWN:
+    label = names.checked(line.label)
+    if label not in names and folded(label) == _UNKNOWN:
         # The reviewed run had this unknown label: it does not mean a class.
         raise InputError(
             f"{label!r} is no class of the source, and unknowns are called "
             f"{names.unknown_label!r} here; give the --unknown-label of the run that was reviewed"
         )
     names.add(label)
-    return label
+    is_class = label in source if audit == _UNKNOWN else label != names.unknown_label
+    if audit and is_class != (audit == _KNOWN):
+        what = f"the class {label!r} of the source" if is_class else repr(label)
+        raise InputError(f"audit {audit!r}, but the label is {what}; change one of them")
+    return line._replace(label=label, audit=audit)
 
 
 def check_corrections(path: Path) -> None:
@@ -270,45 +302,24 @@ def _lines(path: Path) -> Iterator[_Line]:
     """Yield the rows."""
     try:
         with open_regular(path) as file, TextIOWrapper(file, "utf-8-sig", newline="") as stream:
-            if os.fstat(stream.fileno()).st_size > _LARGEST_FILE:
-                raise InputError(f"{path}: larger than {_LARGEST_FILE >> 20} MiB; give fewer rows")
-            reader = csv.reader(_bounded(stream))
-            header = next(reader, [])
-            places = _columns(path, header)
-            for row in filter(None, reader):
-                if len(row) != len(header):
+            reader = csv.DictReader(stream, restval=None)
+            header = list(reader.fieldnames or ())
+            name = next((name for name in ("id", IMAGE_ID) if name in header), None)
+            if name is None or "label" not in header:
+                lacks = f"id or {IMAGE_ID}" if name is None else "label"
+                raise InputError(f"{path}: no column {lacks}; 'osda review' writes one that has it")
+            if len({*header}) < len(header):
+                raise InputError(f"{path}: two columns of one name; keep one of them")
+            for row in reader:
+                if None in row or None in row.values():
                     raise InputError(
                         f"{path}, row {reader.line_num}: not as many cells as the header; repair it"
                     )
-                cells = ("" if place is None else row[place] for place in places)
-                yield _Line(reader.line_num, *cells)
-    except InputError:
-        raise
+                yield _Line(reader.line_num, row[name], row["label"], row.get("audit", ""))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; 'osda review' writes one") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a CSV file that can be read ({error})") from error
-
-
-def _bounded(stream: TextIO) -> Iterator[str]:
-    """Yield lines; one may be as long as the file."""
-    while line := stream.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
-            raise csv.Error(f"a line of more than {_LONGEST_LINE:,} characters")
-        yield line
-
-
-def _columns(path: Path, header: Sequence[str]) -> tuple[int, int, int | None]:
-    """Return the places of id, label and audit, if there is one."""
-    found = [name for name in _ID_COLUMNS if name in header]
-    if not found or _LABEL not in header:
-        lacks = _LABEL if found else " or ".join(_ID_COLUMNS)
-        raise InputError(f"{path}: no column {lacks}; 'osda review' writes one that has it")
-    for name in (found[0], _LABEL, _AUDIT):
-        if header.count(name) > 1:
-            raise InputError(f"{path}: two columns {name}; keep one of them")
-    audit = header.index(_AUDIT) if _AUDIT in header else None
-    return header.index(found[0]), header.index(_LABEL), audit
 
 
 class Names:
@@ -325,9 +336,8 @@ class Names:
 
     def add(self, name: str) -> None:
         """Use a name from now on."""
-        if name not in self._names:
-            self._names.add(name)
-            self._alike.setdefault(folded(name), name)
+        self._names.add(name)
+        self._alike.setdefault(folded(name), name)
 
     def checked(self, name: str) -> str:
         """Return a label as it is to be stored, or raise an `InputError` that says what is wrong.
@@ -338,24 +348,33 @@ class Names:
         if name in self:
             return name
         name = unicodedata.normalize("NFC", name).strip()
-        if not name:
-            raise InputError("the name is empty; type one")
-        if len(name) > LONGEST_LABEL:
-            raise InputError(f"the name has {len(name)} characters; {LONGEST_LABEL} are allowed")
         if name in self:
             return name
+        if len(name) > LONGEST_LABEL:
+            raise InputError(f"the name has {len(name)} characters; {LONGEST_LABEL} are allowed")
         if which := unseen(name):
             raise InputError(f"the name has {which} in it, which cannot be seen; type it by hand")
         if not is_visible(name):
             raise InputError("the name has nothing in it that can be seen; type one")
         alike = self._alike.get(folded(name))
-        if alike == self.unknown_label:
-            # Files that say "unknown" and "Unknown" and mean two things would be read wrongly.
-            raise InputError(
-                f"{name!r} is too like {alike!r}, which means no class; choose another"
-            )
         if alike is not None:
-            raise InputError(
-                f"{name!r} is too like the class {alike!r}; take that or choose another"
-            )
+            # Files that say "unknown" and "Unknown" and mean two things would be read wrongly.
+            which = f"the class {alike!r}; take that or"
+            if alike == self.unknown_label:
+                which = f"{alike!r}, which means no class;"
+            raise InputError(f"{name!r} is too like {which} choose another")
         return name
+
+
+def refit_command(run: RunFolder, corrections: Path) -> str:
+    """Return the command of a run, with corrections and a new folder; paths are as they were."""
+    command = run.settings["command"] or []
+    is_fit = command[:2] == ["osda", "fit"]
+    kept, words = [], iter(command if is_fit else ["osda", "fit", "SOURCE", "TARGET"])
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif word not in _ALONE and not word.startswith(tuple(f"{n}=" for n in _WITH_VALUE)):
+            kept.append(word)
+    out = f"{near(run.path)}-2"
+    return shlex.join([*kept, "--out", out, "--corrections", str(near(corrections))])

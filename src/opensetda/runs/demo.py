@@ -10,11 +10,10 @@ from typing import Any
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
 from opensetda.data.benchmarks.digits import digit_pictures, load_digits_task
-from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.evaluation import evaluate_labels, evaluate_targets, write_evaluation
 from opensetda.runs.fitting import fit_domains, write_run
-from opensetda.runs.folder import COMPARISON, THUMBNAILS, RunFolder, check_destination
+from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination
 from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, full_settings
 from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, thumbnail_table
@@ -78,45 +77,34 @@ def run_demo(
     }
     rows: dict[str, dict[str, Any]] = {}
     fitted: list[OpenSetClassifier] = []
+    domains = task.source_features, task.source_labels, task.target_features
     with new_folder(out) as aside:
         for method in METHODS:
             changes = (PGL_QUICK if quick else PGL_SMALL) if method == "pgl" else {}
-            fitted.append(build_method(method, openness="auto", changes=changes, seed=seed))
+            one = build_method(method, openness="auto", changes=changes, seed=seed)
             with listener.training(method) as progress:
-                domains = task.source_features, task.source_labels, task.target_features
-                seconds = fit_domains(fitted[-1], *domains, context=FitContext(progress))
+                seconds = fit_domains(one, *domains, context=FitContext(progress))
             rows[method] = {
-                **evaluate_targets(fitted[-1], task.target_truth).to_dict(),
-                "openness": plain(fitted[-1].openness_report_.to_dict()),
-                "scaling": fitted[-1].scaler_.name,
+                **evaluate_targets(one, task.target_truth).to_dict(),
+                "openness": plain(one.openness_report_.to_dict()),
+                "scaling": one.scaler_.name,
                 "seconds": round(seconds, 3),
             }
-        classifier = fitted[0]
-        run, steps = _write(aside, classifier, task, record, rows[METHODS[0]]["seconds"])
-        run.manifest.replace({COMPARISON: json_bytes(rows)})
+            fitted.append(one)
+        classifier, times = fitted[0], (0.0, rows[METHODS[0]]["seconds"])
+        view = view_of(classifier, *domains)
+        run = write_run(aside, classifier, record, None, seconds=times, view=view)
+        # There are no image files to read the digits from.
+        thumbnails = {}
+        for domain, pictures in zip((SOURCE, TARGET), digit_pictures(), strict=True):
+            for row in view.source.tolist() if domain == SOURCE else range(len(pictures)):
+                thumbnails[Shown(domain, row)] = thumbnail(pictures[row], smooth=False)
+        contents = {THUMBNAILS: thumbnail_table(thumbnails), COMPARISON: json_bytes(rows)}
+        run.manifest.replace(contents)
+        given = run.predictions(), run.steps(), task.target_truth, run.unknown_label
+        evaluation = evaluate_labels(*given)
+        truth_record = {"embedded": "scikit-learn digits", "rows": len(task.target_truth)}
+        write_evaluation(run, evaluation, truth_record)
     for warning in classifier.openness_report_.warnings:
         listener.warn(warning)
-    return Demo(out.resolve(), classifier, steps, rows, task.openness)
-
-
-def _write(
-    folder: Path,
-    classifier: OpenSetClassifier,
-    task: OpenSetTask,
-    record: dict[str, Any],
-    seconds: float,
-) -> tuple[RunFolder, dict[int, OpenSetMetrics]]:
-    """Write the run with its evaluation; return it, and the metrics of its steps."""
-    view = view_of(classifier, task.source_features, task.source_labels, task.target_features)
-    run = write_run(folder, classifier, record, None, seconds=(0.0, seconds), view=view)
-    # There are no image files to read the digits from.
-    thumbnails = {}
-    for domain, pictures in zip((SOURCE, TARGET), digit_pictures(), strict=True):
-        for row in view.source.tolist() if domain == SOURCE else range(len(pictures)):
-            thumbnails[Shown(domain, row)] = thumbnail(pictures[row], smooth=False)
-    run.manifest.replace({THUMBNAILS: thumbnail_table(thumbnails)})
-    predictions, truth = run.predictions(), task.target_truth
-    evaluation = evaluate_labels(predictions, run.steps(), truth, run.unknown_label)
-    truth_record = {"embedded": "scikit-learn digits", "rows": len(truth)}
-    write_evaluation(run, evaluation, truth_record)
-    return run, evaluation.steps
+    return Demo(out.resolve(), classifier, evaluation.steps, rows, task.openness)

@@ -22,12 +22,12 @@ from opensetda.metrics.intervals import (
     metric_intervals,
 )
 from opensetda.metrics.open_set import OpenSetMetrics
-from opensetda.runs.fit_data import array_record
+from opensetda.runs.fit_data import content_digest
 from opensetda.runs.folder import RunFolder, StepLabels
-from opensetda.runs.label_files import labelled_of, read_label_file
 from opensetda.runs.predicting import Run, WrittenLabels, open_run
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.true_labels import Labelled, align, true_labels
+from opensetda.runs.request import ARRAY
+from opensetda.runs.true_labels import Labelled, align, read_label_file, true_labels
 from opensetda.system.files import file_record
 
 STEP_METRICS = ("all", "os", "os_star", "unk", "hos")
@@ -137,15 +137,12 @@ def evaluate(
     truth = true_labels(labelled, labels, label_column, id_column)
     evaluation = _evaluated(labelled, truth)
     if folder is not None:
-        record: dict[str, Any]
         if isinstance(labels, str | Path):
             path = Path(labels)
             record = file_record(path) if path.is_file() else {"path": str(path.resolve())}
-            record["rows"] = len(truth.labels)
         else:
-            record = array_record(None, truth.labels)
-            del record["classes"]
-        write_evaluation(folder, evaluation, record)
+            record = {"path": ARRAY, "sha256": content_digest(None, truth.labels)}
+        write_evaluation(folder, evaluation, {**record, "rows": len(truth.labels)})
     return evaluation
 
 
@@ -154,13 +151,14 @@ def _labelled(
 ) -> tuple[RunFolder | None, Labelled]:
     """Return what is to be evaluated, and its folder if it is a run."""
     if isinstance(run, PredictionTable):
-        return None, labelled_of(run)
-    path = run.path if isinstance(run, WrittenLabels) else run
-    if made_by is not None and isinstance(path, str | Path) and Path(path).is_dir():
-        raise InputError(f"--run: {path} is a run itself; leave it out")
-    if isinstance(path, str | Path) and (made_by is not None or Path(path).is_file()):
-        return None, read_label_file(Path(path), None if made_by is None else open_run(made_by))
-    assert not isinstance(run, WrittenLabels), "its path leads to a file"
+        return None, Labelled.of_later(run)
+    if isinstance(run, WrittenLabels):
+        run = run.path
+    if isinstance(run, str | Path):
+        if made_by is not None and Path(run).is_dir():
+            raise InputError(f"--run: {run} is a run itself; leave it out")
+        if made_by is not None or Path(run).is_file():
+            return None, read_label_file(Path(run), None if made_by is None else open_run(made_by))
     folder = open_run(run)
     return folder, Labelled.of_run(folder)
 
@@ -176,12 +174,10 @@ def evaluate_run(run: RunFolder, truth: TruthTable) -> Evaluation:
 
 
 def _evaluated(labelled: Labelled, truth: TruthTable) -> Evaluation:
-    found = align(labelled, truth)
-    predictions = labelled.predictions
-    unknown = predictions.unknown_label
-    evaluation = evaluate_labels(predictions, labelled.steps, found.labels, unknown)
-    notes = (*found.notes, *evaluation.notes)
-    return replace(evaluation, n_ignored=found.n_ignored, notes=notes)
+    found, n_ignored, notes = align(labelled, truth)
+    predictions, steps = labelled.predictions, labelled.steps
+    evaluation = evaluate_labels(predictions, steps, found, predictions.unknown_label)
+    return replace(evaluation, n_ignored=n_ignored, notes=(*notes, *evaluation.notes))
 
 
 def evaluate_targets(classifier: OpenSetClassifier, truth: npt.NDArray[Any]) -> OpenSetMetrics:

@@ -147,11 +147,12 @@ def _rows(folder: RunFolder, classifier: OpenSetClassifier) -> Iterator[tuple[An
     table = scaler.arrays().get("target", rng.normal(size=shape))
     rows = np.take_along_axis(table, rng.integers(0, len(table), shape), axis=0)
     exponent, offset = scaler.moderation
-    made_up = np.ldexp(rows, exponent) + (0 if offset is None else offset)
-    for rows, is_own in ((made_up, False), (_target_rows(folder, shape[1]), True)):
-        for start in range(0, len(rows), _BLOCK):
-            part = np.ascontiguousarray(rows[start : start + _BLOCK], dtype=np.float32)
-            yield part, part, is_own
+    rows = np.ldexp(rows, exponent) + (0 if offset is None else offset)
+    own = _target_rows(folder, shape[1])
+    for start in range(-_BLOCK, len(own), _BLOCK):
+        part = rows if start < 0 else own[start : start + _BLOCK]
+        part = np.ascontiguousarray(part, dtype=np.float32)
+        yield part, part, start >= 0
 
 
 def _target_rows(folder: RunFolder, width: int) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ from opensetda.backbones.extraction import Extraction
 from opensetda.data.images.lists import ImageColumns
 from opensetda.data.images.loading import ImageList, read_images
 from opensetda.errors import InputError
-from opensetda.runs.fit_data import features_of
+from opensetda.runs.fit_data import features_of, none_readable
 from opensetda.runs.listening import RunListener
 from opensetda.runs.outputs import check_new_file, write_broken_list
 from opensetda.runs.request import ImageOptions
@@ -79,11 +79,7 @@ def extract_features(
         for warning in extraction.warnings:
             listener.warn(warning)
         if not len(extraction.rows):
-            first = extraction.broken[0]
-            raise InputError(
-                f"{images}: none of its {len(found):,} images can be read; the first is "
-                f"{first.id} ({first.reason})"
-            )
+            raise none_readable(images, len(found), extraction.broken[0])
         with new_file(place) as aside:
             _write(aside, found.select(extraction.rows), extraction)
         listed = write_broken_list(place, extraction.broken)
@@ -119,9 +115,9 @@ def _write(path: Path, images: ImageList, extraction: Extraction) -> None:
         with path.open("wb") as stream:
             np.savez(stream, **arrays)
         return
-    columns = {f"f{number}": column for number, column in enumerate(extraction.X.T)}
-    table = pa.table({name: pa.array(np.ascontiguousarray(v)) for name, v in columns.items()})
-    table = table.append_column("path", pa.array(images.ids.tolist(), pa.string()))
+    columns: dict[str, Any]
+    columns = {f"f{n}": np.ascontiguousarray(column) for n, column in enumerate(extraction.X.T)}
+    columns["path"] = pa.array(images.ids.tolist(), pa.string())
     if images.labels is not None:
-        table = table.append_column("label", pa.array(images.labels.tolist(), pa.string()))
-    pyarrow.parquet.write_table(table, path)
+        columns["label"] = pa.array(images.labels.tolist(), pa.string())
+    pyarrow.parquet.write_table(pa.table(columns), path)

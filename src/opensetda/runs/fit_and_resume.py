@@ -10,10 +10,9 @@ from typing import Any
 
 from opensetda.errors import InputError, RunPausedError
 from opensetda.runs.domain_arrays import DomainArrays
-from opensetda.runs.fitting import Training, train
+from opensetda.runs.fitting import Training, check_request, train
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.listening import RunListener
-from opensetda.runs.mistaken import check_request
 from opensetda.runs.request import (
     ARRAY,
     SAMPLE,

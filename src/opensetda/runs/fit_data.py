@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,24 @@ from opensetda.data.tables.parquet_parts import table_bytes, table_files
 from opensetda.errors import InputError
 from opensetda.rows import row_chunks
 from opensetda.runs.domain_arrays import DomainArrays, table_columns
-from opensetda.runs.domain_arrays import label_text as label_text
 from opensetda.runs.listening import CountingProgress, RunListener
-from opensetda.runs.predictions import IMAGE_ID
+from opensetda.runs.predictions import IMAGE_ID, row_numbers
 from opensetda.runs.request import ARRAY, FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import file_record, near
 
 _MEGABYTE = 10**6
 _CHUNK = 4096
+
+# Options and their fields, by what they are for.
+_FOR_TABLES = {
+    **{"--id-column": "id", "--drop": "drop", "--keep": "keep", "--one-hot": "one_hot"},
+    **{"--impute": "impute", "--features-key": "features"},
+}
+_FOR_LISTS = {"--label-column": "label", "--path-column": "path", "--images-root": "root"}
+_FOR_IMAGES = {
+    **{"--backbone": "backbone", "--weights": "weights", "--image-size": "size"},
+    **{"--strict": "strict", "--finetune": "finetune", "--images-root": "root"},
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,22 @@ class FitData:
     warnings: tuple[str, ...] = ()
     source_ids: Any | None = None
 
+    @property
+    def id_name(self) -> str:
+        """The name of the column of the ids."""
+        return "id" if self.recipe is None else IMAGE_ID
+
+    @property
+    def target_names(self) -> Any:
+        """The ids of the targets, or their row numbers."""
+        return row_numbers(len(self.target)) if self.ids is None else self.ids
+
+
+def image_columns(options: TableOptions) -> ImageColumns:
+    """Return the columns of lists and manifests."""
+    root = None if options.root is None else Path(options.root)
+    return ImageColumns(path=options.path, label=options.label, root=root)
+
 
 def load(
     request: FitRequest,
@@ -76,18 +102,10 @@ def load(
     """Read source and target; `scratch` is a folder for large data."""
     if arrays is not None:
         inputs = {
-            "source": array_record(arrays.source, arrays.labels),
-            "target": array_record(arrays.target),
+            name: {"path": ARRAY, **_size(table), "sha256": content_digest(table.X, table.labels)}
+            for name, table in arrays._asdict().items()
         }
-        summary = _summary(arrays.source, np.unique(arrays.labels), arrays.target)
-        columns = asdict(table_columns(request.tables))
-        domains = arrays.source, arrays.labels, arrays.target
-        told, ids, names = twins(np.unique(arrays.labels).tolist()), None, None
-        if arrays.tables is not None:
-            source, target = arrays.tables
-            columns, ids, names = columns | asdict(source.plan), target.ids, source.feature_names
-            told = (*source.notes, *told)
-        return FitData(*domains, ids, inputs, columns, names, summary, warnings=told)
+        return _of_tables(request, *arrays, inputs)
     if is_image_request(request):
         with listener.counting("features") as progress:
             return load_images(request, progress, scratch)
@@ -96,45 +114,31 @@ def load(
 
 
 def is_image_request(request: FitRequest) -> bool:
-    """Whether source and target are images; an `InputError` if only one of them is."""
-    columns = image_columns(request.tables)
+    """Whether source and target are images; an `InputError` at an option for the other kind."""
     domains = near(request.source), near(request.target)
-    kinds = [is_image_data(path, columns) for path in domains]
+    kinds = [is_image_data(path, image_columns(request.tables)) for path in domains]
     if kinds[0] != kinds[1]:
         raise two_kinds(*domains[:: 1 if kinds[0] else -1])
-    options, given = request.images, request.tables
-    for_images = {
-        "--backbone": options.backbone,
-        "--weights": options.weights,
-        "--image-size": options.size,
-        "--strict": options.strict,
-        "--finetune": options.finetune,
-        "--images-root": given.root,
-    }
-    for_tables = {
-        "--id-column": given.id,
-        "--drop": given.drop,
-        "--keep": given.keep,
-        "--one-hot": given.one_hot,
-        "--impute": given.impute != "none",
-        "--features-key": given.features != TableOptions().features,
-    }
+    for_tables = _FOR_TABLES
     if all(is_shard(path.name) or path.is_dir() for path in domains):
         # There is no list that has columns or paths.
-        for_lists = {"--label-column": given.label, "--path-column": given.path}
-        for_tables |= {**for_lists, "--images-root": given.root}
-    is_for, what = ("tables or lists", "images") if kinds[0] else ("images", "a feature table")
-    for name, value in (for_tables if kinds[0] else for_images).items():
-        if value:
-            hint = "" if kinds[0] else " (a manifest's further columns need --path-column)"
-            raise InputError(f"{name}: {domains[0]} is {what}; this option is for {is_for}{hint}")
+        for_tables = for_tables | _FOR_LISTS
+    given = {**vars(request.tables), **vars(request.images)}
+    usual = {**vars(TableOptions()), **vars(ImageOptions())}
+    changed = {name for name in given if given[name] != usual[name]}
+    wrong = for_tables if kinds[0] else _FOR_IMAGES
+    refuse_options((o for o, name in wrong.items() if name in changed), domains[0], kinds[0])
     return kinds[0]
 
 
-def image_columns(options: TableOptions) -> ImageColumns:
-    """Return the columns of lists and manifests."""
-    root = None if options.root is None else Path(options.root)
-    return ImageColumns(path=options.path, label=options.label, root=root)
+def refuse_options(options: Iterable[str], first: Path, is_images: bool) -> None:
+    """Raise an `InputError` at an option for samples of the other kind."""
+    what, is_for = "images", "tables or lists"
+    if not is_images:
+        what = "a feature table"
+        is_for = "images (a manifest's further columns need --path-column)"
+    for option in options:
+        raise InputError(f"{option}: {first} is {what}; this option is for {is_for}")
 
 
 def load_tables(
@@ -143,7 +147,6 @@ def load_tables(
     scratch: Path | None = None,
 ) -> FitData:
     """Read two feature tables; `progress` counts megabytes, each twice: read and hashed."""
-    columns = table_columns(request.tables)
     domains = near(request.source), near(request.target)
     total = 2 * sum(table_bytes(path) for path in domains if path.exists())
     done = 0
@@ -156,22 +159,32 @@ def load_tables(
 
     tell(0)
     try:
-        source, target = read_domains(*domains, columns, tell, scratch)
+        source, target = read_domains(*domains, table_columns(request.tables), tell, scratch)
     except ColumnsError as error:
         raise error.for_command(request.command) from None
-    assert source.labels is not None, "read_domains returns a labelled source"
     _check_unknown_label(request, source.class_counts())
     inputs = {"source": _table_record(source, tell), "target": _table_record(target, tell)}
+    return _of_tables(request, source, target, inputs)
+
+
+def _of_tables(
+    request: FitRequest, source: FeatureTable, target: FeatureTable, inputs: dict[str, Any]
+) -> FitData:
+    assert source.labels is not None, "read_domains returns a labelled source"
+    classes = source.class_counts()
     return FitData(
         source=source.X,
         labels=source.labels,
         target=target.X,
         ids=target.ids,
         inputs=inputs,
-        columns={**asdict(columns), **asdict(source.plan)},
+        columns={**asdict(table_columns(request.tables)), **asdict(source.plan)},
         feature_names=source.feature_names or target.feature_names,
-        summary=_summary(source.X, source.class_counts(), target.X),
-        warnings=(*source.notes, *twins(source.class_counts())),
+        summary=(
+            f"source: {len(source):,} rows of {len(classes)} classes, "
+            f"target: {len(target):,} rows, {target.X.shape[1]:,} features"
+        ),
+        warnings=(*source.notes, *twins(classes)),
         source_ids=source.ids,
     )
 
@@ -185,13 +198,6 @@ def _check_unknown_label(request: FitRequest, classes: Collection[str]) -> None:
         )
 
 
-def _summary(source: npt.NDArray[Any], classes: Any, target: npt.NDArray[Any]) -> str:
-    return (
-        f"source: {len(source):,} rows of {len(classes)} classes, "
-        f"target: {len(target):,} rows, {target.shape[1]:,} features"
-    )
-
-
 def load_images(
     request: FitRequest,
     progress: CountingProgress,
@@ -203,20 +209,22 @@ def load_images(
     _check_unknown_label(request, listed[0].class_counts())
     recipe, extraction = features_of(listed, request.images, progress, scratch)
     source, target = _kept(*listed, extraction)
-    X, broken = extraction.X, extraction.broken
-    rows = X[: len(source)], X[len(source) :]
+    rows = extraction.X[: len(source)], extraction.X[len(source) :]
     assert source.labels is not None, "read_image_domains returns a labelled source"
-    inputs = {"source": _image_record(source, rows[0]), "target": _image_record(target, rows[1])}
+    classes = source.class_counts()
     return FitData(
         source=rows[0],
         labels=source.labels,
         target=rows[1],
         ids=target.ids,
-        inputs=inputs,
+        inputs={
+            "source": {**_image_record(source, rows[0]), "classes": classes},
+            "target": _image_record(target, rows[1]),
+        },
         columns={"label": request.tables.label, "id": IMAGE_ID, "path": request.tables.path},
         feature_names=None,
         summary=(
-            f"source: {len(source):,} images of {len(source.class_counts())} classes, "
+            f"source: {len(source):,} images of {len(classes)} classes, "
             f"target: {len(target):,} images, {recipe.width:,} features of {recipe.backbone} "
             f"({extraction.n_cached:,} from the cache, {extraction.seconds:.1f} s)"
         ),
@@ -224,9 +232,9 @@ def load_images(
         recipe=recipe,
         image_paths=(*source.paths, *target.paths),
         # Absolute: the list of broken images may be read from another folder.
-        broken=[replace(image, path=str(Path(image.path).absolute())) for image in broken],
+        broken=[replace(b, path=str(Path(b.path).absolute())) for b in extraction.broken],
         notes=(*source.notes, *target.notes),
-        warnings=(*twins(source.class_counts()), *extraction.warnings),
+        warnings=(*twins(classes), *extraction.warnings),
         source_ids=source.ids,
     )
 
@@ -244,14 +252,11 @@ def features_of(
     recipe: Recipe | None = None,
 ) -> tuple[Recipe, Extraction]:
     """Turn images into features; an `InputError` at a broken one if `options` are strict."""
-    folder = None if options.cache is None else Path(options.cache)
     recipe = recipe or recipe_of(options)
     ids = [name for images in lists for name in images.ids.tolist()]
     paths = [path for images in lists for path in images.paths]
-    with ExitStack() as stack:
-        cache = None
-        if folder is not None:
-            cache = stack.enter_context(FeatureCache(folder, recipe.key, recipe.width))
+    folder = options.cache and FeatureCache(Path(options.cache), recipe.key, recipe.width)
+    with folder or nullcontext() as cache:
         extraction = extract(recipe, ids, paths, cache, progress, scratch=scratch)
     if options.strict and extraction.broken:
         first = extraction.broken[0]
@@ -262,6 +267,14 @@ def features_of(
     return recipe, extraction
 
 
+def none_readable(where: Path, count: int, first: Broken) -> InputError:
+    """Return the error for images of which none can be read."""
+    return InputError(
+        f"{where}: none of its {count:,} images can be read; the first is {first.id} "
+        f"({first.reason})"
+    )
+
+
 def _kept(
     source: ImageList, target: ImageList, extraction: Extraction
 ) -> tuple[ImageList, ImageList]:
@@ -269,16 +282,10 @@ def _kept(
     rows = extraction.rows
     kept = source.select(rows[rows < len(source)])
     left = target.select(rows[rows >= len(source)] - len(source))
-    for images, before in ((kept, source), (left, target)):
-        if not len(images):
-            own = {*before.paths}
-            first = next(image for image in extraction.broken if image.path in own)
-            raise InputError(
-                f"{before.origin}: none of its {len(before):,} images can be read; "
-                f"the first is {first.id} ({first.reason})"
-            )
-    lost = sorted(source.class_counts().keys() - kept.class_counts().keys())
-    if lost:
+    if not len(left):
+        # All of the target are broken, and they come last.
+        raise none_readable(target.origin, len(target), extraction.broken[-len(target)])
+    if lost := sorted(source.class_counts().keys() - kept.class_counts().keys()):
         raise InputError(
             f"{source.origin}: no image of the class {lost[0]!r} can be read; "
             "repair or remove its folder"
@@ -286,54 +293,34 @@ def _kept(
     return kept, left
 
 
-def array_record(
-    X: npt.NDArray[Any] | None, labels: npt.NDArray[np.str_] | None = None
-) -> dict[str, Any]:
-    """Return what distinguishes arrays from others, for the record of a run."""
+def content_digest(X: npt.NDArray[Any] | None, *columns: npt.NDArray[Any] | None) -> str:
+    """Return the SHA-256 of columns of text, then of rows."""
     digest = hashlib.sha256()
-    record: dict[str, Any] = {"path": ARRAY}
+    for names in columns:
+        if names is not None:
+            digest.update("\n".join(names.tolist()).encode("utf-8", "surrogateescape"))
     if X is not None:
-        _add_rows(digest, X)
-        record |= {"rows": len(X), "features": X.shape[1]}
-    if labels is not None:
-        digest.update(_lines(labels.tolist()))
-        names, counts = np.unique(labels, return_counts=True)
-        classes = dict(zip(names.tolist(), counts.tolist(), strict=True))
-        record |= {"rows": len(labels), "classes": classes}
-    return {**record, "sha256": digest.hexdigest()}
+        for _, chunk in row_chunks(X, range(len(X)), _CHUNK):
+            digest.update(np.ascontiguousarray(chunk).data)
+    return digest.hexdigest()
 
 
 def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[str, Any]:
-    files = table_files(table.path)
-    parts = [file_record(file, progress) for file in files]
-    record = parts[0]
-    if files != [table.path]:
-        # A folder of parts: their names and contents, in order.
-        names = [f"{file.name} {part['sha256']}" for file, part in zip(files, parts, strict=True)]
-        record = {
-            "path": str(table.path.resolve()),
-            "bytes": sum(part["bytes"] for part in parts),
-            "sha256": hashlib.sha256(_lines(names)).hexdigest(),
-        }
-    record |= {"rows": len(table), "features": table.X.shape[1]}
-    return record if table.labels is None else {**record, "classes": table.class_counts()}
+    parts = [file_record(file, progress) for file in table_files(table.path)]
+    record = {**parts[0], "path": str(table.path.resolve())}
+    if table.path.is_dir():
+        record["bytes"] = sum(part["bytes"] for part in parts)
+        names = [f"{Path(part['path']).name} {part['sha256']}" for part in parts]
+        record["sha256"] = content_digest(None, np.array(names))
+    return record | _size(table)
+
+
+def _size(table: FeatureTable) -> dict[str, Any]:
+    size = {"rows": len(table), "features": table.X.shape[1]}
+    return size if table.labels is None else {**size, "classes": table.class_counts()}
 
 
 def _image_record(images: ImageList, features: npt.NDArray[np.float32]) -> dict[str, Any]:
     # Names, labels and features: another image gives another feature.
-    digest = hashlib.sha256(_lines(images.ids.tolist()))
-    if images.labels is not None:
-        digest.update(_lines(images.labels.tolist()))
-    _add_rows(digest, features)
-    path, sha256 = str(images.origin.resolve()), digest.hexdigest()
-    record = {"path": path, "images": len(images), "sha256": sha256}
-    return record if images.labels is None else {**record, "classes": images.class_counts()}
-
-
-def _lines(names: Sequence[str]) -> bytes:
-    return "\n".join(names).encode("utf-8", "surrogateescape")
-
-
-def _add_rows(digest: Any, X: npt.NDArray[Any]) -> None:
-    for _, chunk in row_chunks(X, range(len(X)), _CHUNK):
-        digest.update(np.ascontiguousarray(chunk).data)
+    digest = content_digest(features, images.ids, images.labels)
+    return {"path": str(images.origin.resolve()), "images": len(images), "sha256": digest}

@@ -1,4 +1,4 @@
-"""Make a run: load the data, fit the method, write the run folder."""
+"""Make a run: check the request, load the data, fit the method, write the run folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,24 +27,27 @@ from opensetda.backbones.extraction import Broken
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext, TrainableImages
 from opensetda.errors import InputError
-from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import FloatArray, IntArray, Rows
 from opensetda.runs import fit_data
 from opensetda.runs import folder as files
-from opensetda.runs.corrections import Corrections, read_corrections
+from opensetda.runs.corrections import (
+    Corrections,
+    ReviewedRun,
+    check_corrections,
+    read_corrections,
+)
 from opensetda.runs.domain_arrays import DomainArrays
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.large import draw_sample, label_targets, sample_size
 from opensetda.runs.listening import RunListener
 from opensetda.runs.manifest import Manifest
-from opensetda.runs.methods import build_method, finetune_settings, full_settings
+from opensetda.runs.methods import FINETUNE, build_method, finetune_settings, full_settings
 from opensetda.runs.outputs import many_images, write_broken
 from opensetda.runs.pictures import write_images
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, class_names
-from opensetda.runs.request import FitRequest
-from opensetda.runs.reviewed import ReviewedRun, warning_after
-from opensetda.runs.tensorboard import EventLog
+from opensetda.runs.request import ARRAY, FitRequest
+from opensetda.runs.tensorboard import check_log, event_log
 from opensetda.runs.unfinished import UnfinishedRun
 from opensetda.runs.view import RunView, view_of
 from opensetda.system.files import near, new_folder, plain, write_json
@@ -85,10 +89,34 @@ class Training:
     left_out: Mapping[str, str]
 
 
+def check_request(request: FitRequest, out: Path) -> None:
+    """Raise an `InputError` for a request that cannot work, before any data is read."""
+    if request.tensorboard is not None:
+        check_log(near(request.tensorboard))
+    if request.corrections is not None:
+        check_corrections(near(request.corrections))
+    build_method(**request.method_arguments())
+    if request.images.finetune:
+        finetune_settings(request.method, request.changes)
+    elif found := [name for name in request.changes if name.startswith(FINETUNE)]:
+        raise InputError(f"setting {found[0]}: for a backbone that is trained; add --finetune")
+    if request.source == ARRAY:
+        return
+    source, target = near(request.source), near(request.target)
+    for path in (source, target):
+        if (path / files.SETTINGS).is_file() and (path / files.PREDICTIONS).is_file():
+            advice = "give images or a feature table ('osda predict' uses a run)"
+            raise InputError(f"{path}: a run folder of 'osda fit'; {advice}")
+        if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+            advice = "later fits would read its pictures; choose another --out"
+            raise InputError(f"{out}: lies in {path}; {advice}")
+    if source.exists() and target.exists() and source.samefile(target):
+        raise InputError(f"{target}: source and target are the same; give what is to be labelled")
+
+
 def train(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener) -> Training:
     """Load the data, fit the method and write the run folder."""
-    request = run.request
-    started = time.perf_counter()
+    request, started = run.request, time.perf_counter()
     run.clear_scratch()
     data = fit_data.load(request, listener, run.scratch(), arrays)
     corrections = reviewed = checked = None
@@ -101,70 +129,57 @@ def train(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener
     settings = full_settings(request.method, request.preset, request.changes)
     if request.images.finetune:
         settings["finetune"] = asdict(finetune_settings(request.method, request.changes))
-    inputs = {**data.inputs, "settings": {"release": __version__, **settings}}
-    run.check_inputs(inputs)
+    run.check_inputs({**data.inputs, "settings": {"release": __version__, **settings}})
     data_seconds = time.perf_counter() - started
     _tell_about(data, listener)
+
     sample = _sample(request, data, listener)
-    backbone, trained = None, None
+    backbone = images = None
     if request.images.finetune and data.recipe is not None:
-        backbone, trained = _trainable_images(run, data, listener)
-    with _listening(request, run.was_left_behind, listener) as progress:
-        classifier = build_method(**request.method_arguments())
-        context = FitContext(progress, trained, run.checkpoints(), checked)
+        backbone, images = _trainable_images(run, data, listener)
+    classifier = build_method(**request.method_arguments())
+    with (
+        listener.training(request.method) as told,
+        event_log(request.tensorboard, run.was_left_behind, told) as progress,
+    ):
+        context = FitContext(progress, images, run.checkpoints(), checked)
         domains = data.source, data.labels, data.target
         seconds = fit_domains(classifier, *domains, sample, context, request.seed)
     labels = None
     if sample is not None:
-        id_name = "id" if data.recipe is None else IMAGE_ID
         with listener.counting("label", data.noun) as labelling:
-            labels = label_targets(
-                classifier, data.target, data.ids, id_name, run.scratch(), labelling
-            )
+            given = data.target, data.ids, data.id_name
+            labels = label_targets(classifier, *given, run.scratch(), labelling)
     if corrections is not None and reviewed is not None:
-        found, own = classifier.openness_report_, classifier.transduction_.astype(np.str_)
-        lost = warning_after(corrections, reviewed, own, found)
-        if lost is not None:
-            classifier.openness_report_ = replace(found, warnings=(*found.warnings, lost))
-    backbone_record = None
-    if data.recipe is not None:
-        backbone_record = {**data.recipe.to_dict(), "finetuned": request.images.finetune or False}
-    asked = ("method", "openness", "unknown_label", "seed", "command", "identity")
-    record = {
-        **{name: getattr(request, name) for name in asked},
-        "preset": getattr(classifier, "preset", None),
-        "settings": settings,
-        "has_ids": data.ids is not None,
-        "columns": data.columns,
-        "inputs": data.inputs,
-        "backbone": backbone_record,
-        "sample": None if sample is None else len(sample),
-    }
-    view = view_of(classifier, *domains, data.source_ids, _current_features(trained))
+        found = classifier.openness_report_
+        warning = reviewed.warning(corrections, classifier.transduction_, found)
+        if warning is not None:
+            classifier.openness_report_ = replace(found, warnings=(*found.warnings, warning))
+
+    features = None if images is None else partial(_trained_features, images)
+    view = view_of(classifier, *domains, data.source_ids, features)
     # Absolute: the report may be made in another folder.
     places = [str(Path(path).absolute()) for path in data.image_paths]
-    images = {row: places[row] for row in view.source.tolist()} if places else {}
+    images_shown = {row: places[row] for row in view.source.tolist()} if places else {}
     with new_folder(run.out) as aside:
         write_run(
             aside,
             classifier,
-            record,
+            _record(request, data, settings, classifier, sample),
             data.ids,
             seconds=(data_seconds, seconds),
             feature_names=data.feature_names,
             broken=data.broken,
             backbone=backbone,
             view=view,
-            images=(images, places[len(data.source) :]),
+            images=(images_shown, places[len(data.source) :]),
             corrections=corrections,
             labelled=None if labels is None else run.scratch(),
         )
-    if labels is None:
-        labels = Counter(RunFolder.open(run.out).labels().tolist())
-    target = Path(data.inputs["target"]["path"]).name
-    n_broken = len(data.broken)
-    times, left_out = (data_seconds, seconds), data.columns.get("left_out", {})
-    return Training(classifier, labels, target, data.noun, n_broken, *times, left_out)
+    labels = labels or Counter(RunFolder.open(run.out).labels().tolist())
+    target, left_out = Path(data.inputs["target"]["path"]).name, data.columns.get("left_out", {})
+    counts = labels, target, data.noun, len(data.broken)
+    return Training(classifier, *counts, data_seconds, seconds, left_out)
 
 
 def _tell_about(data: FitData, listener: RunListener) -> None:
@@ -193,23 +208,6 @@ def _sample(request: FitRequest, data: FitData, listener: RunListener) -> IntArr
     return draw_sample(data.target, size)
 
 
-@contextmanager
-def _listening(
-    request: FitRequest, goes_on: bool, listener: RunListener
-) -> Iterator[ProgressListener]:
-    """Yield what receives the events of the training: the listener, and TensorBoard if wanted."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(listener.training(request.method))]
-        if request.tensorboard is not None:
-            listeners.append(stack.enter_context(EventLog(Path(request.tensorboard), goes_on)))
-
-        def listen(event: ProgressEvent) -> None:
-            for receive in listeners:
-                receive(event)
-
-        yield listen
-
-
 def _trainable_images(
     run: UnfinishedRun, data: FitData, listener: RunListener
 ) -> tuple[ImageBackbone, TrainableImages]:
@@ -229,15 +227,37 @@ def _trainable_images(
     return backbone, store_activations(*images, run.scratch(), listener.note, listener.counting)
 
 
-def _current_features(images: TrainableImages | None) -> Callable[[IntArray], FloatArray] | None:
-    """Return what computes features by a backbone that was trained, if there is one."""
-    if images is None:
-        return None
+def _trained_features(images: TrainableImages, rows: IntArray) -> FloatArray:
+    """Return features by a backbone that was trained."""
     from accelerate import PartialState
 
     from opensetda.finetuning.inputs import features_of
 
-    return lambda rows: features_of(images, rows, PartialState().device)
+    return features_of(images, rows, PartialState().device)
+
+
+def _record(
+    request: FitRequest,
+    data: FitData,
+    settings: Mapping[str, Any],
+    classifier: OpenSetClassifier,
+    sample: IntArray | None,
+) -> dict[str, Any]:
+    """Return the entries of ``settings.json``."""
+    backbone = None
+    if data.recipe is not None:
+        backbone = {**data.recipe.to_dict(), "finetuned": request.images.finetune or False}
+    asked = ("method", "openness", "unknown_label", "seed", "command", "identity")
+    return {
+        **{name: getattr(request, name) for name in asked},
+        "preset": getattr(classifier, "preset", None),
+        "settings": settings,
+        "has_ids": data.ids is not None,
+        "columns": data.columns,
+        "inputs": data.inputs,
+        "backbone": backbone,
+        "sample": None if sample is None else len(sample),
+    }
 
 
 def fit_domains(
@@ -368,14 +388,13 @@ def environment(seed: int, data_seconds: float, fit_seconds: float) -> dict[str,
 
 def _write_steps(path: Path, predictions: PredictionTable, classifier: OpenSetClassifier) -> None:
     """Write the targets' labels after each step; only the last if the method keeps none."""
-    indices = classifier.step_labels_
-    if indices is None:
-        steps = {max(len(classifier.history_), 1): classifier.transduction_.astype(np.str_)}
+    if classifier.step_labels_ is None:
+        steps = {max(len(classifier.history_), 1): classifier.transduction_}
     else:
-        names = np.array([*classifier.classes_.tolist(), classifier.unknown_label], dtype=np.str_)
-        steps = {step: names[labels] for step, labels in enumerate(indices, start=1)}
+        decoded = map(classifier.decode_labels, classifier.step_labels_)
+        steps = dict(enumerate(decoded, start=1))
     columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
     for step, labels in steps.items():
-        column = pa.array(labels.tolist(), pa.string()).dictionary_encode()
+        column = pa.array(map(str, labels.tolist()), pa.string()).dictionary_encode()
         columns[f"{files.STEP_PREFIX}{step}"] = column
     pyarrow.parquet.write_table(pa.table(columns), path)

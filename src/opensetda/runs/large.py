@@ -8,7 +8,6 @@ unknowns, estimated on the sample, cuts the sorted scores of all targets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from opensetda.base import OpenSetClassifier
 from opensetda.openness.mixtures import rejection_cut
 from opensetda.rows import IntArray, content_keys, row_chunks
 from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
+from opensetda.runs.listening import CountingProgress
 from opensetda.runs.predictions import (
     CLASS_PREFIX,
     PredictionTable,
@@ -35,7 +35,29 @@ CHUNK_CELLS, CHUNK_ROWS = 2**22, 2**13
 # With more classes than MOST_COLUMNS, the table has the most likely classes only.
 MOST_COLUMNS, TOP_CLASSES = 100, 5
 
-Progress = Callable[[int, int], None]
+
+def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
+    """Return the largest number of targets to learn from."""
+    return min(wanted, max(1024, SAMPLE_CELLS // n_classes))
+
+
+def draw_sample(X: npt.NDArray[Any], size: int) -> IntArray:
+    """Return which rows are the sample, in rising order.
+
+    Those whose content has the smallest hashes. Content that occurs several times gets its share,
+    by largest remainders.
+    """
+    chunk = max(1, min(CHUNK_ROWS, CHUNK_CELLS // X.shape[1]))
+    keys = np.concatenate([content_keys(rows) for _, rows in row_chunks(X, range(len(X)), chunk)])
+    rows = np.flatnonzero(keys <= np.unique(keys)[:size][-1])
+    _, content, counts = np.unique(keys[rows], return_inverse=True, return_counts=True)
+    exact = counts * (min(size, len(rows)) / len(rows))
+    wanted = np.minimum(np.floor(exact).astype(np.intp), counts)
+    left = min(size, len(rows)) - int(wanted.sum())
+    wanted[np.argsort(wanted - exact, kind="stable")[:left]] += 1
+    by_content = np.argsort(content, kind="stable")
+    earlier_twins = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(rows[by_content[earlier_twins < np.repeat(wanted, counts)]])
 
 
 def label_targets(
@@ -44,7 +66,7 @@ def label_targets(
     ids: Any | None,
     id_name: str,
     folder: Path,
-    progress: Progress = lambda done, total: None,
+    progress: CountingProgress = lambda done, total: None,
 ) -> Counter[str]:
     """Write the predictions of all targets to a folder, and return how many got each label.
 
@@ -62,49 +84,22 @@ def label_targets(
         classifier.rejection_threshold_ = rejection_cut(known, classifier.openness_)
     counts: Counter[str] = Counter()
     step = f"{STEP_PREFIX}{max(len(classifier.history_), 1)}"
+    top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
     with ExitStack() as stack:
-        top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
-        names = PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEPS
-        writers = [stack.enter_context(PredictionWriter(folder / name)) for name in names]
+        full, for_people, steps = (
+            stack.enter_context(PredictionWriter(folder / name))
+            for name in (PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEPS)
+        )
         for start, chunk in row_chunks(X, range(len(X)), size):
             part = slice(start, start + len(chunk))
             own = numbers_of(part) if ids is None else np.asarray(ids[part])
             table = PredictionTable.of_samples(classifier, chunk, own, id_name)
             counts.update(table.labels.tolist())
             rows = table.to_arrow(top_k)
+            full.write_rows(rows)
             # With one column per class the text would have many gigabytes.
             narrow = [name for name in rows.column_names if not name.startswith(CLASS_PREFIX)]
-            labels = rows.select([id_name, "label"]).rename_columns(["id", step])
-            for writer, some in zip(writers, (rows, rows.select(narrow), labels), strict=True):
-                writer.write_rows(some)
+            for_people.write_rows(rows.select(narrow))
+            steps.write_rows(rows.select([id_name, "label"]).rename_columns(["id", step]))
             progress(len(X) - (len(X) - part.stop) // passes, len(X))
     return counts
-
-
-def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
-    """Return the largest number of targets to learn from."""
-    return min(wanted, max(1024, SAMPLE_CELLS // n_classes))
-
-
-def draw_sample(X: npt.NDArray[np.floating], size: int) -> IntArray:
-    """Return which rows are the sample, in rising order.
-
-    Those whose content has the smallest hashes; content that occurs several times gets its share.
-    """
-    chunk = max(1, min(CHUNK_ROWS, CHUNK_CELLS // X.shape[1]))
-    keys = np.concatenate([content_keys(rows) for _, rows in row_chunks(X, range(len(X)), chunk)])
-    rows = np.flatnonzero(keys <= np.unique(keys)[:size][-1])
-    _, content, counts = np.unique(keys[rows], return_inverse=True, return_counts=True)
-    wanted = _shares(counts, min(size, len(rows)))
-    by_content = np.argsort(content, kind="stable")
-    earlier_twins = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(rows[by_content[earlier_twins < np.repeat(wanted, counts)]])
-
-
-def _shares(counts: IntArray, size: int) -> IntArray:
-    """Divide `size` places among contents by their counts, by largest remainders."""
-    exact = counts * (size / counts.sum())
-    shares = np.minimum(np.floor(exact).astype(np.intp), counts)
-    behind = np.argsort(-(exact - shares), kind="stable")
-    shares[behind[: size - int(shares.sum())]] += 1
-    return np.asarray(shares)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from opensetda.backbones.extraction import Broken, Extractor
 from opensetda.data.images.lists import ImageColumns, printable
@@ -20,6 +22,7 @@ from opensetda.errors import InputError
 from opensetda.rows import release_pages
 from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
+from opensetda.runs.fit_data import none_readable, refuse_options
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
 from opensetda.runs.outputs import check_new_file, many_images, write_broken_list
@@ -33,6 +36,9 @@ PART, PART_ROWS = 512, 8192
 
 Run = str | Path | RunFolder | FittedRun
 """A run folder: its path, opened, or as `fit` returned it."""
+
+_Parts = Generator[tuple[npt.NDArray[np.float32], npt.NDArray[Any]], None, None]
+"""Features of some samples, and their names, part by part."""
 
 
 @dataclass(frozen=True)
@@ -99,27 +105,42 @@ def predict(
         The labels, or with `out` what was written.
     """
     listener = listener or RunListener()
+    if out is not None:
+        check_new_file("--out", Path(out), SUFFIXES, overwrite)
+    folder = open_run(run)
     columns = _Columns(id_column, drop, features_key, path_column, images_root)
-    if out is None:
-        folder = open_run(run)
-        with temporary_folder() as scratch:
-            place = scratch / "labels.parquet"
-            labeller = _Labeller(folder, place, None, None, listener)
-            written = labeller.label(samples, columns, strict)
-            _warn_of(written, "left out", listener)
-            table = PredictionTable.read_parquet(place)
-        return replace(table, unknown_label=folder.unknown_label)
-    place = Path(out)
-    check_new_file("--out", place, SUFFIXES, overwrite)
-    labeller = _Labeller(open_run(run), place, top_k, top_k or TOP_K, listener)
-    written = labeller.label(samples, columns, strict)
-    _warn_of(written, f"{written.broken_list}", listener)
-    return written
-
-
-def _warn_of(written: WrittenLabels, where: str, listener: RunListener) -> None:
-    if written.broken_list is not None:
-        listener.warn(f"{many_images(len(written.broken))} cannot be read: {where}")
+    with ExitStack() as stack:
+        own = stack.enter_context(temporary_folder()) if out is None else Path()
+        place = own / "labels.parquet" if out is None else Path(out)
+        scratch = stack.enter_context(temporary_folder(place.resolve()))
+        found = _find(folder, samples, columns, strict)
+        broken: list[Broken] = []
+        if isinstance(found, _Images):
+            parts = _image_parts(folder, found, strict, broken, listener)
+            id_name, likeliest = IMAGE_ID, None if out is None else top_k or TOP_K
+        else:
+            parts = _row_parts(*_read(folder, found, columns, scratch, listener), listener)
+            id_name, likeliest = "id", top_k
+        counts: Counter[str] = Counter()
+        model = folder.model()
+        with (
+            closing(parts),
+            new_file(place) as aside,
+            PredictionWriter(aside, likeliest) as writer,
+        ):
+            for features, ids in parts:
+                table = PredictionTable.of_samples(model, features, ids, id_name)
+                counts.update(table.labels.tolist())
+                writer.write(table)
+        listed = write_broken_list(place, broken)
+        if listed is not None:
+            where = "left out" if out is None else listed
+            listener.warn(f"{many_images(len(broken))} cannot be read: {where}")
+        if out is None:
+            made = PredictionTable.read_parquet(place)
+            return replace(made, unknown_label=folder.unknown_label)
+    has_images = isinstance(found, _Images)
+    return WrittenLabels(place, counts, folder.unknown_label, has_images, broken, listed)
 
 
 def open_run(run: Run) -> RunFolder:
@@ -127,32 +148,6 @@ def open_run(run: Run) -> RunFolder:
     if isinstance(run, RunFolder):
         return run
     return run.folder if isinstance(run, FittedRun) else RunFolder.open(run)
-
-
-def _check_kinds(folder: RunFolder, paths: list[Path], images: list[Path]) -> None:
-    """Raise an `InputError` unless all paths are images, or one is a table, as the run needs."""
-    if not paths:
-        raise InputError("no samples; give images or a feature table")
-    if images and not folder.has_images:
-        raise InputError(
-            f"{images[0]}: images, but {folder.path} was fitted to a feature table; give a "
-            "table, or fit to images"
-        )
-    if images and len(images) < len(paths):
-        table = next(path for path in paths if path not in images)
-        raise InputError(f"{table}: a feature table among images; label it in a run of its own")
-    if not images:
-        _refuse_features_of_another_backbone(folder, f"{paths[0]}: a feature table")
-    if not images and len(paths) > 1:
-        raise InputError(f"{paths[1]}: one feature table at a time; label it in a run of its own")
-
-
-def _refuse_features_of_another_backbone(folder: RunFolder, what: str) -> None:
-    if folder.is_finetuned:
-        raise InputError(
-            f"{what}, but the backbone of {folder.path} was fine-tuned, and "
-            "features of any other do not fit; give the images"
-        )
 
 
 class _Columns(NamedTuple):
@@ -164,147 +159,120 @@ class _Columns(NamedTuple):
     path: str | None
     root: str | Path | None
 
-    def check(self, first: Path, is_images: bool, strict: bool) -> None:
-        """Raise an `InputError` at an option for samples of the other kind."""
-        for_tables = {"--id-column": self.id, "--drop": self.drop, "--features-key": self.features}
-        for_images = {"--strict": strict, "--path-column": self.path, "--images-root": self.root}
-        what, is_for = ("images", "tables") if is_images else ("a feature table", "images")
-        for name, value in (for_tables if is_images else for_images).items():
-            if value:
-                raise InputError(f"{name}: {first} is {what}; this option is for {is_for}")
+
+class _Images(NamedTuple):
+    """Files, folders, lists and shards of images."""
+
+    paths: list[Path]
+    columns: ImageColumns
 
 
-@dataclass
-class _Labeller:
-    """Labels samples of any kind into a file."""
-
-    folder: RunFolder
-    out: Path
-    top_k: int | None
-    image_top_k: int | None
-    listener: RunListener
-
-    def label(self, samples: Any, columns: _Columns, strict: bool) -> WrittenLabels:
-        folder = self.folder
-        several = list(samples) if isinstance(samples, list | tuple) else [samples]
-        if not all(isinstance(sample, str | Path) for sample in several):
-            _refuse_features_of_another_backbone(folder, "the array")
-            if is_frame(samples):
-                return self._read_table(frame_table(samples, "samples"), columns)
-            return self._table(lambda width, _: (feature_rows(samples, "samples", width), None))
-        paths = [Path(sample) for sample in several]
-        root = None if columns.root is None else Path(columns.root)
-        image_columns = ImageColumns(path=columns.path or folder.column("path"), root=root)
-        images = [path for path in paths if is_image_data(path, image_columns)]
-        _check_kinds(folder, paths, images)
-        columns.check(paths[0], bool(images), strict)
-        if images:
-            return self._images(images, image_columns, strict)
-        return self._read_table(paths[0], columns)
-
-    def _read_table(self, path: Path | ColumnTable, columns: _Columns) -> WrittenLabels:
-        folder = self.folder
-        table = TableColumns(
-            label=folder.column("label") or "y",
-            id=columns.id,
-            features=columns.features or folder.column("features") or "X",
-            drop=tuple(columns.drop or folder.column("drop") or ()),
+def _find(
+    folder: RunFolder, samples: Any, columns: _Columns, strict: bool
+) -> _Images | Path | ColumnTable | npt.NDArray[Any]:
+    """Return samples of the kind that the run needs: images, a table, or rows of features."""
+    several = list(samples) if isinstance(samples, list | tuple) else [samples]
+    unfit = f"the backbone of {folder.path} was fine-tuned, and features of any other do not fit"
+    if not all(isinstance(sample, str | Path) for sample in several):
+        if folder.is_finetuned:
+            raise InputError(f"the array, but {unfit}; give the images")
+        if is_frame(samples):
+            return frame_table(samples, "samples")
+        expected = int(folder.model().n_features_in_), "the model"
+        return feature_rows(samples, "samples", expected)
+    paths = [Path(sample) for sample in several]
+    if not paths:
+        raise InputError("no samples; give images or a feature table")
+    root = None if columns.root is None else Path(columns.root)
+    image_columns = ImageColumns(path=columns.path or folder.column("path"), root=root)
+    tables = [path for path in paths if not is_image_data(path, image_columns)]
+    if tables and len(paths) > 1:
+        raise InputError(
+            f"{tables[-1]}: a feature table among others; label it in a run of its own"
         )
+    if tables and folder.is_finetuned:
+        raise InputError(f"{paths[0]}: a feature table, but {unfit}; give the images")
+    if not tables and not folder.has_images:
+        raise InputError(
+            f"{paths[0]}: images, but {folder.path} was fitted to a feature table; give a "
+            "table, or fit to images"
+        )
+    wrong: dict[str, Any]
+    wrong = {"--strict": strict, "--path-column": columns.path, "--images-root": columns.root}
+    if not tables:
+        wrong = {"--id-column": columns.id, "--drop": columns.drop}
+        wrong["--features-key"] = columns.features
+    refuse_options((option for option, value in wrong.items() if value), paths[0], not tables)
+    return paths[0] if tables else _Images(paths, image_columns)
 
-        def read(width: tuple[int, str], scratch: Path) -> tuple[Any, Any]:
-            names, usual_id, plan = (
-                folder.feature_names(),
-                folder.column("id"),
-                folder.column_plan(),
-            )
-            found = read_samples(path, width[0], names, table, usual_id, scratch, plan)
-            for warning in found.notes:
-                self.listener.warn(warning)
-            return found.X, found.ids
 
-        return self._table(read)
+def _read(
+    folder: RunFolder,
+    table: Path | ColumnTable | npt.NDArray[Any],
+    columns: _Columns,
+    scratch: Path,
+    listener: RunListener,
+) -> tuple[Any, Any]:
+    """Return rows and ids of a table, which may be stored in files."""
+    if isinstance(table, np.ndarray):
+        return table, None
+    names = TableColumns(
+        label=folder.column("label") or "y",
+        id=columns.id,
+        features=columns.features or folder.column("features") or "X",
+        drop=tuple(columns.drop or folder.column("drop") or ()),
+    )
+    width = int(folder.model().n_features_in_)
+    given = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
+    found = read_samples(table, width, *given)
+    for warning in found.notes:
+        listener.warn(warning)
+    return found.X, found.ids
 
-    def _images(self, paths: list[Path], columns: ImageColumns, strict: bool) -> WrittenLabels:
-        total = sum(1 for _ in iterate_images(paths, columns))
-        with (
-            self.listener.counting("predict") as progress,
-            new_file(self.out) as aside,
-            PredictionWriter(aside, self.image_top_k) as writer,
-        ):
-            progress(0, total)
-            names = (path for _, path in iterate_images(paths, columns))
-            labelled = self._label_images(names, writer, strict, lambda n: progress(n, total))
-            counts, broken, warnings = labelled
-            if not counts:
-                raise InputError(
-                    f"{paths[0]}: none of the {total:,} images can be read; the first is "
-                    f"{broken[0].id} ({broken[0].reason})"
-                )
-        for warning in warnings:
-            self.listener.warn(warning)
-        listed = write_broken_list(self.out, broken)
-        return WrittenLabels(self.out, counts, self.folder.unknown_label, True, broken, listed)
 
-    def _label_images(
-        self,
-        paths: Iterable[str],
-        writer: PredictionWriter,
-        strict: bool,
-        progress: Callable[[int], None],
-    ) -> tuple[Counter[str], list[Broken], list[str]]:
-        """Write labels in constant memory; return their counts, broken images, and warnings."""
-        run, model = self.folder, self.folder.model()
-        counts: Counter[str] = Counter()
-        broken: list[Broken] = []
-        names, done = iter(paths), 0
+def _row_parts(X: Any, ids: Any, listener: RunListener) -> _Parts:
+    """Yield rows and their ids, numbers without any."""
+    with listener.counting("predict", "row") as progress:
+        progress(0, len(X))
+        for start in range(0, len(X), PART_ROWS):
+            part = slice(start, min(start + PART_ROWS, len(X)))
+            names = numbers_of(part) if ids is None else np.asarray(ids[part])
+            yield X[part].astype(np.float32, copy=False), names
+            release_pages(X)
+            progress(part.stop, len(X))
+
+
+def _image_parts(
+    folder: RunFolder, images: _Images, strict: bool, broken: list[Broken], listener: RunListener
+) -> _Parts:
+    """Yield the features of images, in constant memory; `broken` gets those that are left out."""
+    total = sum(1 for _ in iterate_images(*images))
+    paths, done = (path for _, path in iterate_images(*images)), 0
+    with (
+        listener.counting("predict") as progress,
+        Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,
+    ):
 
         def finished(more: int) -> None:
             nonlocal done
             done += more
-            progress(done)
+            progress(done, total)
 
-        with Extractor(run.recipe(), state=run.backbone_state()) as extractor:
-            while part := list(islice(names, PART)):
-                features, reasons = extractor.features(part, finished)
-                results = list(zip(part, reasons, strict=True))
-                read = [path for path, reason in results if reason is None]
-                failed = [
-                    Broken(path, path, reason) for path, reason in results if reason is not None
-                ]
-                if failed and strict:
-                    first = failed[0]
-                    raise InputError(
-                        f"{first.id}: {first.reason}; repair or remove it, or leave out --strict"
-                    )
-                broken += failed
-                if read:
-                    ids = np.array([printable(path) for path in read])
-                    table = PredictionTable.of_samples(model, features, ids, IMAGE_ID)
-                    counts.update(table.labels.tolist())
-                    writer.write(table)
-        return counts, broken, extractor.warnings
-
-    def _table(self, read: Callable[[tuple[int, str], Path], tuple[Any, Any]]) -> WrittenLabels:
-        """Label rows; `read` gets the number of features and a folder, returns rows and ids.
-
-        Rows and ids may be stored in files.
-        """
-        model = self.folder.model()
-        counts: Counter[str] = Counter()
-        with (
-            self.listener.counting("predict", "row") as progress,
-            temporary_folder(self.out.resolve()) as scratch,
-        ):
-            X, ids = read((model.n_features_in_, "the model"), scratch)
-            progress(0, len(X))
-            with new_file(self.out) as aside, PredictionWriter(aside, self.top_k) as writer:
-                for start in range(0, len(X), PART_ROWS):
-                    part = slice(start, min(start + PART_ROWS, len(X)))
-                    names = numbers_of(part) if ids is None else np.asarray(ids[part])
-                    features = X[part].astype(np.float32, copy=False)
-                    table = PredictionTable.of_samples(model, features, names)
-                    release_pages(X)
-                    counts.update(table.labels.tolist())
-                    writer.write(table)
-                    progress(part.stop, len(X))
-        return WrittenLabels(self.out, counts, self.folder.unknown_label, False, [])
+        finished(0)
+        while part := list(islice(paths, PART)):
+            features, reasons = extractor.features(part, finished)
+            results = list(zip(part, reasons, strict=True))
+            failed = [Broken(path, path, why) for path, why in results if why is not None]
+            if failed and strict:
+                raise InputError(
+                    f"{failed[0].id}: {failed[0].reason}; repair or remove it, or leave out "
+                    "--strict"
+                )
+            broken += failed
+            if len(features):
+                ids = [printable(path) for path, why in results if why is None]
+                yield features, np.array(ids)
+    if len(broken) == total:
+        raise none_readable(images.paths[0], total, broken[0])
+    for warning in extractor.warnings:
+        listener.warn(warning)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from opensetda.errors import InputError
-from opensetda.progress import ProgressEvent
-from opensetda.system.files import check_writable, near
+from opensetda.progress import ProgressEvent, ProgressListener
+from opensetda.system.files import check_writable
 
 _EVENT_FILES = "*tfevents*"
 _FLUSH_SECONDS = 10
@@ -23,10 +24,6 @@ def check_log(folder: Path) -> None:
         raise InputError(
             "--tensorboard: needs the package tensorboard; pip install 'opensetda[tensorboard]'"
         )
-    if folder.exists() and not folder.is_dir():
-        raise InputError(
-            f"--tensorboard {near(folder)}: a file is in the way; choose another folder"
-        )
     check_writable(folder / "events")
 
 
@@ -39,37 +36,37 @@ def check_new_log(folder: Path, overwrite: bool) -> None:
         )
 
 
-class EventLog:
-    """Writes the events of a training: the loss by iteration, everything else by step.
+@contextmanager
+def event_log(
+    folder: str | None, goes_on: bool, progress: ProgressListener
+) -> Iterator[ProgressListener]:
+    """Yield what passes the events of a training on to `progress`, and writes them to a folder.
 
     The event files of another training are removed, unless this one `goes_on`: then iterations
     since its last checkpoint are there twice, with the same numbers.
     """
+    if folder is None:
+        yield progress
+        return
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, folder: Path, goes_on: bool) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    for earlier in () if goes_on else Path(folder).glob(_EVENT_FILES):
+        earlier.unlink()
+    make_writer: Any = SummaryWriter
+    writer = make_writer(folder, flush_secs=_FLUSH_SECONDS)
 
-        if not goes_on:
-            for earlier in folder.glob(_EVENT_FILES):
-                earlier.unlink()
-        make_writer: Any = SummaryWriter
-        self._writer = make_writer(str(folder), flush_secs=_FLUSH_SECONDS)
-
-    def __call__(self, event: ProgressEvent) -> None:
-        """Write the numbers of an event."""
-        if event.entry is None and event.loss is not None:
-            done = (event.step - 1) * event.iterations + event.iteration
-            self._writer.add_scalar("iteration/loss", event.loss, done)
+    def write(event: ProgressEvent) -> None:
+        progress(event)
         if event.entry is not None:
             for name, value in numbers(event.entry):
-                self._writer.add_scalar(f"step/{name}", value, event.step)
-            self._writer.flush()
+                writer.add_scalar(f"step/{name}", value, event.step)
+            writer.flush()
+        elif event.loss is not None:
+            done = (event.step - 1) * event.iterations + event.iteration
+            writer.add_scalar("iteration/loss", event.loss, done)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._writer.close()
+    with closing(writer):
+        yield write
 
 
 def numbers(entry: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:

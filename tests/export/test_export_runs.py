@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cli_helpers import image_fit
+from export_helpers import LATER, SOURCE, TARGET, Y, run_script, session_of
 from opensetda import InputError
 from opensetda.backbones.model import resize_image
 from opensetda.cli.main import main
@@ -15,7 +16,6 @@ from opensetda.data.images.decoding import decode_image
 from opensetda.export.exported import Exported
 from opensetda.runs import TableOptions, export, fit, predict
 from opensetda.runs.folder import RunFolder
-from test_export import LATER, SOURCE, TARGET, Y, run_script, session_of
 
 TUNED = (
     *("--finetune", "--set", "steps=2", "--set", "finetune.rounds=2"),
@@ -69,28 +69,15 @@ def test_export_without_the_table_of_the_run(tmp_path):
     assert [int(line.split()[0]) for line in printed] == list(range(1, len(LATER) + 1))
 
 
-@pytest.mark.parametrize(
-    ("place", "problem"),
-    [
+def test_places_that_are_refused_and_overwritten(table_run, tmp_path):
+    (tmp_path / "there.onnx").write_text("mine")
+    for place, problem in (
         ("model.pb", "a file must end in .onnx"),
         ("there.onnx", "exists already; choose another name or add --overwrite"),
-        ("full", "exists already"),
-        ("taken", "a file is in the way"),
-    ],
-)
-def test_places_that_are_refused(table_run, tmp_path, capsys, place, problem):
-    (tmp_path / "there.onnx").write_text("mine")
-    (tmp_path / "taken").write_text("mine")
-    (tmp_path / "full").mkdir()
-    before = sorted(tmp_path.iterdir())
-    assert main(["export", str(table_run / "run"), "--to", str(tmp_path / place)]) == 2
-    error = capsys.readouterr().err
-    assert problem in error
-    assert error.count("\n") == 1
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_overwrite_replaces_an_export_and_nothing_else(table_run, tmp_path):
+    ):
+        with pytest.raises(InputError, match=problem):
+            export(table_run / "run", tmp_path / place)
+    assert (tmp_path / "there.onnx").read_text() == "mine"
     for _ in range(2):
         export(table_run / "run", tmp_path / "model", overwrite=True)
     (tmp_path / "model" / "notes.txt").write_text("mine")

@@ -147,15 +147,6 @@ def test_a_run_of_arrays_is_resumed_with_the_same_arrays(arrays, workplace, caps
     assert again.training is None
 
 
-def test_a_run_of_files_is_resumed_without_arrays(arrays, workplace):
-    source, target, _ = arrays
-    with pytest.raises(RunPausedError):
-        fit("source.npz", "target.npz", "run", **STEPS, listener=stop_after(1))
-    with pytest.raises(InputError, match="begun from files; leave out source and target"):
-        resume("run", source=source, target=target)
-    assert resume("run").resumed
-
-
 def nan(X):
     X = X.copy()
     X[6, 2] = np.nan
@@ -165,10 +156,8 @@ def nan(X):
 WRONG = {
     "nan": (lambda s, t: {"target": nan(t)}, "target: row 7, column 2: NaN"),
     "width": (lambda s, t: {"target": t[:, :3]}, "target: 3 features, but the source has 4"),
-    "no rows": (lambda s, t: {"target": t[:0]}, "give at least one row"),
     "one row": (lambda s, t: {"target": t[0]}, "two dimensions, one row per sample"),
     "text": (lambda s, t: {"target": [["a"]]}, "features need numbers"),
-    "ragged": (lambda s, t: {"target": [[1.0], [1.0, 2.0]]}, "not an array of numbers"),
     "no labels": (lambda s, t: {"source": s[0]}, "labels are missing"),
     "few labels": (lambda s, t: {"source": (s[0], s[1][:3])}, "3 entries for 40 rows"),
     "one class": (lambda s, t: {"source": (s[0][:1], ["cat"])}, "one class only ('cat')"),
@@ -177,9 +166,7 @@ WRONG = {
     "twice": (lambda s, t: {"source": "source.npz", "target": "target.npz", "labels": s[1]},
               "labels: for a source that is an array"),
     "tables": (lambda s, t: {"tables": TableOptions(label="z")}, "source and target are arrays"),
-    "openness": (lambda s, t: {"openness": 1.0}, "a number in [0, 1)"),
     "seed": (lambda s, t: {"seed": -1}, "seed=-1: give a whole number"),
-    "method": (lambda s, t: {"method": "magic"}, "method 'magic' does not exist"),
     "setting": (lambda s, t: {"settings": {"stepz": 1}}, "'stepz' does not exist"),
     "unknown": (lambda s, t: {"unknown_label": "cat"}, "is a class of the source"),
 }  # fmt: skip
@@ -202,10 +189,3 @@ def test_notes_are_logged_and_warnings_warned(arrays, workplace, caplog):
     with caplog.at_level(logging.INFO, "opensetda"), pytest.warns(UserWarning, match="0.90"):
         fit(source, target, "run", **{**MEANS, "openness": 0.9})
     assert "source: 40 rows of 2 classes, target: 60 rows, 4 features" in caplog.text
-
-
-def test_the_sample_of_the_command_is_the_default():
-    from opensetda.cli.fit import SAMPLE
-    from opensetda.runs import request
-
-    assert SAMPLE == request.SAMPLE

@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
+from export_helpers import DOMAIN, LATER, QUICK, Stranger, X, Y, run_script, session_of
 from extraction_helpers import make_recipe
-from opensetda import ClassMeans, InputError, MovingMeans, SmoothedMeans
+from opensetda import ClassMeans, InputError, MovingMeans
 from opensetda.backbones.engines import FromPixels
 from opensetda.backbones.model import FixedView, load_backbone, resize_image
-from opensetda.base import OpenSetClassifier
 from opensetda.data.images.decoding import decode_image
 from opensetda.export.exported import describe, to_onnx
 from opensetda.export.scripts import image_script
 from opensetda.runs.methods import METHODS, build_method
-
-WITHOUT_TORCH = "import sys; sys.modules.update(torch=None, opensetda=None)\n"
-
-
-def rows_of(kinds, shift, seed, n=25, width=12):
-    rng = np.random.default_rng(seed)
-    centres = np.repeat(4 * np.eye(5, width)[list(kinds)], n, axis=0)
-    return (centres + rng.normal(size=centres.shape) + shift).astype(np.float32)
-
-
-SOURCE, TARGET = rows_of((0, 1, 2), 0.0, 0), rows_of((0, 1, 2, 3), 0.7, 1)
-LATER = np.concatenate([rows_of((0, 1, 2, 3, 4), 0.7, 2), TARGET[:20], np.zeros((1, 12))])
-LATER = LATER.astype(np.float32)
-X = np.concatenate([SOURCE, TARGET])
-Y = np.repeat(["cup", "pen", "sun", ""], [25, 25, 25, 100])
-DOMAIN = np.repeat([1, -1], [75, 100])
-QUICK = {"pgl": {"steps": 2, "epochs": 1, "edge_width": 8, "node_width": 8, "draws": 1}} | {
-    name: {"iterations": 20} for name in ("dann", "mmd", "osbp", "ovanet", "sta", "uniot")
-}
-
-
-class Stranger(OpenSetClassifier):
-    """A method of somebody else, whose scorer the exporter cannot handle."""
-
-    class Scorer(nn.Module):
-        def forward(self, rows):
-            return rows[:, :3], torch.special.ndtri(torch.special.expit(rows[:, 0]))
-
-    def _fit_domains(self, source, y, target, share, context):
-        self.scorer_ = self.Scorer()
-
-    def _make_scorer(self, arrays):
-        return self.Scorer()
-
-
-def session_of(content):
-    return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
 
 def check(classifier, rows=LATER, content=None, given=None, tolerance=1e-6):
@@ -86,11 +45,10 @@ def test_every_method_labels_as_predict_does(method):
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard", "ranks"])
-@pytest.mark.parametrize("cls", [MovingMeans, SmoothedMeans, ClassMeans])
-def test_columns_are_scaled_in_the_graph(cls, scaling):
+def test_columns_are_scaled_in_the_graph(scaling):
     # With ties among the quantiles, and values beyond them.
     rough = np.round(X)
-    classifier = cls(openness=0.25, scaling=scaling).fit(rough, Y, sample_domain=DOMAIN)
+    classifier = MovingMeans(openness=0.25, scaling=scaling).fit(rough, Y, sample_domain=DOMAIN)
     check(classifier, np.concatenate([np.round(LATER), LATER, 100 * LATER, rough]))
 
 
@@ -101,13 +59,6 @@ def test_extreme_numbers(factor, offset):
 
     classifier = ClassMeans(openness=0.25).fit(strange(X), Y, sample_domain=DOMAIN)
     check(classifier, strange(LATER))
-
-
-@pytest.mark.parametrize("unknown", ["unknown", 9])
-def test_numbers_as_labels(unknown):
-    numbers = np.repeat([3, 5, 8, 0], [25, 25, 25, 100])
-    classifier = ClassMeans(openness=0.25, unknown_label=unknown)
-    check(classifier.fit(X, numbers, sample_domain=DOMAIN))
 
 
 @pytest.mark.parametrize("has_target", [False, True])
@@ -152,16 +103,6 @@ def test_a_method_that_cannot_be_exported_is_named():
     classifier = Stranger(openness=0.25).fit(X, Y, sample_domain=DOMAIN)
     with pytest.raises(InputError, match=r"^Stranger cannot be exported to ONNX \(.*ndtri"):
         to_onnx(classifier)
-
-
-# images --------------------------------------------------------------------------------------
-
-
-def run_script(script, *arguments):
-    """Run a script in a Python that cannot import torch or this package."""
-    code = WITHOUT_TORCH + f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,310 @@
+"""What a person said: read from a file, learned from, new classes included, and kept."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli_helpers import FEW_STEPS, FIT, NAMES, blobs, image_fit
+from opensetda.cli.main import main
+from opensetda.errors import InputError
+from opensetda.report.run_parts import RunParts
+from opensetda.runs.corrections import (
+    Corrections,
+    ReviewedRun,
+    check_corrections,
+    read_corrections,
+)
+from opensetda.runs.fit_data import FitData
+from opensetda.runs.folder import RunFolder
+from opensetda.runs.predictions import PredictionTable
+
+AUDIT = "path,label,audit"
+IDS = ("a.png", "b.png", "c.png", "d.png")
+
+
+def data(ids=IDS, paths=()):
+    return FitData(
+        source=np.eye(3, 4, dtype=np.float32),
+        labels=np.array(["cat", "dog", "cat"]),
+        target=np.arange(16, dtype=np.float32).reshape(4, 4),
+        ids=None if ids is None else np.array(ids),
+        inputs={"source": {"rows": 3}, "target": {"rows": 4}},
+        columns={},
+        feature_names=None,
+        summary="",
+        source_ids=np.array(["s1", "s2", "s3"]),
+        image_paths=tuple(paths),
+    )
+
+
+def corrections_file(folder, *lines, header="path,label"):
+    path = folder / "corrections.csv"
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def read(folder, *lines, header="path,label", ids=IDS):
+    return read_corrections(corrections_file(folder, *lines, header=header), data(ids), "unknown")
+
+
+def test_rows_are_found_by_name_or_number(tmp_path):
+    told = read(tmp_path, "c.png,giraffe", "a.png,unknown", "b.png,dog")
+    assert told.rows.tolist() == [0, 1, 2]
+    assert told.labels.tolist() == ["unknown", "dog", "giraffe"]
+    assert told.names_class.tolist() == [False, True, True]
+    assert told.new == ("giraffe",)
+    told = read(tmp_path, "4,dog", "1,cat", header="id,label", ids=None)
+    assert (told.rows.tolist(), told.labels.tolist()) == ([0, 3], ["cat", "dog"])
+
+
+def test_further_columns_and_a_byte_order_mark_are_fine(tmp_path):
+    path = tmp_path / "excel.csv"
+    content = 'label,before,path\r\n"a, ""quoted"" class",cat,b.png\r\n'
+    path.write_text(content, encoding="utf-8-sig", newline="")
+    assert read_corrections(path, data(), "unknown").labels.tolist() == ['a, "quoted" class']
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("path,label\nx.png,cat", "row 2: 'x.png' is no sample of the target"),
+        ("path,label\na.png,", "row 2: no label"),
+        ("path,label\na.png,cat\na.png,dog", "row 3: 'a.png' is in row 2, too"),
+        ("path,label\na.png", "row 2: not as many cells"),
+        ("path,label\na.png,cat,more", "row 2: not as many cells"),
+        ("path,label\na.png,Unknown", "row 2: 'Unknown' is too like 'unknown', which means"),
+        ("path,label\nb.png,owl\na.png,Owl", "row 3: 'Owl' is too like the class 'owl'"),
+        ('path,label\na.png,"two\nlines"', "row 3: the name has U+000A in it"),
+        (f"path,label\na.png,{'x' * 201}", "row 2: the name has 201 characters"),
+        ("path,label\na.png,\u200b", "row 2: the name has U+200B ZERO WIDTH SPACE in"),
+        ("path,label\na.png,c\u200dat", "row 2: 'c\\u200dat' is too like the class 'cat'"),
+        (f"{AUDIT}\na.png,,maybe", "row 2: audit 'maybe'; write known or unknown"),
+        (f"{AUDIT}\na.png,cat,unknown", "'unknown', but the label is the class 'cat'"),
+        (f"{AUDIT}\na.png,unknown,known", "'known', but the label is 'unknown'"),
+        (f"{AUDIT},audit\na.png,,known,", "two columns of one name"),
+        ("name,label\na.png,cat", "no column id or path"),
+        ("path,class\na.png,cat", "no column label"),
+        ("\0" * 5000, "no column id or path"),
+        (b"path,label\na.png,caf\xe9\n", "not a CSV file that can be read ('utf-8' codec"),
+        (f"path,label\na.png,{'x' * 200_000}", "(field larger than field limit (131072))"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(tmp_path, content, words):
+    path = tmp_path / "corrections.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError) as caught:
+        read_corrections(path, data(), "unknown")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert len(str(caught.value)) < 400
+    assert str(caught.value).isprintable()
+
+
+@given(st.binary(max_size=60) | st.text('apbcdg.n,"\n\r\0 é').map(str.encode))
+def test_any_file_is_read_or_refused(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    path.write_bytes(b"path,label\n" + content)
+    rows, message = [], ""
+    try:
+        rows = read_corrections(path, data(), "unknown").rows.tolist()
+    except InputError as error:
+        message = str(error)
+    assert message.isprintable()
+    assert rows == sorted({*rows} & {*range(4)})
+
+
+def test_a_file_that_cannot_be_used_is_found_before_data_is_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    corrections_file(tmp_path)
+    for name, words in (
+        ("nowhere.csv", "no such file"),
+        ("corrections.csv", "no correction in it"),
+        ("pipe.csv", "a pipe, not a file"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check_corrections(tmp_path / name)
+
+
+def test_the_word_for_unknowns_of_another_run_is_no_class(tmp_path):
+    path = corrections_file(tmp_path, "a.png,cat", "b.png,unknown")
+    with pytest.raises(InputError, match="row 3: 'unknown' is no class of the source"):
+        read_corrections(path, data(), "odd")
+    # Unless the source has such a class.
+    named = replace(data(), labels=np.array(["cat", "dog", "unknown"]))
+    assert read_corrections(path, named, "odd").names_class.all()
+
+
+def test_an_audit_needs_no_labels(tmp_path):
+    lines = ["c.png,, Unknown", "a.png,,known", "b.png,dog,known", "d.png,cat,"]
+    told = read(tmp_path, *lines, header=AUDIT)
+    # An audited unknown is unknown; a known one has no label yet.
+    assert told.rows.tolist() == [1, 2, 3]
+    assert told.labels.tolist() == ["dog", "unknown", "cat"]
+    assert told.audit.rows.tolist() == [0, 1, 2]
+    assert told.audit.unknown.tolist() == [False, False, True]
+    assert (told.checked.n_known, told.checked.n_unknown) == (3, 1)
+    joined = told.joined_to(data())
+    assert joined.notes[0].endswith("; audit: 1 of 3 targets drawn at random are unknown")
+    record = joined.inputs["corrections"]["audit"]
+    assert (record["targets"], record["unknown"], record["share"]) == (3, 1, 1 / 3)
+
+
+def table_of(labels, nearest, proba, classes=("cat", "dog", "owl")):
+    given = np.array(labels), np.zeros(len(labels)), np.array(nearest), np.array(proba)
+    return PredictionTable(data().ids[: len(labels)], *given, classes)
+
+
+def test_an_audited_target_gets_no_label_that_it_cannot_have(tmp_path):
+    lines = ["a.png,owl,unknown", "b.png,,unknown", "c.png,,known", "d.png,,unknown"]
+    told = read(tmp_path, *lines, header=AUDIT)
+    # Those of a named class are known from now on; the others are unknown still, or owls.
+    assert told.audit.unknown.tolist() == [False, False, False, False]
+    assert told.audit.unsettled.tolist() == [False, True, False, True]
+    proba = [[0.7, 0.1, 0.1, 0.1], [0.8, 0.0, 0.15, 0.05], [0.0, 0.0, 0.0, 1.0], [0, 0.9, 0, 0.1]]
+    table = table_of(["cat", "cat", "unknown", "dog"], ["cat", "cat", "owl", "dog"], proba)
+    after = told.applied_to(table)
+    # Named; of the two that are left the likelier; known, if only just; no owl.
+    assert after.labels.tolist() == ["owl", "owl", "cat", "unknown"]
+    np.testing.assert_allclose(after.proba[1], [0, 0, 0.75, 0.25])
+    np.testing.assert_allclose(after.proba[2], [0.5, 0.5, 0, 0])
+    assert after.corrected.tolist() == [True, False, False, False]
+    np.testing.assert_allclose(after.proba.sum(axis=1), 1)
+
+
+def test_who_was_named_joins_the_source_and_stays_in_the_target(tmp_path):
+    path = corrections_file(tmp_path, "a.png,cat")
+    names = np.array(["unknown", "giraffe", "cat"])
+    told = Corrections(path, np.array([0, 2, 3]), names, "unknown", ("giraffe",))
+    before = data(paths=("s1", "s2", "s3", "t0", "t1", "t2", "t3"))
+    after = told.joined_to(before)
+    assert after.labels.tolist() == ["cat", "dog", "cat", "giraffe", "cat"]
+    np.testing.assert_array_equal(after.source[3:], before.target[[2, 3]])
+    np.testing.assert_array_equal(after.target, before.target)
+    assert after.source_ids.tolist() == ["s1", "s2", "s3", "c.png", "d.png"]
+    # The images of the rows, in the order of the rows: FineTunedImages counts on it.
+    assert after.image_paths == ("s1", "s2", "s3", "t2", "t3", "t0", "t1", "t2", "t3")
+    assert after.inputs["corrections"]["rows"] == 3
+    assert after.notes == ("corrections: 3 targets, 2 of a class, 1 unknown; new: 'giraffe'",)
+    proba = [[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.0, 0.9, 0.1], [0.0, 0.9, 0.1]]
+    table = table_of(["cat", "unknown", "dog", "dog"], ["cat", "dog", "dog", "dog"], proba,
+                     ("cat", "giraffe"))  # fmt: skip
+    kept = told.applied_to(table)
+    assert kept.labels.tolist() == ["unknown", "unknown", "giraffe", "cat"]
+    assert kept.nearest.tolist() == ["cat", "dog", "giraffe", "cat"]
+    assert kept.confidence.tolist() == [1.0, 0.7, 1.0, 1.0]
+    assert table.labels.tolist() == ["cat", "unknown", "dog", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("unknown", "known", "words"),
+    [
+        ([], [], None),
+        ([2, 3], [], None),  # fewer than three
+        (range(2, 12), range(40, 50), None),  # as many go as come
+        ([*range(5, 20), *range(20, 24)], [], "run: 15 of 18 'cat', 4 of 20 'dog'; the share"),
+    ],
+)
+def test_only_classes_that_lost_many_are_named(unknown, known, words):
+    before = np.array(["cat"] * 20 + ["dog"] * 20 + ["unknown"] * 20)
+    now = before.copy()
+    now[list(unknown)], now[list(known)] = "unknown", "cat"
+    told = Corrections(Path("run/corrections.csv"), np.arange(2), before[:2], "unknown")
+    reviewed = ReviewedRun(Path("run"), before, np.zeros(60), "unknown", 0.33)
+    found = reviewed.warning(told, now, SimpleNamespace(share=0.6))
+    assert found is None if words is None else words in found
+
+
+# the command ------------------------------------------------------------------------------
+
+
+def csv_rows(path):
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_fit_learns_a_new_class(workplace):
+    """Five horses are named; the others are then found, and later ones, too."""
+    _, truth = blobs(1)
+    horses = np.flatnonzero(truth == "horse")[:5]
+    lines = [f"{row + 1},horse" for row in horses] + ["1,unknown"]
+    corrections_file(workplace, *lines, header="id,label")
+    assert main([*FIT, *FEW_STEPS, "--openness", "0", "--corrections", "corrections.csv"]) == 0
+    rows = csv_rows(workplace / "run" / "predictions.csv")
+    assert rows[0]["label"] == "unknown"
+    assert all(rows[row]["corrected"] == "true" for row in horses)
+    assert (np.array([row["label"] for row in rows])[1:] == truth[1:]).mean() > 0.9
+    settings = RunFolder.open("run").settings
+    assert settings["classes"] == sorted(NAMES)
+    X, y = blobs(2)
+    np.savez(workplace / "later.npz", X=X)
+    assert main(["predict", "run", "later.npz", "--out", "later.csv"]) == 0
+    later = np.array([row["label"] for row in csv_rows(workplace / "later.csv")])
+    assert (later == y).mean() > 0.9
+
+
+def audited(truth, rows):
+    """Lines of an audit by the truth, which knows cats and dogs."""
+    return [f"{row + 1},,{'unknown' if truth[row] == 'horse' else 'known'}" for row in rows]
+
+
+def test_the_share_is_that_of_the_audit(workplace, capsys):
+    _, truth = blobs(1)
+    corrections_file(workplace, *audited(truth, range(0, 60, 2)), header="id,label,audit")
+    command = [*FIT, *FEW_STEPS, "--corrections", "corrections.csv"]
+    assert main(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "share of unknowns: 0.33 (0.21 to 0.48), audited: 10 of 30 targets drawn at" in said
+    found = RunFolder.open("run").estimates()["openness"]
+    assert found["share"] == pytest.approx(1 / 3)
+    assert found["estimates"]["audit"]["low"] == found["low"] == pytest.approx(0.21, abs=0.01)
+    rows = csv_rows(workplace / "run" / "predictions.csv")
+    assert all((rows[row]["label"] == "unknown") == (truth[row] == "horse") for row in range(60))
+    assert RunParts(RunFolder.open("run")).openness().kind == "audited"
+    # A share that is given wins.
+    assert main([*command, "--openness", "0.5", "--overwrite"]) == 0
+    found = RunFolder.open("run").estimates()["openness"]
+    assert (found["share"], found["told"]) == (0.5, True)
+
+
+def test_a_class_that_loses_targets_is_named(workplace, capsys):
+    """Corrections with a share that is far too high, beside the run that was reviewed."""
+    _, truth = blobs(1)
+    assert main([*FIT, *FEW_STEPS, "--openness", "0.33"]) == 0
+    lines = [f"{row + 1},dog" for row in np.flatnonzero(truth == "dog")[:6]]
+    corrections_file(workplace / "run", *lines, header="id,label")
+    again = ["again" if word == "run" else word for word in [*FIT, *FEW_STEPS]]
+    again += ["--corrections", "run/corrections.csv"]
+    capsys.readouterr()
+    assert main([*again, "--openness", "0.8"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "unknown now, but not in run: " in said
+    assert "the share of unknowns is 0.80 (0.33 there)" in said
+    warnings = json.loads((workplace / "again" / "estimates.json").read_text())["openness"]
+    assert any("unknown now" in warning for warning in warnings["warnings"])
+    # With the audit there is nothing to warn of, and the scores of the run play a part.
+    lines = audited(truth, range(0, 60, 2))
+    corrections_file(workplace / "run", *lines, header="id,label,audit")
+    assert main([*again, "--overwrite"]) == 0
+    assert "unknown now" not in " ".join(capsys.readouterr().err.split())
+    found = RunFolder.open("again").estimates()["openness"]
+    assert found["share"] == pytest.approx(1 / 3, abs=0.05)
+    assert found["high"] - found["low"] < 0.25
+
+
+def test_images_are_corrected_by_their_paths(pictures, tmp_path):
+    names = pyarrow.parquet.read_table(pictures / "run" / "predictions.parquet")["path"].to_pylist()
+    path = corrections_file(tmp_path, f"{names[0]},brand new", f"{names[1]},brand new")
+    more = ("--method", "class-means", *FEW_STEPS, "--corrections", str(path))
+    assert main(image_fit(pictures, tmp_path / "again", *more)) == 0
+    assert RunFolder.open(tmp_path / "again").labels()[:2].tolist() == ["brand new", "brand new"]
