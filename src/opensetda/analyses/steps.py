@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from opensetda.analyses.request import AnalysisRequest, AnalysisResult, Column
 from opensetda.metrics.open_set import evaluate
+from opensetda.report.charts import draw_lines
 from opensetda.report.content import LinePanel, Series
-from opensetda.report.plots import draw_lines
 from opensetda.runs.figure_style import METRIC_STYLE
 
 METRICS = ("all", "os", "os_star", "unk", "hos")

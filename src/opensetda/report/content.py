@@ -1,8 +1,7 @@
 """What a report says: everything that is shown of a run, ready to be drawn.
 
 `opensetda.report.collect` reads it from a run folder, `opensetda.report.page` makes an HTML file
-of it and `opensetda.report.figures` figures for a paper. Nothing here is escaped: names are
-as the user wrote them.
+of it. Nothing here is escaped: names are as the user wrote them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class LabelCount:
     count: int
     share: float
     confidence: float | None
-    is_unknown: bool = False
 
 
 GIVEN, AUDITED, ESTIMATED = "given", "audited", "estimated"
