@@ -26,7 +26,6 @@ def clusters(shift=0.0):
 
 def test_classes_far_apart_and_domains_alike():
     quality = embedding_quality(*clusters(), 2)
-    assert quality["silhouette"] > 0.9
     assert (quality["purity"], quality["auroc"]) == (1.0, 1.0)
     assert quality["a_distance"] < 0.5
 
@@ -36,7 +35,6 @@ def test_noise_alone():
     quality = embedding_quality(
         rng.normal(size=(80, 6)), labels, rng.normal(size=(120, 6)), truth, 2
     )
-    assert abs(quality["silhouette"]) < 0.1
     assert quality["purity"] == pytest.approx(0.5, abs=0.2)
     assert quality["auroc"] == pytest.approx(0.5, abs=0.15)
 

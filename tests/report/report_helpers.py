@@ -137,7 +137,6 @@ def make_report(
         noun="image",
         headline=f"{n_unknown:,} of {n_target:,} images fit none of {len(known)} known labels.",
         how=("Labelled by moving-means. Class means that move.", "Columns: as ranks."),
-        n_source=2817,
         n_target=n_target,
         counts=tuple(LabelCount(name, n, n / n_target, 0.71) for name, n in labels.items()),
         openness=Openness(
@@ -147,7 +146,7 @@ def make_report(
         ),
         warnings=("3 images could not be read and are not in this report.",),
         metrics=metrics if truth else None,
-        panels=(LinePanel("What it learns: losses", "step", "mean", (loss,)),),
+        panels=(LinePanel("What it learns: losses", "mean", (loss,)),),
         map=make_map(known, new, pictures=pictures, truth=truth, names=names, **map_options),
         histogram=ScoreHistogram(edges, total * is_known, total * ~is_known, float(edges[21])),
         what_if=make_what_if(n_target, sizes, n_unknown, map_options.get("n_target", 300)),
@@ -160,10 +159,8 @@ def make_report(
             for label, size in labels.items()
         ),
         groups=tuple(
-            UnknownGroup(
-                number, 50, known[:2], ((name, 9),) if truth else (), samples("unknown", 8)
-            )
-            for number, name in enumerate(new, start=1)
+            UnknownGroup(50, tuple(known[:2]), ((name, 9),) if truth else (), samples("unknown", 8))
+            for name in new
         ),
         groups_note="All unknowns, put into groups of samples that look alike.",
         border=(*samples("unknown", 6), *samples(known[0], 6)),

@@ -25,7 +25,7 @@ def test_numbers_agree_with_the_run(evaluated, report):
     table = evaluated.predictions()
     unknown = int((table.labels == "unknown").sum())
     assert report.n_target == len(table) == 30
-    assert report.n_source == 24
+    assert report.map.n_source == 24
     assert sum(row.count for row in report.counts) == 30
     assert (report.counts[-1].name, report.counts[-1].count) == ("unknown", unknown)
     assert f"{unknown:,} ({100 * unknown / 30:.0f}\u202f%)" in report.headline

@@ -40,8 +40,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from opensetda.analyses.request import AnalysisRequest, AnalysisResult, Column, FittedTask
-from opensetda.report.charts import draw_lines
-from opensetda.report.content import LinePanel, Series
+from opensetda.report.charts import draw_lines, step_line
+from opensetda.report.content import LinePanel
 from opensetda.rows import FloatArray, IntArray
 from opensetda.runs.figure_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
 
@@ -75,15 +75,12 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
     fitted = request.fit()
     rows = measure_steps(fitted)
     lines = {
-        name: Series(
-            look[0], {row["step"]: row[name] for row in rows if row[name] == row[name]}, *look[1:]
-        )
-        for name, look in (TERMS | SIDES).items()
+        name: step_line(heading, (row[name] for row in rows), *look)
+        for name, (heading, *look) in (TERMS | SIDES).items()
     }
     kinds = {"The terms": TERMS, "Both sides: the error and its bounds": SIDES}
     panels = [
-        LinePanel(words, "step", "share", [lines[name] for name in kind])
-        for words, kind in kinds.items()
+        LinePanel(words, "share", [lines[name] for name in kind]) for words, kind in kinds.items()
     ]
     title = f"The error bound over the steps of {fitted.method}: {request.what}"
     columns = {"step": Column("step"), "labelled": Column("pseudo-labelled", 3)}

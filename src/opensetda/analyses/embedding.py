@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
-from sklearn.metrics import pairwise_distances_argmin, silhouette_score
+from sklearn.metrics import pairwise_distances_argmin
 
 from opensetda.analyses.bound import proxy_a_distance
 from opensetda.analyses.request import (
@@ -32,8 +32,6 @@ from opensetda.runs.view import principal_components
 RAW = "raw rows"
 # A picture holds no more.
 MOST_SAMPLES = 1500
-# Silhouettes need the distances of all pairs.
-_SILHOUETTE_ROWS = 2000
 # With more than ten classes, the marker changes with every ten.
 _OKABE_ITO = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.SKY)
 _COLORS = (*_OKABE_ITO, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
@@ -43,11 +41,10 @@ _NAMED, _LONGEST_NAME = 40, 26
 # Up to so many samples are drawn at full size.
 _FEW = 500
 _NOTE = (
-    "By the cosine, in the features' own space. Silhouette of the known classes, both "
-    "domains together; purity: known targets, in %, whose nearest source sample is of "
-    "their class; AUROC, in %: known before unknown targets by the cosine to the nearest "
-    "class mean of the source; A-distance of source and known targets: 0 if they "
-    "cannot be told apart, 2 if they always can."
+    "By the cosine, in the features' own space. Purity: known targets, in %, whose nearest source "
+    "sample is of their class; AUROC, in %: known before unknown targets by the cosine to the "
+    "nearest class mean of the source; A-distance of source and known targets: 0 if they cannot be "
+    "told apart, 2 if they always can."
 )
 
 
@@ -72,7 +69,6 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
         planes[method] = lay_out(principal_components(unit))
     columns = {
         "method": Column("features of"),
-        "silhouette": Column("silhouette", 3),
         "purity": Column("purity %", 1, 100),
         "auroc": Column("AUROC %", 1, 100),
         "a_distance": Column("A-distance", 3),
@@ -97,21 +93,12 @@ def embedding_quality(
     known = truth < n_classes
     means = [source_unit[source_labels == label].mean(axis=0) for label in range(n_classes)]
     score = (target_unit @ unit_rows(np.stack(means)).T).max(axis=1)
-    both = np.concatenate([source_unit, target_unit[known]])
     nearest = pairwise_distances_argmin(target_unit[known], source_unit)
     return {
-        "silhouette": _silhouette(both, np.concatenate([source_labels, truth[known]])),
         "purity": float((source_labels[nearest] == truth[known]).mean()),
         "auroc": share_above(score[known], score[~known]),
         "a_distance": proxy_a_distance(source, target[known]),
     }
-
-
-def _silhouette(rows: FloatArray, labels: IntArray) -> float:
-    if not 1 < len(np.unique(labels)) < len(labels):
-        return math.nan
-    most = min(_SILHOUETTE_ROWS, len(rows))
-    return float(silhouette_score(rows, labels, metric="cosine", sample_size=most, random_state=0))
 
 
 def draw_planes(

@@ -120,38 +120,38 @@ def curve_panels(
     """Return the curves over the steps of a method that learns: it has losses, and steps."""
     if len(history) < 2 or not any(entry.get("loss") for entry in history):
         return []
-
-    def line(name: str, values: Iterable[Any], *look: Any, factor: float = 1) -> Series:
-        found = ((step, value) for step, value in enumerate(values, start=1) if value is not None)
-        points = {float(step): factor * value for step, value in found if math.isfinite(value)}
-        return Series(name, points, *look)
-
     steps = [] if evaluation is None else [found for _, found in sorted(evaluation.steps.items())]
     good = [
-        line(heading, (getattr(found, name) for found in steps), *look, factor=100)
+        step_line(heading, (getattr(found, name) for found in steps), *look, factor=100)
         for name, (heading, *look) in style.METRIC_STYLE.items()
     ]
     looks = list(zip(style.CYCLE, style.MARKERS, strict=True))
     values = (entry.get("changed") for entry in history)
-    changed = [line("changed", values, *looks[0], factor=100)]
+    changed = [step_line("changed", values, *looks[0], factor=100)]
     losses = [entry.get("loss") or {} for entry in history]
     names = dict.fromkeys(name for loss in losses for name in loss)
     learned = [
-        line(name, (loss.get(name) for loss in losses), *look)
+        step_line(name, (loss.get(name) for loss in losses), *look)
         for name, look in zip(names, cycle(looks), strict=False)
     ]
     panels = [
-        LinePanel("How good: against the true labels", "step", "%", good, percent=True),
-        LinePanel("How settled: labels that changed", "step", "% of targets", changed, True),
-        LinePanel("What it learns: training losses", "step", "mean over the step", learned),
+        LinePanel("How good: against the true labels", "%", good, percent=True),
+        LinePanel("How settled: labels that changed", "% of targets", changed, True),
+        LinePanel("What it learns: training losses", "mean over the step", learned),
     ]
     return [panel for panel in panels if any(series.points for series in panel.series)]
 
 
-def draw_lines(panels: Sequence[LinePanel], title: str, columns: int = 2) -> Figure:
+def step_line(name: str, values: Iterable[Any], *look: Any, factor: float = 1) -> Series:
+    """Return the values of all steps as a line of that look, without those that are undefined."""
+    found = ((step, value) for step, value in enumerate(values, start=1) if value is not None)
+    points = {float(step): factor * value for step, value in found if math.isfinite(value)}
+    return Series(name, points, *look)
+
+
+def draw_lines(panels: Sequence[LinePanel], title: str) -> Figure:
     """Draw panels beside and below each other; each line has its name and last value at its end."""
-    columns = min(columns, len(panels))
-    rows = math.ceil(len(panels) / columns)
+    columns, rows = min(2, len(panels)), math.ceil(len(panels) / 2)
     figure = style.new_figure(max(4.7 * columns, 6.2), 3.6 * rows + 0.5, title)
     for place, panel in enumerate(panels, start=1):
         _draw_panel(figure.add_subplot(rows, columns, place), panel)
@@ -167,7 +167,7 @@ def _draw_panel(axes: Axes, panel: LinePanel) -> None:
             text = f"{series.name} {style.short_number(value)}"
             ends.append((text, value, series.color, series.width > 2))
     style.dress(axes, panel.title)
-    axes.set_xlabel(panel.place_name)
+    axes.set_xlabel("step")
     axes.set_ylabel(panel.unit)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
     if panel.percent:

@@ -81,7 +81,6 @@ class _Collector:
             noun=noun,
             headline=_headline(name, noun, table, counts),
             how=tuple(self._how()),
-            n_source=sample_map.n_source,
             n_target=len(table),
             counts=counts,
             openness=parts.openness(),
@@ -97,7 +96,7 @@ class _Collector:
                 ClassGallery(count.name, count.count, self._cards(surest), self._cards(least))
                 for count, surest, least in of_classes
             ),
-            groups=tuple(self._group(*group) for group in enumerate(grouped.groups, start=1)),
+            groups=tuple(map(self._group, grouped.groups)),
             groups_note=grouped.note,
             border=self._cards(border),
             facts=facts_of(settings, run.environment(), parts.estimates),
@@ -157,12 +156,11 @@ class _Collector:
         with ThreadPoolExecutor(_WORKERS) as pool:
             return self.parts.sample_map(plane, tuple(pool.map(small, shown)))
 
-    def _group(self, number: int, rows: Indices) -> UnknownGroup:
+    def _group(self, rows: Indices) -> UnknownGroup:
         near = Counter(self.table.nearest[rows].tolist()).most_common(_NEAR)
         truth = Counter([] if self.truth is None else filter(None, self.truth[rows].tolist()))
-        typical = self._cards(rows[:_TYPICAL])
-        names = tuple(name for name, _ in near)
-        return UnknownGroup(number, len(rows), names, tuple(truth.most_common(_NEAR)), typical)
+        names, typical = tuple(name for name, _ in near), self._cards(rows[:_TYPICAL])
+        return UnknownGroup(len(rows), names, tuple(truth.most_common(_NEAR)), typical)
 
     def _cards(self, rows: Indices) -> tuple[Sample, ...]:
         table, confidence = self.table, self.table.confidence
