@@ -50,25 +50,6 @@ def test_what_cannot_be_shown(run, tmp_path):
         show(run, height="tall")
 
 
-def test_the_map_is_drawn_in_a_frame(run, browser, tmp_path, quick_maps):
-    page = browser.new_page(viewport={"width": 1000, "height": 760})
-    problems = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda line: problems.append(line.text))
-    (tmp_path / "notebook.html").write_text(f"<p>cell</p>{show(run)._repr_html_()}")
-    page.goto((tmp_path / "notebook.html").as_uri())
-    frame = page.frames[1]
-    frame.wait_for_selector("#map canvas")
-    drawn = """() => { const c = document.querySelector('#map canvas');
-        return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v) }"""
-    assert frame.evaluate(drawn)
-    # The page in the frame cannot reach the notebook around it.
-    reach = "() => { try { return String(parent.document) } catch { return 'refused' } }"
-    assert frame.evaluate(reach) == "refused"
-    assert problems == []
-    page.close()
-
-
 def words(cell):
     """The text that a cell printed, without its numbers, and the kinds of what it showed."""
     text = "".join(output.get("text", "") for output in cell.outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from report_helpers import HOSTILE, hostile_report, make_report
 
@@ -74,6 +75,10 @@ def walk_the_map(watched: Watched) -> None:
     canvas, tip = page.locator("#map-canvas"), page.locator("#map-tip")
     canvas.scroll_into_view_if_needed()
     box, (x, y) = canvas.bounding_box(), page.evaluate("osdaMap.screenPosition(200)")
+    # Places come back from the data.
+    left, top = page.evaluate("osdaMap.screenPosition(300)")
+    ours = make_report().map.places
+    assert ((left > x), (top > y)) == (ours[300, 0] > ours[200, 0], ours[300, 1] < ours[200, 1])
     page.mouse.move(box["x"] + 1 + x, box["y"] + 1 + y)
     tip.wait_for(state="visible")
     assert f"frame_{page.evaluate('osdaMap.chosen()'):04d}.jpg" in tip.inner_text()
@@ -105,8 +110,12 @@ def walk_the_map(watched: Watched) -> None:
     page.keyboard.press("0")
     page.keyboard.press("Escape")
     tip.wait_for(state="hidden")
-    # Classes are hidden and shown alone.
-    n_all = page.evaluate("osdaMap.pointCount()")
+    # The legend counts targets; classes are hidden and shown alone.
+    samples, n_all = make_report().map, page.evaluate("osdaMap.pointCount()")
+    counts = np.bincount(samples.labels[samples.is_target]).tolist()
+    shown = page.locator("#map-legend .count").all_inner_texts()
+    assert [int(text) for text in shown] == counts
+    assert n_all == len(samples.names)
     page.locator("#map-legend .entry").first.click()
     rest = page.evaluate("osdaMap.visibleCount()")
     assert 0 < rest < n_all

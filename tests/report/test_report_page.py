@@ -11,12 +11,11 @@ from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
-from report_helpers import HOSTILE, empty_report, hostile_report, make_map, make_report
+from report_helpers import HOSTILE, empty_report, hostile_report, make_report
 
 from opensetda.report.content import GIVEN, OWN_BOUNDARY
-from opensetda.report.page import map_values, render_page
+from opensetda.report.page import render_page
 
 # Those of the templates, and of matplotlib.
 ATTRIBUTES = {
@@ -175,21 +174,6 @@ def test_pictures_of_other_addresses_are_dropped_and_names_that_are_no_text_are_
     html = render_page(replace(report, border=border, map=samples))
     assert "example.org" not in html
     assert b"broken\\udcff.jpg" in html.encode("utf-8")
-
-
-def test_places_and_labels_come_back_from_the_data():
-    names = [str(number) for number in range(300)]
-    samples = make_map(names, ("new",), n_source=400, n_target=400, pictures=False)
-    values = map_values(samples, "unknown")
-
-    def numbers(name):
-        return np.frombuffer(base64.b64decode(values[name]), "<u2")
-
-    places = numbers("places").reshape(800, 2) / 65535
-    np.testing.assert_allclose(places, samples.places, atol=1 / 65535)
-    np.testing.assert_array_equal(numbers("labels"), samples.labels)
-    np.testing.assert_array_equal(numbers("truth"), samples.truth)
-    assert (values["nSource"], values["pictures"]) == (400, None)
 
 
 def test_a_new_class_that_is_unknown_is_not_wrong():
