@@ -33,7 +33,7 @@ COMMANDS: dict[str, list[str]] = {
     "evaluate": ["evaluate", "run", "--labels", "tables/truth.csv", "--label-column", "y"],
     "export, tables": ["export", "run", "--to", "out/model.onnx"],
     "export, images": ["export", "pictures-run", "--to", "out/exported"],
-    "report": ["report", "pictures-run", "--figures", "out/figures"],
+    "report": ["report", "pictures-run", "--out", "out/report.html"],
     "review": ["review", "pictures-run", "--no-browser"],
     "features": ["features", "images/street", "--out", "out/f.npz"],
     "benchmark": benchmark("out/grid", "--jobs", "2"),

@@ -1,4 +1,4 @@
-"""`osda report`: a page, or figures, of a run that is there; anything else in one clear line."""
+"""`osda report`: a page of a run that is there; anything else in one clear line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,10 @@ from cli_helpers import (
 )
 from opensetda.cli.main import main
 from opensetda.cli.report import report_at_end
-from opensetda.report import figures
-from opensetda.report.figures import FIGURES
 from opensetda.runs.folder import IMAGES, MAP, PREDICTIONS, REPORT, THUMBNAILS
 from opensetda.runs.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("quick_maps")
-
-PNG = [f"{name}.png" for name in FIGURES]
 
 
 @pytest.fixture
@@ -37,12 +33,6 @@ def run(pictures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(pictures / "run", "run")
     return tmp_path / "run"
-
-
-@pytest.fixture(autouse=True)
-def unprinted(monkeypatch):
-    """Other tests look at the figures; printing them takes most of the time."""
-    monkeypatch.setattr(figures, "figure_bytes", lambda figure, **how: b"png")
 
 
 @pytest.fixture
@@ -82,7 +72,7 @@ def test_by_default_the_report_is_in_the_run_folder(run, answer):
     answer("report", "run")
     assert page_of(run / REPORT) == first
     assert json.loads(answer("report", "run", "--json")) == {
-        **{"run": str(run), "report": str(run / REPORT), "figures": [], "warnings": []}
+        **{"run": str(run), "report": str(run / REPORT), "warnings": []}
     }
 
 
@@ -107,24 +97,10 @@ def test_wrong_use_of_report(run, answer):
         (["file"], "file: a file, not a run folder"),
         (["run", "--images", "gone"], "--images gone: no such folder"),
         (["run", "--images", "empty"], "--images empty: none of the ids is an image in it"),
-        (["run", "--figures", "file"], "--figures file: a file, not a folder"),
     ]:
         assert words in refusal(answer, "report", *arguments)
     assert not (run / REPORT).exists()
     assert names_in(run.parent / "empty") == []
-
-
-def test_figures_instead_of_the_page(run, answer):
-    said = answer("report", "run", "--figures", "paper/figures")
-    wanted = [name for name in PNG if not name.startswith("confusion")]
-    assert said.splitlines() == [f"  figure   paper/figures/{name}" for name in wanted]
-    assert names_in(run.parent / "paper" / "figures") == sorted(wanted)
-    assert not (run / REPORT).exists()
-    again = refusal(answer, "report", "run", "--figures", "paper/figures")
-    assert "--figures paper/figures: map.png exists already" in again
-    said = answer("report", "run", "--figures", "paper/figures", "--overwrite", "--out", "p.html")
-    assert said.splitlines()[-1] == f"  report   {run.parent / 'p.html'}"
-    page_of(run.parent / "p.html")
 
 
 def test_truth_shows_once_it_was_told(run, pictures, answer):
@@ -135,11 +111,6 @@ def test_truth_shows_once_it_was_told(run, pictures, answer):
     page = page_of(run / REPORT)
     assert "Against the true labels" in page
     assert 'id="confusion"' in page
-    found = json.loads(answer("report", "run", "--figures", "figures", "--json"))
-    folder = run.parent / "figures"
-    assert found["report"] is None
-    assert found["figures"][0] == str(folder / "map.png")
-    assert names_in(folder) == sorted(PNG)
 
 
 @pytest.fixture
@@ -230,11 +201,6 @@ def test_the_command_on_the_page_can_be_pasted(run, answer):
     run.rename(run.with_name("my run"))
     answer("report", "my run")
     assert "osda review &#39;my run&#39;</code>" in page_of(run.with_name("my run") / REPORT)
-
-
-def test_no_figures_among_the_files_of_the_run(run, answer):
-    said = refusal(answer, "report", "run", "--figures", "./run/", "--overwrite")
-    assert "the run folder itself; choose another folder" in said
 
 
 def test_an_evaluation_is_told_even_if_there_is_no_room_for_its_report(

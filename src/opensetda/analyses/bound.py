@@ -2,8 +2,7 @@ r"""The terms of the target error's upper bound, measured step by step (Theorems
 
 Luo et al., "Progressive Graph Learning for Open-Set Domain Adaptation", ICML 2020; Theorem 1
 goes back to Fang et al., "Open Set Domain Adaptation: Theoretical Bound and Algorithm", 2019.
-With :math:`\pi = \pi_{C+1}^t` the share of unknowns in the target and the 0-1 loss, which is
-bounded, symmetric and satisfies the triangle inequality:
+With :math:`\pi = \pi_{C+1}^t` the share of unknowns in the target and the 0-1 loss:
 
 Theorem 1, for one classifier h of C + 1 answers,
 
@@ -20,9 +19,8 @@ Theorem 2, for the shared classifier :math:`\tilde h` and the pseudo-labels
         (1 - \pi_\alpha) (R_s(\tilde h) + disc(Q^t_{X|Y \le C}, P^s_X)) + \lambda
         + \underbrace{\frac{\pi_\alpha \pi}{1 - \pi} R_{t,C+1}(h_b)}_{\tilde\Delta_o} + const
 
-where the second part of :math:`\lambda` is :math:`(1 - \pi_\alpha) R_s(\tilde h)`. Where
-:math:`\pi_\alpha = 1`, source risk and discrepancy have left the bound. The paper does not say
-what `const` is; it is left out.
+where the second part of :math:`\lambda` is :math:`(1 - \pi_\alpha) R_s(\tilde h)`. The paper does
+not say what `const` is; it is left out.
 
 The risks of the targets are those of the labels of each step, for :math:`h_b`, too. Source risk,
 discrepancy and :math:`\lambda` are those of the fitted method: its own classifier and, for the
@@ -33,7 +31,6 @@ this is evaluation, and never used in training.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +40,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from opensetda.analyses.request import AnalysisRequest, AnalysisResult, Column, FittedTask
-from opensetda.report.content import LinePanel, Series
-from opensetda.report.plots import draw_lines
+from opensetda.report.charts import draw_lines, step_line
+from opensetda.report.content import LinePanel
 from opensetda.rows import FloatArray, IntArray
 from opensetda.runs.figure_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
 
@@ -72,103 +69,72 @@ _NOTE = (
 _FOLDS = 5
 
 
-@dataclass(frozen=True)
-class BoundTerms:
-    r"""The terms after one step.
-
-    `share` is :math:`\pi_{C+1}^t`, `labelled` :math:`\pi_\alpha`, the share of targets that have
-    a pseudo-label; `target_risk` is :math:`R_t`, `source_risk` :math:`R_s(\tilde h)`;
-    `discrepancy` half the proxy A-distance, in [0, 1]; `unknown_risk` is :math:`R_{t,C+1}`, the
-    share of unknowns that are not rejected, NaN of none; the joint risks are the two parts of
-    :math:`\lambda`, the errors of one classifier for both domains.
-    """
-
-    share: float
-    labelled: float
-    target_risk: float
-    source_risk: float
-    discrepancy: float
-    unknown_risk: float
-    joint_source_risk: float
-    joint_target_risk: float
-
-    @property
-    def open_set_risk(self) -> float:
-        r""":math:`\Delta_o = \pi / (1 - \pi) R_{t,C+1}`."""
-        odds = self.share / (1 - self.share) if self.share < 1 else math.nan
-        return 0.0 if math.isnan(self.unknown_risk) else odds * self.unknown_risk
-
-    @property
-    def progressive_risk(self) -> float:
-        r""":math:`\tilde\Delta_o = \pi_\alpha \pi / (1 - \pi) R_{t,C+1}`."""
-        return self.labelled * self.open_set_risk
-
-    @property
-    def shared_error(self) -> float:
-        r""":math:`\lambda` of Theorem 1."""
-        return self.joint_target_risk + self.joint_source_risk
-
-    @property
-    def target_error(self) -> float:
-        r"""The left side: :math:`R_t / (1 - \pi)`."""
-        return self.target_risk / (1 - self.share) if self.share < 1 else math.nan
-
-    @property
-    def bound(self) -> float:
-        """The right side of Theorem 1 (Eq. 4)."""
-        return self.source_risk + self.discrepancy + self.shared_error + self.open_set_risk
-
-    @property
-    def progressive_bound(self) -> float:
-        """The right side of Theorem 2 (Eq. 7), without its constant."""
-        rest = 1 - self.labelled
-        shared = self.joint_target_risk + rest * self.joint_source_risk
-        return rest * (self.source_risk + self.discrepancy) + shared + self.progressive_risk
-
-
 def analyse(request: AnalysisRequest) -> AnalysisResult:
     """Fit a method, and measure the terms after every step."""
     request.check_features()
     fitted = request.fit()
-    rows = [
-        {"step": step, **{name: getattr(terms, name) for name in ("labelled", *TERMS, *SIDES)}}
-        for step, terms in enumerate(measure_steps(fitted), start=1)
-    ]
-    lines = {}
-    for name, (heading, color, marker, width) in (TERMS | SIDES).items():
-        points = {row["step"]: row[name] for row in rows if row[name] == row[name]}
-        lines[name] = Series(heading, points, color, marker, width)
+    rows = measure_steps(fitted)
+    lines = {
+        name: step_line(heading, (row[name] for row in rows), *look)
+        for name, (heading, *look) in (TERMS | SIDES).items()
+    }
     kinds = {"The terms": TERMS, "Both sides: the error and its bounds": SIDES}
     panels = [
-        LinePanel(words, "step", "share", [lines[name] for name in kind])
-        for words, kind in kinds.items()
+        LinePanel(words, "share", [lines[name] for name in kind]) for words, kind in kinds.items()
     ]
     title = f"The error bound over the steps of {fitted.method}: {request.what}"
     columns = {"step": Column("step"), "labelled": Column("pseudo-labelled", 3)}
     columns |= {name: Column(look[0], 3) for name, look in (TERMS | SIDES).items()}
-    return AnalysisResult(title, columns, rows, draw_lines(panels, title, columns=2), (_NOTE,))
+    return AnalysisResult(title, columns, rows, draw_lines(panels, title), (_NOTE,))
 
 
-def measure_steps(fitted: FittedTask) -> list[BoundTerms]:
+def measure_steps(fitted: FittedTask) -> list[dict[str, float]]:
     """Measure the risks (Eq. 1, Eq. 2) and the other terms after each step."""
     truth, labels, n_classes = fitted.truth, fitted.source_labels, fitted.n_classes
-    known, steps = truth < n_classes, fitted.step_labels
+    known = truth < n_classes
     source, target = fitted.features()
     joint = joint_risks(source, labels, target[known], truth[known])
     discrepancy = proxy_a_distance(source, target[known]) / 2
-    return [
-        BoundTerms(
-            share=_mean(~known),
-            labelled=(entry["n_known"] + entry["n_unknown"]) / len(truth),
-            target_risk=_mean(step != truth),
-            source_risk=_mean(fitted.source_classes() != labels),
-            discrepancy=discrepancy,
-            unknown_risk=_mean(step[~known] != n_classes),
-            joint_source_risk=joint[0],
-            joint_target_risk=joint[1],
-        )
-        for step, entry in zip(steps, fitted.classifier.history_, strict=True)
-    ]
+    source_risk = _mean(fitted.source_classes() != labels)
+    rows: list[dict[str, float]] = []
+    for step, entry in zip(fitted.step_labels, fitted.classifier.history_, strict=True):
+        labelled = (entry["n_known"] + entry["n_unknown"]) / len(truth)
+        risks = _mean(step != truth), source_risk, _mean(step[~known] != n_classes)
+        terms = bound_terms(_mean(~known), labelled, *risks, discrepancy, *joint)
+        rows.append({"step": len(rows) + 1, "labelled": labelled, **terms})
+    return rows
+
+
+def bound_terms(
+    share: float,
+    labelled: float,
+    target_risk: float,
+    source_risk: float,
+    unknown_risk: float,
+    discrepancy: float,
+    joint_source_risk: float,
+    joint_target_risk: float,
+) -> dict[str, float]:
+    r"""Return the terms of both bounds (Eq. 4, Eq. 7), and the error that they bound.
+
+    `share` is :math:`\pi`, `labelled` :math:`\pi_\alpha`; the risks are :math:`R_t`,
+    :math:`R_s(\tilde h)` and :math:`R_{t,C+1}`, the share of unknowns that are not rejected, NaN
+    of none; the joint risks are the two parts of :math:`\lambda`.
+    """
+    odds, rest = share / (1 - share) if share < 1 else math.nan, 1 - labelled
+    open_set_risk = 0.0 if math.isnan(unknown_risk) else odds * unknown_risk
+    shared_error = joint_target_risk + joint_source_risk
+    shared = joint_target_risk + rest * joint_source_risk
+    return {
+        "source_risk": source_risk,
+        "discrepancy": discrepancy,
+        "shared_error": shared_error,
+        "open_set_risk": open_set_risk,
+        "progressive_risk": labelled * open_set_risk,
+        "bound": source_risk + discrepancy + shared_error + open_set_risk,
+        "progressive_bound": rest * (source_risk + discrepancy) + shared + labelled * open_set_risk,
+        "target_error": target_risk / (1 - share) if share < 1 else math.nan,
+    }
 
 
 def proxy_a_distance(source: FloatArray, target: FloatArray) -> float:

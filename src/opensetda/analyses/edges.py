@@ -6,12 +6,14 @@ The true labels of the targets order the nodes and group the pairs; training nev
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 
 from opensetda.analyses.request import (
     AnalysisRequest,
@@ -21,54 +23,34 @@ from opensetda.analyses.request import (
     share_above,
 )
 from opensetda.errors import InputError
-from opensetda.report.matrices import PairMap, draw_maps
 from opensetda.rows import FloatArray, IntArray
+from opensetda.runs.figure_style import figure_name, new_figure
 
 Matrix = npt.NDArray[np.float64]
 
 # Nodes of each domain in each class, fewer if there are many classes.
-PER_CLASS = 12
-MOST_NODES = 240
+PER_CLASS, MOST_NODES = 12, 240
 # The few strongest edges would make all others look alike.
 _HIGHEST_QUANTILE = 0.99
-
-
-@dataclass(frozen=True)
-class GraphNodes:
-    """Nodes of both domains, ordered by true class, unknowns (C) last: arrays of shape (N,).
-
-    `index` is the row number within the node's own domain.
-    """
-
-    index: IntArray
-    is_target: npt.NDArray[np.bool_]
-    classes: IntArray
+# More groups are too narrow for their names.
+_MOST_NAMES, _LONGEST_NAME = 40, 14
 
 
 def analyse(request: AnalysisRequest) -> AnalysisResult:
     """Train PGL, and draw the edges of one graph of its last step."""
     fitted = request.fit()
-    n_classes = fitted.n_classes
+    n_classes, n_source = fitted.n_classes, len(fitted.source_labels)
     per_class = max(1, min(PER_CLASS, MOST_NODES // (4 * n_classes)))
     nodes = draw_nodes(fitted, per_class, request.seed)
-    rows = np.empty((len(nodes.index), fitted.task.source_features.shape[1]))
-    rows[~nodes.is_target] = fitted.task.source_features[nodes.index[~nodes.is_target]]
-    rows[nodes.is_target] = fitted.task.target_features[nodes.index[nodes.is_target]]
-    affinity, edges = edge_maps(fitted.classifier, rows, nodes.is_target)
-    apart = edges[~np.eye(len(edges), dtype=bool)]
-    maps, table = [], []
-    for name, values, highest in (
-        ("Affinity A", affinity, 1.0),
-        ("Edge E", edges, float(np.quantile(apart, _HIGHEST_QUANTILE)) or 1.0),
-    ):
-        means = pair_means(values, nodes.classes, n_classes)
-        table.append({"quantity": name, **means})
-        remark = ", ".join(f"{kind.replace('_', '-')} {v:.3f}" for kind, v in means.items())
-        maps.append(PairMap(name, values, highest, remark))
-    same, remark = true_edges(nodes.classes, n_classes), "source first; grey: two unknowns"
-    truth = PairMap("True: same class", same, 1.0, remark)
-    sizes = np.bincount(nodes.classes).tolist()
-    shown = [*map(str, fitted.classifier.classes_), "unknown"][: len(sizes)]
+    classes = np.concatenate([fitted.source_labels, fitted.truth])[nodes]
+    affinity, edges = edge_maps(fitted.classifier, fitted.rows[nodes], nodes >= n_source)
+    maps = {"Affinity A": affinity, "Edge E": edges}
+    table = [
+        {"quantity": name, **pair_means(values, classes, n_classes)}
+        for name, values in maps.items()
+    ]
+    groups = np.bincount(classes)
+    names = [*map(str, fitted.classifier.classes_), "unknown"][: len(groups)]
     title = f"Edges of {fitted.method}: {request.what}"
     columns = {
         "quantity": Column("quantity"),
@@ -78,36 +60,37 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
         "auroc": Column("AUROC %", 1, 100),
     }
     note = (
-        f"Means over the pairs of {len(nodes.index)} nodes of both domains; A is the affinity of "
-        "the last layer, E the normalised edge. AUROC: same class before the others."
+        f"Means over the pairs of {len(nodes)} nodes of both domains, sources first in each "
+        "class; A is the affinity of the last layer, E the normalised edge. AUROC: same class "
+        "before the others. Grey in the true map: two unknowns, of any class."
     )
-    figure = draw_maps(truth, [maps], sizes, shown, title)
-    return AnalysisResult(title, columns, table, figure, (note,))
+    maps = {"True: same class": true_edges(classes, n_classes), **maps}
+    return AnalysisResult(title, columns, table, draw_maps(maps, groups, names, title), (note,))
 
 
-def draw_nodes(fitted: FittedTask, per_class: int, seed: int) -> GraphNodes:
-    """Draw sources and targets of each class alike, and unknowns by their share of the target."""
+def draw_nodes(fitted: FittedTask, per_class: int, seed: int) -> IntArray:
+    """Draw rows of `fitted.rows`, ordered by true class, sources first; unknowns are last.
+
+    As many of each known class in both domains, and unknowns by their share of the target.
+    """
     rng = np.random.default_rng(seed)
     truth, labels, n_classes = fitted.truth, fitted.source_labels, fitted.n_classes
-    nodes: list[tuple[int, bool, int]] = []
 
-    def take(pool: IntArray, count: int, target: bool, label: int) -> None:
-        chosen = rng.choice(pool, min(count, len(pool)), replace=False)
-        nodes.extend((row, target, label) for row in chosen.tolist())
+    def draw(pool: npt.NDArray[np.bool_], count: int) -> IntArray:
+        chosen = np.flatnonzero(pool)
+        return np.asarray(rng.choice(chosen, min(count, len(chosen)), replace=False))
 
-    for label in range(n_classes):
-        take(np.flatnonzero(labels == label), per_class, False, label)
-        take(np.flatnonzero(truth == label), per_class, True, label)
-    unknown = np.flatnonzero(truth == n_classes)
-    known_targets = sum(target for _, target, _ in nodes)
-    n_known = len(nodes)
-    wanted = round(known_targets * len(unknown) / max(len(truth) - len(unknown), 1))
-    take(unknown, min(wanted, 2 * known_targets), True, n_classes)
+    pairs = [
+        (draw(labels == label, per_class), len(labels) + draw(truth == label, per_class))
+        for label in range(n_classes)
+    ]
+    n_targets, is_unknown = sum(len(targets) for _, targets in pairs), truth == n_classes
+    wanted = round(n_targets * is_unknown.sum() / max((~is_unknown).sum(), 1))
+    unknowns = draw(is_unknown, min(wanted, 2 * n_targets))
     # Unknowns of one class beside each other: what the network sees in them becomes visible.
-    names = fitted.task.target_truth
-    nodes[n_known:] = sorted(nodes[n_known:], key=lambda node: str(names[node[0]]))
-    index, is_target, classes = (np.array(values) for values in zip(*nodes, strict=True))
-    return GraphNodes(index.astype(np.intp), is_target, classes.astype(np.intp))
+    names = np.asarray(fitted.task.target_truth)[unknowns].astype(str)
+    unknowns = len(labels) + unknowns[np.argsort(names, kind="stable")]
+    return np.concatenate([*(rows for pair in pairs for rows in pair), unknowns])
 
 
 @torch.no_grad()
@@ -157,3 +140,28 @@ def pair_means(values: Matrix, classes: IntArray, n_classes: int) -> dict[str, f
     kinds = {"same": same, "other": other, "unknown_known": mixed}
     means = {k: float(values[p].mean()) if p.any() else math.nan for k, p in kinds.items()}
     return means | {"auroc": share_above(values[same], values[other | mixed])}
+
+
+def draw_maps(
+    maps: Mapping[str, Matrix], groups: IntArray, names: Sequence[str], title: str
+) -> Figure:
+    """Draw maps of all pairs (N, N) beside each other; `groups` are the nodes of each name."""
+    figure = new_figure(4.1 * len(maps) + 1.2, 4.9, title)
+    ends = np.cumsum(groups)
+    colors = colormaps["viridis"].with_extremes(bad="#E8E8E8")
+    for number, (name, values) in enumerate(maps.items(), start=1):
+        axes = figure.add_subplot(1, len(maps), number)
+        apart = values[~np.eye(len(values), dtype=bool)]
+        highest = float(np.nanquantile(apart, _HIGHEST_QUANTILE)) or 1.0
+        image = axes.imshow(values, cmap=colors, interpolation="nearest", vmin=0, vmax=highest)
+        for border in ends[:-1] - 0.5:
+            axes.axhline(border, color="white", linewidth=0.35)
+            axes.axvline(border, color="white", linewidth=0.35)
+        axes.set_title(name, fontsize=10.5, loc="left")
+        axes.set(xticks=[], yticks=[])
+        if number == 1 and len(names) <= _MOST_NAMES:
+            shown = [figure_name(name, _LONGEST_NAME) for name in names]
+            axes.set_yticks(ends - groups / 2 - 0.5, shown, fontsize=8 if len(names) < 25 else 5)
+            axes.tick_params(axis="y", length=0)
+        figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02).ax.tick_params(labelsize=8)
+    return figure

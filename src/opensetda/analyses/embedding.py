@@ -8,11 +8,13 @@ labels of the targets.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
-from sklearn.metrics import pairwise_distances_argmin, silhouette_score
+import numpy.typing as npt
+from matplotlib.figure import Figure
+from sklearn.metrics import pairwise_distances_argmin
 
 from opensetda.analyses.bound import proxy_a_distance
 from opensetda.analyses.request import (
@@ -22,21 +24,27 @@ from opensetda.analyses.request import (
     share_above,
     true_classes,
 )
-from opensetda.report.scatter import ScatterPanel, draw_scatter
+from opensetda.report.plane import Plane, lay_out
 from opensetda.rows import FloatArray, IntArray, unit_rows
+from opensetda.runs import figure_style as style
+from opensetda.runs.view import principal_components
 
 RAW = "raw rows"
-# t-SNE's time grows faster than its samples, and a picture holds no more.
+# A picture holds no more.
 MOST_SAMPLES = 1500
-_COMPONENTS = 50
-# Silhouettes need the distances of all pairs.
-_SILHOUETTE_ROWS = 2000
+# With more than ten classes, the marker changes with every ten.
+_OKABE_ITO = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.YELLOW, style.SKY)
+_COLORS = (*_OKABE_ITO, "#7B3F00", "#B2DF3A", "#5B2C83", "#F0E442")
+_MARKERS, _UNKNOWN = ("^", "s", "D", "v", "P", "h"), "#A8A8A8"
+# Classes that the legend names, and how long a name may be.
+_NAMED, _LONGEST_NAME = 40, 26
+# Up to so many samples are drawn at full size.
+_FEW = 500
 _NOTE = (
-    "By the cosine, in the features' own space. Silhouette of the known classes, both "
-    "domains together; purity: known targets, in %, whose nearest source sample is of "
-    "their class; AUROC, in %: known before unknown targets by the cosine to the nearest "
-    "class mean of the source; A-distance of source and known targets: 0 if they "
-    "cannot be told apart, 2 if they always can."
+    "By the cosine, in the features' own space. Purity: known targets, in %, whose nearest source "
+    "sample is of their class; AUROC, in %: known before unknown targets by the cosine to the "
+    "nearest class mean of the source; A-distance of source and known targets: 0 if they cannot be "
+    "told apart, 2 if they always can."
 )
 
 
@@ -51,35 +59,27 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
     if len(shown) > MOST_SAMPLES:
         rng = np.random.default_rng(request.seed)
         shown = np.sort(rng.choice(len(shown), MOST_SAMPLES, replace=False))
-    rows, panels = [], []
+    rows, planes = [], {}
     features = {RAW: (task.source_features, task.target_features)}
     features |= {variant.label: request.fit(variant).features() for variant in request.variants}
     for method, (source, target) in features.items():
         quality = embedding_quality(source, labels, target, truth, len(names))
         rows.append({"method": method, **quality})
-        purity, auroc = 100 * quality["purity"], 100 * quality["auroc"]
-        places = _plane(np.concatenate([source, target])[shown], request.seed)
-        panels.append(ScatterPanel(method, places, f"purity {purity:.1f} %, AUROC {auroc:.1f} %"))
+        unit = unit_rows(np.concatenate([source, target])[shown].astype(np.float64))
+        planes[method] = lay_out(principal_components(unit))
     columns = {
         "method": Column("features of"),
-        "silhouette": Column("silhouette", 3),
         "purity": Column("purity %", 1, 100),
         "auroc": Column("AUROC %", 1, 100),
         "a_distance": Column("A-distance", 3),
     }
     title = f"t-SNE of features: {request.what}"
     classes, is_target = np.concatenate([labels, truth])[shown], shown >= len(labels)
-    figure = draw_scatter(panels, classes, is_target, names, title)
+    figure = draw_planes(planes, classes, is_target, names, title)
+    for axes, row in zip(figure.axes, rows, strict=True):
+        purity, auroc = (columns[name].text(row[name]) for name in ("purity", "auroc"))
+        axes.set_xlabel(f"purity {purity} %, AUROC {auroc} %", fontsize=9)
     return AnalysisResult(title, columns, rows, figure, (_NOTE,))
-
-
-def _plane(rows: FloatArray, seed: int) -> FloatArray:
-    unit = unit_rows(rows.astype(np.float64))
-    components = min(_COMPONENTS, *unit.shape)
-    reduced = PCA(components, random_state=seed).fit_transform(unit)
-    perplexity = min(30.0, (len(reduced) - 1) / 3)
-    plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(reduced)
-    return np.asarray(plane)
 
 
 def embedding_quality(
@@ -93,18 +93,61 @@ def embedding_quality(
     known = truth < n_classes
     means = [source_unit[source_labels == label].mean(axis=0) for label in range(n_classes)]
     score = (target_unit @ unit_rows(np.stack(means)).T).max(axis=1)
-    both = np.concatenate([source_unit, target_unit[known]])
     nearest = pairwise_distances_argmin(target_unit[known], source_unit)
     return {
-        "silhouette": _silhouette(both, np.concatenate([source_labels, truth[known]])),
         "purity": float((source_labels[nearest] == truth[known]).mean()),
         "auroc": share_above(score[known], score[~known]),
         "a_distance": proxy_a_distance(source, target[known]),
     }
 
 
-def _silhouette(rows: FloatArray, labels: IntArray) -> float:
-    if not 1 < len(np.unique(labels)) < len(labels):
-        return math.nan
-    most = min(_SILHOUETTE_ROWS, len(rows))
-    return float(silhouette_score(rows, labels, metric="cosine", sample_size=most, random_state=0))
+def draw_planes(
+    planes: Mapping[str, Plane],
+    classes: IntArray,
+    is_target: npt.NDArray[np.bool_],
+    names: Sequence[str],
+    title: str,
+) -> Figure:
+    """Draw the same samples in one panel per method: (n, 2) positions within [0, 1].
+
+    `classes` (n,) are places in `names`, or their number for unknown. Sources are hollow.
+    """
+    columns = min(len(planes), 3)
+    rows = math.ceil(len(planes) / columns)
+    figure = style.new_figure(max(4.0 * columns, 6.4), 4.3 * rows + 1.2, title)
+    size = 16 * min(1.0, (_FEW / len(classes)) ** 0.5)
+    is_unknown, is_source = classes == len(names), ~is_target
+    for number, (method, plane) in enumerate(planes.items(), start=1):
+        axes = figure.add_subplot(rows, columns, number)
+        axes.set_title(method, fontsize=10.5, loc="left", fontweight="bold")
+        axes.set(xticks=[], yticks=[], xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+        axes.spines[:].set_color(style.PALE)
+        look: dict[str, Any] = {"s": size, "linewidths": 0.9}
+        x, y = plane[is_unknown].T
+        axes.scatter(x, y, marker="^", color=_UNKNOWN, alpha=0.6, label="unknown", **look)
+        for label, name in enumerate(names):
+            color, marker = _look(label)
+            x, y = plane[is_source & (classes == label)].T
+            hollow = "o" if marker == _MARKERS[0] else marker
+            axes.scatter(x, y, marker=hollow, edgecolors=color, facecolors="none", **look)
+            x, y = plane[is_target & (classes == label)].T
+            named = style.figure_name(str(name), _LONGEST_NAME) if len(names) <= _NAMED else None
+            axes.scatter(x, y, marker=marker, color=color, label=named, **look)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    longest = max(map(len, labels))
+    figure.legend(
+        handles=handles,
+        title="targets; source samples are hollow",
+        loc="outside lower left",
+        ncols=max(3, int(figure.get_figwidth() / (0.4 + 0.075 * longest))),
+        frameon=False,
+        fontsize=9,
+        title_fontsize=9,
+        alignment="left",
+    )
+    return figure
+
+
+def _look(label: int) -> tuple[str, str]:
+    """Return colour and marker of a class."""
+    return _COLORS[label % len(_COLORS)], _MARKERS[label // len(_COLORS) % len(_MARKERS)]

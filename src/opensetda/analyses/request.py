@@ -85,6 +85,12 @@ class FittedTask:
         return len(self.classifier.classes_)
 
     @property
+    def rows(self) -> FloatArray:
+        """The rows of both domains, sources first: (n_s + n_t, D)."""
+        both = self.task.source_features, self.task.target_features
+        return np.concatenate(both, dtype=np.float64)
+
+    @property
     def source_labels(self) -> IntArray:
         """The classes of the source rows: (n_s,)."""
         return true_classes(self.task.source_labels, self.classifier.classes_)
@@ -104,10 +110,10 @@ class FittedTask:
     def features(self) -> tuple[FloatArray, FloatArray]:
         """Return how the method represents both domains: (n_s, d), (n_t, d)."""
         classifier: Any = self.classifier
-        rows = self.task.source_features, self.task.target_features
-        domain = np.repeat([0, -1], [len(part) for part in rows])
-        both = np.asarray(classifier.transform(np.concatenate(rows), sample_domain=domain))
-        return both[: len(rows[0])], both[len(rows[0]) :]
+        n_source, n_target = len(self.task.source_features), len(self.task.target_features)
+        domain = np.repeat([0, -1], [n_source, n_target])
+        both = np.asarray(classifier.transform(self.rows, sample_domain=domain))
+        return both[:n_source], both[n_source:]
 
     @torch.no_grad()
     def source_classes(self) -> IntArray:
@@ -133,9 +139,6 @@ def share_above(higher: FloatArray, lower: FloatArray) -> float:
         return math.nan
     is_first = np.repeat([1, 0], [len(higher), len(lower)])
     return float(roc_auc_score(is_first, np.concatenate([higher, lower])))
-
-
-# Results --------------------------------------------------------------------------------------
 
 
 class Column(NamedTuple):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from opensetda.analyses.request import AnalysisRequest, AnalysisResult, Column
 from opensetda.metrics.open_set import evaluate
-from opensetda.report.content import LinePanel, Series
-from opensetda.report.plots import draw_lines
+from opensetda.report.charts import draw_lines, step_line
+from opensetda.report.content import LinePanel
 from opensetda.runs.figure_style import METRIC_STYLE
 
 METRICS = ("all", "os", "os_star", "unk", "hos")
@@ -25,10 +25,9 @@ def analyse(request: AnalysisRequest) -> AnalysisResult:
         rows.append({"step": step, **{name: getattr(scores, name) for name in METRICS}})
     lines = []
     for metric in METRICS:
-        heading, color, marker, width = METRIC_STYLE[metric]
-        points = {row["step"]: 100 * row[metric] for row in rows if row[metric] == row[metric]}
-        lines.append(Series(heading, points, color, marker, width))
+        heading, *look = METRIC_STYLE[metric]
+        lines.append(step_line(heading, (row[metric] for row in rows), *look, factor=100))
     title = f"{fitted.method} over its steps: {request.what}"
-    figure = draw_lines([LinePanel("", "step", "%", lines, percent=True)], title)
+    figure = draw_lines([LinePanel("", "%", lines, percent=True)], title)
     columns = {name: Column(f"{METRIC_STYLE[name][0]} %", 1, 100) for name in METRICS}
     return AnalysisResult(title, {"step": Column("step"), **columns}, rows, figure)

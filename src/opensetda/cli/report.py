@@ -1,4 +1,4 @@
-"""`osda report`: one HTML file to look at a run, and figures for a paper.
+"""`osda report`: one HTML file to look at a run.
 
 Other commands call `report_at_end`.
 """
@@ -35,15 +35,6 @@ def report(
         ),
     ] = None,
     images: SampleImages = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option(
-            "--figures",
-            metavar="DIR",
-            help="Write figures for a paper, as PNG, instead of the page.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a report of a run: labels, confidence, unknowns, and samples to check manually.
@@ -52,32 +43,21 @@ def report(
 
       osda report run
 
-      osda report run --figures figures/
+      osda report run --out summary.html
 
     One HTML file that needs no network: a map of the samples, the share of
     unknowns, the most and least confident labels, groups of unknowns, and all
     settings; after 'osda evaluate' also the metrics.
     """
-    from opensetda.cli.bars import counting_progress
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.outputs import check_new_file
 
     if out is not None:
         check_new_file("--out", out, (".html", ".htm"), overwrite)
     folder = RunFolder.open(run)
-    drawn: list[Path] = []
-    page: Path | None = None
-    if figures is not None:
-        from opensetda.report.figures import write_figures
-
-        with counting_progress("map", "iteration") as of_map:
-            drawn = write_figures(folder, figures, overwrite, of_map)
-        for path in drawn:
-            console.say(f"  figure   {path}")
-    if figures is None or out is not None:
-        page = make_report(folder, out, images).resolve()
-        console.say(f"  report   {page}")
-    console.result({"run": folder.path, "report": page, "figures": drawn})
+    page = make_report(folder, out, images).resolve()
+    console.say(f"  report   {page}")
+    console.result({"run": folder.path, "report": page})
 
 
 def make_report(run: RunFolder, out: Path | None = None, images: Path | None = None) -> Path:

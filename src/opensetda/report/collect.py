@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 
 from opensetda.data.images.lists import printable
 from opensetda.features.scaling import SENTENCES
+from opensetda.report.charts import curve_panels
 from opensetda.report.content import (
     ClassGallery,
     Indices,
@@ -27,9 +28,9 @@ from opensetda.report.content import (
 from opensetda.report.plane import CountingProgress, Plane, plane_of
 from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
 from opensetda.report.what_if import refit_of, what_if
-from opensetda.report.wording import how_it_labels
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.groups import unknown_groups
+from opensetda.runs.methods import METHODS, method_class
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
 
@@ -61,46 +62,41 @@ def collect(run: RunFolder, images: Path | None = None, progress: Progress | Non
 class _Collector:
     def __init__(self, run: RunFolder, images: Path | None) -> None:
         self.run, self.parts, self.pictures = run, RunParts(run), Pictures(run, images)
-        self.table, self.truth, self.view = (
-            self.parts.predictions,
-            self.parts.truth,
-            self.parts.view,
-        )
+        self.table, self.truth = self.parts.predictions, self.parts.truth
 
     def report(self, progress: Progress) -> Report:
         run, table, parts, settings = self.run, self.table, self.parts, self.run.settings
         plane, grouped = plane_of(run, progress.map), unknown_groups(run)
-        of_classes = list(_most_and_least_sure(table, run.unknown_label))
+        counts = _counts(table, run.unknown_label)
+        of_classes = list(_most_and_least_sure(table, counts))
         border = nearest_to_cut(table, run.unknown_label)[:_BORDER]
         cards = [rows for _, *both in of_classes for rows in both]
-        cards += [border, *(rows[:_TYPICAL] for rows in grouped.groups), self.view.target]
+        cards += [border, *(rows[:_TYPICAL] for rows in grouped.groups)]
         shown = [Shown(TARGET, row) for rows in cards for row in rows.tolist()]
-        shown += [Shown(SOURCE, row) for row in self.view.source.tolist()]
-        self.pictures.keep(list(dict.fromkeys(shown)), progress.pictures)
+        self.pictures.keep(list(dict.fromkeys([*shown, *self._in_map()])), progress.pictures)
+        sample_map = self._map(plane)
         noun, name = "image" if self.pictures.any else "row", _input_name(settings)
-        counts, sample_map = _counts(table, run.unknown_label), self._map(plane)
         return Report(
             title=f"{name}: {_counted(len(table), noun)} labelled by {settings['method']}",
             noun=noun,
             headline=_headline(name, noun, table, counts),
             how=tuple(self._how()),
-            n_source=sample_map.n_source,
             n_target=len(table),
             counts=counts,
             openness=parts.openness(),
             warnings=(*parts.estimates["openness"]["warnings"], *self._lost_images()),
             **self._metrics(),
-            panels=tuple(parts.panels()),
+            panels=tuple(curve_panels(parts.history, parts.evaluation)),
             map=sample_map,
             histogram=parts.histogram(),
-            what_if=what_if(table, run.unknown_label, self.view.target),
+            what_if=what_if(table, run.unknown_label, parts.view.target),
             refit=refit_of(settings, run.path),
             confusion=parts.confusion(),
             galleries=tuple(
                 ClassGallery(count.name, count.count, self._cards(surest), self._cards(least))
                 for count, surest, least in of_classes
             ),
-            groups=tuple(self._group(*group) for group in enumerate(grouped.groups, start=1)),
+            groups=tuple(map(self._group, grouped.groups)),
             groups_note=grouped.note,
             border=self._cards(border),
             facts=facts_of(settings, run.environment(), parts.estimates),
@@ -108,10 +104,11 @@ class _Collector:
         )
 
     def _how(self) -> Iterator[str]:
-        """Say how the targets were labelled."""
+        """Say how the targets were labelled, by the summary of the method's own docstring."""
         method = self.run.settings["method"]
-        if words := how_it_labels(method):
-            yield f"Labelled by {method}: {words}."
+        if method.partition("+")[0] in METHODS:
+            summary = (method_class(method).__doc__ or "").strip().partition("\n")[0]
+            yield f"Labelled by {method}. {summary.replace('`', '')}"
         if self.run.is_finetuned:
             yield "The backbone was trained, too."
         yield f"Columns: {SENTENCES[self.run.settings['scaling']]}."
@@ -140,27 +137,30 @@ class _Collector:
         intervals = {name: found.intervals[field] for name, field in fields.items()}
         return {"metrics": metrics, "n_truth": found.n_labelled, "intervals": intervals}
 
+    def _in_map(self) -> list[Shown]:
+        view = self.parts.view
+        sources = [Shown(SOURCE, row) for row in view.source.tolist()]
+        return sources + [Shown(TARGET, row) for row in view.target.tolist()]
+
     def _map(self, plane: Plane) -> SampleMap:
         """Return the map; its pictures are smaller if there are many."""
         if not self.pictures.any:
             return self.parts.sample_map(plane)
-        shown = [(row, SOURCE) for row in self.view.source.tolist()]
-        shown += [(row, TARGET) for row in self.view.target.tolist()]
+        shown = self._in_map()
         side = _LARGE if len(shown) <= _FEW_PICTURES else _SMALL
 
-        def small(sample: tuple[int, str]) -> str | None:
-            image = self.pictures.thumbnail(*sample)
+        def small(sample: Shown) -> str | None:
+            image = self.pictures.thumbnail(sample.row, sample.domain)
             return _address(None if image is None else smaller(image, side))
 
         with ThreadPoolExecutor(_WORKERS) as pool:
             return self.parts.sample_map(plane, tuple(pool.map(small, shown)))
 
-    def _group(self, number: int, rows: Indices) -> UnknownGroup:
+    def _group(self, rows: Indices) -> UnknownGroup:
         near = Counter(self.table.nearest[rows].tolist()).most_common(_NEAR)
         truth = Counter([] if self.truth is None else filter(None, self.truth[rows].tolist()))
-        typical = self._cards(rows[:_TYPICAL])
-        names = tuple(name for name, _ in near)
-        return UnknownGroup(number, len(rows), names, tuple(truth.most_common(_NEAR)), typical)
+        names, typical = tuple(name for name, _ in near), self._cards(rows[:_TYPICAL])
+        return UnknownGroup(len(rows), names, tuple(truth.most_common(_NEAR)), typical)
 
     def _cards(self, rows: Indices) -> tuple[Sample, ...]:
         table, confidence = self.table, self.table.confidence
@@ -185,37 +185,39 @@ def _address(webp: bytes | None) -> str | None:
     return "data:image/webp;base64," + base64.b64encode(webp).decode("ascii")
 
 
+def _counts(table: PredictionTable, unknown: str) -> tuple[LabelCount, ...]:
+    """Return the known classes, the largest first, and unknown."""
+    counts, confidence = Counter(table.labels.tolist()), table.confidence
+
+    def row(name: str) -> LabelCount:
+        theirs = table.labels == name
+        mean = float(confidence[theirs].mean()) if theirs.any() else None
+        return LabelCount(name, counts[name], counts[name] / len(table), mean)
+
+    ordered = sorted(table.classes, key=lambda name: (-counts[name], name))
+    return tuple(row(name) for name in (*ordered, unknown))
+
+
 def _most_and_least_sure(
-    table: PredictionTable, unknown: str
+    table: PredictionTable, counts: Sequence[LabelCount]
 ) -> Iterator[tuple[LabelCount, Indices, Indices]]:
     """Yield each label that was given, with its most and its least confident targets."""
     many = _FEWER_CARDS if len(table.classes) > _MANY_CLASSES else _CARDS
     confidence, own = table.confidence, own_labels(table)
-    for count in sorted(_counts(table, unknown), key=lambda count: (count.is_unknown, count.name)):
+    *known, unknown = counts
+    for count in (*sorted(known, key=lambda count: count.name), unknown):
         theirs = table.labels == count.name
         # Manual corrections say nothing about the method's confidence.
         rows = np.flatnonzero(theirs & own if (theirs & own).any() else theirs)
         # Ties go by the score; a confident unknown has a low one.
-        scores = table.known_scores[rows] * (-1 if count.is_unknown else 1)
+        scores = table.known_scores[rows] * (-1 if count is unknown else 1)
         ordered = rows[np.lexsort((-scores, -confidence[rows]))]
         half = min(many, -(-len(rows) // 2))
         if len(rows):
             yield count, ordered[:half], ordered[::-1][: min(many, len(rows) - half)]
 
 
-def _counts(table: PredictionTable, unknown: str) -> tuple[LabelCount, ...]:
-    counts, confidence = Counter(table.labels.tolist()), table.confidence
-
-    def row(name: str) -> LabelCount:
-        theirs = table.labels == name
-        mean = float(confidence[theirs].mean()) if theirs.any() else None
-        return LabelCount(name, counts[name], counts[name] / len(table), mean, name == unknown)
-
-    ordered = sorted(table.classes, key=lambda name: (-counts[name], name))
-    return (*(row(name) for name in ordered), row(unknown))
-
-
-def _headline(name: str, noun: str, table: PredictionTable, counts: Iterable[LabelCount]) -> str:
+def _headline(name: str, noun: str, table: PredictionTable, counts: Sequence[LabelCount]) -> str:
     *classes, unknown = counts
     known, corrected = len(table) - unknown.count, int((~own_labels(table)).sum())
     line = (
@@ -247,7 +249,7 @@ def facts_of(
     asked["requested share of unknowns"] = settings["openness"]
     share = "{share:.4f} ({low:.4f} to {high:.4f})".format(**estimates["openness"])
     sections: dict[str, Mapping[str, Any]] = {
-        "Command": {"command": shlex.join(settings["command"])} if settings["command"] else {},
+        "Command": {"command": shlex.join(settings["command"] or ()) or None},
         "Time and memory": {
             "reading and features": _seconds(environment.get("data_seconds")),
             "fitting and labelling": _seconds(environment.get("fit_seconds")),

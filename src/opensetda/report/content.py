@@ -1,8 +1,7 @@
 """What a report says: everything that is shown of a run, ready to be drawn.
 
 `opensetda.report.collect` reads it from a run folder, `opensetda.report.page` makes an HTML file
-of it and `opensetda.report.figures` figures for a paper. Nothing here is escaped: names are
-as the user wrote them.
+of it. Nothing here is escaped: names are as the user wrote them.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class LabelCount:
     count: int
     share: float
     confidence: float | None
-    is_unknown: bool = False
 
 
 GIVEN, AUDITED, ESTIMATED = "given", "audited", "estimated"
@@ -153,9 +151,8 @@ class ClassGallery:
 
 @dataclass(frozen=True)
 class UnknownGroup:
-    """Unknowns that look alike."""
+    """Unknowns that look alike; the largest group is the first."""
 
-    number: int  # from 1, the largest group first
     size: int
     near: tuple[str, ...]  # the most frequent nearest known classes of its members
     truth: tuple[tuple[str, int], ...]  # their most frequent true classes
@@ -164,7 +161,7 @@ class UnknownGroup:
 
 @dataclass(frozen=True)
 class Series:
-    """One line: its values by place."""
+    """One line: its values by step."""
 
     name: str
     points: Mapping[float, float]
@@ -175,10 +172,9 @@ class Series:
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines over a whole number, such as the steps of a method."""
+    """Lines over the steps of a method."""
 
     title: str
-    place_name: str
     unit: str
     series: Sequence[Series]
     percent: bool = False
@@ -192,7 +188,6 @@ class Report:
     noun: str  # what a target is called: "image", "row"
     headline: str  # the result in one sentence
     how: tuple[str, ...]  # how the targets were labelled, in sentences
-    n_source: int
     n_target: int
     counts: tuple[LabelCount, ...]  # known classes by size, unknown last
     openness: Openness

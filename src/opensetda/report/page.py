@@ -1,7 +1,7 @@
 """The report as one self-contained HTML file: styles, scripts, data and pictures are inside.
 
 Templates escape everything that comes from a run; only the files of this package, and the charts
-(`opensetda.report.inline`), are trusted. The page may not load anything, and runs no script but
+(`opensetda.report.charts`), are trusted. The page may not load anything, and runs no script but
 its own: its content security policy has the script's hash.
 """
 
@@ -9,31 +9,25 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup, escape
+from matplotlib.figure import Figure
 
 from opensetda import __version__
+from opensetda.report.charts import draw_confusion, draw_histogram, draw_lines, inline_svg
 from opensetda.report.collect import Progress, collect
-from opensetda.report.content import Confusion, LinePanel, Report
-from opensetda.report.inline import inline_svg
-from opensetda.report.matrices import draw_confusion
-from opensetda.report.page_data import (
-    Axis,
-    map_values,
-    picture_address,
-    script_json,
-    share_values,
-)
-from opensetda.report.plots import draw_histograms, draw_lines
-from opensetda.runs.figure_style import shorten
+from opensetda.report.content import Confusion, Report, SampleMap
 from opensetda.runs.folder import REPORT, RunFolder
 from opensetda.system.files import in_shell, new_file
 
@@ -42,19 +36,10 @@ _MAP_SCRIPTS = ("map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "
 _SCRIPTS = ("page.js", *_MAP_SCRIPTS, "share.js")
 # After ten colours the shape changes, as on the map.
 _COLORS, _SHAPES = 10, 6
-# Inches of the histogram.
-_WIDE = 7.4
+# Fractions are sent to the scripts as whole numbers up to this.
+_FINEST = 65535
 _DASH = "\N{EN DASH}"
 _OPTION = re.compile(r"--[a-z][a-z-]*")
-
-_METRIC_WORDS = {
-    "HOS": "harmonic mean of OS* and UNK: high only if both are",
-    "OS*": "known classes labelled right, each class the same weight",
-    "UNK": "unknowns that were labelled unknown",
-    "OS": "all classes, the unknowns together being one",
-    "ALL": "targets labelled right",
-    "AUROC": "separation of known and unknown, over all thresholds",
-}
 
 
 def render_page(report: Report) -> str:
@@ -63,34 +48,29 @@ def render_page(report: Report) -> str:
     script = Markup('(function () {\n"use strict";\n') + code + Markup("\n})();")
     *_, unknown = report.counts
     color = {**_color_classes(report.map.classes), unknown.name: "ku"}
-    histogram, axis, box = _histogram_chart(report)
-    page = (
-        _environment()
-        .get_template("report.html")
-        .render(
-            report=report,
-            sections=_sections(report),
-            styles=Markup("\n").join(_asset(name) for name in _STYLES),
-            light=_asset("light.css"),
-            dark=_asset("dark.css"),
-            script=script,
-            policy=_policy(script),
-            version=__version__,
-            n_unknown=unknown.count,
-            n_known=report.n_target - unknown.count,
-            unknown=unknown.name,
-            color=color,
-            longest=max(count.count for count in report.counts) or 1,
-            metric_words=_METRIC_WORDS,
-            curves=_curve_chart(report.panels) if report.panels else None,
-            values=_value_table(report.panels),
-            histogram=histogram,
-            histogram_box=box,
-            map_json=Markup(script_json(map_values(report.map, unknown.name))),
-            share_json=Markup(script_json(share_values(report, color, axis))),
-            confusion=None if report.confusion is None else _confusion_chart(report.confusion),
-            galleries=sorted(report.galleries, key=lambda gallery: gallery.name == unknown.name),
-        )
+    histogram = draw_histogram(report.histogram)
+    # First: drawing makes the layout, which the places of thresholds need.
+    histogram_chart = _histogram_chart(report, histogram)
+    template = _environment().get_template("report.html")
+    page = template.render(
+        report=report,
+        styles=Markup("\n").join(_asset(name) for name in _STYLES),
+        light=_asset("light.css"),
+        dark=_asset("dark.css"),
+        script=script,
+        policy=_policy(script),
+        version=__version__,
+        n_unknown=unknown.count,
+        n_known=report.n_target - unknown.count,
+        unknown=unknown.name,
+        color=color,
+        longest=max(count.count for count in report.counts) or 1,
+        histogram=histogram_chart,
+        histogram_box=histogram.axes[0].get_position(),
+        map_json=_script_json(map_values(report.map, unknown.name)),
+        share_json=_script_json(_share_values(report, color, histogram)),
+        confusion=None if report.confusion is None else _confusion_chart(report.confusion),
+        curves=_curve_chart(report) if report.panels else None,
     )
     # A file name that is no valid text has surrogates, which UTF-8 cannot hold.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -110,39 +90,22 @@ def write_report(
     return path
 
 
-def _sections(report: Report) -> list[dict[str, str]]:
-    """Return the parts that have something to show: key, heading, name in the navigation."""
-    parts = {
-        ("map", "Map of the samples", "Map"): True,
-        ("share", "How many are unknown?", "Share"): True,
-        ("confidence", "Known or unknown", "Threshold"): True,
-        ("confusion", "Confusion matrix", "Confusion"): report.confusion is not None,
-        ("classes", "Class by class", "Classes"): bool(report.galleries),
-        ("groups", "Groups of unknowns", "Unknowns"): bool(report.groups),
-        ("border", "Worth checking first", "To check"): bool(report.border),
-        ("steps", "Step by step", "Steps"): bool(report.panels),
-        ("facts", "Settings and environment", "Settings"): bool(report.facts),
+def _color_classes(names: Sequence[str]) -> dict[str, str]:
+    """Return the style classes of every class's colour and shape, the same as in the map."""
+    many = len(names) > _COLORS
+    return {
+        name: f"k{index % _COLORS}" + (f" s{index // _COLORS % _SHAPES}" if many else "")
+        for index, name in enumerate(names)
     }
-    fields = ("key", "heading", "short")
-    return [dict(zip(fields, names, strict=True)) for names, shown in parts.items() if shown]
 
 
-def _histogram_chart(report: Report) -> tuple[Markup, Axis, tuple[float, float]]:
-    """Return the chart, its axis, and how far the axes are from its top and bottom, in percent."""
-    histogram = report.histogram
-    figure = draw_histograms({"": histogram}, _WIDE)
-    known, unknown = int(histogram.known.sum()), int(histogram.unknown.sum())
+# Charts ---------------------------------------------------------------------------------------
+
+
+def _histogram_chart(report: Report, figure: Figure) -> Markup:
+    known, unknown = int(report.histogram.known.sum()), int(report.histogram.unknown.sum())
     words = f"Histogram of the known score: {known:,} known and {unknown:,} unknown targets"
-    chart = inline_svg(figure, words)
-    axes = figure.axes[0]
-    place = axes.get_position()
-    axis = Axis(place.x0, place.x1, axes.get_xlim())
-    return chart, axis, (100 * (1 - place.y1), 100 * place.y0)
-
-
-def _curve_chart(panels: Sequence[LinePanel]) -> Markup:
-    titles = "; ".join(panel.title for panel in panels)
-    return inline_svg(draw_lines(panels, "", columns=2), f"Curves over the steps. {titles}")
+    return inline_svg(figure, words)
 
 
 def _confusion_chart(confusion: Confusion) -> Markup:
@@ -150,6 +113,74 @@ def _confusion_chart(confusion: Confusion) -> Markup:
     right = int(counts.diagonal()[:n_known].sum() + counts[n_known:, -1].sum())
     words = f"Confusion matrix: {right:,} of {int(counts.sum()):,} targets are labelled right"
     return inline_svg(draw_confusion(confusion), words)
+
+
+def _curve_chart(report: Report) -> Markup:
+    titles = "; ".join(panel.title for panel in report.panels)
+    return inline_svg(draw_lines(report.panels, ""), f"Curves over the steps. {titles}")
+
+
+# Data for the scripts -------------------------------------------------------------------------
+
+
+def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
+    """Return the map as plain values for the script of the page."""
+    pictures = [_picture_address(picture) for picture in samples.pictures]
+    return {
+        "n": len(samples.names),
+        "nSource": int((~samples.is_target).sum()),
+        "classes": list(samples.classes),
+        "trueClasses": list(samples.true_classes),
+        "unknown": unknown_label,
+        "places": _fractions(samples.places),
+        "labels": _base64(samples.labels),
+        "confidence": _fractions(samples.confidence),
+        "noTruth": samples.no_truth,
+        "truth": None if samples.truth is None else _base64(samples.truth),
+        "names": list(samples.names),
+        "pictures": pictures if any(pictures) else None,
+    }
+
+
+def _share_values(report: Report, styles: Mapping[str, str], histogram: Figure) -> dict[str, Any]:
+    """Return what other shares of unknowns would give, for the script of the page."""
+    what, names = report.what_if, [count.name for count in report.counts]
+    # The labels are listed by size, the counts are in the order of the classes.
+    place = {name: index for index, name in enumerate([*report.map.classes, names[-1]])}
+    axes = histogram.axes[0]
+    (low, high), box = axes.get_xlim(), axes.get_position()
+    # Of the thresholds in the histogram, in percent of its width; None beyond its ends.
+    at = [100 * (box.x0 + box.width * (cut - low) / (high - low)) for cut in what.cuts]
+    inside = [low <= cut <= high for cut in what.cuts]
+    return {
+        "shares": [round(share, 6) for share in what.shares],
+        "places": [round(x, 3) if ok else None for x, ok in zip(at, inside, strict=True)],
+        "used": what.used,
+        "counts": what.counts.tolist(),
+        "rows": [place[name] for name in names],
+        "styles": [styles[name] for name in place],
+        "order": _base64(what.order),
+        "nearest": _base64(what.nearest),
+        "below": list(what.below),
+    }
+
+
+def _fractions(values: npt.NDArray[np.float64]) -> str:
+    return _base64(np.rint(np.nan_to_num(np.clip(values, 0.0, 1.0), nan=0.5) * _FINEST))
+
+
+def _base64(values: npt.NDArray[Any]) -> str:
+    """Return whole numbers, of two bytes each, as text."""
+    return base64.b64encode(values.astype("<u2").tobytes()).decode("ascii")
+
+
+def _script_json(values: Any) -> Markup:
+    """Return ASCII JSON for a script element, without any character that could end it."""
+    text = json.dumps(values, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+# Templates ------------------------------------------------------------------------------------
 
 
 @cache
@@ -164,8 +195,7 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         percent=_percent,
         thousands="{:,}".format,
-        shorten=shorten,
-        picture=picture_address,
+        picture=_picture_address,
         plural=lambda noun, count: noun if count == 1 else f"{noun}s",
         options=_option_words,
         sentence=_sentence,
@@ -193,23 +223,9 @@ def _policy(script: str) -> str:
     )
 
 
-def _color_classes(names: Sequence[str]) -> dict[str, str]:
-    """Return the style classes of every class's colour and shape, the same as in the map."""
-    many = len(names) > _COLORS
-    return {
-        name: f"k{index % _COLORS}" + (f" s{index // _COLORS % _SHAPES}" if many else "")
-        for index, name in enumerate(names)
-    }
-
-
-def _value_table(panels: Sequence[LinePanel]) -> dict[str, Any]:
-    """Return all curves as one table: for copying, and for screen readers."""
-    lines = [(panel, line) for panel in panels for line in panel.series]
-    rows = []
-    for step in sorted({step for _, line in lines for step in line.points}):
-        values = [line.points.get(step) for _, line in lines]
-        rows.append((step, [_DASH if value is None else f"{value:.4g}" for value in values]))
-    return {"names": [(line.name, panel.title) for panel, line in lines], "rows": rows}
+def _picture_address(picture: str | None) -> str | None:
+    """Return the address of a picture only if it is a ``data:`` address."""
+    return picture if picture is not None and picture.startswith("data:image/") else None
 
 
 def _percent(value: float | None, decimals: int = 0) -> str:

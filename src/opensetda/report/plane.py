@@ -19,7 +19,6 @@ CountingProgress = Callable[[int, int], None]
 _PERPLEXITY = 30.0
 # Iterations, with and without exaggeration, and how many pass between two reports of progress.
 _EARLY, _LATE, _PART = 200, 300, 50
-_EXAGGERATION = 12.0
 _AXES = ("x", "y")
 
 
@@ -47,23 +46,20 @@ def lay_out(rows: npt.NDArray[np.floating[Any]], progress: CountingProgress | No
     begin[:, : min(2, rows.shape[1])] = rows[:, :2]
     # Too few for neighbours, or all at one place.
     if len(rows) >= 5 and np.ptp(begin[:, 0]):
-        begin = _optimised(begin, rows, progress)
+        begin = _optimised(begin, np.ascontiguousarray(rows, dtype=np.float64), progress)
     low, high = begin.min(axis=0), begin.max(axis=0)
     side = float((high - low).max()) or 1.0
     return np.asarray((begin - (low + high) / 2) / side + 0.5, dtype=np.float32)
 
 
 def _optimised(
-    begin: npt.NDArray[np.float64],
-    rows: npt.NDArray[np.floating[Any]],
-    progress: CountingProgress | None,
+    begin: npt.NDArray[np.float64], rows: npt.NDArray[np.float64], progress: CountingProgress | None
 ) -> npt.NDArray[np.float64]:
     from openTSNE import TSNEEmbedding, initialization
     from openTSNE.affinity import PerplexityBasedNN
 
     perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)
-    data = np.ascontiguousarray(rows, dtype=np.float64)
-    near = PerplexityBasedNN(data, perplexity=perplexity, method="exact", random_state=0)
+    near = PerplexityBasedNN(rows, perplexity=perplexity, method="exact", random_state=0)
     options: dict[str, Any] = {"negative_gradient_method": "bh"}
     if len(rows) >= 1000:
         # Twice as coarse as openTSNE's default, in a third of the time.
@@ -73,8 +69,7 @@ def _optimised(
     start = initialization.rescale(begin)
     plane: Any = TSNEEmbedding(start, near, n_jobs=1, random_state=0, **options)
     for done in range(0, _EARLY + _LATE, _PART):
-        exaggeration = _EXAGGERATION if done < _EARLY else None
-        plane = plane.optimize(_PART, exaggeration=exaggeration, momentum=0.8)
+        plane = plane.optimize(_PART, exaggeration=12.0 if done < _EARLY else None, momentum=0.8)
         if progress is not None:
             progress(min(done + _PART, _EARLY + _LATE), _EARLY + _LATE)
     return np.asarray(plane)

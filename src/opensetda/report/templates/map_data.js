@@ -1,26 +1,18 @@
 /* What the map shows: decoded once, then asked by what decides the colour. */
 
+/* Fractions are whole numbers up to this. */
+const FINEST = 65535;
 const SURE_PARTS = 5;
 /* After so many colours the shape of the marks changes. */
 const COLORS = 10;
 const SHAPES = 6;
 
-/* Numbers are little endian, as in every browser of today. */
-function numbersOf(text, wide) {
+/* Numbers of two bytes, little endian, as in every browser of today. */
+function numbersOf(text) {
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i += 1) { bytes[i] = raw.charCodeAt(i); }
-  return wide ? new Uint16Array(bytes.buffer) : bytes;
-}
-
-/* Of every three bytes x and y, twelve bits each. */
-function unpackPlaces(bytes) {
-  const places = new Uint16Array(bytes.length / 3 * 2);
-  for (let from = 0, to = 0; from < bytes.length; from += 3, to += 2) {
-    places[to] = bytes[from] | (bytes[from + 1] & 15) << 8;
-    places[to + 1] = bytes[from + 1] >> 4 | bytes[from + 2] << 4;
-  }
-  return places;
+  return new Uint16Array(bytes.buffer);
 }
 
 let readOnce = null;
@@ -28,16 +20,16 @@ let readOnce = null;
 function readSamples() {
   if (readOnce !== null) { return readOnce; }
   const data = JSON.parse(byId("map-data").textContent);
-  const places = unpackPlaces(numbersOf(data.places, false));
-  data.labels = numbersOf(data.labels, data.wide);
-  data.confidence = numbersOf(data.confidence, true);
-  data.truth = data.truth === null ? null : numbersOf(data.truth, data.wide);
+  const places = numbersOf(data.places);
+  data.labels = numbersOf(data.labels);
+  data.confidence = numbersOf(data.confidence);
+  data.truth = data.truth === null ? null : numbersOf(data.truth);
   data.x = new Float32Array(data.n);
   data.y = new Float32Array(data.n);
   // y goes up in the data.
   for (let i = 0; i < data.n; i += 1) {
-    data.x[i] = places[2 * i] / data.finest;
-    data.y[i] = 1 - places[2 * i + 1] / data.finest;
+    data.x[i] = places[2 * i] / FINEST;
+    data.y[i] = 1 - places[2 * i + 1] / FINEST;
   }
   readOnce = data;
   return data;
@@ -68,7 +60,7 @@ function groupsOf(data, mode) {
     }
     entries.push({ name: "source samples", color: "--cu" });
     for (let i = 0; i < data.n; i += 1) {
-      const part = Math.floor(data.confidence[i] / 65535 * SURE_PARTS);
+      const part = Math.floor(data.confidence[i] / FINEST * SURE_PARTS);
       of[i] = i < data.nSource ? SURE_PARTS : Math.min(part, SURE_PARTS - 1);
     }
   } else {

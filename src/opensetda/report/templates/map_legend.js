@@ -57,7 +57,7 @@ function updateLegend(state) {
 }
 
 function percentOf(value) {
-  const share = value / 65535;
+  const share = value / FINEST;
   return Math.min(Math.round(100 * share), share < 1 ? 99 : 100) + "\u202f%";
 }
 

@@ -116,8 +116,8 @@ function showShare(state, position) {
 
 function startShare() {
   const state = JSON.parse(byId("share-data").textContent);
-  state.order = numbersOf(state.order, true);
-  state.nearest = numbersOf(state.nearest, true);
+  state.order = numbersOf(state.order);
+  state.nearest = numbersOf(state.nearest);
   state.samples = readSamples();
   state.total = state.counts[0].reduce(function (sum, count) { return sum + count; }, 0);
   const slider = byId("share-slider");

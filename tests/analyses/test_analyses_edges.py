@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from analyses_helpers import a_request
+
 from opensetda.analyses.edges import analyse, draw_nodes, edge_maps, pair_means, true_edges
 from opensetda.errors import InputError
 
@@ -37,35 +37,30 @@ def test_means_over_pairs_by_hand():
 def test_nodes_are_drawn_alike_and_ordered_by_class():
     fitted = a_request("class-means").fit()
     nodes = draw_nodes(fitted, 4, seed=0)
-    assert np.bincount(nodes.classes).tolist() == [8, 8, 8, 8]  # two unknowns to three known
-    assert (np.diff(nodes.classes) >= 0).all()
-    known, targets = nodes.classes < 3, nodes.is_target
+    n_source = len(fitted.source_labels)
+    classes, targets = (
+        np.concatenate([fitted.source_labels, fitted.truth])[nodes],
+        nodes >= n_source,
+    )
+    assert np.bincount(classes).tolist() == [8, 8, 8, 8]  # two unknowns to three known
+    assert (np.diff(classes) >= 0).all()
+    known = classes < 3
     np.testing.assert_array_equal(targets[known], np.tile(np.repeat([False, True], 4), 3))
-    assert fitted.truth[nodes.index[targets]].tolist() == nodes.classes[targets].tolist()
-    labels = fitted.source_labels[nodes.index[~targets]]
-    assert labels.tolist() == nodes.classes[~targets].tolist()
-    names = fitted.task.target_truth[nodes.index[~known]].tolist()
+    names = fitted.task.target_truth[nodes[~known] - n_source].tolist()
     assert names == sorted(names)
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return a_request("pgl", steps=2, epochs=2, edge_width=16, node_width=16).fit()
-
-
-def test_maps_are_those_of_the_network(fitted):
-    rows = fitted.task.source_features[:9].astype(float)
-    affinity, edges = edge_maps(fitted.classifier, rows, np.zeros(9, dtype=bool))
+def test_maps_are_those_of_the_network_and_are_drawn():
+    request = a_request("pgl", steps=1, epochs=1, edge_width=8, node_width=8)
+    fitted = request.fit()
+    affinity, edges = edge_maps(fitted.classifier, fitted.rows[:9], np.zeros(9, dtype=bool))
     np.testing.assert_allclose(affinity, affinity.T, atol=1e-6)
     assert ((affinity > 0) & (affinity < 1)).all()
     # E = D^-1/2 (A + I) D^-1/2.
     loops = affinity + np.eye(9)
     root = 1 / np.sqrt(loops.sum(axis=1))
     np.testing.assert_allclose(edges, root[:, None] * loops * root, rtol=1e-6)
-
-
-def test_the_analysis_draws_truth_affinities_and_edges():
-    result = analyse(a_request("pgl", steps=1, epochs=1, edge_width=8, node_width=8))
+    result = analyse(request)
     assert [row["quantity"] for row in result.rows] == ["Affinity A", "Edge E"]
     assert len(result.figure.axes) == 6  # each with its scale
 

@@ -7,35 +7,21 @@ import math
 
 import numpy as np
 import pytest
-
 from analyses_helpers import a_request
+
 from opensetda.analyses import steps
 from opensetda.analyses.request import Column, share_above, true_classes
 from opensetda.errors import InputError
 from opensetda.runs.evaluation import evaluate_targets
 
 
-def test_true_classes_and_unknown():
+def test_unknown_is_the_last_class_ties_count_half_and_undefined_is_a_dash():
     truth = np.array(["b", "z", "a", "0"])
     assert true_classes(truth, np.array(["a", "b"])).tolist() == [1, 2, 0, 2]
-
-
-def test_ties_count_half():
+    assert Column("HOS", 1, 100).text(0.12345) == "12.3"
+    assert Column("risk", 3).text(math.nan) == "-"
     assert share_above(np.array([1.0, 2.0]), np.array([1.0, 0.0])) == (0.5 + 1 + 1 + 1) / 4
     assert math.isnan(share_above(np.array([]), np.array([1.0])))
-
-
-@pytest.mark.parametrize(
-    ("value", "column", "text"),
-    [
-        (0.12345, Column("HOS", 1, 100), "12.3"),
-        (0.12345, Column("risk", 3), "0.123"),
-        (math.nan, Column("risk", 3), "-"),
-        (3, Column("step"), "3"),
-    ],
-)
-def test_values_as_people_read_them(value, column, text):
-    assert column.text(value) == text
 
 
 def test_the_last_step_is_the_result(tmp_path):

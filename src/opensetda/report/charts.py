@@ -1,0 +1,209 @@
+"""The charts of the page, drawn by matplotlib: SVG in the colours and fonts of the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from opensetda.report.content import Confusion, LinePanel, ScoreHistogram, Series
+from opensetda.runs import figure_style as style
+from opensetda.runs.evaluation import Evaluation
+
+# Classes of a confusion matrix with numbers in its cells, and with names.
+_MOST_NUMBERS, _MOST_NAMES = 25, 80
+# Inches of a cell and size of the text: with numbers, with names only, and with neither.
+_ROOMY, _CLOSE, _TINY = (0.36, 8.5), (0.135, 6.5), (0.03, 6.5)
+_LONGEST_NAME = 18
+# Opacity of a cell without targets, and how much it grows: words are read on all of them.
+_LEAST_OPAQUE, _OPAQUE = 0.06, 0.64
+
+# Pixels of a point: at least, on a phone, where a chart scrolls; at most, as small print.
+_LEAST, _MOST = 0.9, 1.35
+_COLORS = {
+    style.BLACK: "var(--ink)",
+    style.BLUE: "var(--c0)",
+    style.ORANGE: "var(--c1)",
+    style.GREEN: "var(--c2)",
+    style.PURPLE: "var(--c3)",
+    style.YELLOW: "var(--c4)",
+    style.SKY: "var(--c5)",
+    style.GREY: "var(--muted)",
+    style.PALE: "var(--edge)",
+}
+_LINK = "{http://www.w3.org/1999/xlink}href"
+
+
+def draw_histogram(histogram: ScoreHistogram) -> Figure:
+    """Draw the known scores of known and unknown targets, stacked, with the threshold."""
+    figure = style.new_figure(7.4, 2.8)
+    axes = figure.add_subplot()
+    left, widths = histogram.edges[:-1], np.diff(histogram.edges)
+    below = np.zeros_like(histogram.known)
+    kinds = (("known", histogram.known, style.BLUE), ("unknown", histogram.unknown, style.ORANGE))
+    for name, counts, color in kinds:
+        label = f"{name} ({int(counts.sum()):,})"
+        axes.bar(left, counts, 0.9 * widths, below, align="edge", color=color, label=label)
+        below = below + counts
+    cut = histogram.threshold
+    if cut is not None:
+        look: dict[str, Any] = {"color": style.BLACK, "linewidth": 1.2, "linestyle": (0, (4, 2))}
+        axes.axvline(cut, label=f"threshold {cut:.3g}", **look)
+    style.dress(axes)
+    axes.set_xlabel("known score")
+    axes.set_ylabel("targets")
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    axes.set_ylim(0, 1.08 * max(int(below.max(initial=0)), 1))
+    spaces = {"handlelength": 1.2, "borderpad": 0}
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9, **spaces)
+    return figure
+
+
+def draw_confusion(confusion: Confusion) -> Figure:
+    """Draw the matrix: blue is right, orange wrong, the opacity is the share of the row."""
+    counts, (n_rows, n_columns) = confusion.counts, confusion.counts.shape
+    most = max(n_rows, n_columns)
+    numbers, named = most <= _MOST_NUMBERS, most <= _MOST_NAMES
+    cell, size = _ROOMY if numbers else _CLOSE if named else _TINY
+    figure = style.new_figure(n_columns * cell + 2.0, n_rows * cell + 1.5)
+    axes = figure.add_subplot()
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    cells, colors = [], []
+    for row, column in np.argwhere(counts).tolist():
+        right = row if row < confusion.n_known else n_columns - 1
+        opacity = _LEAST_OPAQUE + _OPAQUE * float(shares[row, column])
+        cells.append(Rectangle((column - 0.5, row - 0.5), 1, 1))
+        colors.append(to_rgba(style.BLUE if column == right else style.ORANGE, opacity))
+        if numbers:
+            # Numbers of five digits still fit.
+            count = int(counts[row, column])
+            look: dict[str, Any] = {"fontsize": size if count < 1000 else size - 2}
+            axes.text(column, row, str(count), ha="center", va="center", color=style.BLACK, **look)
+    axes.add_collection(PatchCollection(cells, facecolors=colors, edgecolors="none"))
+    axes.set(xlim=(-0.5, n_columns - 0.5), ylim=(n_rows - 0.5, -0.5), aspect="equal")
+    # What lies on this side of both lines are known classes, labelled as such.
+    if 0 < confusion.n_known < n_rows:
+        axes.axhline(confusion.n_known - 0.5, color=style.GREY, linewidth=0.8)
+    if n_columns > 1:
+        axes.axvline(n_columns - 1.5, color=style.GREY, linewidth=0.8)
+    given, true = (
+        [style.figure_name(name, _LONGEST_NAME) for name in names] if named else []
+        for names in (confusion.given_names, confusion.true_names)
+    )
+    axes.set_xticks(range(len(given)), given, rotation=90)
+    axes.set_yticks(range(len(true)), true)
+    axes.set_xlabel("label")
+    axes.set_ylabel("true class")
+    axes.xaxis.set_label_position("top")
+    axes.tick_params(length=0, pad=2, labelsize=size)
+    axes.tick_params(axis="x", top=False, bottom=False, labeltop=True, labelbottom=False)
+    for spine in axes.spines.values():
+        spine.set(color=style.GREY, linewidth=0.8)
+    return figure
+
+
+def curve_panels(
+    history: Sequence[Mapping[str, Any]], evaluation: Evaluation | None
+) -> list[LinePanel]:
+    """Return the curves over the steps of a method that learns: it has losses, and steps."""
+    if len(history) < 2 or not any(entry.get("loss") for entry in history):
+        return []
+    steps = [] if evaluation is None else [found for _, found in sorted(evaluation.steps.items())]
+    good = [
+        step_line(heading, (getattr(found, name) for found in steps), *look, factor=100)
+        for name, (heading, *look) in style.METRIC_STYLE.items()
+    ]
+    looks = list(zip(style.CYCLE, style.MARKERS, strict=True))
+    values = (entry.get("changed") for entry in history)
+    changed = [step_line("changed", values, *looks[0], factor=100)]
+    losses = [entry.get("loss") or {} for entry in history]
+    names = dict.fromkeys(name for loss in losses for name in loss)
+    learned = [
+        step_line(name, (loss.get(name) for loss in losses), *look)
+        for name, look in zip(names, cycle(looks), strict=False)
+    ]
+    panels = [
+        LinePanel("How good: against the true labels", "%", good, percent=True),
+        LinePanel("How settled: labels that changed", "% of targets", changed, True),
+        LinePanel("What it learns: training losses", "mean over the step", learned),
+    ]
+    return [panel for panel in panels if any(series.points for series in panel.series)]
+
+
+def step_line(name: str, values: Iterable[Any], *look: Any, factor: float = 1) -> Series:
+    """Return the values of all steps as a line of that look, without those that are undefined."""
+    found = ((step, value) for step, value in enumerate(values, start=1) if value is not None)
+    points = {float(step): factor * value for step, value in found if math.isfinite(value)}
+    return Series(name, points, *look)
+
+
+def draw_lines(panels: Sequence[LinePanel], title: str) -> Figure:
+    """Draw panels beside and below each other; each line has its name and last value at its end."""
+    columns, rows = min(2, len(panels)), math.ceil(len(panels) / 2)
+    figure = style.new_figure(max(4.7 * columns, 6.2), 3.6 * rows + 0.5, title)
+    for place, panel in enumerate(panels, start=1):
+        _draw_panel(figure.add_subplot(rows, columns, place), panel)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: LinePanel) -> None:
+    ends = []
+    for series in panel.series:
+        style.plot_line(axes, series.points, series.color, series.marker, series.width)
+        if series.points:
+            value = list(series.points.values())[-1]
+            text = f"{series.name} {style.short_number(value)}"
+            ends.append((text, value, series.color, series.width > 2))
+    style.dress(axes, panel.title)
+    axes.set_xlabel("step")
+    axes.set_ylabel(panel.unit)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
+    if panel.percent:
+        style.frame_percent(axes)
+    style.label_ends(axes, ends)
+
+
+def inline_svg(figure: Figure, words: str) -> Markup:
+    """Return a figure as an SVG element; `words` describe it to those who do not see it."""
+    # Text stays text, in the fonts of the page; ids are made from the words.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": words}):
+        root = ElementTree.fromstring(style.figure_bytes(figure, "svg"))
+    width = float(root.attrib["viewBox"].split()[2])
+    for parent in list(root.iter()):
+        for child in list(parent):
+            # It would be a style of the whole page.
+            if child.tag.endswith("}style"):
+                parent.remove(child)
+    for node in root.iter():
+        node.tag = node.tag.partition("}")[2]
+        if _LINK in node.attrib:
+            node.attrib["href"] = node.attrib.pop(_LINK)
+        if node.tag == "g":
+            # The same in every figure, and nothing refers to it.
+            node.attrib.pop("id", None)
+        if "style" in node.attrib:
+            node.attrib["style"] = _themed(node.attrib["style"])
+        node.text, node.tail = node.text if node.tag == "text" else None, None
+    size = f"min-width: {_LEAST * width:.0f}px; max-width: {_MOST * width:.0f}px"
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": words}
+    root.attrib |= {"class": "chart", "style": size}
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _themed(declarations: str) -> str:
+    """Return the style of a mark in the colours, and of words in the font, of the page."""
+    pairs = (declaration.partition(": ") for declaration in declarations.split("; "))
+    kept = [(name, value) for name, _, value in pairs if name != "font-family"]
+    return "; ".join(f"{name}: {_COLORS.get(value.upper(), value)}" for name, value in kept)
