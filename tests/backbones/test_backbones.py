@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
-from backbone_helpers import TINY, tiny_state
+from backbone_helpers import TINY, VIT, tiny_state
 from extraction_helpers import load_image
 from opensetda.backbones.model import (
     FixedView,
@@ -117,6 +117,13 @@ class TestRegistry:
     def test_sizes_that_cannot_work_are_refused(self, name, size):
         with pytest.raises(InputError, match=f"--image-size {size}"):
             resolve(name, size=size)
+
+    def test_size_of_another_network_is_tried_out(self, tmp_path):
+        path = tmp_path / "vit.safetensors"
+        save_file(tiny_state(VIT), path)
+        with pytest.raises(InputError, match="--image-size"):
+            resolve(VIT, path, size=33)
+        assert resolve(VIT, path, size=64).preprocessing.size == 64
 
     def test_size_scales_the_crop(self, weights):
         usual, large = resolve(TINY, weights), resolve(TINY, weights, size=320)
