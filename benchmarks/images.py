@@ -32,8 +32,7 @@ import torch
 
 from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.engines import open_onnx_engine, relative_difference
-from opensetda.backbones.extraction import extract
-from opensetda.backbones.extractor import usable_cores
+from opensetda.backbones.extraction import extract, usable_cores
 from opensetda.backbones.model import ImageBackbone, load_backbone, normalise, resize_image
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve

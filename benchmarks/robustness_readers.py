@@ -210,8 +210,7 @@ def resumed(path: Path, number: int) -> None:
 
 def state_file(path: Path, number: int) -> None:
     """Read as state file."""
-    from opensetda.backbones.model import load_state, read_state
-    from opensetda.backbones.networks import build_network
+    from opensetda.backbones.networks import build_network, load_state, read_state
 
     global _network
     _network = _network or build_network(TINY.removeprefix("timm:"), 160)

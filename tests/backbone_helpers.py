@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from opensetda.backbones.model import load_backbone
+from opensetda.backbones.model import ImageBackbone, load_backbone
 from opensetda.backbones.networks import build_network
-from opensetda.backbones.recipe import Recipe
+from opensetda.backbones.recipe import IMAGENET, Preprocessing, Recipe
 
 TINY = "timm:test_efficientnet"
 VIT = "timm:test_vit"
@@ -24,3 +24,12 @@ def same_features(recipe: Recipe, state: dict[str, torch.Tensor]) -> bool:
     network.load_state_dict(state, strict=False)
     with torch.no_grad():
         return torch.equal(load_backbone(recipe)(images), network.eval()(images))
+
+
+def tiny_backbone(name, size, network=None, **changes):
+    preprocessing = Preprocessing(size, "squash", size, "bicubic", *IMAGENET)
+    recipe = Recipe(f"timm:{name}", name, "random", "00", 1, preprocessing, "")
+    if network is None:
+        torch.manual_seed(0)
+        network = build_network(name, size, **changes)
+    return ImageBackbone(network, recipe).eval()

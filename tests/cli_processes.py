@@ -130,7 +130,7 @@ def _wait_at_images(wait):
 
 
 def _wait_at_activations(wait):
-    from opensetda.finetuning import activations
+    from opensetda.finetuning import images as activations
 
     decode, decoded = activations.decode_again, []
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from opensetda.backbones.extractor import read_content
 from opensetda.data import limits
 from opensetda.data.images import decoding, lists
-from opensetda.data.images.decoding import BrokenImageError, decode_image
+from opensetda.data.images.decoding import BrokenImageError, decode_image, read_content
 from opensetda.data.images.loading import is_image_data, iterate_images, read_images
 from opensetda.data.tables import column_files, formats, mapped, scratch
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth

@@ -13,10 +13,9 @@ import pytest
 
 import opensetda
 from cli_helpers import FIT, OPENNESS
-from opensetda.backbones.cache import FeatureCache
 from opensetda.cli import console
 from opensetda.cli.main import main
-from opensetda.errors import InputError, visible
+from opensetda.errors import visible
 
 SOURCE = Path(opensetda.__file__).parent
 # Where network modules may be imported, and why.
@@ -154,18 +153,3 @@ def test_a_reader_that_leaves_does_not_end_the_work(workplace):
     assert done.stdout == "0\n", done.stderr
     assert "Broken" not in done.stderr
     assert (workplace / "run" / "predictions.csv").exists()
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
-def test_a_cache_that_others_can_write_to_is_refused(tmp_path, monkeypatch):
-    folder = tmp_path / "cache"
-    FeatureCache(folder, "key", 3)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    folder.chmod(0o777)
-    with pytest.raises(InputError, match="can be written by every user, so it is not trusted"):
-        FeatureCache(folder, "key", 3)
-    folder.chmod(0o700)
-    os.chown(folder, 12345, -1) if os.getuid() == 0 else None
-    monkeypatch.setattr(os, "getuid", lambda: 54321)
-    with pytest.raises(InputError, match="belongs to another user"):
-        FeatureCache(folder, "key", 3)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
-import threading
 
 import numpy as np
 import pyarrow.parquet
@@ -15,9 +12,6 @@ import pytest
 from cli_helpers import image_fit, names_in
 from cli_processes import STORING, Osda
 from opensetda.cli.main import main
-from opensetda.cli.options import with_optional_values
-from opensetda.errors import InputError
-from opensetda.runs import fit
 
 TINY = (
     *("--finetune", "--set", "steps=2", "--set", "finetune.rounds=2"),
@@ -88,39 +82,6 @@ def test_killed_and_resumed_it_comes_to_the_same_bits(tuned, pictures, tmp_path)
         assert (tmp_path / "run" / name).read_bytes() == (tuned / "run" / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("where", ["terminal", "pipe", "json"])
-def test_progress_ends_no_run(pictures, tmp_path, monkeypatch, capsys, where):
-    """The first step has no iterations; that ended runs in which a line was due later."""
-    for name in ("_FIRST_LINE_SECONDS", "_LINES_GROW"):
-        monkeypatch.setattr(f"opensetda.cli.bars.{name}", 0.0)
-    monkeypatch.setenv("TERM", "xterm")
-    command = image_fit(pictures, tmp_path / "run", *TINY)
-    if where != "terminal":
-        assert main([*command, *(["--json"] if where == "json" else [])]) == 0
-        out, err = capsys.readouterr()
-        assert "moving-means: step 1/3" in err
-        assert "moving-means: step 2/3, iteration 1/3, loss " in err
-        assert where != "json" or json.loads(out)["targets"] == 30
-        return
-    window, stream = pty.openpty()
-    shown: list[bytes] = []
-    reader = threading.Thread(target=lambda: shown.extend(iter(lambda: _read(window), b"")))
-    reader.start()
-    with os.fdopen(stream, "w") as stderr:
-        monkeypatch.setattr("sys.stderr", stderr)
-        assert main(command) == 0
-    reader.join()
-    os.close(window)
-    assert b"step 2/3, iteration" in b"".join(shown)
-
-
-def _read(window):
-    try:
-        return os.read(window, 65536)
-    except OSError:  # The other end was closed.
-        return b""
-
-
 def test_all_of_the_backbone_learns_if_wanted(pictures, tmp_path):
     from safetensors.torch import load_file
 
@@ -136,29 +97,6 @@ def test_all_of_the_backbone_learns_if_wanted(pictures, tmp_path):
     learned = load_file(tmp_path / "run" / "backbone.safetensors")
     begun = load_backbone(folder.recipe()).state_dict()
     assert not learned["network.conv_stem.weight"].equal(begun["network.conv_stem.weight"])
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        (["--finetune"], ["--finetune=auto"]),
-        (["--finetune", "a", "b"], ["--finetune=auto", "a", "b"]),
-        (["--finetune", "--out", "run"], ["--finetune=auto", "--out", "run"]),
-        (["--finetune", "last", "a"], ["--finetune", "last", "a"]),
-        (["a", "--finetune", "all"], ["a", "--finetune", "all"]),
-        (["--finetune=all", "a"], ["--finetune=all", "a"]),
-        (["--", "--finetune", "a"], ["--", "--finetune", "a"]),
-    ],
-)
-def test_the_option_may_have_a_value(given, meant):
-    assert with_optional_values(given) == meant
-
-
-def test_a_wrong_value_is_one_line(pictures, tmp_path, capsys):
-    assert main(image_fit(pictures, tmp_path / "run", "--finetune=some")) == 2
-    assert "'some' is not one of" in capsys.readouterr().err
-    with pytest.raises(InputError, match="finetune='some': give 'last' or 'all'"):
-        fit(pictures / "shop", pictures / "street", tmp_path / "run", finetune="some")
 
 
 def test_features_of_another_backbone_are_refused(tuned, tmp_path, capsys):

@@ -10,13 +10,12 @@ import torch
 from PIL import Image
 from torch import nn
 
+from backbone_helpers import tiny_backbone
 from extraction_helpers import load_image
 from opensetda.backbones.model import FixedView, normalise
 from opensetda.backbones.registry import resolve
-from opensetda.errors import InputError
-from opensetda.finetuning.images import WHOLE, FineTunedImages, draw_view, random_view
+from opensetda.finetuning.images import FineTunedImages, View, draw_view, random_view
 from opensetda.finetuning.settings import FineTuneSettings
-from test_stages import tiny_backbone
 
 SIZE = 32
 ROWS = np.arange(3)
@@ -68,24 +67,6 @@ def test_crops_are_drawn_by_the_generator_alone(images):
     assert not torch.equal(one, third)
 
 
-def test_the_whole_image_or_its_mirror(images):
-    pixels = images.view(ROWS)
-    images.settings = FineTuneSettings(crop=1, flip=False)
-    assert torch.equal(images.augmented(ROWS, np.random.default_rng(0)), pixels)
-    images.settings = FineTuneSettings(crop=1, flip=True)
-    seen = {"same": 0, "mirrored": 0}
-    for seed in range(8):
-        for image, whole in zip(
-            images.augmented(ROWS, np.random.default_rng(seed)), pixels, strict=True
-        ):
-            if torch.equal(image, whole):
-                seen["same"] += 1
-            else:
-                torch.testing.assert_close(image, whole.flip(2), atol=0.02, rtol=0)
-                seen["mirrored"] += 1
-    assert min(seen.values()) > 4
-
-
 @pytest.mark.parametrize("crop", [0.01, 0.5, 0.99, 1.0])
 def test_views_lie_within_the_image_and_are_large_enough(crop):
     rng, settings = np.random.default_rng(0), FineTuneSettings(crop=crop)
@@ -97,17 +78,11 @@ def test_views_lie_within_the_image_and_are_large_enough(crop):
         assert 3 / 4 - 0.02 <= height / width <= 4 / 3 + 0.02
 
 
-def test_an_image_that_is_gone_is_named(paths):
-    images = FineTunedImages(Backbone(), [*paths, "gone.jpg"], FineTuneSettings())
-    with pytest.raises(InputError, match=r"gone\.jpg: readable when the run began"):
-        images.view(np.array([3]))
-
-
 def test_kinds_of_views():
     image = np.random.default_rng(0).integers(0, 256, (40, 60, 3)).astype(np.uint8)
     settings, how = FineTuneSettings(), tiny_backbone("odd", SIZE, torch.nn.Identity()).recipe
     rng = np.random.default_rng(0)
-    assert draw_view(0, rng, settings) == WHOLE
+    assert draw_view(0, rng, settings) == View()
     seen = [draw_view(n, rng, settings).of(image, how.preprocessing) for n in range(8)]
     assert torch.equal(seen[0].flip(2), seen[1])
     assert all(view.shape == (3, SIZE, SIZE) and view.dtype == torch.uint8 for view in seen)

@@ -53,12 +53,6 @@ def test_frozen_features_and_images_start_alike(components):
     assert torch.equal(x, torch.stack([fixed.target[3], fixed.source[1]]))
 
 
-def test_rows_without_targets():
-    source, target = both(TinyImages())
-    inputs = FixedRows(source, target.first(0), None)
-    assert inputs.target.shape == (0, source.width)
-
-
 def test_features_are_the_mean_over_the_fixed_views():
     images = TinyImages(averaged=2)
     inputs = tuned(images)
@@ -101,11 +95,3 @@ def test_a_fresh_start_forgets_what_the_backbone_learned():
         images.backbone[-1].weight.zero_()
     inputs.start_anew()
     np.testing.assert_array_equal(images.features(), before)
-
-
-def test_layers_that_do_not_learn_stand_still():
-    images = TinyImages()
-    last = list(images.backbone[-1].parameters())
-    images.trainable_parameters = lambda: last
-    assert tuned(images).parameters() == last
-    assert not images.backbone[0].weight.requires_grad

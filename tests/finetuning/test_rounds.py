@@ -110,22 +110,6 @@ def test_broken_off_after_any_step_it_ends_in_the_same_bits(stop):
     assert [e["loss"] for e in resumed.history_] == [e["loss"] for e in whole.history_]
 
 
-def test_the_loss_falls():
-    events = []
-    tune(TinyImages(**{**QUICK, "iterations": 30, "rounds": 1}), progress=events.append)
-    losses = [event.loss for event in events if event.loss is not None]
-    assert len(losses) == 30
-    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
-
-
-def test_progress_is_reported():
-    events = []
-    tune(TinyImages(**QUICK), progress=events.append)
-    assert [event.entry["step"] for event in events if event.entry] == [1, 2, 3]
-    assert len(events) == 3 + 2 * 4
-    assert all(0 <= event.fraction <= 1 for event in events)
-
-
 @pytest.mark.parametrize("method", [MovingMeans, ClassMeans])
 def test_no_label_and_no_order_of_the_target_reaches_the_backbone(method):
     def fit(order, target_labels):
@@ -165,13 +149,6 @@ def test_a_batch_has_as_many_of_each_class_and_no_image_twice():
     # Before any target has a label.
     _, is_target, _ = draw_batch(source, np.full(50, -1), 3, 0.0, settings, rng)
     assert not is_target.any()
-
-
-def test_with_many_classes_a_batch_has_some_of_them():
-    source, target = np.repeat(np.arange(100), 5), np.full(10, -1)
-    _, _, labels = draw_batch(source, target, 100, 0.0, FineTuneSettings(), np.random.default_rng())
-    assert len(np.unique(labels)) == 24
-    assert (np.bincount(labels)[np.unique(labels)] == 2).all()
 
 
 def test_the_loss_draws_to_the_own_mean_and_pushes_unknowns_from_all():

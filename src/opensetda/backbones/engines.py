@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,7 +24,6 @@ from opensetda.backbones.model import ImageBackbone, load_backbone, normalise
 from opensetda.backbones.recipe import Recipe
 from opensetda.errors import InputError, one_line
 
-ENGINES = ("auto", "onnx", "torch")
 TOLERANCE = 1e-3  # largest relative difference between exported and eager features
 
 Images = npt.NDArray[np.uint8]
@@ -33,6 +31,10 @@ Features = npt.NDArray[np.float32]
 
 _ACCELERATOR_BATCH = 32
 _INPUT, _OUTPUT, _SAMPLES = "images", "features", "n"
+
+
+class ExportError(Exception):
+    """A network that ONNX Runtime cannot run; the text says why in a few words."""
 
 
 class TorchEngine:
@@ -79,49 +81,6 @@ class TorchEngine:
         return np.asarray(self._backbone(images).float().cpu().numpy())
 
 
-def make_engine(
-    recipe: Recipe,
-    choice: str = "auto",
-    state: Mapping[str, Tensor] | None = None,
-    threads: int | None = None,
-) -> tuple[TorchEngine | OnnxEngine, list[str]]:
-    """Build the engine for a recipe, with its weights or `state`; also return warnings.
-
-    "auto" chooses ONNX Runtime on a CPU, if it is installed and agrees with torch. `threads` is
-    that of `TorchEngine`.
-    """
-    if choice not in ENGINES:
-        raise InputError(f"engine {choice!r}: must be one of {', '.join(ENGINES)}")
-    device: torch.device = PartialState().device
-    if choice == "torch" or (choice == "auto" and device.type != "cpu"):
-        return TorchEngine(load_backbone(recipe, state), device, threads), []
-    if find_spec("onnxruntime") is None:
-        problem = "ONNX Runtime is not installed"
-        advice = "; install it with: pip install 'opensetda[onnx]'"
-    else:
-        try:
-            return open_onnx_engine(recipe, state), []
-        except ExportError as error:
-            problem, advice = f"{recipe.backbone}: {error}", ""
-    if choice == "onnx":
-        raise InputError(f"engine 'onnx': {problem}{advice}")
-    reason = f"{problem}; torch is used, which is slower{advice}"
-    return TorchEngine(load_backbone(recipe, state), device, threads), [reason]
-
-
-class ExportError(Exception):
-    """A network that ONNX Runtime cannot run; the text says why in a few words."""
-
-
-@contextmanager
-def _exports(problem: str) -> Iterator[None]:
-    # The exceptions of the exporter and of ONNX Runtime have no common base but this one.
-    try:
-        yield
-    except Exception as error:
-        raise ExportError(f"{problem} ({one_line(error, 120)})") from error
-
-
 class OnnxEngine:
     """An exported network, given by its content, with one thread per caller."""
 
@@ -136,10 +95,9 @@ class OnnxEngine:
         options.log_severity_level = 4
         # A sixth faster: with all sizes known, the padding becomes part of convolutions.
         options.add_free_dimension_override_by_name(_SAMPLES, 1)
-        with _exports("ONNX Runtime cannot load it"):
-            self._session = onnxruntime.InferenceSession(
-                graph, options, providers=["CPUExecutionProvider"]
-            )
+        self._session = onnxruntime.InferenceSession(
+            graph, options, providers=["CPUExecutionProvider"]
+        )
 
     def run(self, images: Images) -> Features:
         """See `TorchEngine.run`."""
@@ -150,33 +108,70 @@ class OnnxEngine:
         """Do nothing: `run` changes no global setting."""
 
 
+def make_engine(
+    recipe: Recipe,
+    choice: str = "auto",
+    state: Mapping[str, Tensor] | None = None,
+    threads: int | None = None,
+) -> tuple[TorchEngine | OnnxEngine, list[str]]:
+    """Build the engine for a recipe, with its weights or `state`; also return warnings.
+
+    "auto" chooses ONNX Runtime on a CPU, if it is installed and agrees with torch. `threads` is
+    that of `TorchEngine`.
+    """
+    device: torch.device = PartialState().device
+    if choice == "torch" or (choice == "auto" and device.type != "cpu"):
+        return TorchEngine(load_backbone(recipe, state), device, threads), []
+    problem = "ONNX Runtime is not installed: pip install 'opensetda[onnx]'"
+    if find_spec("onnxruntime") is not None:
+        try:
+            return open_onnx_engine(recipe, state), []
+        except ExportError as error:
+            problem = f"{recipe.backbone}: {error}"
+    if choice == "onnx":
+        raise InputError(f"engine 'onnx': {problem}")
+    told = [f"{problem}; torch is used, which is slower"]
+    return TorchEngine(load_backbone(recipe, state), device, threads), told
+
+
 def open_onnx_engine(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> OnnxEngine:
     """Export a network, and compare its features of two probe images with those of eager torch."""
     backbone = FromPixels(load_backbone(recipe, state)).eval()
-    images = torch.from_numpy(probe_images(recipe.preprocessing.size))
-    engine = OnnxEngine(export(backbone, images, _INPUT, [_OUTPUT]))
+    images = probe_images(recipe.preprocessing.size)
+    graph = export(backbone, torch.from_numpy(images), _INPUT, [_OUTPUT])
     with torch.no_grad():
-        expected = backbone(images).numpy()
-    _compare(engine, images.numpy(), expected)
+        expected = backbone(torch.from_numpy(images)).numpy()
+    try:
+        engine = OnnxEngine(graph)
+        features = np.concatenate([engine.run(image[None]) for image in images])
+        difference = relative_difference(features, expected)
+    except Exception as error:
+        # The exceptions of ONNX Runtime have no common base but this one.
+        raise ExportError(f"does not run in ONNX Runtime ({one_line(error, 120)})") from error
+    if not difference <= TOLERANCE:
+        raise ExportError(f"features of ONNX Runtime differ from torch's by {difference:.1e}")
     return engine
 
 
 def export(module: nn.Module, example: Tensor, name: str, outputs: Sequence[str]) -> bytes:
     """Return a module of one input as the content of an ONNX file; the first size varies."""
     graph, names = io.BytesIO(), [name, *outputs]
-    with _exports("cannot be exported to ONNX"), warnings.catch_warnings(), torch.no_grad():
-        # The exporter that needs no further package is deprecated.
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            module.eval(),
-            (example,),
-            graph,  # type: ignore[arg-type]
-            input_names=[name],
-            output_names=list(outputs),
-            dynamic_axes={value: {0: _SAMPLES} for value in names},
-            opset_version=17,
-            dynamo=False,
-        )
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            # The exporter that needs no further package is deprecated.
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                module.eval(),
+                (example,),
+                graph,  # type: ignore[arg-type]
+                input_names=[name],
+                output_names=list(outputs),
+                dynamic_axes={value: {0: _SAMPLES} for value in names},
+                opset_version=17,
+                dynamo=False,
+            )
+    except Exception as error:
+        raise ExportError(f"cannot be exported to ONNX ({one_line(error, 120)})") from error
     return graph.getvalue()
 
 
@@ -213,13 +208,3 @@ class FromPixels(nn.Module):
         images = pixels.permute(0, 3, 1, 2).float() * self.scale + self.shift
         features: Tensor = self.backbone(images)
         return features
-
-
-def _compare(engine: OnnxEngine, images: Images, expected: Features) -> None:
-    with _exports("does not run in ONNX Runtime"):
-        features = np.concatenate([engine.run(image[None]) for image in images])
-    if features.shape != expected.shape:
-        raise ExportError(f"ONNX Runtime gives features of shape {features.shape}")
-    difference = relative_difference(features, expected)
-    if not difference <= TOLERANCE:
-        raise ExportError(f"features of ONNX Runtime differ from torch's by {difference:.1e}")

@@ -1,15 +1,12 @@
 """The backbone as a module: images are resized and normalised for it, its weights are loaded.
 
-Every tensor of a weights file is checked before it is used. Nothing is ever unpickled.
+`cut` cuts it in two: early stages that stay as they are, and the last stages, to train.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import pickle
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,30 +14,32 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from opensetda.backbones.networks import ask_timm, build_network
+from opensetda.backbones.networks import (
+    State,
+    ask_timm,
+    build_network,
+    load_state,
+    read_state,
+    rename_in_order,
+)
 from opensetda.backbones.recipe import TIMM_PREFIX, Preprocessing, Recipe
-from opensetda.backbones.registry import BACKBONES, DEFAULT_BACKBONE, EMBEDDED, find_weights
-from opensetda.errors import InputError, one_line
-from opensetda.system.files import file_record, open_regular
-from opensetda.system.memory import check_free
+from opensetda.backbones.registry import BACKBONES, EMBEDDED, find_weights
+from opensetda.errors import InputError
+from opensetda.system.files import file_record
 
-State = dict[str, Tensor]
 Pixels = npt.NDArray[np.uint8]
+Layer = Callable[[Tensor], Tensor]
+Parts = tuple[list[Layer], list[Layer]]
+"""Layers before the cut, and from there to the end of `forward_features`; the head comes after."""
 
 LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 
 _EMBEDDED_CLASSES = 1000
 _VIEWS = "views"
-# By their module in timm: of VGG the paper trains the fully connected layers only.
-_TRAINED_LAYERS = {"timm.models.vgg": ("pre_logits.",)}
-# What training scripts wrap weights in, in the order of preference.
-_WRAPPERS = ("state_dict_ema", "model_ema", "teacher", "state_dict", "model")
-_PREFIXES = ("module.", "_orig_mod.", "backbone.", "network.")
-_CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")
+_LISTS = ("stages", "layers", "blocks")
+_HEAD = ("global_pool", "pool", "head", "head_drop", "fc_norm", "fc", "classifier")
 
 
 class FixedView(NamedTuple):
@@ -52,11 +51,10 @@ class FixedView(NamedTuple):
     def of(self, images: Tensor, preprocessing: Preprocessing) -> Tensor:
         """Change normalised images, (N, 3, size, size)."""
         if self.grey:
-            mean, std = (
+            mean, std, luma = (
                 torch.tensor(values, device=images.device).view(3, 1, 1)
-                for values in (preprocessing.mean, preprocessing.std)
+                for values in (preprocessing.mean, preprocessing.std, LUMA)
             )
-            luma = torch.tensor(LUMA, device=images.device).view(3, 1, 1)
             images = ((images * std + mean) * luma).sum(dim=1, keepdim=True).sub(mean).div(std)
         return images.flip(3) if self.mirror else images
 
@@ -72,10 +70,10 @@ class ImageBackbone(nn.Module):
         self.network = network
         self.recipe = recipe
         self.views: tuple[FixedView, ...] = (FixedView(),)
-        layers = _TRAINED_LAYERS.get(type(network).__module__)
-        if layers is not None:
+        if type(network).__module__ == "timm.models.vgg":
+            # As the paper does, only the fully connected layers are trained.
             for name, parameter in network.named_parameters():
-                parameter.requires_grad_(name.startswith(layers))
+                parameter.requires_grad_(name.startswith("pre_logits."))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features, (N, width), of normalised images, (N, 3, size, size)."""
@@ -98,18 +96,36 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
     `state` replaces the recipe's weights by fine-tuned ones: the `saved_state` of a backbone.
     """
     network = build_network(recipe.timm_name, recipe.preprocessing.size)
+    backbone = ImageBackbone(network, recipe).eval()
     if state is None:
         path = _weights_of(recipe)
-        state = _embedded_state(path) if recipe.weights == EMBEDDED else read_state(path)
+        state = read_state(path)
+        if recipe.weights == EMBEDDED:
+            # The file uses the names of another implementation, in timm's order.
+            with torch.device("meta"):
+                names = build_network(recipe.timm_name, 224, _EMBEDDED_CLASSES).state_dict()
+            state = rename_in_order(state, names, path)
         load_state(network, state, path)
-        return ImageBackbone(network, recipe).eval()
-    state = dict(state)
-    views = state.pop(_VIEWS, torch.zeros(1, 2))  # Earlier releases had the image alone.
-    bare = {name.removeprefix("network."): value for name, value in state.items()}
-    load_state(network, bare, "fine-tuned weights")
-    backbone = ImageBackbone(network, recipe).eval()
-    backbone.views = tuple(FixedView(*map(bool, view)) for view in views.tolist())
+    else:
+        bare = {name.removeprefix("network."): value for name, value in state.items()}
+        views = bare.pop(_VIEWS, torch.zeros(1, 2))
+        load_state(network, bare, "fine-tuned weights")
+        backbone.views = tuple(FixedView(*map(bool, view)) for view in views.tolist())
     return backbone
+
+
+def _weights_of(recipe: Recipe) -> Path:
+    """Return the file of the weights, which must be that of the recipe."""
+    spec = BACKBONES.get(recipe.backbone)
+    if spec is None:
+        spec = ask_timm(recipe.backbone.removeprefix(TIMM_PREFIX), recipe.preprocessing.size)
+    path, _ = find_weights(recipe.backbone, spec, recipe.weights)
+    if file_record(path)["sha256"] != recipe.weights_sha256:
+        raise InputError(
+            f"{path}: the weights are not those the features were made with "
+            "(their SHA-256 differs); restore the old file, or fit again"
+        )
+    return path
 
 
 def resize_image(pixels: Pixels, preprocessing: Preprocessing) -> Tensor:
@@ -148,159 +164,93 @@ def normalise(batch: Tensor, preprocessing: Preprocessing) -> Tensor:
     return (batch.float() - 255 * mean) / (255 * std)
 
 
-def read_state(path: Path) -> State:
-    """Read the tensors of a ``.safetensors`` or torch file."""
-    try:
-        # The libraries open it by its name: a pipe would block them.
-        with open_regular(path) as stream:
-            size = os.fstat(stream.fileno()).st_size
-    except OSError as error:
-        raise _damaged(path, "weights", one_line(error)) from error
-    check_free(size, f"{path}: reading it", "give the file of a network")
-    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-    for _ in _WRAPPERS:
-        inner = next((content[w] for w in _WRAPPERS if isinstance(content.get(w), Mapping)), None)
-        if inner is None:
-            break
-        content = inner
-    state = {_bare(str(name)): value for name, value in content.items() if torch.is_tensor(value)}
-    if not state:
-        raise InputError(f"{path}: holds no weights; give the file of a network's state_dict")
-    return state
+class EarlyStages(ImageBackbone):
+    """The stages before the cut: images, (N, 3, S, S), to activations."""
+
+    def __init__(self, backbone: ImageBackbone, layers: Sequence[Layer]) -> None:
+        super().__init__(backbone.network, backbone.recipe)
+        self._layers = tuple(layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the activations before the last stages."""
+        for layer in self._layers:
+            images = layer(images)
+        return images
 
 
-def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -> None:
-    """Load weights into a network without classifier, all of whose tensors must be there.
+class LastStages(nn.Module):
+    """The stages behind the cut: activations to features, (N, width).
 
-    timm converts weights in the layout of their first publisher (torchvision's VGG, DINOv2,
-    OpenAI's CLIP). Tensors that the network does not have, such as those of a classifier, are
-    left out; a missing or misshapen one is an `InputError` that says `where`.
+    Its modules are those of the network, which therefore learns with it; its state is theirs.
     """
-    wanted = network.state_dict()
-    patches = "patch_embed.proj.weight"
-    problem = None
-    if patches in wanted and patches in state and state[patches].ndim == wanted[patches].ndim:
-        # timm would silently resample the patches of another network.
-        problem = _problem({patches: wanted[patches]}, state)
-    candidates = [] if problem else _candidates(network, state)
-    problems = [_problem(wanted, candidate) for candidate in candidates]
-    if None not in problems:
-        first = problem or problems[0]
-        raise InputError(f"{where}: the weights do not fit the network: {first}")
-    fitting = candidates[problems.index(None)]
-    chosen = {name: fitting[name] for name in wanted if name in fitting}
-    for name, value in chosen.items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise InputError(f"{where}: {name!r} holds NaN or infinity; the file is damaged")
-    network.load_state_dict(chosen, strict=False)
+
+    def __init__(self, network: Any, early: Sequence[Layer], late: Sequence[Layer]) -> None:
+        super().__init__()
+        self._layers, self._head = tuple(late), network.forward_head
+        used = {id(layer) for layer in (*early, *late)}
+        in_head = [
+            child for child in network.children() if used.isdisjoint(map(id, child.modules()))
+        ]
+        modules = [layer for layer in late if isinstance(layer, nn.Module)]
+        self.trained = nn.ModuleList([*modules, *in_head])
+
+    def forward(self, activations: Tensor) -> Tensor:
+        """Return features."""
+        for layer in self._layers:
+            activations = layer(activations)
+        features: Tensor = self._head(activations)
+        return features
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters to train."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
 
-def rename_in_order(
-    state: Mapping[str, Tensor], names: Mapping[str, Tensor], where: object
-) -> State:
-    """Give tensors the names of another network with tensors of the same shapes and order."""
-    if len(state) != len(names):
-        raise InputError(f"{where}: {len(state)} tensors where {len(names)} were expected")
-    renamed = {}
-    for (own, like), (name, value) in zip(names.items(), state.items(), strict=True):
-        if like.shape != value.shape:
-            raise InputError(
-                f"{where}: {name!r} has shape {_shape(value)} where {own!r} has {_shape(like)}; "
-                "the file is not the one expected"
-            )
-        renamed[own] = value
-    return renamed
+def cut(backbone: ImageBackbone) -> tuple[EarlyStages, LastStages, tuple[int, ...]]:
+    """Cut a backbone, in evaluation mode, before its last stages.
 
-
-def _weights_of(recipe: Recipe) -> Path:
-    """Return the file of the weights, which must be that of the recipe."""
-    spec = BACKBONES.get(recipe.backbone)
-    if spec is None:
-        spec = ask_timm(recipe.backbone.removeprefix(TIMM_PREFIX), recipe.preprocessing.size)
-    path, _ = find_weights(recipe.backbone, spec, recipe.weights)
-    if file_record(path)["sha256"] != recipe.weights_sha256:
-        raise InputError(
-            f"{path}: the weights are not those the features were made with "
-            "(their SHA-256 differs); restore the old file, or fit again"
-        )
-    return path
-
-
-def _embedded_state(path: Path) -> State:
-    # The file uses the names of another implementation, in timm's order.
-    spec = BACKBONES[DEFAULT_BACKBONE]
-    with torch.device("meta"):
-        names = build_network(spec.timm_name, spec.preprocessing.size, _EMBEDDED_CLASSES)
-    return rename_in_order(read_state(path), names.state_dict(), path)
-
-
-def _read_safetensors(path: Path) -> Mapping[str, Any]:
+    Both parts share its modules, and one after the other computes the same bits. Also returns the
+    shape of the activations of one image.
+    """
+    network: Any = backbone.network
+    size = backbone.recipe.preprocessing.size
+    images = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise _damaged(path, "a .safetensors file", one_line(error, 120)) from error
+        layers = _layers(network)
+        early, late = EarlyStages(backbone, layers[0]), LastStages(network, *layers)
+        with torch.no_grad():
+            activations = early(images)
+            is_same = torch.equal(late(activations), network(images))
+    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError):
+        # Not built as networks of its family usually are.
+        is_same = False
+    if not is_same or not late.trainable_parameters():
+        name = backbone.recipe.timm_name
+        raise InputError(f"--finetune last: {name} has no known last stages; take --finetune all")
+    return early.eval(), late.eval(), tuple(activations.shape[1:])
 
 
-def _read_torch(path: Path) -> Mapping[str, Any]:
-    try:
-        # Training scripts store their options beside the weights, as plain values.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if "unsupported operand" in str(error).lower():
-            raise _damaged(path, "a torch file", "it is none") from error
-        advice = "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
-        problem = "holds Python objects, which are never unpickled"
-        raise InputError(f"{path}: {problem}; {advice}") from error
-    except Exception as error:
-        # A damaged file may raise anything.
-        if "torchscript" in str(error).lower():
-            raise InputError(
-                f"{path}: is a TorchScript archive; save the tensors alone: "
-                "safetensors.torch.save_file(torch.jit.load(FILE).state_dict(), NEW)"
-            ) from error
-        raise _damaged(path, "a torch file", one_line(error, 120)) from error
-    if not isinstance(content, Mapping):
-        raise InputError(f"{path}: holds a {type(content).__name__}, not tensors by name")
-    return content
-
-
-def _bare(name: str) -> str:
-    prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), None)
-    return name if prefix is None else _bare(name.removeprefix(prefix))
-
-
-def _candidates(network: nn.Module, state: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
-    """Return the weights as timm converts them for this network, then as they are."""
-    module = sys.modules[type(network).__module__]
-    converter = next((getattr(module, n) for n in _CONVERTERS if hasattr(module, n)), None)
-    if converter is None:
-        return [state]
-    try:
-        try:
-            converted = converter(dict(state), network)
-        except TypeError:
-            converted = converter(dict(state))
-    except (AttributeError, KeyError, IndexError, RuntimeError, TypeError, ValueError):
-        # The converter is made for files of one origin, and fails on others.
-        return [state]
-    return [converted, state]
-
-
-def _problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str | None:
-    for name, own in wanted.items():
-        value = state.get(name)
-        if value is None:
-            if not name.endswith("num_batches_tracked"):
-                return f"{name!r} is missing"
-        elif value.shape != own.shape:
-            return f"{name!r} has shape {_shape(value)} where {_shape(own)} is needed"
-    return None
-
-
-def _damaged(path: Path, what: str, reason: str) -> InputError:
-    return InputError(f"{path}: cannot be read as {what} ({reason}); fetch it again")
-
-
-def _shape(value: Tensor) -> str:
-    return " x ".join(map(str, value.shape)) or "a number"
+def _layers(network: Any) -> Parts:
+    """Return the layers on both sides of the cut, by the network's family in timm."""
+    match type(network).__module__.removeprefix("timm.models."):
+        case "efficientnet":
+            # The stage before the last one costs twice as much to train as what comes after it.
+            early = [network.conv_stem, network.bn1, *network.blocks[:-1]]
+            return early, [network.blocks[-1], network.conv_head, network.bn2]
+        case "resnet":
+            early = [network.conv1, network.bn1, network.act1, network.maxpool]
+            return [*early, network.layer1, network.layer2, network.layer3], [network.layer4]
+        case "vgg":
+            # The fully connected layers belong to the head.
+            return [network.features], []
+        case "vision_transformer":
+            early = [network.patch_embed, network._pos_embed, network.patch_drop, network.norm_pre]
+            return [*early, *network.blocks[:-3]], [*network.blocks[-3:], network.norm]
+    # Before the last of the stages, where a network is nothing but its children in order.
+    children = dict(network.named_children())
+    names = list(children)
+    place = min(names.index(name) for name in _LISTS if name in names)
+    *stages, last = children[names[place]]
+    after = takewhile(lambda name: name not in _HEAD, names[place + 1 :])
+    before = [children[name] for name in names[:place]]
+    return [*before, *stages], [last, *(children[name] for name in after)]

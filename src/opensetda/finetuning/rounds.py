@@ -77,10 +77,9 @@ def fit_in_rounds(
             inputs.learned.load_state_dict({name: torch.from_numpy(w) for name, w in weights})
             inputs.refresh()
         elif step > 1:
-            mixed = MIXED * (step - 1) / steps
             labelled = source_labels, pseudo_labels, n_classes
-            place = step, steps
-            loss = {"means": _train(inputs, labelled, mixed, seed, place, context.progress)}
+            mean = _train(inputs, labelled, seed, (step, steps), context.progress)
+            loss = {"means": mean}
             inputs.refresh()
         classifier.fit(inputs.features, y, sample_domain, FitContext(checked=context.checked))
         if report is None:
@@ -89,12 +88,8 @@ def fit_in_rounds(
             classifier.set_params(openness=min(report.share, 1 - 1 / (len(target) + 1)))
         known = classifier.transduction_scores_
         nearest = np.searchsorted(names, classifier.transduction_nearest_)
-        ranked = (
-            known[order],
-            nearest[order],
-            classifier.openness_,
-            settings.labelled * step / steps,
-        )
+        share, labelled_share = classifier.openness_, settings.labelled * step / steps
+        ranked = known[order], nearest[order], share, labelled_share
         pseudo_labels = rank_pseudo_labels(*ranked, n_classes, CLASS_BALANCE)
         if step <= done:
             continue
@@ -122,13 +117,13 @@ def fit_in_rounds(
 def _train(
     inputs: TunedImages,
     labelled: Labelled,
-    mixed: float,
     seed: int,
     place: tuple[int, int],
     progress: ProgressListener | None,
 ) -> float:
     """Train the backbone for one round, with new moments of Adam; returns the mean loss."""
-    settings, rng = inputs.settings, np.random.default_rng([seed, place[0]])
+    settings, (step, steps) = inputs.settings, place
+    rng, mixed = np.random.default_rng([seed, step]), MIXED * (step - 1) / steps
     adam = torch.optim.Adam(inputs.parameters(), settings.rate, weight_decay=WEIGHT_DECAY)
     labels = [torch.from_numpy(values).to(inputs.device) for values in labelled[:2]]
     of_source, _ = class_means(inputs.source, labels[0], labelled[2])

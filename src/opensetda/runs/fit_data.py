@@ -16,14 +16,13 @@ from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extraction import Broken, Extraction, extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
-from opensetda.data.images.lists import ImageColumns
+from opensetda.data.images.lists import ImageColumns, is_shard
 from opensetda.data.images.loading import (
     ImageList,
     is_image_data,
     read_image_domains,
     two_kinds,
 )
-from opensetda.data.images.tar_shards import is_shard
 from opensetda.data.names import twins
 from opensetda.data.tables.column_problems import ColumnsError
 from opensetda.data.tables.loading import FeatureTable, read_domains

@@ -213,8 +213,7 @@ def _trainable_images(
 ) -> tuple[ImageBackbone, TrainableImages]:
     """Return the whole backbone, and the images with what is to be trained of it."""
     from opensetda.backbones.model import load_backbone
-    from opensetda.finetuning.activations import store_activations
-    from opensetda.finetuning.images import FineTunedImages, fixed_views
+    from opensetda.finetuning.images import FineTunedImages, fixed_views, store_activations
 
     assert data.recipe is not None
     keep_freed_memory()

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from opensetda.data.images.loading import ImageList, read_images, scan_folder
+from opensetda.data.images.loading import ImageList, read_images
 from opensetda.data.tables.formats import listing
 from opensetda.data.tables.loading import TruthTable
-from opensetda.errors import InputError
+from opensetda.errors import InputError, choice
 
 
 @dataclass(frozen=True)
@@ -55,29 +54,25 @@ def plain_name(name: str) -> str:
 
 def benchmark(name: str) -> Benchmark:
     """Return a benchmark by its name, or raise an `InputError` that lists the names."""
-    by_plain = {plain_name(known): known for known in BENCHMARKS}
-    found = by_plain.get(plain_name(name))
+    found = {plain_name(known): known for known in BENCHMARKS}.get(plain_name(name))
     if found is None:
-        close = difflib.get_close_matches(name.lower(), BENCHMARKS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"{name}: no such benchmark{hint}; there are {', '.join(BENCHMARKS)}")
+        raise InputError(f"{name}: no such benchmark; {choice(name, BENCHMARKS)}")
     return BENCHMARKS[found]
 
 
 def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
     """Find the folders of the domains, directly or inside a single subfolder."""
     spec, folder = benchmark(name), Path(folder)
+    should = f"it should hold {', '.join(spec.domains)} ({spec.layout})"
     if not folder.is_dir():
-        advice = f"give the folder that holds {_domain_list(spec)}"
-        raise InputError(f"{folder}: no such folder; {advice}")
+        raise InputError(f"{folder}: no such folder; {should}")
     inside = _folders(folder)
     for root in (folder, *(inside if len(inside) == 1 else [])):
         by_plain = {plain_name(path.name): path for path in _folders(root)}
         found = {domain: by_plain.get(plain_name(domain)) for domain in spec.domains}
-        if any(path is not None for path in found.values()):
+        if any(found.values()):
             return found
-    problem = f"no domain of {spec.title} in this folder"
-    raise InputError(f"{folder}: {problem}; it should hold {_domain_list(spec)} ({spec.layout})")
+    raise InputError(f"{folder}: no domain of {spec.title} in this folder; {should}")
 
 
 def benchmark_task_with_truth(
@@ -89,50 +84,42 @@ def benchmark_task_with_truth(
     of the target without labels, and the classes of the target, for evaluation only.
     """
     spec = benchmark(name)
-    source = _read_domain(spec, folder, source_domain)
-    target = _read_domain(spec, folder, target_domain)
+    source, labels = _read_domain(spec, folder, source_domain)
+    target, truth = _read_domain(spec, folder, target_domain)
     unknown = spec.unknown
     if spec.others_unknown:
-        unknown += tuple(name for name in target.class_counts() if name not in spec.classes)
-    assert source.labels is not None and target.labels is not None  # noqa: PT018
-    source = source.select(np.isin(source.labels, spec.known))
+        unknown += tuple({*truth.tolist()} - {*spec.classes})
+    source = replace(source, labels=labels).select(np.isin(labels, spec.known))
     missing = sorted({*spec.known} - {*source.class_counts()})
     if missing:
         advice = f"complete the download from {spec.urls[0]}"
         raise InputError(f"{source.origin}: no image of {listing(missing)}; {advice}")
-    target = target.select(np.isin(target.labels, spec.known + unknown))
-    assert target.labels is not None
-    truth = TruthTable(target.labels, target.ids, target.origin)
-    return source, replace(target, labels=None), truth
+    rows = np.isin(truth, spec.known + unknown)
+    target = replace(target, labels=None).select(rows)
+    return source, target, TruthTable(truth[rows], target.ids, target.origin)
 
 
-def _read_domain(spec: Benchmark, folder: str | Path, domain: str) -> ImageList:
-    by_plain = {plain_name(own): own for own in spec.domains}
-    found = by_plain.get(plain_name(domain))
-    if found is None:
-        raise InputError(f"{domain}: {spec.title} has no such domain, but {_domain_list(spec)}")
-    path = find_domains(spec.name, folder)[found]
+def _read_domain(
+    spec: Benchmark, folder: str | Path, domain: str
+) -> tuple[ImageList, npt.NDArray[np.str_]]:
+    """Return the images of a domain, and their classes as the protocol spells them."""
+    own = {plain_name(name): name for name in spec.domains}.get(plain_name(domain))
+    path = None if own is None else find_domains(spec.name, folder)[own]
     if path is None:
-        raise InputError(f"{folder}: no folder {found!r}; it should hold {_domain_list(spec)}")
+        domains = ", ".join(spec.domains)
+        raise InputError(f"{folder}: no folder {domain!r}; domains of {spec.title} are {domains}")
     images = read_images(path, labelled=True)
-    assert images.labels is not None
+    assert images.labels is not None, "they are labelled"
     names, which = np.unique(images.labels, return_inverse=True)
-    spelt = np.array([spec.class_of(label) or label for label in names.tolist()], dtype=np.str_)
-    return replace(images, labels=spelt[which])
+    return images, np.array([spec.class_of(label) or label for label in names.tolist()])[which]
 
 
 def _folders(folder: Path) -> list[Path]:
-    return [folder / name for name, is_folder, _ in scan_folder(folder) if is_folder]
-
-
-def _domain_list(spec: Benchmark) -> str:
-    names = [*spec.domains]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
 
 
 def _read_catalogue() -> dict[str, Benchmark]:
-    text = files("opensetda.data.benchmarks").joinpath("catalogue.toml").read_text("utf-8")
-    entries = tomllib.loads(text)
+    entries = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text("utf-8"))
     for entry in entries.values():
         entry.update({name: tuple(v) for name, v in entry.items() if isinstance(v, list)})
     return {name: Benchmark(name, **entry) for name, entry in entries.items()}

@@ -7,16 +7,11 @@ ships, 8 x 8 counts. They differ in writers, scanner and scaling. The digits 0 t
 5 to 9 unknown, as in OSBP.
 
 Scikit-learn's digits were 32 x 32 bitmaps in which the digit is as high as the frame and rarely
-wider than 24 columns, counted in blocks of 4 x 4. `count_blocks` does the same to MNIST: the
-digit's own box is enlarged to 32 rows, and in proportion to at most 24 columns, thresholded at
-half the ink and counted in blocks. Both are then 8 x 8 shares of ink in [0, 1].
+wider than 24 columns, counted in blocks of 4 x 4; `count_blocks` does the same to MNIST.
 
-Features: strokes, not ink. Class means of ink blur; `stroke_features` takes the gradient at each
-of the 8 x 8 places, spreads it over 8 directions and pools it over 4 x 4 cells (histograms of
-oriented gradients): 128 numbers. With the true share of unknowns, HOS of the least-confident
-logistic regression and of the class means is 77.8 and 81.6, on ink 67.1 and 80.5, with 4
-directions 75.9 and 82.1, and with 8 x 8 cells 75.8 and 82.7 (``tests/test_digits.py`` measures the
-first two).
+Features are strokes, not ink, whose class means blur. With the true share of unknowns, HOS of the
+least-confident logistic regression and of the class means is 77.8 and 81.6 on strokes, on ink 67.1
+and 80.5 (``tests/data/test_digits.py`` measures them).
 """
 
 from __future__ import annotations
@@ -32,12 +27,8 @@ import numpy.typing as npt
 from PIL import Image
 from scipy import ndimage
 
-from opensetda.data.benchmarks.protocols import (
-    OpenSetTask,
-    open_set_split,
-    open_set_task,
-)
-from opensetda.errors import InputError
+from opensetda.data.benchmarks.protocols import OpenSetTask, open_set_split, open_set_task
+from opensetda.errors import InputError, choice
 
 Images = npt.NDArray[np.float64]
 
@@ -50,14 +41,12 @@ def load_digits_task() -> OpenSetTask:
 
     2,500 source rows of the digits 0 to 4, and 1,797 target rows, of which 896 are unknown.
     """
-    mnist, mnist_labels = _mnist()
-    small, small_labels = _scikit_learn_digits()
+    (mnist, mnist_labels), (small, small_labels) = _mnist(), _scikit_learn_digits()
     source = stroke_features(count_blocks(mnist)), mnist_labels.astype(np.str_)
     target = stroke_features(small), small_labels.astype(np.str_)
     task = open_set_task(source, target, open_set_split(map(str, range(10)), 5, 5))
-    arrays = (task.source_features, task.source_labels, task.target_features, task.target_truth)
-    for array in arrays:
-        array.flags.writeable = False
+    for name in ("source_features", "source_labels", "target_features", "target_truth"):
+        getattr(task, name).flags.writeable = False
     return task
 
 
@@ -70,21 +59,18 @@ def write_image_folders(
     to ``9``, for evaluation only; both folders are returned. `every` = n takes every n-th digit.
     `progress` is called with the number of written images and of all images.
     """
-    mnist, mnist_labels = _mnist()
-    known = np.arange(len(mnist))[::every]
-    small, small_labels = _scikit_learn_digits()
-    some = np.arange(len(small))[::every]
+    (mnist, mnist_labels), (small, small_labels) = _mnist(), _scikit_learn_digits()
     domains = {
-        "mnist": (count_blocks(mnist[known]), mnist_labels[known], known),
-        "scikit-learn": (small[some], small_labels[some], some),
+        "mnist": (count_blocks(mnist[::every]), mnist_labels[::every]),
+        "scikit-learn": (small[::every], small_labels[::every]),
     }
-    done, total = 0, len(known) + len(some)
-    for name, (images, labels, numbers) in domains.items():
-        for image, label, number in zip(images, labels.tolist(), numbers.tolist(), strict=True):
+    done, total = 0, sum(len(labels) for _, labels in domains.values())
+    for name, (images, labels) in domains.items():
+        for number, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
             place = folder / name / str(label)
             place.mkdir(parents=True, exist_ok=True)
             pixels = np.round(255 * image).astype(np.uint8)
-            Image.fromarray(pixels).save(place / f"{number:04d}.png")
+            Image.fromarray(pixels).save(place / f"{every * number:04d}.png")
             done += 1
             if progress is not None:
                 progress(done, total)
@@ -98,9 +84,8 @@ def target_images() -> Images:
 
 def digit_pictures() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return grey pictures of source and target, dark on white, one for each row of the task."""
-    domains = _mnist()[0], target_images()
-    source, target = (np.round(255 * (1 - images)).astype(np.uint8) for images in domains)
-    return source, target
+    source, target = 255 * (1 - _mnist()[0]), 255 * (1 - target_images())
+    return np.round(source).astype(np.uint8), np.round(target).astype(np.uint8)
 
 
 def count_blocks(images: Images) -> Images:
@@ -206,13 +191,12 @@ def digit_task(shift: str) -> OpenSetTask:
     """Return the task of the digits with target images shifted as `DIGIT_SHIFTS` names it.
 
     "none" is `load_digits_task`. Noise and backgrounds have fixed seeds; arrays are read-only.
-    The nearest source class mean, by cosine, finds 88.5 % of the known classes without a shift,
-    73.5 to 84.8 % with most of them (``tests/test_shifts.py`` lists accuracy and AUROC of each)
-    and 13.3 % of inverted digits, on which no method can work: `stroke_features` distinguishes the
-    light side of a stroke from its dark side. An honest estimate says so.
+    Accuracy and AUROC of the nearest class mean under each are in ``tests/test_shifts.py``. On
+    inverted digits no method can work: `stroke_features` distinguishes the light side of a stroke
+    from its dark side. An honest estimate says so.
     """
     if shift not in DIGIT_SHIFTS:
-        raise InputError(f"there is no shift {shift!r}; choose one of {', '.join(DIGIT_SHIFTS)}")
+        raise InputError(f"there is no shift {shift!r}; {choice(shift, DIGIT_SHIFTS)}")
     task = load_digits_task()
     features = stroke_features(DIGIT_SHIFTS[shift](target_images())[task.target_rows])
     features.flags.writeable = False

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from opensetda.backbones.model import ImageBackbone
-from opensetda.backbones.networks import build_network
-from opensetda.backbones.recipe import IMAGENET, Preprocessing, Recipe
-from opensetda.backbones.stages import cut
+from backbone_helpers import tiny_backbone
+from opensetda.backbones.model import cut
 from opensetda.errors import InputError
 
 TINY_VIT = {"embed_dim": 32, "depth": 5, "num_heads": 2}
@@ -24,15 +22,6 @@ NETWORKS = {
     # Known by the order of its children alone.
     "mobilenetv3_small_050": (32, {}, "conv_head.weight", "blocks.0.0.conv_dw.weight"),
 }
-
-
-def tiny_backbone(name, size, network=None, **changes):
-    preprocessing = Preprocessing(size, "squash", size, "bicubic", *IMAGENET)
-    recipe = Recipe(f"timm:{name}", name, "random", "00", 1, preprocessing, "")
-    if network is None:
-        torch.manual_seed(0)
-        network = build_network(name, size, **changes)
-    return ImageBackbone(network, recipe).eval()
 
 
 @pytest.mark.parametrize("name", NETWORKS)

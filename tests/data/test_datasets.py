@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from opensetda.data.benchmarks.catalogue import (
 )
 from opensetda.errors import InputError
 
-OFFICE31 = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31"
+OFFICE31 = Path(__file__).resolve().parents[3] / "shared" / "data" / "office31"
 needs_office31 = pytest.mark.skipif(
     not OFFICE31.is_dir(), reason="Office-31 is not beside the project (../shared/data/office31)"
 )
@@ -39,13 +37,6 @@ def small_visda(root: Path) -> Path:
     return make(root, "validation/other/0.jpg", "validation/zebra/1.jpg")
 
 
-@pytest.mark.parametrize("spec", BENCHMARKS.values(), ids=lambda spec: spec.name)
-def test_the_facts_agree_with_each_other(spec):
-    assert len(set(spec.classes)) == len(spec.classes)
-    assert len({spec.class_of(name) for name in spec.classes}) == len(spec.classes)
-    assert spec.urls
-
-
 @pytest.mark.parametrize(
     ("name", "known", "unused", "unknown", "images"),
     [
@@ -62,25 +53,10 @@ def test_the_protocols(name, known, unused, unknown, images):
     assert [*spec.domains.values()] == images
 
 
-def test_where_the_protocols_cut():
-    spec = benchmark("Office Home")
-    assert spec.known == tuple(sorted(spec.classes)[:25])
-    assert spec.known[-1] == "Fork"
-    # Upper and lower case change the order only among the unknown ones.
-    assert set(spec.known) == set(sorted(spec.classes, key=str.lower)[:25])
-    assert benchmark("visda-17").unknown == (
-        *("aeroplane", "horse", "knife"),
-        *("person", "plant", "skateboard"),
-    )
-    office = benchmark("office31")
-    assert office.classes == tuple(sorted(office.classes))
-    assert office.unused[0] == "headphones"
-
-
 def test_an_unknown_name():
     with pytest.raises(InputError, match=r"did you mean 'office-home'\?"):
         benchmark("office-hom")
-    with pytest.raises(InputError, match="there are office31, office-home"):
+    with pytest.raises(InputError, match="choose one of office31, office-home"):
         benchmark("imagenet")
 
 
@@ -115,7 +91,7 @@ def test_a_task_leaves_classes_out_and_names_them_as_published(tmp_path):
     assert set(truth.labels.tolist()) == {*spec.known, *spec.unknown}
     with pytest.raises(InputError, match=r"no folder 'dslr'"):
         benchmark_task_with_truth("office31", tmp_path, "dslr", "webcam")
-    with pytest.raises(InputError, match="has no such domain, but amazon, dslr and webcam"):
+    with pytest.raises(InputError, match="domains of Office-31 are amazon, dslr, webcam"):
         benchmark_task_with_truth("office31", tmp_path, "amazon", "clipart")
 
 
@@ -138,33 +114,8 @@ def test_the_open_set_counts_of_office31(domain, known, unknown):
     assert len(truth.labels) == known + unknown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["data", "check"], "check"),
-        (["benchmark", "office-hom", "--data", "."], "did you mean 'office-home'?"),
-        (["benchmark", "office31", "--data", "nowhere"], "nowhere: no such folder"),
-    ],
-)
-def test_wrong_use(tmp_path, monkeypatch, capsys, arguments, expected):
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert expected in told
-    assert told.count("error:") == 1
-
-
 def test_the_list_names_every_benchmark(capsys):
     assert main(["data", "list"]) == 0
     told = capsys.readouterr().out
     assert all(name in told for name in BENCHMARKS)
     assert all(url in told for spec in BENCHMARKS.values() for url in spec.urls)
-
-
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys\nfrom opensetda.cli.main import main\n"
-        "assert main(['data', 'list', '--help']) == 0\n"
-        "sys.exit(bool({'numpy', 'PIL', 'pyarrow', 'torch'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from extraction_helpers import eager, make_images, make_recipe, run
+from extraction_helpers import eager, load_image, make_images, make_recipe, run
 from opensetda.backbones import engines
 from opensetda.backbones import extraction as extraction_module
-from opensetda.backbones.extraction import extract
+from opensetda.backbones.extraction import Extractor, extract
+from opensetda.backbones.model import load_backbone, normalise
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve
+from opensetda.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -70,44 +71,6 @@ def test_torch_gets_its_threads_back(recipe, paths):
         torch.set_num_threads(before)
 
 
-# A backbone without timm, which would take most of the time to import.
-THREADS = """
-import sys
-from opensetda.backbones import extraction as extraction_module
-from opensetda.backbones.extraction import extract
-from opensetda.backbones.extractor import Extractor
-from opensetda.backbones.recipe import Recipe
-assert "torch" not in sys.modules
-ready_engine = Extractor._ready_engine
-def with_another_backbone(extractor):
-    import torch
-    from opensetda.backbones import engines
-    class Mean(torch.nn.Module):
-        recipe = extractor.recipe
-        def forward(self, images):
-            return images.mean(dim=(1, 2, 3))[:, None].expand(-1, self.recipe.width)
-    engines.load_backbone = lambda recipe, state: Mean()
-    return ready_engine(extractor)
-Extractor._ready_engine = with_another_backbone
-paths = {paths!r}
-assert extract(Recipe.from_dict({recipe!r}), paths, paths, engine="torch").engine == "torch"
-import torch
-print(torch.get_num_threads())
-"""
-
-
-def test_threads_that_nobody_had_asked_for_yet(recipe, paths):
-    # A process of its own: here the main thread has long had a number of its own.
-    code = THREADS.format(recipe=recipe.to_dict(), paths=paths[:2])
-    # Other tests in this process may have left limits of threads of their own.
-    inherited = {k: v for k, v in os.environ.items() if "THREADS" not in k and k[:4] != "COV_"}
-    environment = {**inherited, "OMP_NUM_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, env=environment
-    )
-    assert int(done.stdout) == 2
-
-
 class TestBrokenImages:
     def test_they_are_listed_and_the_rest_goes_on(self, recipe, paths, tmp_path):
         cut = tmp_path / "cut.jpg"
@@ -121,24 +84,12 @@ class TestBrokenImages:
             assert extraction.rows.tolist() == [0, 2, 5]
             assert [b.path for b in extraction.broken] == broken
             assert [b.reason for b in extraction.broken] == [
-                "cut short",
+                "damaged (Truncated File Read)",
                 "empty file",
                 "no such file",
             ]
             expected = run(recipe, paths[:3], None).X
             np.testing.assert_array_equal(extraction.X, expected)
-
-    def test_copies_of_a_broken_image_are_broken(self, recipe, tmp_path):
-        copies = [tmp_path / f"{number}.jpg" for number in range(5)]
-        for copy in copies:
-            copy.write_bytes(b"no image")
-        extraction = run(recipe, [str(copy) for copy in copies], None)
-        assert [b.reason for b in extraction.broken] == ["not an image"] * 5
-        assert extraction.X.shape == (0, recipe.width)
-
-    def test_names_of_them(self, recipe, tmp_path):
-        extraction = extract(recipe, ["a name"], [str(tmp_path / "gone.jpg")])
-        assert extraction.broken[0].id == "a name"
 
 
 class TestCache:
@@ -167,35 +118,6 @@ class TestCache:
         done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
         assert done.stdout == expected.tobytes()
 
-    def test_content_counts_not_the_name(self, recipe, paths, tmp_path):
-        first = run(recipe, paths[:5], tmp_path / "cache")
-        copy = tmp_path / "copy.jpg"
-        copy.write_bytes(Path(paths[3]).read_bytes())
-        again = run(recipe, [str(copy)], tmp_path / "cache")
-        assert again.n_cached == 1
-        np.testing.assert_array_equal(again.X, first.X[3:4])
-
-    def test_a_changed_file_is_computed_again(self, recipe, paths, tmp_path):
-        path = tmp_path / "image.png"
-        path.write_bytes(Path(paths[0]).read_bytes())
-        first = run(recipe, [str(path)], tmp_path / "cache")
-        path.write_bytes(Path(paths[2]).read_bytes())
-        second = run(recipe, [str(path)], tmp_path / "cache")
-        assert second.n_cached == 0
-        assert not np.array_equal(first.X, second.X)
-
-    def test_only_what_is_missing_is_computed(self, recipe, paths, tmp_path):
-        run(recipe, paths[:10], tmp_path)
-        extraction = run(recipe, paths, tmp_path)
-        assert extraction.n_cached == 10
-        np.testing.assert_array_equal(extraction.X, run(recipe, paths, None).X)
-
-    def test_a_folder_that_cannot_be_written_costs_a_warning(self, recipe, paths, tmp_path):
-        (tmp_path / "file").touch()
-        extraction = run(recipe, paths[:3], tmp_path / "file")
-        assert len(extraction.X) == 3
-        assert any("cannot be kept" in warning for warning in extraction.warnings)
-
 
 def test_progress_counts_every_image(recipe, paths, tmp_path):
     told = []
@@ -208,35 +130,6 @@ def test_progress_counts_every_image(recipe, paths, tmp_path):
     assert told[-1] == (30, 30)
 
 
-KILLED = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from opensetda.backbones import cache
-cache.FLUSHED_ROWS = 4
-from opensetda.backbones.recipe import Recipe
-from extraction_helpers import run
-def tell(done, total):
-    if done >= 17:
-        import os, signal
-        os.kill(os.getpid(), signal.SIGKILL)
-run(Recipe.from_dict({recipe!r}), {paths!r}, Path({folder!r}), progress=tell, engine="torch")
-"""
-
-
-def test_killed_in_the_middle_the_next_run_goes_on(recipe, paths, tmp_path):
-    tests = str(Path(__file__).parent)
-    code = KILLED.format(
-        tests=tests, recipe=recipe.to_dict(), paths=paths, folder=str(tmp_path / "cache")
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert done.returncode == -9
-    extraction = run(recipe, paths, tmp_path / "cache", engine="torch")
-    assert extraction.n_cached >= 12
-    assert not extraction.warnings
-    np.testing.assert_array_equal(extraction.X, run(recipe, paths, None, engine="torch").X)
-
-
 def test_large_features_go_to_a_file_without_the_broken_ones(recipe, paths, tmp_path, monkeypatch):
     some = list(paths[:9])
     for number in (2, 7):
@@ -245,12 +138,70 @@ def test_large_features_go_to_a_file_without_the_broken_ones(recipe, paths, tmp_
     in_memory = extract(recipe, some, some, engine="torch")
     assert not isinstance(in_memory.X, np.memmap)
     assert in_memory.rows.tolist() == [0, 1, 3, 4, 5, 6, 8]
-    # A file of a few rows, moved by fewer at a time.
     monkeypatch.setattr(extraction_module, "LARGE_BYTES", 1)
-    monkeypatch.setattr(extraction_module, "_MOVED_ROWS", 2)
     in_file = extract(recipe, some, some, engine="torch", scratch=tmp_path)
     assert isinstance(in_file.X, np.memmap)
     assert in_file.X.mode == "r"
     np.testing.assert_array_equal(in_file.X, in_memory.X)
     assert in_file.broken == in_memory.broken
     assert [Path(image.id).name for image in in_file.broken] == ["2.png", "7.png"]
+
+
+class TestEngines:
+    def test_a_network_that_differs_is_not_used(self, recipe, paths, monkeypatch):
+        monkeypatch.setattr(engines, "TOLERANCE", -1.0)
+        extraction = run(recipe, paths[:3], None)
+        assert extraction.engine == "torch"
+        assert "differ from torch's" in extraction.warnings[0]
+        assert engines.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
+        with pytest.raises(InputError, match="differ"):
+            run(recipe, paths[:3], None, engine="onnx")
+
+    def test_a_network_that_cannot_be_exported(self, recipe, paths, monkeypatch):
+        def fail(*_, **__):
+            raise RuntimeError("no such operator")
+
+        monkeypatch.setattr(torch.onnx, "export", fail)
+        extraction = run(recipe, paths[:3], None)
+        assert extraction.engine == "torch"
+        assert "no such operator" in extraction.warnings[0]
+
+    def test_without_onnx_runtime(self, recipe, paths, monkeypatch):
+        monkeypatch.setattr(engines, "find_spec", lambda name: None)
+        extraction = run(recipe, paths[:3], None)
+        assert extraction.engine == "torch"
+        assert "opensetda[onnx]" in extraction.warnings[0]
+        with pytest.raises(InputError, match="not installed"):
+            run(recipe, paths[:3], None, engine="onnx")
+
+
+class TestExtractor:
+    def test_rows_and_reasons(self, recipe, paths, tmp_path):
+        some = [paths[0], str(tmp_path / "gone.jpg"), paths[1]]
+        with Extractor(recipe) as extractor:
+            features, reasons = extractor.features(some)
+            assert extractor.features([])[0].shape == (0, recipe.width)
+        assert reasons == [None, "no such file", None]
+        np.testing.assert_array_equal(features, run(recipe, paths[:2], None).X)
+
+    @pytest.mark.parametrize("engine", ["onnx", "torch"])
+    def test_fine_tuned_weights(self, recipe, paths, engine, tmp_path):
+        backbone = load_backbone(recipe)
+        state = {n: v * 1.1 for n, v in backbone.state_dict().items()}
+        backbone.load_state_dict(state)
+        pixels = torch.stack([load_image(path, recipe.preprocessing) for path in paths[:2]])
+        with torch.no_grad():
+            expected = backbone(normalise(pixels, recipe.preprocessing)).numpy()
+        plain = run(recipe, paths[:2], tmp_path).X
+        with Extractor(recipe, engine, state) as extractor:
+            features, _ = extractor.features(paths[:2])
+        assert engines.relative_difference(features, expected) < 1e-3
+        assert engines.relative_difference(features, plain) > 1e-2
+
+    def test_errors_of_the_network_are_not_lost(self, paths, recipe):
+        Path(recipe.weights).rename(recipe.weights + ".away")
+        try:
+            with Extractor(recipe) as extractor, pytest.raises(InputError, match="no such file"):
+                extractor.features(paths)
+        finally:
+            Path(recipe.weights + ".away").rename(recipe.weights)

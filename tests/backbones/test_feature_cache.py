@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,18 +50,6 @@ def test_what_was_added_is_found_again(tmp_path, monkeypatch):
     assert open_cache(tmp_path).get(digest_of(260)) is None
 
 
-def test_recipes_do_not_mix(tmp_path):
-    fill(tmp_path, range(3))
-    assert FeatureCache(tmp_path, "another", WIDTH).get(digest_of(0)) is None
-
-
-def test_another_width_is_not_used(tmp_path):
-    fill(tmp_path, range(3))
-    cache = open_cache(tmp_path, WIDTH + 1)
-    assert cache.get(digest_of(0)) is None
-    assert len(cache.warnings) == 1
-
-
 def test_a_changed_bit_is_noticed_and_the_row_replaced(tmp_path):
     path = fill(tmp_path, range(3))
     content = path.read_bytes()
@@ -103,16 +88,6 @@ def test_no_byte_of_the_file_stops_a_run_or_gives_wrong_features(tmp_path):
             cache.add(digest_of(0), row_of(0))
 
 
-def test_a_foreign_table_costs_a_warning(tmp_path):
-    path = fill(tmp_path, range(1))
-    path.unlink()
-    with sqlite3.connect(path) as foreign:
-        foreign.execute("CREATE TABLE images (name TEXT)")
-    with open_cache(tmp_path) as cache:
-        assert cache.get(digest_of(0)) is None
-    assert "cannot be read" in cache.warnings[0]
-
-
 def test_a_locked_file_costs_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_module, "_LOCK_SECONDS", 0.05)
     path = fill(tmp_path, range(1))
@@ -122,56 +97,7 @@ def test_a_locked_file_costs_a_warning(tmp_path, monkeypatch):
         cache.add(digest_of(1), row_of(1))
         cache.flush()
         lock.close()
-        assert cache.get(digest_of(0)) is not None
     assert "features cannot be kept (database is locked)" in cache.warnings[0]
-
-
-def test_a_folder_that_cannot_be_made_costs_a_warning(tmp_path):
-    (tmp_path / "file").touch()
-    with open_cache(tmp_path / "file" / "cache") as cache:
-        cache.add(digest_of(0), row_of(0))
-        assert cache.get(digest_of(0)) is None
-    assert len(cache.warnings) == 1
-
-
-WRITER = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from opensetda.backbones import cache as cache_module
-cache_module.FLUSHED_ROWS = 16
-from test_feature_cache import digest_of, open_cache, row_of
-with open_cache(Path({folder!r})) as cache:
-    for number in range({start}, {stop}):
-        cache.add(digest_of(number), row_of(number))
-        print(number, flush=True)
-"""
-
-
-def start_writer(folder: Path, start: int, stop: int) -> subprocess.Popen[str]:
-    tests = str(Path(__file__).parent)
-    code = WRITER.format(tests=tests, folder=str(folder), start=start, stop=stop)
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-
-
-def test_two_processes_write_at_once(tmp_path):
-    writers = [start_writer(tmp_path, 0, 400), start_writer(tmp_path, 200, 600)]
-    for writer in writers:
-        writer.communicate()
-        assert writer.returncode == 0
-    assert_holds(tmp_path, range(600))
-
-
-def test_killed_in_the_middle(tmp_path):
-    for attempt in range(2):
-        writer = start_writer(tmp_path, 1000 * attempt, 10**9)
-        for line in writer.stdout:
-            if int(line) >= 1000 * attempt + 50 + 7 * attempt:
-                break
-        writer.send_signal(signal.SIGKILL)
-        writer.communicate()
-        # All but the rows that were not flushed yet.
-        assert_holds(tmp_path, range(1000 * attempt, 1000 * attempt + 48))
 
 
 def test_where_the_cache_lies(monkeypatch, tmp_path):

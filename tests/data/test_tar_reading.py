@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tarfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +12,10 @@ import pytest
 
 from cli_helpers import image_fit
 from extraction_helpers import make_images, make_recipe, run
-from image_helpers import error_of, tree
-from opensetda.backbones.extractor import read_content
 from opensetda.cli.main import main
-from opensetda.data.images import decoding
-from opensetda.data.images.decoding import BrokenImageError, decode_image, open_image
+from opensetda.data.images.decoding import BrokenImageError, decode_image, read_content
 from opensetda.data.images.loading import read_images
-from opensetda.review.page import showable
-from opensetda.runs.folder import RunFolder
-from opensetda.runs.pictures import Pictures
-from tar_helpers import info, shop, write_tar
+from tar_helpers import write_tar
 
 # reading -----------------------------------------------------------------------------------
 
@@ -59,51 +50,12 @@ def test_features_are_those_of_files_in_folders(recipe, both, tmp_path):
 def test_pixels_are_those_of_files_in_folders(both):
     for plain, inside in zip(*both, strict=True):
         np.testing.assert_array_equal(decode_image(plain), decode_image(Path(inside)))
-        assert showable(Path(plain)) == showable(Path(inside))
     for missing in (f"{both[1][0]}.png", both[1][0].replace("0.tar", "9.tar")):
         for read in (decode_image, read_content):
             with pytest.raises(BrokenImageError, match=r"^no such file$"):
                 read(missing)
     with pytest.raises(BrokenImageError):
         decode_image("a.tar/\0.jpg")
-
-
-def test_names_longer_than_the_disk_has_them(tmp_path):
-    name = f"{'a' * 300}/{'b' * 5000}.jpg"
-    path = write_tar(tmp_path / "0.tar", (name, "x"))
-    (image,) = read_images(path).paths
-    assert read_content(image) == b"x"
-
-
-def test_no_name_reaches_the_terminal_as_it_is(tmp_path):
-    name = "\x1b[2J\n"
-    path = write_tar(tmp_path / "0.tar", (f"../{name}.jpg", "x"), (f"{name}.jpg", "x"))
-    (note,) = read_images(path).notes
-    assert note.isprintable()
-    assert error_of(read_images, path, labelled=True).isprintable()
-    write_tar(path, (f"{name}.jpg", "x"), (f"{name}.cls", "a\nb"))
-    assert error_of(read_images, path, labelled=True).isprintable()
-
-
-def test_an_empty_image(tmp_path):
-    path = write_tar(tmp_path / "0.tar", ("1.jpg", ""))
-    with pytest.raises(BrokenImageError, match=r"^empty file$"):
-        decode_image(f"{path}/1.jpg")
-
-
-def test_many_threads_and_a_small_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding, "_MOST_MEMBERS", 25)
-    expected = {}
-    for shard in range(5):
-        files = [(f"{n}.jpg", f"{shard} {n} " * (1 + 97 * n)) for n in range(10)]
-        path = write_tar(tmp_path / f"{shard}.tar", *files)
-        expected |= {f"{path}/{name}": text.encode() for name, text in files}
-    paths = [*expected] * 3
-    np.random.default_rng(0).shuffle(paths)
-    with ThreadPoolExecutor(8) as pool:
-        for path, content in zip(paths, pool.map(read_content, paths), strict=True):
-            assert content == expected[path]
-    assert sum(len(archive.members) for archive in decoding._known.values()) <= 25
 
 
 def test_a_shard_that_changes(tmp_path):
@@ -115,19 +67,6 @@ def test_a_shard_that_changes(tmp_path):
     write_tar(path, ("1.jpg", "one"))
     with pytest.raises(BrokenImageError, match="no such file"):
         read_content(image)
-
-
-def test_an_image_is_read_without_the_rest(tmp_path):
-    path = tmp_path / "0.tar"
-    with path.open("wb") as stream:
-        # 8 GB that nobody has, before the image.
-        stream.write(info("big.bin", size=2**33).tobuf(tarfile.GNU_FORMAT))
-        stream.seek(2**33, os.SEEK_CUR)
-        stream.write(info("1.jpg", size=3).tobuf(tarfile.GNU_FORMAT) + b"yes".ljust(512, b"\0"))
-        stream.write(bytes(1024))
-    (image,) = read_images(path).paths
-    with open_image(image) as stream:
-        assert stream.read() == b"yes"
 
 
 # the commands ------------------------------------------------------------------------------
@@ -163,32 +102,8 @@ def test_the_commands(pictures, tmp_path, monkeypatch):
     labels = pyarrow.csv.read_csv("labels.csv")
     assert labels["path"].to_pylist() == [f"street.tar/{name}" for name in names]
     assert labels["label"].to_pylist() == tables[1]["label"].to_pylist()
-    # The report and 'osda review' show them; also by their ids, as those of a table.
-    folder = RunFolder.open(Path("run"))
-    for shown in (Pictures(folder), Pictures(folder, tmp_path)):
-        assert shown.file(3) == street / names[3]
-        assert shown.thumbnail(3) == Pictures(RunFolder.open(Path("plain"))).thumbnail(3)
     more = ["--image-size", "32", "--cache", str(pictures / "cache")]
     assert main(["features", "shop", "--out", "shop.npz", *more]) == 0
     with np.load("shop.npz") as made:
         assert made["paths"][[0, -1]].tolist() == ["000.tar/000.png", "001.tar/023.png"]
         assert made["classes"].tolist() == ["blue", "green", "red", "yellow"]
-
-
-@pytest.mark.parametrize(
-    ("option", "source", "target"),
-    [
-        ("--label-column", "shop.tar", "street.tar"),
-        ("--path-column", "{a,b}.tar", "street"),
-        ("--images-root", "shop.tar", "s"),
-    ],
-)
-def test_options_of_lists_are_refused(tmp_path, monkeypatch, capsys, option, source, target):
-    monkeypatch.chdir(tmp_path)
-    for name in ("shop.tar", "a.tar", "b.tar", "street.tar", "s/0.tar"):
-        shop(Path(name), "cup", "pen")
-    tree(tmp_path, "street/x.jpg")
-    assert main(["fit", source, target, "--out", "run", option, "x"]) == 2
-    message = capsys.readouterr().err
-    assert f"{option}: {source} is images; this option is for tables or lists" in message
-    assert not Path("run").exists()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +19,16 @@ from opensetda.backbones.model import (
     FixedView,
     ImageBackbone,
     load_backbone,
-    load_state,
     normalise,
-    read_state,
-    rename_in_order,
     resize_image,
 )
-from opensetda.backbones.networks import ask_timm, build_network, import_timm
+from opensetda.backbones.networks import (
+    ask_timm,
+    build_network,
+    load_state,
+    read_state,
+    rename_in_order,
+)
 from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.backbones.registry import (
     BACKBONES,
@@ -67,9 +68,6 @@ class TestRecipe:
     def test_key_changes_with_all_that_decides_a_feature(self, change):
         assert dataclasses.replace(self.RECIPE, **change).key != self.RECIPE.key
 
-    def test_key_does_not_depend_on_where_the_weights_lie(self):
-        assert dataclasses.replace(self.RECIPE, weights="/elsewhere").key == self.RECIPE.key
-
     @pytest.mark.parametrize(
         "damage",
         [
@@ -79,30 +77,14 @@ class TestRecipe:
             {"preprocessing": []},
             {"preprocessing": {"size": 224}},
             {"surplus": 1},
+            {"preprocessing": {**RECIPE.to_dict()["preprocessing"], "size": 0}},
+            {"preprocessing": {**RECIPE.to_dict()["preprocessing"], "std": [0, 1, 1]}},
+            {"preprocessing": {**RECIPE.to_dict()["preprocessing"], "mean": [1, 2]}},
         ],
     )
     def test_damage_is_found(self, damage):
         with pytest.raises(InputError):
             Recipe.from_dict({**self.RECIPE.to_dict(), **damage})
-
-    @pytest.mark.parametrize(
-        "damage",
-        [
-            {"size": 0},
-            {"size": 2.5},
-            {"shorter_side": 10**9},
-            {"mean": [1, 2]},
-            {"mean": "abc"},
-            {"std": [0, 1, 1]},
-            {"resize": "x"},
-            {"interpolation": "nearest"},
-        ],
-    )
-    def test_damaged_preprocessing_is_found(self, damage):
-        entries = self.RECIPE.to_dict()
-        entries["preprocessing"] |= damage
-        with pytest.raises(InputError):
-            Recipe.from_dict(entries)
 
 
 class TestRegistry:
@@ -159,11 +141,6 @@ class TestModel:
         assert names == {f"network.pre_logits.fc{i}.{p}" for i in "12" for p in ("weight", "bias")}
         assert len(backbone.trainable_parameters()) == 4
 
-    def test_everything_else_trains(self, weights):
-        backbone = load_backbone(resolve(TINY, weights))
-        assert len(backbone.trainable_parameters()) == len(list(backbone.parameters()))
-        assert not backbone.training
-
     def test_fine_tuned_state_takes_the_place_of_the_weights(self, weights):
         recipe = resolve(TINY, weights)
         tuned = {n: v * 1.5 for n, v in load_backbone(recipe).state_dict().items()}
@@ -187,40 +164,6 @@ class TestModel:
             again = load_backbone(backbone.recipe, backbone.saved_state())
             torch.testing.assert_close(again(images), expected)
         assert again.views == backbone.views
-
-    def test_timm_comes_with_a_torchvision_that_imports(self):
-        assert import_timm().is_model("resnet50")
-        assert "torchvision" in sys.modules
-
-    def test_other_errors_of_torchvision_are_not_hidden(self, monkeypatch):
-        def fail(name):
-            raise RuntimeError("something else")
-
-        monkeypatch.setattr("importlib.import_module", fail)
-        with pytest.raises(RuntimeError, match="something else"):
-            import_timm()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
-def test_freed_memory_is_kept():
-    code = (
-        "import numpy, resource, sys\n"
-        "from opensetda.system.memory import keep_freed_memory\n"
-        "if sys.argv[1] == 'keep' and not keep_freed_memory(): sys.exit('not glibc')\n"
-        "step = lambda: [numpy.ones(2**20) for _ in range(8)]\n"
-        "for _ in range(4): step()\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "for _ in range(8): step()\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
-    )
-    faults = {}
-    for argument in ("keep", "plain"):
-        command = [sys.executable, "-c", code, argument]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if "not glibc" in done.stderr:
-            pytest.skip("this C library has no such setting")
-        faults[argument] = int(done.stdout)
-    assert faults["keep"] < faults["plain"] / 4
 
 
 class TestPreprocessing:
@@ -249,10 +192,6 @@ class TestPreprocessing:
         pillow = Image.fromarray(pixels).resize((32, 32), Image.Resampling.BICUBIC)
         ours = resize_image(pixels, self.SQUASH).permute(1, 2, 0).numpy()
         np.testing.assert_array_equal(ours, np.asarray(pillow))
-
-    def test_normalising(self):
-        batch = torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2).expand(1, 3, 1, 2)
-        assert torch.allclose(normalise(batch, self.CROP)[0, 0, 0], torch.tensor([-2.0, 2.0]))
 
 
 def photographs() -> dict[str, tuple[Path, set[int]]]:
@@ -290,7 +229,7 @@ def test_the_embedded_network_recognises_photographs(name, classifier):
 
 
 def test_features_of_the_shared_benchmark_are_reproduced():
-    data = Path(__file__).resolve().parents[2] / "shared" / "data"
+    data = Path(__file__).resolve().parents[3] / "shared" / "data"
     if not data.is_dir():
         pytest.skip("needs the Office-31 images and features beside the project")
     recipe = resolve()

