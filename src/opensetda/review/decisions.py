@@ -211,11 +211,11 @@ class Decisions:
     def _apply(self, entry: Entry) -> None:
         """Take an entry over: label and mark of a row never contradict each other."""
         for row in entry.rows:
-            if entry.mark is None:
-                told = entry.label or self._given[row]
-                label, mark = told, self.audit(row) and self._mark_of(told)
-            else:
-                told, mark = entry.label or self.label(row) or "", entry.mark
-                label = told if told and self._mark_of(told) == mark else None
+            label, mark = entry.label or self.label(row), entry.mark
+            if mark is None:
+                label = entry.label or self._given[row]
+                mark = self.audit(row) and self._mark_of(label)
+            elif label and self._mark_of(label) != mark:
+                label = None
             self._of_row[row] = entry.model_copy(update={"label": label, "mark": mark})
             self.has_label[row] = label is not None
