@@ -14,7 +14,6 @@ from opensetda import ClassMeans, InputError, SourceOnly
 from opensetda.features.alignment import aligned_samples
 from opensetda.openness.evidence import Evidence
 from opensetda.openness.report import (
-    DISAGREEMENT,
     ESTIMATE,
     HARDLY_KNOWN,
     HIDDEN,
@@ -90,15 +89,6 @@ def test_the_estimate_is_what_is_used(method):
     assert rejected == pytest.approx(report.share, abs=0.002)
 
 
-def test_all_methods_have_the_same_estimate():
-    """It is made before the first step; a given share changes nothing about it."""
-    task = feature_task(4, 3, 32, "all", 0.4, seed=0, per_class=20)
-    methods = SourceOnly(), ClassMeans(), SourceOnly(openness=0.9)
-    first, *others = (fit_task(method, task).openness_report_ for method in methods)
-    for other in others:
-        assert (other.estimates, other.evidence) == (first.estimates, first.evidence)
-
-
 @pytest.mark.parametrize(("share", "used"), [(NO_UNKNOWNS / 2, 0.0), (NO_UNKNOWNS, NO_UNKNOWNS)])
 def test_a_tiny_share_is_none(monkeypatch, share, used):
     found = ShareEstimate(share, 0.0, 0.2)
@@ -152,15 +142,6 @@ def test_a_share_that_the_data_contradict(told, found):
     assert report_of(told, found, half=0.5).warnings == ()  # within the interval
 
 
-@pytest.mark.parametrize("rejected", [0.0, 0.9])
-def test_a_boundary_that_the_data_contradict(rejected):
-    (warning,) = report_of("auto", 0.45, rejected=rejected, own_boundary=True).warnings
-    assert warning.startswith(f"the method's own boundary rejects {rejected:.0%} of the targets")
-    assert "look like 0.45 (0.30 to 0.60)" in warning
-    near = report_of("auto", 0.45, rejected=0.45 + DISAGREEMENT, own_boundary=True)
-    assert near.warnings == ()
-
-
 def test_no_unknowns():
     report = report_of("auto", 0.01)
     assert (report.share, report.low, report.found_unknowns) == (0.0, 0.0, False)
@@ -175,22 +156,11 @@ def test_an_interval_that_is_wide():
     assert "--openness" in warning
 
 
-def test_an_interval_that_is_cut_off_is_as_wide():
-    for share in (0.05, 0.95):
-        assert report_of("auto", share, half=WIDE / 2 - 0.01).warnings == ()
-        assert "is uncertain" in report_of("auto", share, half=WIDE / 2 + 0.01).warnings[0]
-
-
 @pytest.mark.parametrize(("share", "below"), [(0.5, HARDLY_KNOWN), (LARGEST_SHARE, 0.0)])
 def test_hardly_anything_known(share, below):
     (warning,) = report_of("auto", share, below=below).warnings
     assert warning.startswith("hardly any target looks like a known class")
     assert "--openness" in warning
-
-
-def test_few_targets():
-    assert "fewer than 20 targets" in report_of("auto", 0.5, half=1, n=10).warnings[0]
-    assert "fewer than 20 targets" in report_of(0.5, 0.5, n=10).warnings[0]
 
 
 def test_equal_targets_that_are_not_separated():
@@ -214,17 +184,6 @@ def test_a_report_is_json(openness):
 
 
 # What may be given --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("share", [0, 0.0, 0.25, np.float32(0.5), np.int64(0), 0.999])
-def test_shares(share):
-    told = check_openness(share)
-    assert type(told) is float
-    assert told == share
-
-
-def test_auto():
-    assert check_openness("auto") is None
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,6 @@ def _open_browser(server: ReviewServer) -> None:
     # Without a screen there are only terminal browsers, which run no scripts.
     if sys.platform in ("win32", "darwin") or any(map(os.environ.get, _SCREENS)):
         with suppress(OSError, webbrowser.Error):
-            is_open = webbrowser.open(server.address_for_once())
+            is_open = webbrowser.open(server.address)
     if not is_open:
         console.note("no browser could be opened: open the address yourself")

@@ -31,14 +31,9 @@ def label_list(values: Any, name: str, expected: int | None = None) -> Labels:
         ) from None
     for row, label in enumerate(labels):
         if not isinstance(label, Hashable):
-            raise InputError(
-                f"{name}: row {row} is {label!r}; give one label per row, in a flat list"
-            )
+            raise InputError(f"{name}: row {row} is {label!r}; give one label per row")
     if expected is not None and len(labels) != expected:
-        raise InputError(
-            f"{name}: {len(labels)} rows, but y_true has {expected}; "
-            "give one value for each true label, in the same order"
-        )
+        raise InputError(f"{name}: {len(labels)} rows, but y_true has {expected}; give as many")
     return labels
 
 
@@ -46,36 +41,29 @@ def check_known_classes(known: Labels, unknown_label: Hashable) -> None:
     """Raise an `InputError` unless the known classes are distinct, and none is `unknown_label`."""
     if not known:
         raise InputError("known_classes: there is none; give the classes of the source")
-    seen = set()
-    for index, label in enumerate(known):
-        if is_missing(label):
-            raise InputError(f"known_classes: row {index} is {label!r}; give classes only")
-        if label in seen:
-            raise InputError(f"known_classes: {label!r} is there twice; give each class once")
-        seen.add(label)
-    if unknown_label in seen:
+    for row, label in enumerate(known):
+        if is_missing(label) or label in known[:row]:
+            raise InputError(f"known_classes: row {row} is {label!r}; give each class once")
+    if unknown_label in known:
         raise InputError(f"unknown_label={unknown_label!r} is a known class; choose another")
 
 
 def unknown_classes_of(truth: Labels, known: Labels) -> Labels:
     """Return the true classes that are not known ones, sorted."""
-    known_by_text, is_known = {str(label): label for label in known}, set(known)
-    found: set[Any] = set()
-    for row, label in enumerate(truth):
-        if label in is_known or label in found:
-            continue
+    # Counting the text '3' as unknown because the class is the number 3 would go unnoticed.
+    known_by_text = {str(label): label for label in known}
+    row_of = {label: row for row, label in reversed([*enumerate(truth)])}
+    found: set[Any] = {*row_of} - {*known}
+    for label in found:
+        row = row_of[label]
         if is_missing(label):
-            raise InputError(
-                f"y_true: row {row} has no label ({label!r}); leave the row out of the evaluation"
-            )
-        # Counting the text '3' as unknown because the class is the number 3 would go unnoticed.
+            raise InputError(f"y_true: row {row} has no label ({label!r}); leave the row out")
         if str(label) in known_by_text:
             like = known_by_text[str(label)]
             raise InputError(
                 f"y_true: row {row} is {label!r} ({type(label).__name__}), but the known class is "
                 f"{like!r} ({type(like).__name__}); give both as the same type"
             )
-        found.add(label)
     try:
         return sorted(found)
     except TypeError:  # numbers beside text
@@ -98,55 +86,30 @@ def encoded(values: Any, name: str, expected: int, possible: Labels, complaint: 
     return np.array([index_of[label] for label in labels], dtype=np.intp)
 
 
-def score_vector(values: Any, expected: int) -> Numbers:
-    """Return known scores, one per sample, all finite."""
-    score = _numbers(values, "known_score", "give one number per sample")
-    if score.shape != (expected,):
-        wanted = f"expected {expected} numbers, one for each true label"
-        raise InputError(f"known_score: {wanted}, got shape {score.shape}")
-    advice = "give finite numbers, higher for surer known"
-    check_rows(score, np.isfinite(score), "known_score", advice)
-    return score
+def finite_numbers(
+    values: Any, name: str, shape: tuple[int, ...], low: float = -np.inf, high: float = np.inf
+) -> Numbers:
+    """Return finite numbers of a shape, all of them from `low` to `high`."""
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: not all are numbers; give an array of shape {shape}") from None
+    if numbers.shape != shape:
+        raise InputError(f"{name}: expected shape {shape}, got shape {numbers.shape}")
+    wrong = np.argwhere(~(np.isfinite(numbers) & (numbers >= low) & (numbers <= high)))
+    if len(wrong):
+        where = "" if low == -np.inf else " in [0, 1]"
+        value = numbers[tuple(wrong[0])]
+        raise InputError(f"{name}: row {wrong[0][0]} has {value}; give finite numbers{where}")
+    return numbers
 
 
-def probability_rows(values: Any, expected: tuple[int, int]) -> Numbers:
+def probability_rows(values: Any, shape: tuple[int, int]) -> Numbers:
     """Return rows of probabilities that each sum to 1."""
-    rows = _numbers(values, "probabilities", "give one row per sample, one column per class")
-    if rows.shape != expected:
-        raise InputError(
-            f"probabilities: expected shape {expected}, a row for each true label and a column "
-            f"for each known class, then unknown, got shape {rows.shape}"
-        )
-    outside = np.argwhere(~((rows >= 0) & (rows <= 1 + _SUM_TOLERANCE)))
-    if len(outside):
-        row, value = outside[0][0], rows[tuple(outside[0])]
-        raise InputError(f"probabilities: row {row} has {value}; give finite numbers in [0, 1]")
+    rows = finite_numbers(values, "probabilities", shape, 0.0, 1 + _SUM_TOLERANCE)
     totals = rows.sum(axis=1)
     wrong = np.flatnonzero(np.abs(totals - 1) > _SUM_TOLERANCE)
     if len(wrong):
         total = f"row {wrong[0]} sums to {totals[wrong[0]]:.6g}"
         raise InputError(f"probabilities: {total}; give rows that sum to 1")
     return np.minimum(rows, 1)
-
-
-def fractions(values: Any, name: str) -> Numbers:
-    """Return numbers in [0, 1], at least one."""
-    numbers = _numbers(values, name, "give one number per sample")
-    if numbers.ndim != 1 or not len(numbers):
-        raise InputError(f"{name}: expected one number per sample, got shape {numbers.shape}")
-    check_rows(numbers, (numbers >= 0) & (numbers <= 1), name, "give numbers in [0, 1]")
-    return numbers
-
-
-def check_rows(values: Numbers, good: BoolArray, name: str, advice: str) -> None:
-    """Raise an `InputError` for the first value that is not good."""
-    if not good.all():
-        row = int(good.argmin())
-        raise InputError(f"{name}: row {row} is {values[row]}; {advice}")
-
-
-def _numbers(values: Any, name: str, advice: str) -> Numbers:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: not all are numbers; {advice}") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from opensetda.errors import InputError
 from opensetda.metrics import arguments
 from opensetda.metrics.arguments import BoolArray, Labels, Numbers, label_list
 from opensetda.rows import IntArray
+from opensetda.system.files import plain
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,6 @@ class ClassRow:
     accuracy: float
     confused_with: Hashable
     confused_count: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as a dict that JSON can hold: NaN becomes None."""
-        return {name: _json_value(value) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,8 @@ class OpenSetMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as a dict that JSON can hold: NaN becomes None."""
-        values = {**vars(self), "per_class": [row.to_dict() for row in self.per_class]}
-        return {name: _json_value(value) for name, value in values.items()}
+        values: dict[str, Any] = plain(asdict(self))
+        return values
 
 
 def evaluate(
@@ -144,14 +141,14 @@ def evaluate(
     answers = [*known, unknown_label]
     predicted_index = arguments.encoded(y_pred, "y_pred", len(truth), answers, complaint)
 
-    score = None if known_score is None else arguments.score_vector(known_score, len(truth))
     auroc = oscr = ece = unknown_ece = None
-    if score is not None:
+    if known_score is not None:
+        score = arguments.finite_numbers(known_score, "known_score", (len(truth),))
         auroc = _share_ranked_above(score, ~is_unknown, is_unknown)
     if nearest_class is not None:
         complaint = "not a known class; give the one that it would get if nothing were rejected"
         nearest = arguments.encoded(nearest_class, "nearest_class", len(truth), known, complaint)
-        if score is not None:
+        if known_score is not None:
             # An unknown sample's index is never that of a known class.
             oscr = _share_ranked_above(score, nearest == true_index, is_unknown)
     if probabilities is not None:
@@ -201,18 +198,11 @@ def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) ->
     bins : int
         Number of bins; at most n are used.
     """
-    promised = arguments.fractions(confidence, "confidence")
-    kept = arguments.fractions(correct, "correct")
-    if len(kept) != len(promised):
-        raise InputError(
-            f"correct: {len(kept)} rows, but confidence has {len(promised)}; "
-            "give one value per sample, in the same order"
-        )
-    is_boolean = (kept == 0) | (kept == 1)
-    arguments.check_rows(kept, is_boolean, "correct", "give booleans, or 0 and 1")
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise InputError(f"bins={bins!r}: give a whole number above 0")
-    n = len(promised)
+    n = np.size(confidence)
+    promised = arguments.finite_numbers(confidence, "confidence", (n,), 0.0, 1.0)
+    kept = arguments.finite_numbers(correct, "correct", (n,), 0.0, 1.0)
+    if not n or bins < 1 or ((kept > 0) & (kept < 1)).any():
+        raise InputError("give at least one confidence, booleans for correct, and bins above 0")
     values, group = np.unique(promised, return_inverse=True)
     sizes = np.bincount(group)
     surplus = values * sizes - np.bincount(group, weights=kept)
@@ -265,10 +255,3 @@ def _share(part: int, whole: int) -> float:
 def _mean(values: list[float]) -> float:
     # fmean rounds once: the order of the classes cannot change the last bit.
     return fmean(values) if values else math.nan
-
-
-def _json_value(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    return value if isinstance(value, str | int | float | list) else str(value)

@@ -1,36 +1,118 @@
-"""The decisions of a review: the state that follows from its log, and the table of it."""
+"""The decisions of a review: their log, the state that follows from it, and the table of it.
+
+Every decision is one line of JSON, synced to disk before the page says that it was saved; undoing
+is a line, too. A crash while writing leaves a last line without its end, which is skipped, and
+overwritten by the next decision.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections import Counter
+import json
+import os
 from collections.abc import Sequence
-from io import TextIOWrapper
-from itertools import islice
+from contextlib import suppress
+from datetime import datetime
+from errno import ENOSPC
+from operator import itemgetter
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
-from opensetda.errors import InputError
-from opensetda.review.log import AuditMark, Decision, DecisionLog, Entry, now, open_own
-from opensetda.system.files import new_file
+from opensetda.errors import InputError, one_line
+from opensetda.system.files import new_file, open_regular
 
 Mark = Literal["known", "unknown"]
 
+_FORMAT = {"format": "opensetda-review", "version": 2}
 _COLUMNS = ("label", "before", "decision", "group", "time", "audit")
-# Of releases without an audit.
-_OLD_COLUMNS = _COLUMNS[:-1]
-_ONLY_AUDITED = "audited"
 
 
-class _State(NamedTuple):
-    """What was said about a row: a label, or a mark of the audit, or both."""
+class NotSavedError(InputError):
+    """Decisions cannot be saved."""
 
-    label: str | None
-    audit: Mark | None
-    group: int | None
-    time: str
+
+class Entry(BaseModel):
+    """A line of the log: a label for some samples, a mark of the audit, or an undo."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    do: Literal["decide", "undo"] = "decide"
+    rows: tuple[Annotated[int, Field(ge=0)], ...] = ()  # of the targets, from 0
+    label: str | None = None  # a class, new or not, or the unknown label; None: that of the run
+    mark: Mark | None = None  # only of the audit; None as a label then means that none was given
+    list: str = ""  # in which the samples were shown; a group of unknowns has its number, from 1
+    time: str = Field(default_factory=lambda: datetime.now().astimezone().isoformat("T", "seconds"))
+
+
+class DecisionLog:
+    """The file of the decisions about the run of an identity; created with the first one."""
+
+    def __init__(self, path: Path, identity: str, n_rows: int) -> None:
+        self.path, self._n_rows = path, n_rows
+        self._head = json.dumps({**_FORMAT, "identity": identity}).encode()
+        self._size = 0  # bytes of whole lines
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was decided yet, nor undone."""
+        return not self._size
+
+    def read(self) -> list[Entry]:
+        """Return decisions and marks in their order, without undone ones."""
+        try:
+            with open_regular(self.path) as stream:
+                *lines, _torn = stream.read().split(b"\n")
+        except FileNotFoundError:
+            return []
+        if lines and lines[0] != self._head:
+            raise InputError(f"{self.path}: not a review of this run; move the file away")
+        held: list[Entry] = []
+        for number, line in enumerate(lines[1:], start=2):
+            try:
+                entry = Entry.model_validate_json(line)
+                if entry.do == "decide" and not 0 <= max(entry.rows, default=-1) < self._n_rows:
+                    raise ValueError(f"rows: not of the {self._n_rows} targets")
+                held.append(entry)
+                if entry.do == "undo":
+                    del held[-2:]
+            except ValueError as error:
+                raise InputError(
+                    f"{self.path}: line {number} is damaged ({one_line(error, 150)}); remove the "
+                    "line, or move the file away"
+                ) from error
+        self._size = sum(map(len, lines)) + len(lines)
+        return held
+
+    def append(self, entry: Entry) -> None:
+        """Write an entry and sync it to disk, or raise a `NotSavedError`."""
+        line = json.dumps(entry.model_dump(), ensure_ascii=False).encode("utf-8", "replace")
+        text = (b"" if self._size else self._head + b"\n") + line + b"\n"
+        try:
+            # Unbuffered: after an error nothing may be written when the file is closed.
+            is_there = self._size or self.path.exists()
+            with self.path.open("r+b" if is_there else "x+b", buffering=0) as stream:
+                if stream.seek(0, os.SEEK_END) < self._size:
+                    raise OSError("cut short by another program")
+                stream.truncate(stream.seek(self._size))
+                try:
+                    if stream.write(text) < len(text):
+                        raise OSError(ENOSPC, os.strerror(ENOSPC))
+                    os.fsync(stream.fileno())
+                except OSError:
+                    # Reported as not saved: it must not reappear.
+                    with suppress(OSError):
+                        stream.truncate(self._size)
+                    raise
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise NotSavedError(
+                f"not saved: {self.path} cannot be written ({reason}); repair that, and decide "
+                "again"
+            ) from error
+        self._size += len(text)
 
 
 class Decisions:
@@ -42,13 +124,16 @@ class Decisions:
     def __init__(
         self, log: DecisionLog, given: Sequence[str], classes: Sequence[str], unknown_label: str
     ) -> None:
-        self._log, self._given = log, given
-        self._classes, self._unknown_label = frozenset(classes), unknown_label
-        self._held: list[Entry] = []
-        self._of_row: dict[int, list[_State]] = {}  # the latest last
-        self._names: Counter[str] = Counter()
-        self.has_label = np.zeros(len(given), dtype=bool)
-        for entry in log.read():
+        self._log, self._given, self._classes = log, given, frozenset(classes)
+        self._old_names = {*classes, unknown_label}
+        self._entries = log.read()
+        self._replay()
+
+    def _replay(self) -> None:
+        # The latest entry about each row, with the label and mark that hold since then.
+        self._of_row: dict[int, Entry] = {}
+        self.has_label = np.zeros(len(self._given), dtype=bool)
+        for entry in self._entries:
             self._apply(entry)
 
     def __len__(self) -> int:
@@ -60,137 +145,77 @@ class Decisions:
     @property
     def can_undo(self) -> bool:
         """Whether there is something to undo."""
-        return bool(self._held)
+        return bool(self._entries)
 
     @property
     def new_names(self) -> list[str]:
-        """Names of new classes in use, in their order."""
-        old = {*self._classes, self._unknown_label}
-        return [name for name in self._names if name not in old]
+        """Names of new classes in use."""
+        names = dict.fromkeys(said.label for said in self._of_row.values())
+        return [name for name in names if name is not None and name not in self._old_names]
 
     def label(self, row: int) -> str | None:
         """Return the decided label of a sample, or None."""
-        return self._of_row[row][-1].label if row in self._of_row else None
+        return self._of_row[row].label if row in self._of_row else None
 
     def audit(self, row: int) -> Mark | None:
         """Return the mark of a sample in the audit, or None."""
-        return self._of_row[row][-1].audit if row in self._of_row else None
+        return self._of_row[row].mark if row in self._of_row else None
 
     def audited(self) -> dict[int, Mark]:
         """Return the marks of the audit by row."""
-        marks = {row: states[-1].audit for row, states in self._of_row.items()}
-        return {row: mark for row, mark in marks.items() if mark is not None}
+        return {row: said.mark for row, said in self._of_row.items() if said.mark is not None}
 
     def kind(self, row: int) -> str | None:
         """Return "kept", "corrected", "new class", or None without a decided label."""
         label = self.label(row)
-        if label is None:
-            return None
-        if label == self._given[row]:
-            return "kept"
-        is_old = label in self._classes or label == self._unknown_label
-        return "corrected" if is_old else "new class"
+        if label is None or label == self._given[row]:
+            return label and "kept"
+        return "corrected" if label in self._old_names else "new class"
 
-    def decide(self, rows: Sequence[int], label: str | None, group: int | None = None) -> None:
-        """Set the label of samples; None keeps the labels of the run."""
-        self._add(Decision(tuple(map(int, rows)), label, group, now()))
+    def decide(self, rows: Sequence[int], label: str | None, key: str = "") -> None:
+        """Set the label of samples of a list; None keeps the labels of the run."""
+        self._add(Entry(rows=tuple(map(int, rows)), label=label, list=key))
 
     def mark(self, row: int, mark: Mark, label: str | None = None) -> None:
         """Mark a sample of the audit; a label overrules the mark."""
         said = mark if label is None else self._mark_of(label)
-        self._add(AuditMark((int(row),), said, label, now()))
+        self._add(Entry(rows=(int(row),), label=label, mark=said, list="audit"))
 
     def _add(self, entry: Entry) -> None:
         self._log.append(entry)
+        self._entries.append(entry)
         self._apply(entry)
 
     def undo(self) -> Entry | None:
         """Undo the latest decision or mark and return it, or None."""
-        if not self._held:
+        if not self._entries:
             return None
-        self._log.append(None)
-        entry = self._held.pop()
-        for row in dict.fromkeys(entry.rows):
-            self._count(row, -1)
-            self._of_row[row].pop()
-            if not self._of_row[row]:
-                del self._of_row[row]
-            self._count(row, +1)
+        self._log.append(Entry(do="undo"))
+        entry = self._entries.pop()
+        self._replay()
         return entry
 
     def write_csv(self, path: Path, ids: Sequence[str], id_name: str) -> None:
         """Write a table of the decisions, in the order of the targets."""
-        self.check_table(path, id_name)
         with new_file(path) as aside, aside.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow([id_name, *_COLUMNS])
-            for row in sorted(self._of_row):
-                state, kind = self._of_row[row][-1], self.kind(row) or _ONLY_AUDITED
-                cells = [ids[row], state.label, self._given[row], kind]
-                writer.writerow([*cells, state.group, state.time, state.audit])
-
-    def check_table(self, path: Path, id_name: str) -> None:
-        """Raise an `InputError` if a file is in the way that `write_csv` did not write."""
-        stream = open_own(path)
-        if stream is None:
-            return
-        headers = [
-            ",".join((id_name, *names)).encode() + b"\n" for names in (_COLUMNS, _OLD_COLUMNS)
-        ]
-        with stream:
-            begin = stream.read(len(headers[0]) + 1)
-        header = next((one for one in headers if begin.startswith(one)), None)
-        if header is None:
-            raise InputError(f"{path}: not a table of this review; move it away")
-        if self._log.is_new and begin != header:
-            raise InputError(
-                f"{path}: decisions that are not in {self._log.path.name}; move it away"
-            )
-
-    def check_whole(self, path: Path, ids: Sequence[str]) -> None:
-        """Raise an `InputError` if the table at `path` has decisions that the log has lost."""
-        stream = open_own(path)
-        if stream is None:
-            return
-        # Undone ones, too: a crash may come before the table is written again.
-        decided = {ids[row] for row in self._log.mentioned}
-        with stream, TextIOWrapper(stream, "utf-8", "replace", newline="") as text:
-            try:
-                lost = [cells[0] for cells in islice(csv.reader(text), 1, None) if cells]
-            except csv.Error as error:
-                raise InputError(f"{path}: damaged ({error}); move it away") from error
-        lost = [name for name in lost if name not in decided]
-        if lost:
-            raise InputError(
-                f"{self._log.path}: cut short: {len(lost):,} decisions in {path.name} are not in "
-                "it; put a whole one back, or move both files away"
-            )
+            for row, said in sorted(self._of_row.items(), key=itemgetter(0)):
+                cells = [ids[row], said.label, self._given[row], self.kind(row) or "audited"]
+                group = said.list if said.list.isdecimal() else ""
+                writer.writerow([*cells, group, said.time, said.mark])
 
     def _mark_of(self, label: str) -> Mark:
         return "known" if label in self._classes else "unknown"
 
     def _apply(self, entry: Entry) -> None:
-        self._held.append(entry)
-        for row in dict.fromkeys(entry.rows):
-            self._count(row, -1)
-            state = self._state(row, entry)
-            self._of_row.setdefault(row, []).append(state)
-            self._count(row, +1)
-
-    def _state(self, row: int, entry: Entry) -> _State:
-        """Return what holds after an entry: label and mark of a row never contradict each other."""
-        if isinstance(entry, Decision):
-            told, mark = entry.label or self._given[row], self.audit(row)
-            return _State(told, mark and self._mark_of(told), entry.group, entry.time)
-        label = entry.label or self.label(row)
-        if label is not None and self._mark_of(label) != entry.mark:
-            label = None
-        return _State(label, entry.mark, None, entry.time)
-
-    def _count(self, row: int, by: int) -> None:
-        name = self.label(row)
-        self.has_label[row] = name is not None
-        if name is not None:
-            self._names[name] += by
-            if not self._names[name]:
-                del self._names[name]
+        """Take an entry over: label and mark of a row never contradict each other."""
+        for row in entry.rows:
+            label, mark = entry.label or self.label(row), entry.mark
+            if mark is None:
+                label = entry.label or self._given[row]
+                mark = self.audit(row) and self._mark_of(label)
+            elif label and self._mark_of(label) != mark:
+                label = None
+            self._of_row[row] = entry.model_copy(update={"label": label, "mark": mark})
+            self.has_label[row] = label is not None

@@ -21,8 +21,9 @@ _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _FOLDER = resources.files("opensetda.review") / "templates"
 # Small pictures are stored without loss.
 LONGEST_SIDE, _LOSSLESS_SIDE = 1200, 256
-# Up to about 10 MB of each.
-_KEPT_PICTURES, _KEPT_THUMBNAILS = 48, 2000
+_SVG = "image/svg+xml"
+# About 20 MB.
+_KEPT_PICTURES = 200
 # The largest image takes 400 MB while it is made smaller, and a browser asks for six.
 _UNPACKED_AT_ONCE = 2
 # The report's, so that both look the same.
@@ -34,7 +35,6 @@ class Content(NamedTuple):
 
     kind: str
     content: bytes
-    is_placeholder: bool = False
 
 
 def render(template: str = "review.html", **values: str) -> bytes:
@@ -63,28 +63,22 @@ class ShownPictures:
     def __init__(self, run: RunFolder, images: Path | None) -> None:
         self._pictures = Pictures(run, images)
         self._unpacking = threading.Semaphore(_UNPACKED_AT_ONCE)
-        self._shown_big = lru_cache(_KEPT_PICTURES)(self._big)
-        self._shown_small = lru_cache(_KEPT_THUMBNAILS)(self._small)
+        self.shown = lru_cache(_KEPT_PICTURES)(self._shown)
 
     def has(self, row: int) -> bool:
         """Return whether a target has a picture."""
         return self._pictures.file(row) is not None or self._pictures.thumbnail(row) is not None
 
-    def shown(self, row: int, small: bool) -> Content:
+    def _shown(self, row: int, small: bool) -> Content:
         """Return a picture, or a placeholder."""
-        return self._shown_small(row) if small else self._shown_big(row)
-
-    def _big(self, row: int) -> Content:
-        file = self._pictures.file(row)
+        file, thumbnail = self._pictures.file(row), self._pictures.thumbnail(row)
+        kept = None if thumbnail is None else Content("image/webp", thumbnail)
+        if small and kept:
+            return kept
         with self._unpacking:
             shown = placeholder("this sample has no image file") if file is None else showable(file)
         # The run may have kept a thumbnail of a file that is gone.
-        thumbnail = self._pictures.thumbnail(row) if shown.is_placeholder else None
-        return shown if thumbnail is None else Content("image/webp", thumbnail)
-
-    def _small(self, row: int) -> Content:
-        thumbnail = self._pictures.thumbnail(row)
-        return self._big(row) if thumbnail is None else Content("image/webp", thumbnail)
+        return kept if kept and shown.kind == _SVG else shown
 
 
 def showable(path: Path) -> Content:
@@ -107,4 +101,4 @@ def placeholder(reason: str) -> Content:
     # Also of what XML does not allow.
     reason = visible(reason)
     words = reason if len(reason) <= 44 else f"{reason[:43]}…"
-    return Content("image/svg+xml", render("placeholder.svg", reason=words), is_placeholder=True)
+    return Content(_SVG, render("placeholder.svg", reason=words))

@@ -13,25 +13,20 @@ let trouble = "";
 
 // The token is in the address at first, and then in the storage of this tab: a reload finds it there,
 // and no page of another port can read it. The address need not be seen by who looks over a shoulder.
-export async function enter() {
+export function enter() {
   const given = new URLSearchParams(location.search).get("token");
   history.replaceState(null, "", location.pathname + location.hash);
   try {
+    if (given) sessionStorage.setItem(KEPT, given);
     token = sessionStorage.getItem(KEPT) ?? "";
   } catch {
     // Storage is switched off: a reload will ask for the address.
-  }
-  if (!given || !/^[\w-]+$/.test(given)) return;
-  const before = token;
-  token = given;
-  try {
-    // What a browser was started with works once, for the token of this review.
-    ({ token } = await get("/api/token"));
-    sessionStorage.setItem(KEPT, token);
-  } catch {
-    if (token === given) token = before;
+    token = given ?? "";
   }
 }
+
+// Browsers send no header for pictures: the token is in their paths.
+export const pictureOf = (row, kind = "picture") => `/${kind}/${encodeURIComponent(token)}/${row}`;
 
 async function ask(path, options = {}) {
   let answer;

@@ -45,8 +45,7 @@ async function go(key, place = 0, isGrid = false) {
 // A list begins with what is still open.
 async function openList(key) {
   const list = listOf(key);
-  const { place } = list.kind === "group" ? { place: 0 } : await get("/api/open", { key });
-  return go(key, place, !isSingle(list));
+  return go(key, list.kind === "group" ? 0 : list.open, !isSingle(list));
 }
 
 async function search(key) {
@@ -110,7 +109,7 @@ const ABOUT = {
   audit: "Drawn at random from all targets. Is each of a known class, or not?",
   border: "The least clear cases first, from both sides of the threshold in turn.",
   unsure: "The least probable labels first.",
-  doubt: "Labels that the nearest samples, or the earlier steps of the method, disagree with. They may be confident.",
+  doubt: "Labels that the nearest samples disagree with. They may be confident.",
   class: "What got this label, the least confident first. Deselect what is wrong, and keep the rest.",
   find: "Among all targets.",
   group: "Deselect samples that do not belong here, then name the rest.",
@@ -132,9 +131,7 @@ function showOne(list, page) {
   const near = page.samples.slice(Math.max(place - 1, 0), place + 3);
   views.preload(near.filter((one) => one.picture).map((one) => one.row));
   views.showSample(sample, about.unknown, choose);
-  // Without the nearest class, which would be an answer to the audit.
-  const columns = sample.columns.map((one) => (isAudit() ? { ...one, nearest: null } : one));
-  views.showColumns($("columns"), columns, far.columnsNote);
+  views.showColumns($("columns"), sample.columns, far.columnsNote);
   if (isAudit()) {
     audit.showQuestion(about.classes, sample, choose);
     audit.showShare(far.audit);
@@ -186,8 +183,7 @@ async function goOn() {
   if (!stillOpen(list) && isAudit()) return nextOpenList();
   if (here.place + 1 < list.size) return go(here.key, here.place + 1);
   if (!stillOpen(list)) return nextOpenList();
-  const { place } = await get("/api/open", { key: here.key });
-  return go(here.key, place);
+  return go(here.key, list.open);
 }
 
 async function nextOpenList() {
@@ -215,7 +211,7 @@ async function otherList(by) {
 }
 
 async function undo() {
-  const answer = await post("/api/undo", { list: here.key });
+  const answer = await post("/api/undo");
   take(answer);
   if (answer.undone === null) return say("Nothing to undo");
   const { list, place, count } = answer.undone;
@@ -320,9 +316,9 @@ async function followAddress() {
 
 async function begin() {
   startPicker();
-  await enter();
+  enter();
   const answer = await get("/api/start");
-  views.showRun(answer.run, answer.secret);
+  views.showRun(answer.run);
   for (const name of Object.keys(about)) about[name] = answer[name];
   take(answer);
   const asked = readAddress().key;

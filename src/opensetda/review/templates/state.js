@@ -30,8 +30,19 @@ export const isAudit = () => listOf(here.key)?.kind === "audit";
 // Searches are not among the lists that one goes through.
 export const inOrder = () => far.lists.filter((list) => list.kind !== "find");
 
+const TITLES = { audit: "Audit", border: "Near the threshold", unsure: "Least confident", doubt: "Disagreement" };
+
+function described(list) {
+  const { key } = list;
+  if (key in TITLES) return { ...list, kind: key === "audit" ? "audit" : "check", title: TITLES[key] };
+  if (key.startsWith("find?")) return { ...list, kind: "find", title: "Search" };
+  if (!key.startsWith("class-")) return { ...list, kind: "group", title: `Group ${key}` };
+  return { ...list, kind: "class", title: about.classes[Number(key.slice("class-".length))] };
+}
+
 export function take(summary) {
   for (const name of Object.keys(far)) far[name] = summary[name];
+  far.lists = summary.lists.map(described);
   pages.clear();
 }
 

@@ -1,19 +1,16 @@
 // How a sample, a group and the lists look. Nothing here changes anything.
 
+import { pictureOf } from "./api.js";
 import { $, counted, kbd, make, percent, visible } from "./dom.js";
 
 const HEADINGS = { check: "To check", class: "By predicted class", group: "Unknown groups" };
 
-// In the paths of pictures, for which browsers send no header.
-let secret = "";
-
-export function showRun(name, itsSecret) {
-  secret = itsSecret;
+export function showRun(name) {
   $("run").textContent = visible(name);
   document.title = `Review of ${visible(name)}`;
 }
 
-const thumbnail = (row) => make("img", { src: `/thumbnail/${secret}/${row}`, alt: "", loading: "lazy" });
+const thumbnail = (row) => make("img", { src: pictureOf(row, "thumbnail"), alt: "", loading: "lazy" });
 
 // Pictures near the one that is shown, ready to be put into the page.
 const ready = new Map();
@@ -24,7 +21,7 @@ export function preload(rows) {
 }
 
 function bigPicture(row) {
-  const image = make("img", { src: `/picture/${secret}/${row}`, alt: "", decoding: "async" });
+  const image = make("img", { src: pictureOf(row), alt: "", decoding: "async" });
   // Few pixels are shown as what they are.
   const sharpen = () => image.classList.toggle("pixels", image.naturalWidth <= 128);
   if (image.complete) sharpen();
@@ -105,7 +102,8 @@ export function showSample(sample, unknownLabel, take) {
     sample.given === unknownLabel ? [", nearest to ", strong(sample.nearest)] : [];
   $("given").replaceChildren("Label: ", chip(sample.given, sample.given === unknownLabel), ...nearest);
   showDecided(sample);
-  $("reasons").replaceChildren(...sample.reasons.map((reason) => make("li", { textContent: reason })));
+  $("reason").textContent = visible(sample.reason);
+  $("reason").hidden = !sample.reason;
   const rows = sample.likely.map(([label, share], index) =>
     bar(String(index + 1), label, share, label === sample.given, false, take),
   );
@@ -181,7 +179,7 @@ export function showGrid(samples, { isSelected, toggle, look, kind: ofList }) {
       sample.kind === null && ofList === "group" ? null : make("span", { class: `verdict ${kind}`, textContent: footer }),
     );
     // A title has lines.
-    tile.title = [sample.name, sure, ...sample.reasons].map(visible).join("\n");
+    tile.title = [sample.name, sure, sample.reason].filter(Boolean).map(visible).join("\n");
     const closer = make("button", {
       type: "button",
       class: "closer",
@@ -215,14 +213,11 @@ function inWords(sample) {
 export function showColumns(place, columns, note) {
   place.hidden = !columns.length && !note;
   if (!columns.length) return place.replaceChildren(make("p", { class: "quiet", textContent: note }));
-  const { nearest } = columns[0];
   const head = ["Column", "Value", "All targets", "Differs by"];
-  if (nearest !== null) head.push(`From ${nearest}`);
   const cell = (content, name = "") => make("td", { class: name, textContent: content });
   const rows = columns.map((one) => {
     const row = make("tr", {}, make("th", { scope: "row", textContent: one.name }));
     row.append(cell(withMinus(String(one.value))), cell(withMinus(String(one.typical))), cell(signed(one.apart), "apart"));
-    if (nearest !== null) row.append(cell(signed(one.fromNearest)));
     return row;
   });
   const heads = head.map((text) => make("th", { scope: "col", textContent: text }));

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from opensetda.openness.decision import Scores
-from opensetda.rejection import osnn
-from opensetda.rejection.osnn import DEFAULT_THRESHOLD, DistanceRatioRejector, distance_ratio
+from opensetda.rejection.osnn import DistanceRatioRejector
 
 ROWS = np.array([[0.0, 0.0], [0.0, 1.0], [4.0, 0.0], [0.0, 8.0]])
 LABELS = np.array([0, 0, 1, 2])
@@ -37,15 +35,6 @@ def test_the_ratio_by_hand():
     # Nearest, and nearest of another class: 1 and 3; 2 and 2; 2 (class 2) and 5 (class 0).
     np.testing.assert_allclose(scores.known, [-1 / 3, -1, -2 / 5])
     np.testing.assert_array_equal(scores.nearest[[0, 2]], [0, 2])
-
-
-def test_on_a_row_and_on_rows_of_two_classes():
-    rows = np.vstack([ROWS, ROWS[:1]])
-    rejector = fitted(rows, np.append(LABELS, 1))
-    scores = scored(rejector, np.array([[0.0, 8.0], [0.0, 0.0]]))
-    np.testing.assert_array_equal(scores.known, [0, -1])
-    ratios = distance_ratio(torch.tensor([[0.0, 0.0], [0.0, 2.0]]))
-    np.testing.assert_array_equal(ratios, [1, 0])
 
 
 def test_class_scores_are_distances_to_the_nearest_row():
@@ -86,12 +75,6 @@ def test_the_threshold_is_chosen_on_hidden_classes():
     assert 0 < rejector.threshold < 1
 
 
-def test_two_classes_have_the_default_threshold():
-    rows, y, _ = blobs(2)
-    rejector = fitted(rows, y)
-    assert rejector.threshold == DEFAULT_THRESHOLD
-
-
 def test_samples_between_classes_are_unknown_and_those_of_classes_are_not():
     rows, y, centres = blobs(spread=0.5)
     rejector = fitted(rows, y)
@@ -100,22 +83,3 @@ def test_samples_between_classes_are_unknown_and_those_of_classes_are_not():
     assert cut == -rejector.threshold
     assert (scored(rejector, between).known < cut).all()
     assert (scored(rejector, centres).known >= cut).all()
-
-
-@pytest.mark.parametrize("block_rows", [7, 512])
-def test_in_blocks(block_rows, monkeypatch):
-    rows, y, _ = blobs()
-    expected = scored(fitted(rows, y), rows[:40])
-    monkeypatch.setattr(osnn, "BLOCK_ROWS", block_rows)
-    rejector = fitted(rows, y)
-    np.testing.assert_allclose(scored(rejector, rows[:40]).known, expected.known)
-
-
-def test_a_limit_of_rows_for_the_threshold_keeps_all_neighbours(monkeypatch):
-    rows, y, _ = blobs(per_class=40)
-    order = np.random.default_rng(0).permutation(len(y))
-    full = fitted(rows[order], y[order])
-    monkeypatch.setattr(osnn, "VALIDATION_ROWS", 120)
-    limited = fitted(rows[order], y[order])
-    assert len(limited.rows) == len(rows)
-    assert limited.threshold == pytest.approx(full.threshold, abs=0.15)

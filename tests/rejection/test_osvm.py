@@ -7,15 +7,13 @@ import pytest
 import torch
 from scipy.stats import weibull_min
 from sklearn.svm import SVC
+from test_osnn import blobs, scored
 
 from opensetda.rejection import osvm
 from opensetda.rejection.osvm import (
-    DEFAULT_THRESHOLD,
-    SHAPES,
     InclusionRejector,
     SharedShapeWeibull,
 )
-from test_osnn import blobs, scored
 
 
 def fitted(rows, y):
@@ -47,25 +45,6 @@ def test_one_shape_and_many_scales_are_recovered():
     np.testing.assert_allclose(found.scales, scales, rtol=0.02)
 
 
-def test_equal_scores_have_the_largest_shape():
-    found = SharedShapeWeibull.fit([np.ones(5), np.ones(1)], 0.0)
-    assert found.shape == pytest.approx(SHAPES[1], rel=0.01)
-    np.testing.assert_allclose(found.scales, 1)
-
-
-def test_hazard_and_quantile_are_those_of_the_distribution():
-    weibull = SharedShapeWeibull(-1.0, np.array([2.0, 1.5]), 3.0)
-    f = np.random.default_rng(0).uniform(-0.9, 4, size=(200, 2))
-    standardised = (f + 1.0) / weibull.scales
-    for column in range(2):
-        cdf = weibull_min.cdf(f[:, column], 3.0, loc=-1.0, scale=weibull.scales[column])
-        found = -np.expm1(-np.exp(weibull.log_hazard(standardised[:, column])))
-        np.testing.assert_allclose(found, cdf, atol=1e-14)
-    for probability in (1e-12, 1e-3, 0.5, 0.99):
-        expected = weibull_min.ppf(probability, 3.0)
-        assert weibull.quantile(probability) == pytest.approx(expected)
-
-
 # The machines -----------------------------------------------------------------------------
 
 
@@ -92,13 +71,6 @@ def test_the_machines_are_support_vector_machines():
     assert weibull.shape == pytest.approx(refitted.shape, rel=0.02)
 
 
-def test_only_support_vectors_are_kept():
-    rows, y, _ = blobs(4, per_class=60, spread=0.5)
-    rejector = fitted(rows, y)
-    assert len(rejector.rows) < len(rows)
-    assert rejector.weights.any(dim=0).all()
-
-
 def test_unknown_is_whose_probability_of_inclusion_is_below_delta():
     rows, y, centres = blobs(spread=0.7)
     rejector = fitted(rows, y)
@@ -123,19 +95,6 @@ def test_delta_serves_classes_that_were_hidden():
     cut = rejector.own_cut(None)
     assert (known[~seen] < cut).mean() > 0.9
     assert (known[seen & new] >= cut).mean() > 0.9
-
-
-def test_two_classes_have_the_default_delta():
-    rows, y, _ = blobs(2)
-    rejector = fitted(rows, y)
-    assert rejector.threshold == pytest.approx(DEFAULT_THRESHOLD)
-
-
-def test_the_scale_of_the_features_does_not_matter():
-    rows, y, _ = blobs()
-    one, other = fitted(rows, y), fitted(rows * 1000, y)
-    assert one.threshold == pytest.approx(other.threshold, rel=1e-3)
-    np.testing.assert_allclose(scored(one, rows).known, scored(other, rows * 1000).known, rtol=1e-3)
 
 
 def test_a_large_source_is_thinned_out(monkeypatch):

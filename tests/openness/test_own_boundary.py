@@ -63,13 +63,6 @@ def test_a_share_that_is_told_overrules_it(rows):
     assert fitted.openness_report_.told
 
 
-def test_a_boundary_below_all_rejects_nothing(rows):
-    fitted = fit(rows, cut=-5.0)
-    assert "unknown" not in fitted.transduction_
-    assert fitted.openness_ == 0
-    assert (fitted.decision_function(rows) > 0).all()
-
-
 def test_a_few_rejected_ones_stay_rejected(rows):
     """An estimate below 3 % counts as none; a boundary is used as it is."""
     fitted = fit(rows, cut=-0.99)

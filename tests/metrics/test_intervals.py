@@ -57,13 +57,6 @@ def test_each_interval_encloses_its_figure_and_shrinks_with_the_samples():
     assert all(few > 2.5 * many for few, many in widths.values()), widths
 
 
-def test_nothing_right_is_not_nothing_for_certain():
-    options = {"known_score": [0.5, 0.4, 0.1, 0.2], "nearest_class": ["b", "b", "a", "a"]}
-    found = metric_intervals(of_classes([(0, 2), (0, 0)], (2, 2), **options), 0)
-    assert found["oscr"] == pytest.approx((0, binomial_interval(0, 2)[1]))
-    assert found["hos"][0] == 0 < found["hos"][1]
-
-
 def test_what_cannot_be_known_has_no_interval():
     found = metric_intervals(of_classes([(1, 2), (0, 0)]))
     assert found["os_star"] is not None

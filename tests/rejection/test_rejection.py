@@ -19,7 +19,6 @@ from opensetda.rejection.source_rows import (
     hidings,
     squared_distances,
 )
-from opensetda.rows import first_of_every_class
 
 # ATI with osvm, its default, is among all methods of tests/test_estimator*.py.
 COMBINATIONS = [*((SourceOnly, name) for name in REJECTORS), (ATI, "quantile")]
@@ -138,10 +137,6 @@ def test_the_mixture_cuts_where_both_are_equally_likely(n_unknown, n_known):
     assert (unknown[scores.known >= cut] <= 0.5).all()
 
 
-def test_the_mixture_rejects_nobody_where_nobody_is_unknown():
-    assert make_rejector("mixture").own_cut(mixture_scores(0, 500)) == -np.inf
-
-
 # A threshold from hidden classes ----------------------------------------------------------
 
 
@@ -153,11 +148,6 @@ def test_every_class_is_hidden_and_seen(n_classes):
     assert (rounds.sum(axis=0) >= 1).all()
     assert ((~rounds).sum(axis=0) >= 1).all()
     assert len(rounds) <= 10
-
-
-def test_of_two_classes_none_is_hidden():
-    assert hidings(2) == []
-    assert best_threshold([], 0.7) == 0.7
 
 
 def test_the_threshold_by_hand():
@@ -192,12 +182,6 @@ def test_the_threshold_is_the_best_of_all(seed):
     assert normalised_accuracy(chosen) >= max(map(normalised_accuracy, inner)) - 1e-12
 
 
-def test_rounds_with_one_kind_of_sample_say_nothing():
-    known, nobody = np.array([0.1, 0.2]), np.zeros(2, dtype=bool)
-    assert best_threshold([Round(known, nobody, ~nobody)], 0.7) == 0.7
-    assert best_threshold([Round(known, ~nobody, nobody)], 0.7) == 0.7
-
-
 # Distances --------------------------------------------------------------------------------
 
 
@@ -208,10 +192,3 @@ def test_distances_are_those_of_the_definition_and_zero_between_twins():
     squared = squared_distances(torch.from_numpy(rows), torch.from_numpy(others)).numpy()
     np.testing.assert_allclose(squared, ((rows[:, None] - others) ** 2).sum(axis=2), atol=1e-10)
     assert squared[2, 3] == 0
-
-
-def test_the_first_rows_of_every_class():
-    y = np.array([0, 1, 0, 0, 2, 0, 1, 0])
-    np.testing.assert_array_equal(first_of_every_class(y, 3, 8), np.arange(8))
-    np.testing.assert_array_equal(first_of_every_class(y, 3, 6), [0, 1, 2, 4, 6])
-    np.testing.assert_array_equal(first_of_every_class(y, 3, 1), [0, 1, 4])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-
 from metrics_helpers import given
-from opensetda.errors import InputError
+
 from opensetda.metrics.open_set import evaluate, expected_calibration_error
 
 # Few distinct values make ties common.
@@ -34,17 +31,6 @@ class TestHandComputed:
         # has two of them, the second the third and the right one of 0.9.
         error = expected_calibration_error([0.5, 0.5, 0.9, 0.5], [1, 0, 1, 0], bins=2)
         assert error == pytest.approx((1 / 6 + (1 / 6 - 0.1) / 2) / 2)
-
-    def test_a_cut_through_a_sample(self) -> None:
-        # Each bin has one sample and a half; the surpluses are 0.2, 0.6 and -0.1.
-        error = expected_calibration_error([0.2, 0.6, 0.9], [0, 0, 1], bins=2)
-        assert error == pytest.approx((0.2 + 0.3 + 0.3 - 0.1) / 3)
-
-    def test_fewer_samples_than_bins(self) -> None:
-        assert expected_calibration_error([0.75, 0.5], [0, 1]) == (0.75 + 0.5) / 2
-
-    def test_worst_case(self) -> None:
-        assert expected_calibration_error([1, 1, 0], [0, 0, 1]) == 1
 
     def test_in_the_metrics(self) -> None:
         metrics = evaluate(
@@ -73,18 +59,6 @@ class TestLaws:
     ) -> None:
         assert error_of(data.draw(st.permutations(samples)), bins) == error_of(samples, bins)
 
-    @given(
-        st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=12),
-        numbers_of_bins,
-    )
-    def test_kept_promises_cost_nothing(self, groups: list[tuple[int, int]], bins: int) -> None:
-        samples = [
-            (min(right, size) / size, place < right)
-            for size, right in groups
-            for place in range(size)
-        ]
-        assert error_of(samples, bins) == pytest.approx(0, abs=1e-12)
-
     @given(promises, numbers_of_bins)
     def test_brute_force(self, samples: list[tuple[float, bool]], bins: int) -> None:
         """With every sample cut into as many crumbs as there are bins, no bin cuts a crumb."""
@@ -105,28 +79,3 @@ class TestLaws:
         assert expected_calibration_error(confidence, correct) < 0.02
         boastful = expected_calibration_error(np.sqrt(confidence), correct)
         assert boastful == pytest.approx(2 / 3 - 1 / 2, abs=0.01)  # means of sqrt(u) and of u
-
-
-class TestErrors:
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"confidence": []}, r"confidence: expected one number per sample, got shape \(0,\)"),
-            ({"confidence": 0.5}, r"confidence: .* got shape \(\)"),
-            ({"confidence": [[0.5, 0.5]]}, r"confidence: .* got shape \(1, 2\)"),
-            ({"confidence": ["sure", 1]}, "confidence: not all are numbers"),
-            ({"confidence": [0.5, 1.5]}, r"confidence: row 1 is 1\.5; give numbers in \[0, 1\]"),
-            ({"confidence": [float("nan"), 1]}, "confidence: row 0 is nan"),
-            ({"correct": [True]}, "correct: 1 rows, but confidence has 2"),
-            ({"correct": [True, 0.5]}, r"correct: row 1 is 0\.5; give booleans, or 0 and 1"),
-            ({"correct": [2, 1]}, r"correct: row 0 is 2\.0"),
-            ({"bins": 0}, "bins=0: give a whole number above 0"),
-            ({"bins": 2.0}, r"bins=2\.0: give a whole number"),
-            ({"bins": True}, "bins=True: give a whole number"),
-        ],
-    )
-    def test_one_line_that_names_the_place(self, changes: dict[str, Any], message: str) -> None:
-        arguments = {"confidence": [0.5, 1], "correct": [False, True]}
-        with pytest.raises(InputError, match=message) as caught:
-            expected_calibration_error(**(arguments | changes))
-        assert "\n" not in str(caught.value)

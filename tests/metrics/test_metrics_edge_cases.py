@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
-
 from metrics_helpers import (
-    ALIENS,
     GAINS,
     KNOWN,
     SCALARS,
-    column,
     evaluate_samples,
     given,
     samples_of_any_kind,
 )
+
 from opensetda.errors import InputError
-from opensetda.metrics.open_set import ClassRow, evaluate
+from opensetda.metrics.open_set import evaluate, expected_calibration_error
 
 
 class TestEdgeCases:
-    def test_known_class_without_sample_is_left_out(self) -> None:
-        metrics = evaluate(["a", "b", "x"], ["a", "a", "unknown"], KNOWN)
-        assert (metrics.os_star, metrics.os) == (1 / 2, 2 / 3)
-
     def test_no_unknown_sample(self) -> None:
         metrics = evaluate(
             ["a", "b"], ["a", "unknown"], KNOWN, known_score=[1, 0], nearest_class=["a", "b"]
@@ -53,18 +43,6 @@ class TestEdgeCases:
         assert metrics.os == metrics.unk == metrics.all == 1 / 3
         assert metrics.unk_per_class == 1 / 2
 
-    def test_hos_of_two_zeros_is_zero(self) -> None:
-        assert evaluate(["a", "x"], ["b", "b"], KNOWN).hos == 0
-
-    def test_without_score_or_nearest_class(self) -> None:
-        truth, predicted = ["a", "x"], ["a", "unknown"]
-        neither = evaluate(truth, predicted, KNOWN)
-        assert (neither.auroc, neither.oscr) == (None, None)
-        only_score = evaluate(truth, predicted, KNOWN, known_score=[1, 0])
-        assert (only_score.auroc, only_score.oscr) == (1, None)
-        only_nearest = evaluate(truth, predicted, KNOWN, nearest_class=["a", "a"])
-        assert (only_nearest.auroc, only_nearest.oscr) == (None, None)
-
     def test_calibration_errors_need_probabilities_only(self) -> None:
         truth, predicted = ["a", "x"], ["a", "unknown"]
         without = evaluate(truth, predicted, KNOWN, known_score=[1, 0])
@@ -73,11 +51,6 @@ class TestEdgeCases:
         given = evaluate(truth, predicted, KNOWN, probabilities=rows)
         assert (given.ece, given.unknown_ece) == (0.375, 0.375)
         assert (given.auroc, given.oscr) == (None, None)
-
-    def test_unknown_label_in_the_truth_is_an_unknown_class(self) -> None:
-        metrics = evaluate(["a", "unknown"], ["a", "unknown"], ["a"])
-        assert metrics.unk == 1
-        assert metrics.per_class[1].label == "unknown"
 
     def test_numbers_beside_text(self) -> None:
         metrics = evaluate([3, "moon", 7, 4], [3, "unknown", "unknown", 4], [4, 3])
@@ -115,11 +88,6 @@ class TestEdgeCases:
         with pytest.raises(InputError, match=r"y_true: row 1 has no label \(<NA>\)"):
             evaluate(pandas.Series(["a", None], dtype="string"), predicted, ["a"])
 
-    def test_labels_inside_a_list_may_be_numpy_scalars(self) -> None:
-        metrics = evaluate([np.int64(3), np.array(8)], [np.array(3), "unknown"], [np.int32(3)])
-        assert metrics.all == 1
-        assert [type(row.label) for row in metrics.per_class] == [int, int]
-
     def test_order_of_the_classes_does_not_change_the_last_bit(self) -> None:
         truth = [label for label in KNOWN for _ in range(10)]
         predicted = [*"a", *"b" * 9, *"bb", *"a" * 8, *"ccc", *"a" * 7]
@@ -127,11 +95,6 @@ class TestEdgeCases:
         forward, backward = (evaluate(truth, predicted, order) for order in (KNOWN, KNOWN[::-1]))
         assert [row.accuracy for row in forward.per_class] == [0.1, 0.2, 0.3]
         assert forward.os_star == backward.os_star
-
-    def test_result_is_frozen(self) -> None:
-        metrics = evaluate(["a"], ["a"], ["a"])
-        with pytest.raises(FrozenInstanceError):
-            metrics.all = 0.0  # type: ignore[misc]
 
     def test_inputs_are_only_read(self) -> None:
         truth = np.array(["b", "x", "a"], dtype=object)
@@ -152,10 +115,6 @@ class TestEdgeCases:
             probabilities=rows,
         )
         assert all((a == b).all() for a, b in zip(arrays, copies, strict=True))
-
-    def test_import_does_not_wait_for_torch(self) -> None:
-        code = "import sys, opensetda.metrics.open_set; sys.exit('torch' in sys.modules)"
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 class TestToDict:
@@ -182,13 +141,6 @@ class TestToDict:
             "confused_count": 1,
         }
 
-    def test_numpy_scalars_and_other_labels(self) -> None:
-        row = ClassRow(("left", 1), "known", np.int64(2), 2, np.float32("nan"), np.str_("b"), 0)
-        as_dict = row.to_dict()
-        assert as_dict["label"] == "('left', 1)"
-        assert [type(as_dict[name]) for name in ("n", "confused_with")] == [int, str]
-        assert as_dict["accuracy"] is None
-
 
 class TestErrors:
     @pytest.mark.parametrize(
@@ -196,44 +148,21 @@ class TestErrors:
         [
             ({"y_true": []}, "y_true: there is no sample"),
             ({"y_true": None}, "y_true: expected a list of labels, got NoneType"),
-            ({"y_true": ["a", ["b"], "x"]}, r"y_true: row 1 is \['b'\]; .* flat list"),
-            ({"y_true": np.array([["a"], ["b"], ["x"]])}, r"y_true: row 0 is \['a'\]"),
-            ({"y_true": ["a", None, "x"]}, r"y_true: row 1 has no label \(None\)"),
+            ({"y_true": ["a", ["b"], "x"]}, r"y_true: row 1 is \['b'\]; give one label"),
             ({"y_true": ["a", "b", math.nan]}, r"y_true: row 2 has no label \(nan\)"),
             ({"y_pred": ["a", "b"]}, "y_pred: 2 rows, but y_true has 3"),
             ({"y_pred": ["a", "b", "x"]}, "y_pred: row 2 is 'x', neither .* label 'unknown'"),
-            ({"y_pred": ["a", math.nan, "b"]}, "y_pred: row 1 is nan, neither"),
             ({"known_classes": []}, "known_classes: there is none"),
-            ({"known_classes": ["a", "b", "a"]}, "known_classes: 'a' is there twice"),
+            ({"known_classes": ["a", "b", "a"]}, "known_classes: row 2 is 'a'; give each"),
             ({"known_classes": ["a", "b", None]}, "known_classes: row 2 is None"),
             ({"unknown_label": "b"}, "unknown_label='b' is a known class"),
-            ({"unknown_label": ["?"]}, r"unknown_label: row 0 is \['\?'\]"),
-            ({"known_score": [0, 1]}, r"known_score: expected 3 numbers.*shape \(2,\)"),
-            ({"known_score": [[0], [1], [2]]}, r"known_score: .*shape \(3, 1\)"),
+            ({"known_score": [0, 1]}, r"known_score: expected shape \(3,\), got shape \(2,\)"),
             ({"known_score": ["sure", 1, 2]}, "known_score: not all are numbers"),
-            ({"known_score": [0, None, math.nan]}, "known_score: row 1 is nan; give finite"),
-            ({"known_score": [0, 1, -math.inf]}, "known_score: row 2 is -inf; give finite"),
+            ({"known_score": [0, None, math.nan]}, "known_score: row 1 has nan; give finite"),
             ({"probabilities": [[1, 0]] * 3}, r"expected shape \(3, 3\), .*shape \(3, 2\)"),
-            ({"probabilities": [1, 0, 0]}, r"probabilities: .* got shape \(3,\)"),
-            ({"probabilities": [[1, 0, "no"]] * 3}, "probabilities: not all are numbers"),
             ({"probabilities": [[1, 0, 0], [1]]}, "probabilities: not all are numbers"),
-            (
-                {"probabilities": [[1, 0, 0], [0.5, math.nan, 0.5], [1, 0, 0]]},
-                "probabilities: row 1 has nan; give finite",
-            ),
-            (
-                {"probabilities": [[1, 0, 0], [1, 0, 0], [math.inf, 0, 0]]},
-                "probabilities: row 2 has inf; give finite",
-            ),
-            (
-                {"probabilities": [[1, 0.5, -0.5], [1, 0, 0], [1, 0, 0]]},
-                r"probabilities: row 0 has -0\.5; give finite numbers in \[0, 1\]",
-            ),
-            (
-                {"probabilities": [[1, 0, 0], [0.5, 0.4, 0.098], [1, 0, 0]]},
-                r"probabilities: row 1 sums to 0\.998; give rows that sum to 1",
-            ),
-            ({"nearest_class": ["a"]}, "nearest_class: 1 rows, but y_true has 3"),
+            ({"probabilities": [[1, 0.5, -0.5]] * 3}, r"row 0 has -0\.5; give .* \[0, 1\]"),
+            ({"probabilities": [[0.5, 0.4, 0.098]] * 3}, r"row 0 sums to 0\.998; give rows"),
             ({"nearest_class": ["a", "b", "unknown"]}, "nearest_class: row 2 is 'unknown', not"),
         ],
     )
@@ -251,12 +180,19 @@ class TestErrors:
         with pytest.raises(InputError, match=r"y_true: row 0 is '3' \(str\).* 3 \(int\)"):
             evaluate(["3", "8"], [3, "unknown"], [3, 4])
 
-    @given(samples_of_any_kind, st.data())
-    def test_the_first_impossible_prediction_is_named(
-        self, samples: list[tuple[Any, ...]], data: st.DataObject
-    ) -> None:
-        truth, predicted = column(samples, 0), column(samples, 1)
-        row = data.draw(st.integers(0, len(samples) - 1))
-        predicted[row] = data.draw(st.sampled_from([*ALIENS, "", "A", "a\n", 0, None]))
-        with pytest.raises(InputError, match=rf"^y_pred: row {row} is "):
-            evaluate(truth, predicted, KNOWN)
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"confidence": [[0.5, 0.5]]}, r"confidence: .* got shape \(1, 2\)"),
+            ({"confidence": ["sure", 1]}, "confidence: not all are numbers"),
+            ({"confidence": [0.5, 1.5]}, r"confidence: row 1 has 1\.5; give .* in \[0, 1\]"),
+            ({"correct": [True]}, r"correct: expected shape \(2,\)"),
+            ({"correct": [True, 0.5]}, "booleans for correct"),
+            ({"bins": 0}, "bins above 0"),
+            ({"confidence": [], "correct": []}, "at least one confidence"),
+        ],
+    )
+    def test_of_the_calibration_error(self, changes: dict[str, Any], message: str) -> None:
+        arguments = {"confidence": [0.5, 1], "correct": [False, True]}
+        with pytest.raises(InputError, match=message):
+            expected_calibration_error(**(arguments | changes))

@@ -14,9 +14,7 @@ from opensetda.openness.evidence import Evidence, gather_evidence
 from opensetda.openness.share_model import (
     FEWEST_TARGETS,
     LARGEST_SHARE,
-    ShareEstimate,
     estimate_share,
-    many_classes,
 )
 from opensetda.rows import Rows, unit_rows
 
@@ -70,43 +68,11 @@ def test_the_order_of_rows_changes_nothing():
     np.testing.assert_allclose(again, first, rtol=1e-4, atol=1e-5)
 
 
-def test_the_names_of_classes_change_nothing():
-    source, y, target = aligned(feature_task(4, 3, 32, "all", 0.4, seed=0, per_class=20))
-    renamed = np.array([2, 0, 3, 1])[y]
-    np.testing.assert_allclose(
-        gather_evidence(source, renamed, target), gather_evidence(source, y, target), rtol=1e-4
-    )
-
-
 def rows(n, seed, width=5):
     return unit_rows(np.random.default_rng(seed).normal(size=(n, width)).astype(np.float32))
 
 
 SOURCE, LABELS, TARGET = rows(30, 0), np.arange(30) % 3, rows(40, 1)
-
-
-@pytest.mark.parametrize(
-    ("source", "y", "target"),
-    [
-        pytest.param(
-            np.tile(SOURCE, (3, 1)), np.tile(LABELS, 3), np.tile(TARGET, (4, 1)), id="copies"
-        ),
-        pytest.param(SOURCE, LABELS, np.tile(TARGET[:1], (40, 1)), id="equal targets"),
-        pytest.param(np.tile(SOURCE[:1], (30, 1)), LABELS, TARGET, id="equal sources"),
-        pytest.param(np.tile(SOURCE[:1], (30, 1)), LABELS, SOURCE[:1], id="all equal"),
-        pytest.param(np.zeros_like(SOURCE), LABELS, np.zeros_like(TARGET), id="zeros"),
-        pytest.param(SOURCE, np.r_[np.zeros(28, int), 1, 2], TARGET, id="classes of one row"),
-        pytest.param(SOURCE[:3], np.arange(3), TARGET, id="only classes of one row"),
-        pytest.param(SOURCE, LABELS % 2, TARGET, id="two classes"),
-        pytest.param(SOURCE[:2], np.arange(2), TARGET[:1], id="as little as possible"),
-        pytest.param(SOURCE, LABELS, SOURCE, id="no shift at all"),
-        pytest.param(SOURCE, LABELS, -SOURCE, id="opposite"),
-    ],
-)
-def test_odd_rows_have_evidence(source, y, target):
-    evidence = gather_evidence(source, y, target)
-    check(evidence)
-    assert evidence.n_classes == y.max() + 1
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 30))
@@ -135,11 +101,6 @@ def test_a_share_and_an_interval_around_it_whatever_the_evidence(evidence, n_tar
         assert estimate.high - estimate.low < 1
 
 
-def test_many_classes():
-    assert [many_classes(n) for n in (2, 4, 10)] == pytest.approx([0, 0.5, 0.8])
-    assert 0.99 < many_classes(1000) < 1
-
-
 def test_weights_by_hand(monkeypatch):
     """With four classes half of what many classes add is added."""
     monkeypatch.setattr(
@@ -151,7 +112,3 @@ def test_weights_by_hand(monkeypatch):
     assert estimate.share == pytest.approx(0.1 + 0.5 * (0.4 + 0.08 - 0.1 + 0.1))
     assert estimate.high - estimate.share == pytest.approx(0.2)
     assert estimate.share - estimate.low == pytest.approx(0.2)
-
-
-def test_in_words():
-    assert str(ShareEstimate(0.333, 0.1, 0.5)) == "0.33 (0.10 to 0.50)"

@@ -6,7 +6,7 @@ import pytest
 
 from conftest import fit_task
 from feature_shifts import feature_task
-from opensetda import ClassMeans, MovingMeans, SourceOnly
+from opensetda import ClassMeans, SourceOnly
 from opensetda.data.benchmarks.digits import digit_task
 from opensetda.data.benchmarks.protocols import with_openness
 
@@ -37,12 +37,6 @@ def test_ten_known_classes(shift):
     task = feature_task(10, 10, 256, shift, 0, seed=0)
     for method in (ClassMeans(), SourceOnly()):
         check(fit_task(method, task), FEATURES_REJECTED[shift], task.target_features)
-
-
-def test_moving_means_on_features():
-    task = feature_task(10, 2, 128, "class-translation", 0, seed=0, per_class=30)
-    classifier = fit_task(MovingMeans(steps=4), task)
-    check(classifier, 0.08, task.target_features)
 
 
 @pytest.mark.parametrize("shift", DIGITS_REJECTED)

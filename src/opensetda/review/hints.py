@@ -1,0 +1,113 @@
+"""What helps to judge a label: disagreement about it, and columns in which a sample stands out.
+
+A label may have a high probability and still be wrong: the samples next to it in the method's own
+embedding have other labels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opensetda.data.tables.loading import TableColumns, read_samples
+from opensetda.errors import InputError, one_line
+from opensetda.report.content import Indices
+from opensetda.report.run_parts import own_labels
+from opensetda.review.queues import MOST_NEAR
+from opensetda.runs.folder import MODEL, RunFolder
+from opensetda.runs.predictions import PredictionTable
+from opensetda.system.files import file_record
+
+NEIGHBOURS, MOST_COLUMNS = 20, 6
+# Numbers of a table that are read: 100 MB.
+_MOST_CELLS = 25_000_000
+
+
+def disagreement(run: RunFolder, table: PredictionTable) -> tuple[Indices, dict[int, str]]:
+    """Compare labels with those of the nearest samples, by the cosine, in the run's embedding.
+
+    Return the rows that the nearest samples disagree with most, and what they say, by row.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    view = run.view()
+    count = min(NEIGHBOURS, len(view.embedding) - 1)
+    model = NearestNeighbors(n_neighbors=count, metric="cosine")
+    # Without samples, it returns the neighbours of all that were fitted, but not themselves.
+    nearest = model.fit(view.embedding.astype(np.float32)).kneighbors(return_distance=False)
+    classes = np.array([*table.classes, run.unknown_label], dtype=np.str_)
+    labels = np.concatenate([classes[view.source_labels], table.labels[view.target]])
+    against, words = np.zeros(len(table)), dict[int, str]()
+    for row, found in zip(view.target.tolist(), labels[nearest[len(view.source) :]], strict=True):
+        others = Counter(found.tolist())
+        n_other = count - others.pop(table.labels[row], 0)
+        against[row] = n_other
+        if 2 * n_other >= count:
+            name, most = others.most_common(1)[0]
+            what = name if most == n_other else f"otherwise, {most} of them {name}"
+            words[row] = f"{n_other} of the {count} nearest samples are labelled {what}"
+    against = np.where(own_labels(table), against, 0)
+    # Of equal ones, the more confident first: nothing else shows them.
+    order = np.lexsort((-table.confidence, -against))
+    return order[against[order] > 0][:MOST_NEAR], words
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The rows of the targets, with means and deviations; `note` says why there are none."""
+
+    names: tuple[str, ...] = ()
+    X: Any = None
+    mean: Any = None
+    deviation: Any = None
+    note: str = ""
+
+    def of(self, rows: Indices) -> list[dict[str, Any]]:
+        """Return columns whose mean over some samples differs most from that of all targets.
+
+        The difference is in standard deviations of the targets.
+        """
+        if not self.names or not len(rows):
+            return []
+        values = self.X[rows].mean(axis=0, dtype=np.float64)
+        apart = (values - self.mean) / self.deviation
+        best = np.argsort(-np.abs(apart), kind="stable")[:MOST_COLUMNS].tolist()
+        return [
+            {
+                "name": self.names[place],
+                "value": float(f"{values[place]:.4g}"),
+                "typical": float(f"{self.mean[place]:.4g}"),
+                "apart": round(float(apart[place]), 1),
+            }
+            for place in best
+            if abs(apart[place]) >= 0.05  # the others are shown as 0.0
+        ]
+
+
+def open_columns(run: RunFolder, table: PredictionTable) -> Columns:
+    """Read the target's table, if it is still what the run was made with."""
+    record = run.settings["inputs"]["target"]
+    path = record.get("path", "")
+    has_names = run.manifest.has(MODEL) and not run.has_images
+    try:
+        names = run.feature_names() if has_names else None
+        if not names:
+            return Columns()
+        if len(table) * len(names) > _MOST_CELLS:
+            raise InputError(f"{path}: too large to show its columns here")
+        if not Path(path).is_file() or file_record(Path(path))["sha256"] != record.get("sha256"):
+            raise InputError(f"{path}: changed or gone since the run, so its columns are not shown")
+        given = {name: run.column(name) for name in ("label", "id", "features")}
+        columns = TableColumns(**{name: value for name, value in given.items() if value})
+        X = read_samples(path, len(names), names, columns, plan=run.column_plan()).X
+    except (InputError, OSError) as error:
+        return Columns(note=one_line(error))
+    # One at a time: of all together, a copy in twice the precision would be made.
+    deviation = np.array([column.std(dtype=np.float64) for column in X.T])
+    # A constant column tells nothing.
+    deviation = np.where(deviation > 0, deviation, np.inf)
+    return Columns(names, X, X.mean(axis=0, dtype=np.float64), deviation)

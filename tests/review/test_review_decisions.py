@@ -1,0 +1,247 @@
+"""Decisions of a review: in a log that survives a crash, undone, and exported as a table."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opensetda.errors import InputError
+from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
+from opensetda.review.session import ReviewSession
+from opensetda.runs.corrections import Names
+from review_helpers import corrections, make_run
+
+CLASSES = ("ant", "bee")
+GIVEN = ["ant", "bee", "unknown", "unknown", "ant", "unknown"]
+
+
+def open_decisions(path, identity="one"):
+    return Decisions(DecisionLog(path, identity, len(GIVEN)), GIVEN, CLASSES, "unknown")
+
+
+def labels(decisions):
+    return {row: decisions.label(row) for row in range(len(GIVEN)) if row in decisions}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "review.jsonl"
+
+
+def test_decisions_are_there_again_and_undone_one_by_one(path):
+    decisions = open_decisions(path)
+    assert not path.exists()
+    decisions.decide([0], None)
+    decisions.decide([1, 2], "moth", "1")
+    decisions.decide([1], "ant")
+    for now in (decisions, open_decisions(path)):
+        assert labels(now) == {0: "ant", 1: "ant", 2: "moth"}
+        assert [now.kind(row) for row in range(4)] == ["kept", "corrected", "new class", None]
+        assert (now.new_names, len(now)) == (["moth"], 3)
+    assert decisions.undo().label == "ant"
+    assert labels(decisions) == labels(open_decisions(path)) == {0: "ant", 1: "moth", 2: "moth"}
+    assert decisions.undo().rows == (1, 2)
+    assert decisions.undo().rows == (0,)
+    assert decisions.undo() is None
+    assert labels(open_decisions(path)) == {}
+    # The log is never rewritten: what was undone can still be read.
+    said = [json.loads(line).get("do") for line in path.read_text().splitlines()]
+    assert said == [None, *["decide"] * 3, *["undo"] * 3]
+
+
+def test_a_line_torn_anywhere_is_skipped_and_overwritten(path):
+    decisions = open_decisions(path)
+    decisions.decide([0], None)
+    whole = path.read_bytes()
+    decisions.decide([2, 3], "Motte ö", "1")
+    longer = path.read_bytes()
+    for end in range(len(longer)):
+        path.write_bytes(longer[:end])
+        again = open_decisions(path)
+        before = {0: "ant"} if end >= len(whole) else {}
+        assert labels(again) == before
+        # Who only looks changes nothing.
+        assert path.read_bytes() == longer[:end]
+        again.decide([1], "ant")
+        assert labels(open_decisions(path)) == {**before, 1: "ant"}
+
+
+def test_a_decision_is_on_the_disk_before_it_counts(path, monkeypatch):
+    decisions, fsync, seen = open_decisions(path), os.fsync, []
+
+    def look_and_sync(number):
+        seen.append((path.read_bytes()[-1:], 0 in decisions))
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", look_and_sync)
+    decisions.decide([0], None)
+    assert seen == [(b"\n", False)]
+    assert 0 in decisions
+
+
+def test_a_full_disk_loses_that_decision_only(path, monkeypatch):
+    decisions = open_decisions(path)
+    decisions.decide([0], None)
+    before = path.read_bytes()
+
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(NotSavedError, match=r"not saved: .*no space left on device"):
+            decisions.decide([1], "ant")
+    assert path.read_bytes() == before
+    decisions.decide([2], "ant")
+    assert labels(decisions) == labels(open_decisions(path)) == {0: "ant", 2: "ant"}
+    for size in (None, 20):
+        path.unlink() if size is None else path.write_bytes(before[:size])
+        with pytest.raises(NotSavedError, match=r"not saved: .*(no such file|cut short)"):
+            decisions.undo()
+    assert labels(decisions) == {0: "ant", 2: "ant"}
+
+
+DECIDED = '{"rows": [1], "label": "x", "time": "now"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"no json", "Invalid JSON"),
+        (b"[" * 100_000, "Invalid JSON"),
+        (DECIDED.encode("utf-16"), "Invalid JSON"),
+        (b"{}", "rows"),
+        (b'{"do": "dance"}', "Input should be 'decide' or 'undo'"),
+        (DECIDED.replace("[1]", "[6]").encode(), "rows: not of the 6 targets"),
+        (DECIDED.replace("[1]", "[1, -1]").encode(), "rows.1 Input should be greater"),
+        (DECIDED.replace("[1]", "[]").encode(), "rows: not of the 6 targets"),
+        (DECIDED.replace('"x"', r'"\ud800"').encode(), "Invalid JSON"),
+        (DECIDED.replace("{", '{"more": 1, ').encode(), "more"),
+        (DECIDED.replace("{", '{"mark": "perhaps", ').encode(), "mark"),
+    ],
+)
+def test_a_damaged_line_is_named(path, line, words):
+    open_decisions(path).decide([0], None)
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(InputError, match=r"review\.jsonl: line 3 is damaged \(") as caught:
+        open_decisions(path)
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 500
+
+
+def test_logs_of_others_are_refused(path):
+    open_decisions(path).decide([0], None)
+    with pytest.raises(InputError, match=r"review\.jsonl: not a review of this run; move"):
+        open_decisions(path, identity="two")
+    path.write_text("a note\n")
+    with pytest.raises(InputError, match="not a review of this run"):
+        open_decisions(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="a pipe, not a file"):
+        open_decisions(path)
+
+
+_ROW, _LABEL = st.integers(0, len(GIVEN) - 1), st.sampled_from(["ant", "unknown", "moth", "ünï"])
+_MARK = st.tuples(_ROW, st.sampled_from(["known", "unknown"]), st.none() | _LABEL)
+_DECISION = st.tuples(st.lists(_ROW, min_size=1, max_size=3), st.none() | _LABEL)
+
+
+@given(st.lists(st.one_of(st.just("undo"), st.just("reopen"), _MARK, _DECISION), max_size=12))
+def test_the_log_replays_to_the_same_state_without_contradictions(tmp_path_factory, actions):
+    path = tmp_path_factory.mktemp("log") / "review.jsonl"
+    decisions = open_decisions(path)
+    states = [state_of(decisions)]
+    for action in actions:
+        if action == "reopen":
+            decisions = open_decisions(path)
+        elif action == "undo":
+            decisions.undo()
+            states = states[:-1] or states
+        else:
+            (decisions.mark if len(action) == 3 else decisions.decide)(*action)
+            states.append(state_of(decisions))
+        assert state_of(decisions) == states[-1]
+        assert decisions.can_undo == (len(states) > 1)
+        for row, (label, mark) in enumerate(states[-1]):
+            assert (row in decisions) == (label is not None)
+            assert label is None or mark in (None, "known" if label in CLASSES else "unknown")
+        used = {label for label, _ in states[-1]} - {None, *CLASSES, "unknown"}
+        assert set(decisions.new_names) == used
+    assert state_of(open_decisions(path)) == states[-1]
+
+
+def state_of(decisions):
+    return [(decisions.label(row), decisions.audit(row)) for row in range(len(GIVEN))]
+
+
+def test_the_table_says_what_was_decided_and_audited(path, tmp_path):
+    decisions = open_decisions(path)
+    decisions.decide([4], "unknown", "border")
+    decisions.decide([3, 2], 'a "moth", <b>', "7")
+    decisions.mark(0, "known")
+    decisions.mark(1, "unknown", "bee")  # a class overrules the mark
+    ids = [f"it's, {row}.png" for row in range(len(GIVEN))]
+    decisions.write_csv(tmp_path / "corrections.csv", ids, "path")
+    rows = corrections(tmp_path)
+    assert list(rows[0]) == ["path", "label", "before", "decision", "group", "time", "audit"]
+    assert all(row.pop("time")[:2] == "20" for row in rows)
+    assert [tuple(row.values()) for row in rows] == [
+        ("it's, 0.png", "", "ant", "audited", "", "known"),
+        ("it's, 1.png", "bee", "bee", "kept", "", "known"),
+        ("it's, 2.png", 'a "moth", <b>', "unknown", "new class", "7", ""),
+        ("it's, 3.png", 'a "moth", <b>', "unknown", "new class", "7", ""),
+        ("it's, 4.png", "unknown", "ant", "corrected", "", ""),
+    ]
+
+
+def test_table_and_log_that_do_not_agree(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "run", n=6, images=False).path
+    session = ReviewSession(run)
+    session.decide(session._lists["border"][0], "border", "moth")
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "_export", lambda: None)
+        session.undo()
+    session.close()
+    assert len(corrections(run)) == 1
+    # A crash came between log and table: the table is brought up to date.
+    ReviewSession(run).close()
+    assert corrections(run) == []
+    # Without its log, a table may hold decisions that are nowhere else.
+    (run / "review.jsonl").unlink()
+    with pytest.raises(InputError, match=r"decisions that are not in review\.jsonl; move it away"):
+        ReviewSession(run)
+    assert (run / "corrections.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (" \t\u2003", "empty"),
+        ("x" * 201, "201 characters; 200 are allowed"),
+        ("a\nb", "which cannot be seen"),
+        ("a\ud800", "which cannot be seen"),
+        ("a\u202eb", "which cannot be seen"),
+        ("\u0301\u0302", "nothing in it that can be seen"),
+        (" UNKNOWN ", "'UNKNOWN' is too like 'unknown', which means no class"),
+        ("\uff21\uff2e\uff34", "is too like the class 'ant'"),
+        ("a\u200cnt", r"'a\\u200cnt' is too like the class 'ant'"),
+    ],
+)
+def test_names_that_are_refused_in_one_line(name, words):
+    with pytest.raises(InputError, match=words):
+        Names(CLASSES, "unknown").checked(name)
+
+
+def test_names_that_are_taken():
+    names = Names([*CLASSES, " Ant"], "unknown")
+    # A class that the run has is taken, odd as it may be.
+    for name in ("ant", "unknown", " Ant", "<script>alert(1)</script>", "x" * 200):
+        assert names.checked(name) == name
+    assert names.checked("  moth \n") == "moth"
+    assert names.checked("caf" + "e\u0301") == "caf\u00e9"
