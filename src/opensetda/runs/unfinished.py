@@ -24,7 +24,6 @@ from opensetda.runs.checked import damaged, reading, sealed, unsealed
 from opensetda.runs.folder import SETTINGS
 from opensetda.runs.request import START_ANEW, FitRequest
 from opensetda.system.files import (
-    REPLACED,
     aside_of,
     check_writable,
     in_shell,
@@ -37,7 +36,6 @@ from opensetda.system.files import (
     read_json,
     remove_abandoned,
     sweep,
-    whole_path,
     write_json,
 )
 from opensetda.system.memory import check_free
@@ -79,7 +77,7 @@ class UnfinishedRun:
             # Locked first: it may be in use. Put back if this run fails before a checkpoint.
             with contextlib.closing(_lock(path)):
                 remove_abandoned(path)
-                run._replaced = path.rename(aside_of(path, REPLACED))
+                run._replaced = path.rename(aside_of(path, "replaced"))
         run._made = make_parents(path)
         try:
             path.mkdir()
@@ -189,7 +187,7 @@ class UnfinishedRun:
 
 def unfinished_path(out: Path) -> Path:
     """Return the folder of an unfinished run that will be complete at `out`."""
-    out = whole_path(out)
+    out = out.resolve()
     return out.with_name(out.name + SUFFIX)
 
 
