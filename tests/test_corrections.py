@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -404,10 +405,10 @@ def test_wrong_corrections_leave_nothing_behind(workplace, capsys):
 
 
 def test_images_are_corrected_by_their_paths(pictures, tmp_path):
-    names = pyarrow.parquet.read_table(pictures / "run" / "predictions.parquet")["path"].to_pylist()
+    names = pyarrow.csv.read_csv(pictures / "run" / "predictions.csv")["path"].to_pylist()
     path = corrections_file(tmp_path, f"{names[0]},brand new", f"{names[1]},brand new")
     again = tmp_path / "again"
     more = ("--method", "class-means", *FEW_STEPS, "--corrections", str(path))
     assert main(image_fit(pictures, again, *more)) == 0
-    labels = pyarrow.parquet.read_table(again / "predictions.parquet")["label"].to_pylist()
+    labels = pyarrow.csv.read_csv(again / "predictions.csv")["label"].to_pylist()
     assert labels[:2] == ["brand new", "brand new"]

@@ -122,7 +122,7 @@ def odd_run(folder):
     proba[np.arange(60), (labels == "bee").astype(int)] = 0.99
     proba[:, -1] = 0.01
     PredictionTable(table.ids, labels, np.ones(60), labels, proba, table.classes, "unknown").write(
-        folder / "predictions.parquet"
+        folder / "predictions.csv"
     )
     view = RunView(np.arange(0), np.arange(60), np.arange(0), (), places.astype(np.float16))
     view.write(folder / VIEW)

@@ -151,7 +151,7 @@ def test_two_reviews_of_a_run_are_one_too_many(session, folder):
     session.close()
     ReviewSession(folder).close()
     assert sorted(entry.name for entry in folder.iterdir()) == [
-        *("estimates.json", "manifest.json", "predictions.parquet", "settings.json"),
+        *("estimates.json", "manifest.json", "predictions.csv", "settings.json"),
         "view.safetensors",
     ]
 

@@ -51,7 +51,7 @@ def test_it_changes_no_bit_of_the_run(workplace):
     again = [*FIT_STEPS]
     again[again.index("run")] = "plain"
     assert main(again) == 0
-    for name in ("model.safetensors", "predictions.parquet", "steps.parquet"):
+    for name in ("model.safetensors", "predictions.csv", "steps.parquet"):
         assert (workplace / "run" / name).read_bytes() == (workplace / "plain" / name).read_bytes()
 
 

@@ -380,7 +380,7 @@ class ReviewSession:
 def run_identity(run: RunFolder) -> str:
     """Return the identity of a run, or the checksum of its predictions."""
     identity = run.settings["identity"]
-    return f"sha256:{run.manifest.files[PREDICTIONS][0]}" if identity is None else identity
+    return f"sha256:{run.manifest.files[PREDICTIONS]}" if identity is None else identity
 
 
 def _hold(path: Path) -> int | None:

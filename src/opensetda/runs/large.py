@@ -19,13 +19,8 @@ import numpy.typing as npt
 from opensetda.base import OpenSetClassifier
 from opensetda.openness.mixtures import rejection_cut
 from opensetda.rows import IntArray, content_keys, row_chunks
-from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
-from opensetda.runs.predictions import (
-    CLASS_PREFIX,
-    PredictionTable,
-    PredictionWriter,
-    numbers_of,
-)
+from opensetda.runs.folder import STEP_PREFIX, STEPS, predictions_name
+from opensetda.runs.predictions import PredictionTable, PredictionWriter, numbers_of
 from opensetda.runs.request import SAMPLE
 
 # Largest size of the table of probabilities of a sample: with many classes it is smaller.
@@ -64,7 +59,7 @@ def label_targets(
     step = f"{STEP_PREFIX}{max(len(classifier.history_), 1)}"
     with ExitStack() as stack:
         top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
-        names = PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEPS
+        names = predictions_name(len(X)), STEPS
         writers = [stack.enter_context(PredictionWriter(folder / name)) for name in names]
         for start, chunk in row_chunks(X, range(len(X)), size):
             part = slice(start, start + len(chunk))
@@ -72,10 +67,8 @@ def label_targets(
             table = PredictionTable.of_samples(classifier, chunk, own, id_name)
             counts.update(table.labels.tolist())
             rows = table.to_arrow(top_k)
-            # With one column per class the text would have many gigabytes.
-            narrow = [name for name in rows.column_names if not name.startswith(CLASS_PREFIX)]
             labels = rows.select([id_name, "label"]).rename_columns(["id", step])
-            for writer, some in zip(writers, (rows, rows.select(narrow), labels), strict=True):
+            for writer, some in zip(writers, (rows, labels), strict=True):
                 writer.write_rows(some)
             progress(len(X) - (len(X) - part.stop) // passes, len(X))
     return counts
