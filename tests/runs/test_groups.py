@@ -34,12 +34,6 @@ def test_the_typical_come_first():
     assert cosine[0] == cosine.max()
 
 
-def test_length_says_nothing():
-    rows, _ = clouds([30, 30, 30])
-    scaled = rows * np.random.default_rng(1).uniform(0.1, 10, (len(rows), 1))
-    assert [m.tolist() for m in group_rows(scaled)] == [m.tolist() for m in group_rows(rows)]
-
-
 @pytest.mark.parametrize("n", [0, 1, 2, FEWEST - 1])
 def test_a_few_are_one_group(n):
     rows, _ = clouds([n])

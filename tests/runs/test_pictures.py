@@ -77,16 +77,11 @@ def test_pixels_of_a_tiny_picture_can_be_seen():
     assert ((large < 60) | (large > 195)).mean() > 0.9
 
 
-def test_a_run_on_rows_has_no_pictures(run):
-    pictures = Pictures(run)
-    assert not pictures.any
-    assert pictures.file(0) is None
-    assert pictures.thumbnail(0) is None
-    pictures.keep([Shown(TARGET, 0)])
-    assert not (run.path / THUMBNAILS).exists()
-
-
 def test_ids_are_paths_below_the_folder_given(run, workplace):
+    assert not Pictures(run).any
+    for folder, words in ((".", "none of the ids is an image in it"), ("no", "no such folder")):
+        with pytest.raises(InputError, match=words):
+            Pictures(run, workplace / folder)
     pictures = Pictures(run, workplace / "photos")
     assert pictures.any
     assert pictures.file(1) == (workplace / "photos" / "street" / "1.png").resolve()
@@ -98,13 +93,6 @@ def test_ids_are_paths_below_the_folder_given(run, workplace):
     assert told == [(1, 2), (2, 2)]
     # Kept with the run: the folder is not needed again.
     assert opened(Pictures(run).thumbnail(1)).size == (SIDE, SIDE)
-
-
-def test_a_folder_without_any_of_them_is_named(run, workplace):
-    with pytest.raises(InputError, match="none of the ids is an image in it"):
-        Pictures(run, workplace)
-    with pytest.raises(InputError, match="no such folder"):
-        Pictures(run, workplace / "nowhere")
 
 
 def test_no_file_outside_of_the_folder(run, workplace):

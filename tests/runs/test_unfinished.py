@@ -98,15 +98,6 @@ def test_what_is_in_the_way(tmp_path):
         check_unfinished(tmp_path / "run", overwrite=True)
 
 
-def test_complete_is_what_has_the_same_identity(tmp_path):
-    run = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
-    assert not run.is_complete
-    (tmp_path / "run").mkdir()
-    for content, complete in [("{", False), ("[]", False), ('{"identity": "ab12"}', True)]:
-        (tmp_path / "run" / "settings.json").write_text(content)
-        assert run.is_complete is complete
-
-
 def test_what_is_replaced_comes_back_if_the_new_run_comes_to_nothing(tmp_path):
     old = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
     old.checkpoints().write(Record({"step": 3}))

@@ -9,7 +9,7 @@ from opensetda import MovingMeans
 from opensetda.errors import InputError
 from opensetda.runs import view as views
 from opensetda.runs.fitting import fit_domains
-from opensetda.runs.view import RunView, principal_components, view_of
+from opensetda.runs.view import RunView, view_of
 
 
 def clouds(n_source=40, n_target=60, seed=0, wide=12):
@@ -64,13 +64,6 @@ def test_features_of_a_trained_backbone_take_the_place_of_those_before(classifie
     both = np.concatenate([source, target])
     again = view_of(classifier, 0 * source, names, 0 * target, features=lambda rows: both[rows])
     np.testing.assert_array_equal(again.embedding, seen.embedding)
-
-
-def test_principal_components_are_few():
-    rows = np.random.default_rng(0).normal(size=(50, 100))
-    assert principal_components(rows).shape == (50, 32)
-    assert principal_components(rows[:4]).shape == (4, 4)
-    assert not principal_components(np.ones((5, 3))).any()
 
 
 def test_a_run_keeps_the_view(seen, tmp_path):

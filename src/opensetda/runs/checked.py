@@ -107,28 +107,21 @@ class CheckedTable:
 
     def text(self, name: str) -> npt.NDArray[np.str_]:
         """Return a column of text."""
-        return np.array(self._column(name, pa.string()).to_pylist(), dtype=np.str_)
+        return np.array(self.column(name, pa.string()).to_pylist(), dtype=np.str_)
 
     def numbers(self, name: str, low: float = -np.inf, high: float = np.inf) -> Any:
         """Return a column of finite numbers, all from `low` to `high`."""
-        values = self._column(name, pa.float64()).to_numpy()
+        values = self.column(name, pa.float64()).to_numpy()
         if not (np.isfinite(values) & (values >= low) & (values <= high)).all():
             raise damaged(self.path, f"column {name!r} holds a number that cannot be", self.advice)
         return values
 
-    def counts(self, name: str) -> list[int]:
-        """Return a column of whole numbers from 0 on."""
-        return list(self._column(name, pa.uint64()).to_pylist())
-
-    def content(self, name: str) -> list[bytes]:
-        """Return a column of bytes."""
-        return list(self._column(name, pa.binary()).to_pylist())
-
     def flags(self, name: str) -> npt.NDArray[np.bool_]:
         """Return a column of truth values."""
-        return np.array(self._column(name, pa.bool_()).to_pylist(), dtype=bool)
+        return np.array(self.column(name, pa.bool_()).to_pylist(), dtype=bool)
 
-    def _column(self, name: str, kind: Any) -> Any:
+    def column(self, name: str, kind: Any) -> Any:
+        """Return a column without gaps, of an Arrow type."""
         if self.names.count(name) != 1:
             raise damaged(self.path, f"not one column {name!r}", self.advice)
         with reading(self.path, self.advice):

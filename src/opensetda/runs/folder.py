@@ -12,14 +12,13 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 import safetensors.numpy
-from typing_extensions import TypedDict
 
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.tables.preparation import ColumnPlan
@@ -277,15 +276,6 @@ def check_destination(path: Path, overwrite: bool) -> None:
     check_writable(path)
 
 
-class _Saved(TypedDict):
-    """``model.json`` of a model that is not in a run."""
-
-    format: Literal["opensetda-model"]
-    version: Literal[1]
-    method: str
-    state: dict[str, Any]
-
-
 def save(classifier: OpenSetClassifier, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a fitted classifier into a folder, for `load`.
 
@@ -316,7 +306,7 @@ def load(path: str | Path) -> OpenSetClassifier:
     if not (place / MANIFEST).exists():
         raise InputError(f"{place}: not a saved model; make one with opensetda.save(clf, path)")
     manifest = Manifest.read(place)
-    saved = parse_json(manifest.content(MODEL), _Saved, place / MODEL, "save it again")
+    saved = parse_json(manifest.content(MODEL), schemas.SavedModel, place / MODEL, "save it again")
     return _restored(manifest, saved["method"], saved["state"])
 
 

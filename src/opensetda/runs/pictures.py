@@ -143,8 +143,9 @@ def _by_sample(run: RunFolder, name: str, column: str) -> dict[Shown, bytes]:
     if not run.manifest.has(name):
         return {}
     table = run.table(name)
-    samples = map(Shown, table.text("domain").tolist(), table.counts("row"))
-    return dict(zip(samples, table.content(column), strict=True))
+    rows = table.column("row", pa.int64()).to_pylist()
+    samples = map(Shown, table.text("domain").tolist(), rows)
+    return dict(zip(samples, table.column(column, pa.binary()).to_pylist(), strict=True))
 
 
 def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE, smooth: bool = True) -> bytes:
