@@ -11,7 +11,7 @@ import pytest
 from cli_helpers import names_in
 from opensetda import ClassMeans
 from opensetda.cli.main import main
-from opensetda.runs.folder import BACKBONE, BROKEN, FILES, IMAGES
+from opensetda.runs.folder import BACKBONE, BROKEN, FILES, IMAGES, LARGE_PREDICTIONS
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -42,7 +42,8 @@ def test_the_demo_compares_three_methods_and_leaves_a_run(workplace, capsys, sta
     for words in ("moving means, the default", "PGL", "source only, least sure", "AUROC"):
         assert words in out
     assert str(workplace / "d") in out
-    assert names_in(workplace / "d") == sorted({*FILES} - {BACKBONE, BROKEN, IMAGES})
+    others = {BACKBONE, BROKEN, IMAGES, LARGE_PREDICTIONS}
+    assert names_in(workplace / "d") == sorted({*FILES} - others)
     comparison = json.loads((workplace / "d" / "comparison.json").read_text())
     assert list(comparison) == ["moving-means", "pgl", "source-only"]
     metrics = json.loads((workplace / "d" / "metrics.json").read_text())

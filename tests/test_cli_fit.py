@@ -70,9 +70,9 @@ def test_fit_evaluate_predict_on_arrays_without_ids(workplace, capsys, method):
     assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
     assert main(["predict", "run", "target.npz", "--out", "labels.parquet"]) == 0
     again = pyarrow.parquet.read_table("labels.parquet")
-    first = pyarrow.parquet.read_table("run/predictions.parquet")
+    first = pyarrow.csv.read_csv("run/predictions.csv")
     assert again["label"] == first["label"]
-    assert first["id"][0].as_py() == "1"
+    assert first["id"][0].as_py() == 1
     assert json.loads((workplace / "run" / "metrics.json").read_text())["final"]["hos"] > 0.7
 
 
@@ -82,15 +82,15 @@ def test_target_labels_change_nothing(workplace):
     for labels in (y, np.roll(y, 1)):
         np.savez("target.npz", X=X, y=labels)
         run_fit("--overwrite")
-        outcomes.append((workplace / "run" / "predictions.parquet").read_bytes())
+        outcomes.append((workplace / "run" / "predictions.csv").read_bytes())
         assert main(["predict", "run", "target.npz", "--out", "p.csv", "--overwrite"]) == 0
         outcomes[-1] += (workplace / "p.csv").read_bytes()
     assert outcomes[0] == outcomes[1]
 
 
 def test_the_same_command_gives_the_same_files(workplace):
-    names = ["predictions.parquet", "steps.parquet", "model.safetensors", "model.json"]
-    names += ["history.jsonl", "predictions.csv", "estimates.json"]
+    names = ["predictions.csv", "steps.parquet", "model.safetensors", "model.json"]
+    names += ["history.jsonl", "estimates.json"]
     run_fit()
     first = {name: (workplace / "run" / name).read_bytes() for name in names}
     run_fit("--overwrite")
@@ -173,7 +173,7 @@ def test_pgl_gives_the_same_bits_again_and_after_loading(workplace):
         outcomes.append(
             [
                 (workplace / name).read_bytes()
-                for name in ("run/predictions.parquet", "run/model.safetensors", "p.csv")
+                for name in ("run/predictions.csv", "run/model.safetensors", "p.csv")
             ]
         )
     assert outcomes[0] == outcomes[1]

@@ -7,6 +7,7 @@ import re
 import shutil
 
 import numpy as np
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -150,10 +151,10 @@ def test_images_from_the_wrong_folder(table, answer):
     assert not (table / "run" / REPORT).exists()
     # Nothing outside of the folder is ever shown.
     file = table / "run" / PREDICTIONS
-    found = pyarrow.parquet.read_table(file)
+    found = pyarrow.csv.read_csv(file)
     name = found.column_names[0]
     above = [[f"../{path}" for path in found[name].to_pylist()]]
-    pyarrow.parquet.write_table(found.set_column(0, name, above), file)
+    pyarrow.csv.write_csv(found.set_column(0, name, above), file)
     (table / "photos" / "below").mkdir()
     refusal(answer, "report", "run", "--images", "photos/below")
 

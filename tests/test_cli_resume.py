@@ -15,7 +15,7 @@ from opensetda.cli.main import main
 from opensetda.runs.checked import sealed
 
 SAME = (
-    *("predictions.parquet", "model.safetensors", "steps.parquet", "estimates.json"),
+    *("predictions.csv", "model.safetensors", "steps.parquet", "estimates.json"),
     "view.safetensors",
 )
 
@@ -323,5 +323,5 @@ def test_killed_while_it_read_images(pictures, tmp_path, monkeypatch):
     kill(folder, *arguments, moment=READING)
     assert names_in(folder) == ["cache", "run.unfinished"]
     assert main(["resume", "run"]) == 0
-    resumed = (folder / "run" / "predictions.parquet").read_bytes()
-    assert resumed == (pictures / "run" / "predictions.parquet").read_bytes()
+    resumed = (folder / "run" / "predictions.csv").read_bytes()
+    assert resumed == (pictures / "run" / "predictions.csv").read_bytes()

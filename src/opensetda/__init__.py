@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from opensetda.pgl.estimator import PGLClassifier
     from opensetda.pgl.settings import PGLSettings
     from opensetda.report.notebook import show
-    from opensetda.runs.saved_models import load, save
+    from opensetda.runs.folder import load, save
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
 _HOMES = {
@@ -57,8 +57,8 @@ _HOMES = {
     "TargetKFold": "metrics.model_selection",
     "evaluate": "metrics",
     "hos_scorer": "metrics.model_selection",
-    "load": "runs.saved_models",
-    "save": "runs.saved_models",
+    "load": "runs.folder",
+    "save": "runs.folder",
     "show": "report.notebook",
 }
 

@@ -91,7 +91,7 @@ def test_the_commands(pictures, tmp_path, monkeypatch):
     pattern, street = tmp_path / "shop/{000..001}.tar", tmp_path / "street.tar"
     assert main(image_fit(pictures, "plain", *means)) == 0
     assert main(image_fit(pictures, "run", *means, source=pattern, target=street)) == 0
-    tables = [pyarrow.parquet.read_table(f"{out}/predictions.parquet") for out in ("plain", "run")]
+    tables = [pyarrow.csv.read_csv(f"{out}/predictions.csv") for out in ("plain", "run")]
     names = tables[0]["path"].to_pylist()
     assert tables[1]["path"].to_pylist() == [f"street.tar/{name}" for name in names]
     assert tables[0].drop(["path"]) == tables[1].drop(["path"])

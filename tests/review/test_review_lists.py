@@ -214,7 +214,7 @@ def test_neighbours_that_disagree_are_said(tmp_path):
     table = RunFolder.open(folder).predictions()
     labels = np.full(60, "bee")
     labels[[3, 59]] = "ant"
-    replace(table, labels=labels, nearest=labels).write(folder / "predictions.parquet")
+    replace(table, labels=labels, nearest=labels).write(folder / "predictions.csv")
     RunView(np.arange(0), np.arange(60), np.arange(0), (), np.ones((60, 2), np.float16)).write(
         folder / VIEW
     )

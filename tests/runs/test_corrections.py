@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow.parquet
+import pyarrow.csv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -303,7 +303,7 @@ def test_a_class_that_loses_targets_is_named(workplace, capsys):
 
 
 def test_images_are_corrected_by_their_paths(pictures, tmp_path):
-    names = pyarrow.parquet.read_table(pictures / "run" / "predictions.parquet")["path"].to_pylist()
+    names = pyarrow.csv.read_csv(pictures / "run" / "predictions.csv")["path"].to_pylist()
     path = corrections_file(tmp_path, f"{names[0]},brand new", f"{names[1]},brand new")
     more = ("--method", "class-means", *FEW_STEPS, "--corrections", str(path))
     assert main(image_fit(pictures, tmp_path / "again", *more)) == 0

@@ -35,7 +35,7 @@ def test_the_event_files_hold_the_history_and_change_no_bit(workplace):
     losses = found["iteration/loss"]
     assert list(losses) == list(range(1, len(losses) + 1))
     assert main(["plain" if word == "run" else word for word in FIT_STEPS]) == 0
-    for name in ("model.safetensors", "predictions.parquet", "steps.parquet"):
+    for name in ("model.safetensors", "predictions.csv", "steps.parquet"):
         assert (workplace / "run" / name).read_bytes() == (workplace / "plain" / name).read_bytes()
 
 

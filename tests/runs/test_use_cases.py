@@ -26,7 +26,7 @@ from opensetda.runs import (
 MEANS = {"method": "class-means", "openness": 0.333, "settings": {"steps": 3}}
 STEPS = {"method": "stepper", "openness": 0.333, "settings": {"steps": 3}}
 pytestmark = pytest.mark.usefixtures("stepper")
-BYTES = ("predictions.parquet", "predictions.csv", "model.safetensors", "steps.parquet")
+BYTES = ("predictions.csv", "model.safetensors", "steps.parquet")
 
 
 def assert_same(run, expected, names=BYTES):

@@ -345,15 +345,15 @@ def write_run(
     if images[1]:
         write_images(folder / files.IMAGES, *images)
     if labelled is not None:
-        for name in (files.PREDICTIONS, files.PREDICTIONS_FOR_PEOPLE, files.STEPS):
-            (labelled / name).rename(folder / name)
+        for name in (files.PREDICTIONS, files.LARGE_PREDICTIONS, files.STEPS):
+            if (labelled / name).exists():
+                (labelled / name).rename(folder / name)
     else:
         id_name = "id" if record.get("backbone") is None else IMAGE_ID
         predictions = PredictionTable.of_targets(classifier, ids, id_name)
         if corrections is not None:
             predictions = corrections.applied_to(predictions)
-        predictions.write(folder / files.PREDICTIONS)
-        predictions.write(folder / files.PREDICTIONS_FOR_PEOPLE)
+        predictions.write(folder / files.predictions_name(len(predictions)))
         _write_steps(folder / files.STEPS, predictions, classifier)
     found = {"scaling": classifier.scaler_.name, "classes": list(class_names(classifier))}
     settings = {**_RECORDED, **record, **found}

@@ -1,17 +1,16 @@
 """The run folder: its files, opened for reading, and whether a new run may take its place.
 
 ``docs/run-folder.md`` describes every file. A folder appears whole or not at
-all, and nothing in it is ever unpickled: JSON, Parquet, safetensors. Every file that is read
-is compared with its checksum first (`opensetda.runs.manifest`), then with what it should hold.
+all, and nothing in it is ever unpickled: JSON, Parquet, CSV, safetensors. Every file that is read
+is compared with its checksum first (`opensetda.runs.manifest`). `save` and `load` are for a
+model alone.
 """
 
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,18 +18,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
+import safetensors.numpy
 
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.tables.preparation import ColumnPlan
 from opensetda.errors import InputError
 from opensetda.runs import schemas
-from opensetda.runs.checked import CheckedTable, damaged, parse_json, parse_tensors, reading
+from opensetda.runs.checked import CheckedTable, parse_json, parse_tensors, reading
 from opensetda.runs.manifest import MANIFEST, Manifest
 from opensetda.runs.manifest import SETTINGS as SETTINGS
-from opensetda.runs.methods import method_class
+from opensetda.runs.methods import method_class, method_name
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.view import RunView
-from opensetda.system.files import check_writable, is_partial, json_bytes, read_json, sweep
+from opensetda.system.files import (
+    check_writable,
+    is_partial,
+    json_bytes,
+    new_folder,
+    read_json,
+    sweep,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,13 +46,13 @@ if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
 
 FORMAT = "opensetda-run"
-VERSION = 4
+VERSION = 5
 
 ENVIRONMENT = "environment.json"
 HISTORY = "history.jsonl"
 ESTIMATES = "estimates.json"
-PREDICTIONS = "predictions.parquet"
-PREDICTIONS_FOR_PEOPLE = "predictions.csv"
+PREDICTIONS = "predictions.csv"
+LARGE_PREDICTIONS = "predictions.parquet"
 STEPS = "steps.parquet"
 MODEL = "model.json"
 WEIGHTS = "model.safetensors"
@@ -64,24 +72,16 @@ REVIEW = "review.jsonl"
 CORRECTIONS = "corrections.csv"
 
 FILES = (
-    *(
-        MANIFEST,
-        SETTINGS,
-        ENVIRONMENT,
-        HISTORY,
-        ESTIMATES,
-        PREDICTIONS,
-        PREDICTIONS_FOR_PEOPLE,
-        STEPS,
-    ),
-    *(MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, VIEW, IMAGES, THUMBNAILS),
+    *(MANIFEST, SETTINGS, ENVIRONMENT, HISTORY, ESTIMATES, PREDICTIONS, LARGE_PREDICTIONS),
+    *(STEPS, MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, VIEW, IMAGES, THUMBNAILS),
     *(MAP, TRUTH, REPORT),
 )
 
 StepLabels = dict[int, npt.NDArray[Any]]
 
 STEP_PREFIX = "step_"
-_ROUNDING = 1e-3
+# With more targets, the predictions are a Parquet file: text would take gigabytes.
+MOST_ROWS_AS_TEXT = 1_000_000
 
 
 class RunFolder:
@@ -102,10 +102,8 @@ class RunFolder:
             raise InputError(f"{path}: not a run folder (no {SETTINGS}); make one with 'osda fit'")
         version = _read_settings(path).get("version")
         if version != VERSION:
-            raise InputError(
-                f"{path / SETTINGS}: version {version!r} is not {VERSION}; "
-                "fit again with this release"
-            )
+            problem = f"version {version!r} is not {VERSION}"
+            raise InputError(f"{path / SETTINGS}: {problem}; fit again with this release")
         # What an evaluation or a report left behind that was killed.
         sweep(path)
         manifest = Manifest.read(path)
@@ -177,74 +175,41 @@ class RunFolder:
         return parse_json(content, schemas.Environment, self.path / ENVIRONMENT)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> CheckedTable:
-        """Open a Parquet file of the run."""
+        """Open a Parquet or CSV file of the run."""
         with self.manifest.open(name) as stream:
             return CheckedTable(stream, self.path / name, columns)
 
     def predictions(self) -> PredictionTable:
         """Return the labels of the targets, with scores and probabilities."""
-        table, classes = self.table(PREDICTIONS), self.settings["classes"]
-        found = PredictionTable.of_table(table, classes)
-        self._check_labels(PREDICTIONS, found.labels, found.nearest)
-        if found.classes != tuple(classes):
-            raise damaged(self.path / PREDICTIONS, f"its classes are not those of {SETTINGS}")
-        totals = found.proba.sum(axis=1)
-        # Of many classes only the likeliest are there.
-        least = 0 if "top_1" in table.names else 1
-        if (totals > 1 + _ROUNDING).any() or (totals < least - _ROUNDING).any():
-            raise damaged(self.path / PREDICTIONS, "probabilities do not add up to 1")
+        table = self.table(self._predictions_name())
+        found = PredictionTable.of_table(table, self.settings["classes"])
         return replace(found, unknown_label=self.unknown_label)
 
-    def _check_labels(self, name: str, *columns: npt.NDArray[Any]) -> None:
-        known = {*self.settings["classes"], self.unknown_label}
-        for labels in columns:
-            if strange := set(np.unique(labels).tolist()) - known:
-                problem = f"the label {min(strange)!r} is no class of {SETTINGS}"
-                raise damaged(self.path / name, problem)
+    def _predictions_name(self) -> str:
+        return LARGE_PREDICTIONS if self.manifest.has(LARGE_PREDICTIONS) else PREDICTIONS
 
     def labels(self) -> npt.NDArray[Any]:
         """Return the labels of the targets alone."""
-        return self.table(PREDICTIONS, ["label"]).text("label")
-
-    @cached_property
-    def _n_targets(self) -> int:
-        return len(self.labels())
+        return self.table(self._predictions_name(), ["label"]).text("label")
 
     def steps(self) -> StepLabels:
         """Return the labels of the targets after each step that has been kept, by its number."""
-        table = self._table_of_targets(STEPS)
+        table = self.table(STEPS)
         with reading(self.path / STEPS):
-            names = {
-                int(name.removeprefix(STEP_PREFIX)): name
-                for name in table.names
-                if name.startswith(STEP_PREFIX)
-            }
-        found = {number: table.text(name) for number, name in names.items()}
-        self._check_labels(STEPS, *found.values())
-        return found
+            names = [name for name in table.names if name.startswith(STEP_PREFIX)]
+            return {int(name.removeprefix(STEP_PREFIX)): table.text(name) for name in names}
 
     def view(self) -> RunView:
         """Return the samples that the report shows, with their embedding."""
-        view = RunView.parse(self.manifest.content(VIEW), self.path / VIEW)
-        with reading(self.path / VIEW):
-            view.check(self._n_targets, len(self.settings["classes"]))
-        return view
+        return RunView.parse(self.manifest.content(VIEW), self.path / VIEW)
 
     def truth(self) -> npt.NDArray[Any] | None:
         """Return the true labels of the targets, if the run was evaluated."""
-        if not self.manifest.has(TRUTH):
-            return None
-        return self._table_of_targets(TRUTH).text("label")
-
-    def _table_of_targets(self, name: str) -> CheckedTable:
-        table = self.table(name)
-        if len(table) != self._n_targets:
-            raise damaged(self.path / name, f"{len(table)} rows for {self._n_targets} targets")
-        return table
+        return self.table(TRUTH).text("label") if self.manifest.has(TRUTH) else None
 
     def model(self) -> OpenSetClassifier:
         """Return the fitted classifier, for later samples."""
-        return restored(self.manifest, self.settings["method"], self._saved_model()["state"])
+        return _restored(self.manifest, self.settings["method"], self._saved_model()["state"])
 
     def feature_names(self) -> tuple[str, ...] | None:
         """Return the names of the features, if they have names."""
@@ -261,22 +226,9 @@ class RunFolder:
         self.manifest.replace({METRICS: json_bytes(metrics), TRUTH: truth_table})
 
 
-def restored(manifest: Manifest, method: str, state: Mapping[str, Any]) -> OpenSetClassifier:
-    """Return a classifier from its state and the arrays that a manifest lists."""
-    path = manifest.folder / MODEL
-    arrays = parse_tensors(manifest.content(WEIGHTS), manifest.folder / WEIGHTS)
-    cls = method_class(method)
-    with reading(path):
-        try:
-            classifier = cls.from_state(state, arrays)
-        except InputError as error:
-            raise InputError(f"{path}, with {WEIGHTS}: {error}") from error
-        # Arrays that do not fit together are found here, and not by the first sample.
-        with warnings.catch_warnings():
-            # These columns have no names.
-            warnings.simplefilter("ignore", UserWarning)
-            classifier.predict_proba(np.zeros((1, classifier.n_features_in_), dtype=np.float32))
-        return classifier
+def predictions_name(n_targets: int) -> str:
+    """Return the name of the file of predictions."""
+    return PREDICTIONS if n_targets <= MOST_ROWS_AS_TEXT else LARGE_PREDICTIONS
 
 
 def parquet_bytes(table: Any, **options: Any) -> bytes:
@@ -301,19 +253,16 @@ def check_destination(path: Path, overwrite: bool) -> None:
             raise InputError(f"{path}: a file is in the way; choose another --out")
         if not overwrite:
             raise InputError(f"{path}: exists already; choose another --out or add --overwrite")
-        for name in (REVIEW, CORRECTIONS):
-            if (path / name).exists():
-                raise InputError(
-                    f"{path}: holds {name!r}, decisions of a review, which are not overwritten; "
-                    "move them away or choose another --out"
-                )
         names = {entry.name for entry in path.iterdir()}
         # Partial files of a killed report or review may go.
-        strangers = sorted(name for name in names - set(FILES) if not is_partial(name))
+        strangers = [name for name in sorted(names - {*FILES}) if not is_partial(name)]
         if strangers:
+            strangers.sort(key=lambda name: name != REVIEW)
+            is_review = strangers[0] in (REVIEW, CORRECTIONS)
+            what = "decisions of a review" if is_review else "which is no file of a run"
             raise InputError(
-                f"{path}: holds {strangers[0]!r}, which is no file of a run, so it is not "
-                "overwritten; move it away or choose another --out"
+                f"{path}: holds {strangers[0]!r}, {what}, so it is not overwritten; "
+                "move it away or choose another --out"
             )
         try:
             # A run of another release may be replaced, though it cannot be read.
@@ -325,3 +274,49 @@ def check_destination(path: Path, overwrite: bool) -> None:
                 "remove it yourself or choose another --out"
             ) from error
     check_writable(path)
+
+
+def save(classifier: OpenSetClassifier, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write a fitted classifier into a folder, for `load`.
+
+    What is kept is what `predict` needs; labels of the targets of `fit` and the history are not.
+    `overwrite` replaces an earlier saved model.
+    """
+    place, method = Path(path), method_name(classifier)
+    state, arrays = classifier.get_state()
+    names = {MODEL, WEIGHTS, MANIFEST}
+    is_saved = place.is_dir() and {entry.name for entry in place.iterdir()} == names
+    if place.exists() and not (overwrite and is_saved):
+        how = "add overwrite=True" if is_saved else "move it away"
+        raise InputError(f"{place}: exists already; choose another path or {how}")
+    check_writable(place)
+    content = {"format": "opensetda-model", "version": 1, "method": method, "state": state}
+    with new_folder(place) as aside:
+        write_json(aside / MODEL, content)
+        contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+        (aside / WEIGHTS).write_bytes(safetensors.numpy.save(contiguous))
+        Manifest.of(aside).write()
+
+
+def load(path: str | Path) -> OpenSetClassifier:
+    """Return the classifier that `save` wrote, or that of a run folder; it predicts the same."""
+    place = Path(path)
+    if (place / SETTINGS).exists():
+        return RunFolder.open(place).model()
+    if not (place / MANIFEST).exists():
+        raise InputError(f"{place}: not a saved model; make one with opensetda.save(clf, path)")
+    manifest = Manifest.read(place)
+    saved = parse_json(manifest.content(MODEL), schemas.SavedModel, place / MODEL, "save it again")
+    return _restored(manifest, saved["method"], saved["state"])
+
+
+def _restored(manifest: Manifest, method: str, state: Mapping[str, Any]) -> OpenSetClassifier:
+    """Return a classifier from its state and the arrays that a manifest lists."""
+    path = manifest.folder / MODEL
+    arrays = parse_tensors(manifest.content(WEIGHTS), manifest.folder / WEIGHTS)
+    cls = method_class(method)
+    with reading(path):
+        try:
+            return cls.from_state(state, arrays)
+        except InputError as error:
+            raise InputError(f"{path}, with {WEIGHTS}: {error}") from error

@@ -18,14 +18,9 @@ import numpy.typing as npt
 from opensetda.base import OpenSetClassifier
 from opensetda.openness.mixtures import rejection_cut
 from opensetda.rows import IntArray, content_keys, row_chunks
-from opensetda.runs.folder import PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEP_PREFIX, STEPS
+from opensetda.runs.folder import STEP_PREFIX, STEPS, predictions_name
 from opensetda.runs.listening import CountingProgress
-from opensetda.runs.predictions import (
-    CLASS_PREFIX,
-    PredictionTable,
-    PredictionWriter,
-    numbers_of,
-)
+from opensetda.runs.predictions import PredictionTable, PredictionWriter, numbers_of
 from opensetda.runs.request import SAMPLE
 
 # Largest size of the table of probabilities of a sample: with many classes it is smaller.
@@ -86,10 +81,8 @@ def label_targets(
     step = f"{STEP_PREFIX}{max(len(classifier.history_), 1)}"
     top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
     with ExitStack() as stack:
-        full, for_people, steps = (
-            stack.enter_context(PredictionWriter(folder / name))
-            for name in (PREDICTIONS, PREDICTIONS_FOR_PEOPLE, STEPS)
-        )
+        names = predictions_name(len(X)), STEPS
+        full, steps = (stack.enter_context(PredictionWriter(folder / name)) for name in names)
         for start, chunk in row_chunks(X, range(len(X)), size):
             part = slice(start, start + len(chunk))
             own = numbers_of(part) if ids is None else np.asarray(ids[part])
@@ -97,9 +90,6 @@ def label_targets(
             counts.update(table.labels.tolist())
             rows = table.to_arrow(top_k)
             full.write_rows(rows)
-            # With one column per class the text would have many gigabytes.
-            narrow = [name for name in rows.column_names if not name.startswith(CLASS_PREFIX)]
-            for_people.write_rows(rows.select(narrow))
             steps.write_rows(rows.select([id_name, "label"]).rename_columns(["id", step]))
             progress(len(X) - (len(X) - part.stop) // passes, len(X))
     return counts

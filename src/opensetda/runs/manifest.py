@@ -1,9 +1,9 @@
 """The manifest of a run: checksums of its files, so that a damaged one is named and never used.
 
-A file that is replaced later, by an evaluation or a report, is listed with its old and its new
-checksum before it is moved into its place: a process that dies at any moment leaves a run that
-can be read. ``review.jsonl``, ``corrections.csv`` and ``report.html`` are not listed: the first
-two are the user's, and no command reads the last.
+A file that is replaced later, by an evaluation or a report, is not listed while it is replaced: a
+process that dies at any moment leaves a run that can be read, without that file. ``review.jsonl``,
+``corrections.csv`` and ``report.html`` are never listed: the first two are the user's, and no
+command reads the last.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from opensetda.errors import InputError
 from opensetda.runs.checked import (
@@ -35,19 +35,15 @@ from opensetda.system.cache_folder import default_cache_folder
 from opensetda.system.files import new_file, open_regular, write_json
 
 MANIFEST, SETTINGS = "manifest.json", "settings.json"
-_KEY, _KEY_BYTES = "key", 32
-_LARGEST = 1 << 24
 
 
 class _Written(BaseModel):
-    """The content of ``manifest.json``; None among the checksums: the file may be absent."""
+    """The content of ``manifest.json``: sizes and checksums of files by name."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    format: Literal["opensetda-manifest"]
-    version: Literal[1]
-    files: dict[str, list[str | None]]
-    images: str | None
+    format: Literal["opensetda-manifest"] = "opensetda-manifest"
+    version: Literal[2] = 2
+    files: dict[str, str]
+    images: str | None = None
 
 
 class Manifest:
@@ -56,9 +52,7 @@ class Manifest:
     `images` is a code of this user's secret key over the list of the run's images, if it has one.
     """
 
-    def __init__(
-        self, folder: Path, files: dict[str, list[str | None]], images: str | None = None
-    ) -> None:
+    def __init__(self, folder: Path, files: dict[str, str], images: str | None = None) -> None:
         self.folder, self.files, self.images = folder, files, images
 
     @classmethod
@@ -66,8 +60,6 @@ class Manifest:
         """Read the manifest of a run."""
         path = folder / MANIFEST
         with _opened(path) as stream, reading(path):
-            if os.fstat(stream.fileno()).st_size > _LARGEST:
-                raise damaged(path, "larger than any manifest")
             content = parse_json(stream.read(), dict[str, Any], path)
         written = check_value(unsealed(content, path), _Written, path)
         return cls(folder, written.files, written.images)
@@ -76,42 +68,38 @@ class Manifest:
     def of(cls, folder: Path) -> Self:
         """Return a manifest of all files that are in a folder."""
         names = sorted(path.name for path in folder.iterdir() if path.name != MANIFEST)
-        return cls(folder, {name: [_file_digest(folder / name)] for name in names})
+        files = {}
+        for name in names:
+            with _opened(folder / name) as stream:
+                files[name] = _digest_of(stream)
+        return cls(folder, files)
 
     def write(self) -> None:
         """Write ``manifest.json``."""
-        files = dict(sorted(self.files.items()))
-        kind = {"format": "opensetda-manifest", "version": 1}
+        written = _Written(files=dict(sorted(self.files.items())), images=self.images)
         with new_file(self.folder / MANIFEST) as aside:
-            write_json(aside, sealed({**kind, "files": files, "images": self.images}))
+            write_json(aside, sealed(written.model_dump()))
 
     def has(self, name: str) -> bool:
         """Return whether the run has a file."""
-        listed = self.files.get(name, [None])
-        return None not in listed or (self.folder / name).exists()
+        return name in self.files
 
     def open(self, name: str) -> BufferedReader:
         """Open a file whose checksum is right, or raise an `InputError` that names it."""
         path = self.folder / name
         stream = _opened(path)
-        if not self._is_right(name, stream):
-            # An evaluation or a report may have replaced it since; another run may not.
-            now = Manifest.read(self.folder)
-            is_same_run = now.files.get(SETTINGS) == self.files.get(SETTINGS)
-            if not is_same_run or not now._is_right(name, stream):
-                stream.close()
-                raise damaged(path, f"its checksum is not that of {MANIFEST}")
-            self.files = now.files
-        stream.seek(0)
+        with reading(path):
+            digest = _digest_of(stream)
+            if digest != self.files.get(name):
+                # An evaluation or a report may have replaced it since; another run may not.
+                now = Manifest.read(self.folder)
+                is_same_run = now.files.get(SETTINGS) == self.files.get(SETTINGS)
+                if not is_same_run or digest != now.files.get(name):
+                    stream.close()
+                    raise damaged(path, f"its checksum is not that of {MANIFEST}")
+                self.files = now.files
+            stream.seek(0)
         return stream
-
-    def _is_right(self, name: str, stream: BufferedReader) -> bool:
-        """Return whether an open file is as listed; one of another size is not read."""
-        listed, size = self.files.get(name, []), f"{os.fstat(stream.fileno()).st_size}:"
-        if not any(digest is not None and digest.startswith(size) for digest in listed):
-            return False
-        stream.seek(0)
-        return _digest_of(stream, self.folder / name) in listed
 
     def content(self, name: str) -> bytes:
         """Return the content of a file whose checksum is right."""
@@ -120,47 +108,27 @@ class Manifest:
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
         """Write files into the run, in the place of earlier ones."""
-        with _locked(self.folder / MANIFEST):
-            self.files = Manifest.read(self.folder).files
-            before = {name: self._present(name) for name in contents}
+        with _locked(self.folder / MANIFEST), ExitStack() as moves:
+            # First all that may fail on a full disk.
+            for name, content in contents.items():
+                moves.enter_context(new_file(self.folder / name)).write_bytes(content)
+            found = Manifest.read(self.folder).files
+            self.files = {name: digest for name, digest in found.items() if name not in contents}
+            self.write()
+            moves.close()
             self.files |= {
-                name: [*dict.fromkeys((_digest(content), before[name]))]
+                name: f"{len(content)}:{hashlib.sha256(content).hexdigest()}"
                 for name, content in contents.items()
             }
             self.write()
-            try:
-                with ExitStack() as asides:
-                    for name, content in contents.items():
-                        asides.enter_context(new_file(self.folder / name)).write_bytes(content)
-            except BaseException:
-                # Files that were not replaced, on a full disk, are listed as before.
-                with suppress(OSError):
-                    self._settle(contents)
-                raise
-            self._settle(contents)
-
-    def _settle(self, names: Iterable[str]) -> None:
-        """List files as they are now."""
-        now = {name: self._present(name) for name in names}
-        self.files |= {name: [digest] for name, digest in now.items()}
-        self.files = {name: digests for name, digests in self.files.items() if digests != [None]}
-        self.write()
-
-    def _present(self, name: str) -> str | None:
-        """Return the checksum of a file, if it is there and right."""
-        path = self.folder / name
-        digest = _file_digest(path) if path.exists() else None
-        return digest if digest in self.files.get(name, ()) else None
 
     def sign_images(self, name: str) -> None:
         """Mark the list of images as made by this user."""
-        (digest,) = self.files[name]
-        self.images = _code(str(digest))
+        self.images = _code(self.files[name])
 
     def is_own(self, name: str) -> bool:
         """Return whether this user made the list of images, on this machine."""
-        own = (_code(str(digest)) for digest in self.files.get(name, ()))
-        return self.images is not None and any(hmac.compare_digest(self.images, o) for o in own)
+        return self.images is not None and self.images == _code(self.files.get(name, ""))
 
 
 def reseal(folder: Path) -> None:
@@ -192,20 +160,10 @@ def _locked(path: Path) -> Iterator[None]:
                 return
 
 
-def _digest(content: bytes) -> str:
-    """Return the size and the SHA-256 of a file's content: another size is seen at once."""
-    return f"{len(content)}:{hashlib.sha256(content).hexdigest()}"
-
-
-def _file_digest(path: Path) -> str:
-    with _opened(path) as stream:
-        return _digest_of(stream, path)
-
-
-def _digest_of(stream: BufferedReader, path: Path) -> str:
-    with reading(path):
-        size = os.fstat(stream.fileno()).st_size
-        return f"{size}:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+def _digest_of(stream: BufferedReader) -> str:
+    """Return the size and the SHA-256 of an open file."""
+    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return f"{stream.tell()}:{digest}"
 
 
 def _code(text: str) -> str:
@@ -215,16 +173,12 @@ def _code(text: str) -> str:
 @cache
 def _own_key() -> bytes:
     """Return the secret key of this user; of this process alone, if it cannot be kept."""
-    place = default_cache_folder() / _KEY
+    place = default_cache_folder() / "key"
     with suppress(OSError, InputError):
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with suppress(FileExistsError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with open(os.open(place, flags, 0o600), "wb") as stream:  # noqa: PTH123
-                stream.write(secrets.token_bytes(_KEY_BYTES))
-        with open_regular(place, follow_links=False) as stream:
-            status, key = os.fstat(stream.fileno()), stream.read()
-        is_private = status.st_uid == os.getuid() and not status.st_mode & 0o077
-        if is_private and len(key) == _KEY_BYTES:
-            return key
-    return secrets.token_bytes(_KEY_BYTES)
+        if not place.exists():
+            with new_file(place) as aside:
+                aside.chmod(0o600)
+                aside.write_bytes(secrets.token_bytes(32))
+        return place.read_bytes()
+    return secrets.token_bytes(32)

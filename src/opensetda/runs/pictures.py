@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from PIL import Image
 
+from opensetda.data.images.decoding import (
+    IMAGE_SUFFIXES,
+    BrokenImageError,
+    decode_bytes,
+    decode_image,
+    is_member,
+)
 from opensetda.errors import InputError
 from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder, parquet_bytes
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 SOURCE, TARGET = "source", "target"
 SIDE = 112
@@ -51,30 +57,23 @@ class Pictures:
     """
 
     def __init__(self, run: RunFolder, root: Path | None = None) -> None:
-        self.run, self.root = run, root
-        listed = self._files = _image_files(run)
+        self.run = run
         if root is not None and not root.is_dir():
             raise InputError(f"--images {root}: no such folder; give the folder of the images")
+        listed = {s: os.fsdecode(path) for s, path in _by_sample(run, IMAGES, "path").items()}
         is_own = run.manifest.is_own(IMAGES)
-        if not is_own:
-            base = None if root is None else root.resolve()
-            self._files = {shown: path for shown, path in listed.items() if _is_below(path, base)}
+        self._files = {s: path for s, path in listed.items() if is_own or _is_below(path, root)}
         self.withheld = len(listed) - len(self._files)
         if root is not None:
             self._files |= _files_below(run, root, is_needed=is_own or not self._files)
-        self._thumbnails = self._kept()
         self.lost: list[str] = []
-
-    def _kept(self) -> dict[Shown, bytes]:
-        if not self.run.manifest.has(THUMBNAILS):
-            return {}
         try:
-            return dict(_by_sample(self.run, THUMBNAILS, "webp"))
+            self._thumbnails = _by_sample(run, THUMBNAILS, "webp")
         except InputError:
-            if self._files:
-                # They are made anew.
-                return {}
-            raise
+            if not self._files:
+                raise
+            # They are made anew.
+            self._thumbnails = {}
 
     @property
     def any(self) -> bool:
@@ -98,9 +97,7 @@ class Pictures:
         self, wanted: Iterable[Shown], progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Make the thumbnails that are missing, and write them into the run folder."""
-        missing = [
-            shown for shown in wanted if shown not in self._thumbnails and shown in self._files
-        ]
+        missing = [s for s in wanted if s not in self._thumbnails and s in self._files]
         if not missing:
             return
         # Pillow decodes without the global interpreter lock.
@@ -118,34 +115,37 @@ class Pictures:
 
 def write_images(path: Path, source: Mapping[int, str], target: Sequence[str]) -> None:
     """Write where the images of a run are: those of some sources by row, and of all targets."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    domains = [SOURCE] * len(source) + [TARGET] * len(target)
-    table = pa.table(
-        {
-            "domain": pa.array(domains, pa.string()).dictionary_encode(),
-            "row": pa.array([*source, *range(len(target))], pa.int64()),
-            # Bytes: a file's name need not be text.
-            "path": pa.array(map(os.fsencode, [*source.values(), *target]), pa.binary()),
-        }
-    )
-    pyarrow.parquet.write_table(table, path)
+    files = {Shown(SOURCE, row): file for row, file in source.items()}
+    files |= {Shown(TARGET, row): file for row, file in enumerate(target)}
+    # Bytes: a file's name need not be text.
+    named = {shown: os.fsencode(file) for shown, file in files.items()}
+    path.write_bytes(_sample_table("path", named))
 
 
 def thumbnail_table(images: Mapping[Shown, bytes]) -> bytes:
     """Return the content of ``thumbnails.parquet``: images by sample."""
-    import pyarrow as pa
-
-    table = pa.table(
-        {
-            "domain": pa.array([s.domain for s in images], pa.string()).dictionary_encode(),
-            "row": pa.array([s.row for s in images], pa.int64()),
-            "webp": pa.array(list(images.values()), pa.binary()),
-        }
-    )
     # Compressed images do not get smaller.
-    return parquet_bytes(table, compression="none")
+    return _sample_table("webp", images, compression="none")
+
+
+def _sample_table(column: str, values: Mapping[Shown, bytes], **options: Any) -> bytes:
+    """Return the content of a Parquet file with one value per sample."""
+    columns = {
+        "domain": pa.array([s.domain for s in values], pa.string()).dictionary_encode(),
+        "row": pa.array([s.row for s in values], pa.int64()),
+        column: pa.array(list(values.values()), pa.binary()),
+    }
+    return parquet_bytes(pa.table(columns), **options)
+
+
+def _by_sample(run: RunFolder, name: str, column: str) -> dict[Shown, bytes]:
+    """Read what `_sample_table` wrote; nothing of a run without that file."""
+    if not run.manifest.has(name):
+        return {}
+    table = run.table(name)
+    rows = table.column("row", pa.int64()).to_pylist()
+    samples = map(Shown, table.text("domain").tolist(), rows)
+    return dict(zip(samples, table.column(column, pa.binary()).to_pylist(), strict=True))
 
 
 def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE, smooth: bool = True) -> bytes:
@@ -153,15 +153,19 @@ def thumbnail(pixels: npt.NDArray[np.uint8], side: int = SIDE, smooth: bool = Tr
 
     `side` is the longest side; without `smooth` small pictures are enlarged in squares.
     """
-    from PIL import Image
-
-    return _encoded(_fitted(Image.fromarray(pixels), side, smooth))
+    image = Image.fromarray(pixels)
+    factor = side / max(image.size)
+    width, height = (max(1, round(length * factor)) for length in image.size)
+    in_squares = factor > 1 and not smooth
+    kind = Image.Resampling.NEAREST if in_squares else Image.Resampling.LANCZOS
+    buffer = io.BytesIO()
+    resized = image.resize((width, height), kind).convert("RGB")
+    resized.save(buffer, "WEBP", quality=_QUALITY, method=2)
+    return buffer.getvalue()
 
 
 def smaller(webp: bytes, side: int) -> bytes | None:
     """Return a thumbnail at a smaller size; None if it is no picture."""
-    from opensetda.data.images.decoding import BrokenImageError, decode_bytes
-
     try:
         pixels = decode_bytes(webp)
     except BrokenImageError:
@@ -169,24 +173,7 @@ def smaller(webp: bytes, side: int) -> bytes | None:
     return webp if max(pixels.shape) <= side else thumbnail(pixels, side)
 
 
-def _fitted(image: Image, side: int, smooth: bool) -> Image:
-    from PIL.Image import Resampling
-
-    factor = side / max(image.size)
-    size = tuple(max(1, round(length * factor)) for length in image.size)
-    kind = Resampling.NEAREST if factor > 1 and not smooth else Resampling.LANCZOS
-    return image.resize((size[0], size[1]), kind)
-
-
-def _encoded(image: Image) -> bytes:
-    buffer = io.BytesIO()
-    image.convert("RGB").save(buffer, "WEBP", quality=_QUALITY, method=2)
-    return buffer.getvalue()
-
-
 def _thumbnail_of(path: str) -> bytes | None:
-    from opensetda.data.images.decoding import BrokenImageError, decode_image
-
     try:
         return thumbnail(decode_image(path, at_least=2 * SIDE))
     except BrokenImageError:
@@ -194,39 +181,24 @@ def _thumbnail_of(path: str) -> bytes | None:
         return None
 
 
-def _image_files(run: RunFolder) -> dict[Shown, str]:
-    """Return the files of the samples; none of a run that has no images."""
-    if not run.manifest.has(IMAGES):
-        return {}
-    return {shown: os.fsdecode(path) for shown, path in _by_sample(run, IMAGES, "path")}
-
-
-def _by_sample(run: RunFolder, name: str, column: str) -> Iterator[tuple[Shown, bytes]]:
-    table = run.table(name)
-    domains, rows = table.text("domain").tolist(), table.counts("row")
-    yield from zip(map(Shown, domains, rows), table.content(column), strict=True)
-
-
-def _is_below(path: str, base: Path | None) -> bool:
-    return base is not None and "\0" not in path and Path(path).resolve().is_relative_to(base)
+def _is_below(path: str, root: Path | None) -> bool:
+    if root is None or "\0" in path:
+        return False
+    return Path(path).resolve().is_relative_to(root.resolve())
 
 
 def _files_below(run: RunFolder, root: Path, is_needed: bool) -> dict[Shown, str]:
     """Find the images that the ids name, inside `root` only; it is an error to find none."""
-    from opensetda.data.images.decoding import IMAGE_SUFFIXES, is_member
-
-    found, base = {}, root.resolve()
     names = {Shown(TARGET, row): name for row, name in enumerate(run.predictions().ids.tolist())}
     view = run.view()
-    for row, name in zip(view.source.tolist(), view.source_names, strict=False):
-        names[Shown(SOURCE, row)] = name
+    sources = zip(view.source.tolist(), view.source_names, strict=False)
+    names |= {Shown(SOURCE, row): name for row, name in sources}
+    found = {}
     for shown, name in names.items():
-        if "\0" in name:
-            continue
-        path = (base / name).resolve()
-        inside = path.suffix.lower() in IMAGE_SUFFIXES and path.is_relative_to(base)
-        if inside and (path.is_file() or is_member(str(path))):
-            found[shown] = str(path)
+        if _is_below(str(root / name), root) and Path(name).suffix.lower() in IMAGE_SUFFIXES:
+            path = (root / name).resolve()
+            if path.is_file() or is_member(str(path)):
+                found[shown] = str(path)
     if not found and is_needed:
         first = next(iter(names.values()), "")
         raise InputError(

@@ -141,7 +141,7 @@ class PredictionTable:
         return pa.table(columns)
 
     def write(self, path: Path) -> None:
-        """Write ``.parquet`` with full precision, or ``.csv`` rounded to six digits."""
+        """Write ``.parquet`` with full precision, or ``.csv`` with rounded probabilities."""
         with PredictionWriter(path) as writer:
             writer.write(self)
 
@@ -156,11 +156,14 @@ class PredictionTable:
         """Return the predictions of a file; classes that it leaves out have a probability of 0."""
         columns = [name for name in table.names if name.startswith(CLASS_PREFIX)]
         names = tuple(name.removeprefix(CLASS_PREFIX) for name in columns) or tuple(classes)
-        if f"{TOP}1" in table.names:
-            proba = _of_top_classes(table, names)
-        else:
-            shares = [table.numbers(name, 0, 1) for name in (*columns, "p_unknown")]
-            proba = np.column_stack(shares)
+        proba = np.zeros((len(table), len(names) + 1))
+        for place, name in enumerate(columns):
+            proba[:, place] = table.numbers(name, 0, 1)
+        for name in [name for name in table.names if name.startswith(TOP)]:
+            of_rows = _columns_of(table.text(name).tolist(), names)
+            shares = table.numbers(_P_TOP + name.removeprefix(TOP), 0, 1)
+            proba[np.arange(len(table)), of_rows] = shares
+        proba[:, -1] = table.numbers("p_unknown", 0, 1)
         return cls(
             ids=table.text(table.names[0]),
             labels=table.text("label"),
@@ -179,22 +182,11 @@ def _columns_of(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
     return [place.get(label, len(classes)) for label in labels]
 
 
-def _of_top_classes(table: CheckedTable, classes: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return probabilities of all classes and unknown from a table with the likeliest only."""
-    proba = np.zeros((len(table), len(classes) + 1))
-    for name in [name for name in table.names if name.startswith(TOP)]:
-        columns = _columns_of(table.text(name).tolist(), classes)
-        numbers = table.numbers(_P_TOP + name.removeprefix(TOP), 0, 1)
-        proba[np.arange(len(table)), columns] = numbers
-    proba[:, -1] = table.numbers("p_unknown", 0, 1)
-    return proba
-
-
 class PredictionWriter:
     """Write predictions part by part, so that they need not fit into memory.
 
-    A ``.csv`` or ``.json`` (list of objects) file is rounded to six digits, a ``.parquet`` file
-    has full precision. `top_k` is as in `PredictionTable.to_arrow`.
+    In a ``.csv`` or ``.json`` (list of objects) file probabilities are rounded to six digits, a
+    ``.parquet`` file has full precision. `top_k` is as in `PredictionTable.to_arrow`.
     """
 
     def __init__(self, path: Path, top_k: int | None = None) -> None:
@@ -254,7 +246,8 @@ class _JsonRows:
 
 def _rounded(table: Any) -> Any:
     for place, field in enumerate(table.schema):
-        if pa.types.is_floating(field.type):
+        # Not the score, whose scale is the method's own.
+        if pa.types.is_floating(field.type) and field.name != "known_score":
             rounded = pyarrow.compute.round(table[place], ndigits=_ROUNDED_DIGITS)
             table = table.set_column(place, field.name, rounded)
     return table

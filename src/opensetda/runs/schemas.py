@@ -7,18 +7,18 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import ConfigDict, Field, FiniteFloat
 from typing_extensions import TypedDict
 
-_OPEN = ConfigDict(extra="allow")
-
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(min_length=1)]
 # JSON has no infinity: it is a word.
 Threshold = FiniteFloat | Literal["inf", "-inf"]
 
 
-class _Input(TypedDict):
-    """A domain: a path, or the name of bundled data."""
+class _Open(TypedDict):
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
 
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
+
+class _Input(_Open):
+    """A domain: a path, or the name of bundled data."""
 
     path: NotRequired[str]
     embedded: NotRequired[str]
@@ -26,27 +26,21 @@ class _Input(TypedDict):
     images: NotRequired[int]
 
 
-class _Inputs(TypedDict):
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
-
+class _Inputs(_Open):
     source: _Input
     target: _Input
 
 
-class _Columns(TypedDict):
+class _Columns(_Open):
     """Names of columns, and what was done with those of tables."""
-
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
 
     left_out: NotRequired[dict[str, str]]
     medians: NotRequired[dict[str, FiniteFloat]]
     categories: NotRequired[dict[str, list[str]]]
 
 
-class Settings(TypedDict):
+class Settings(_Open):
     """``settings.json``."""
-
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
 
     method: str
     openness: float | str
@@ -65,10 +59,8 @@ class Settings(TypedDict):
     sample: int | None
 
 
-class Environment(TypedDict):
+class Environment(_Open):
     """``environment.json``."""
-
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
 
     packages: dict[str, str | None]
     data_seconds: FiniteFloat | None
@@ -76,29 +68,13 @@ class Environment(TypedDict):
     peak_megabytes: FiniteFloat | None
 
 
-class _Interval(TypedDict):
-    share: Share
-    low: Share
-    high: Share
-
-
-class _Evidence(TypedDict):
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
-
-    hidden: Share
-    hidden_moved: Share
-    below: Share
-
-
-class _Openness(TypedDict):
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
-
+class _Openness(_Open):
     share: Share
     low: Share
     high: Share
     confidence: Share
-    estimates: dict[str, _Interval]
-    evidence: NotRequired[_Evidence]
+    estimates: dict[str, dict[str, Share]]
+    evidence: NotRequired[dict[str, FiniteFloat | None]]
     told: bool
     own_boundary: bool
     audit: NotRequired[str]
@@ -125,10 +101,17 @@ class Model(TypedDict):
     state: dict[str, Any]
 
 
-class Step(TypedDict):
-    """A line of ``history.jsonl``: numbers that need no target label."""
+class SavedModel(TypedDict):
+    """``model.json`` of a model that is not in a run."""
 
-    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    format: Literal["opensetda-model"]
+    version: Literal[1]
+    method: str
+    state: dict[str, Any]
+
+
+class Step(_Open):
+    """A line of ``history.jsonl``: numbers that need no target label."""
 
     step: Annotated[int, Field(ge=1)]
     n_known: NotRequired[int | None]

@@ -24,7 +24,6 @@ from opensetda.runs.checked import damaged, reading, sealed, unsealed
 from opensetda.runs.folder import SETTINGS
 from opensetda.runs.request import START_ANEW, FitRequest
 from opensetda.system.files import (
-    REPLACED,
     aside_of,
     check_writable,
     in_shell,
@@ -36,16 +35,14 @@ from opensetda.system.files import (
     plain,
     read_json,
     remove_abandoned,
+    remove_empty,
     sweep,
-    whole_path,
     write_json,
 )
-from opensetda.system.memory import check_free
 
 SUFFIX = ".unfinished"
 
-_FORMAT = "opensetda-unfinished-run"
-_VERSION = 3
+_FORMAT, _VERSION = "opensetda-unfinished-run", 3
 _REQUEST = "request.json"
 _INPUTS = "inputs.json"
 _LOCK = "lock"
@@ -72,23 +69,22 @@ class UnfinishedRun:
     @classmethod
     def begin(cls, out: Path, request: FitRequest, overwrite: bool) -> Self:
         """Make the folder; one that was left behind is replaced only with `overwrite`."""
-        path = unfinished_path(out)
         check_unfinished(out, overwrite)
         run = cls(out, request)
-        if path.exists():
+        if run.path.exists():
             # Locked first: it may be in use. Put back if this run fails before a checkpoint.
-            with contextlib.closing(_lock(path)):
-                remove_abandoned(path)
-                run._replaced = path.rename(aside_of(path, REPLACED))
-        run._made = make_parents(path)
+            with contextlib.closing(_lock(run.path)):
+                remove_abandoned(run.path)
+                run._replaced = run.path.rename(aside_of(run.path, "replaced"))
+        run._made = make_parents(run.path)
         try:
-            path.mkdir()
+            run.path.mkdir()
         except FileExistsError:
-            raise _at_work(path) from None
+            raise _at_work(run.path) from None
         try:
-            run._lock = _lock(path)
+            run._lock = _lock(run.path)
             content = {"format": _FORMAT, "version": _VERSION, "request": request.to_dict()}
-            with new_file(path / _REQUEST) as aside:
+            with new_file(run.path / _REQUEST) as aside:
                 write_json(aside, sealed(content))
         except BaseException:
             run.undo()
@@ -98,14 +94,19 @@ class UnfinishedRun:
     @classmethod
     def find(cls, out: Path) -> Self | None:
         """Open what a run left behind; None if there is nothing."""
-        path = unfinished_path(out)
-        if not path.exists():
-            remove_abandoned(path)
-        if not (path / _REQUEST).exists():
+        path = _restored(out)
+        place = path / _REQUEST
+        if not place.exists():
             if (path / _CHECKPOINT).exists():
-                raise InputError(f"{path / _REQUEST}: missing; {START_ANEW}")
+                raise InputError(f"{place}: missing; {START_ANEW}")
             return None
-        run = cls(out, _read_request(path))
+        written = unsealed(read_json(place), place, START_ANEW)
+        if written.get("format") != _FORMAT:
+            raise InputError(f"{place}: not the request of a run; remove {path}")
+        if written.get("version") != _VERSION:
+            version = f"version {written.get('version')!r} is not {_VERSION}"
+            raise InputError(f"{place}: {version}; {START_ANEW}")
+        run = cls(out, FitRequest.from_dict(written.get("request"), place))
         run._lock = _lock(path)
         remove_abandoned(path)
         sweep(path)
@@ -122,13 +123,11 @@ class UnfinishedRun:
         before = unsealed(read_json(place), place, START_ANEW)
         for name, entry in now.items():
             if before.get(name) != entry:
-                what, has = f"{self.path}: the {name} of 'osda fit'", "has"
+                what = f"{self.path}: the {name} of 'osda fit'"
                 if "path" in entry:
                     what = f"{near(entry['path'])}: the {name}"
-                if name.endswith("s"):
-                    has = "have"
-                raise InputError(f"{what} {has} changed since the run began, so it cannot go on; "
-                                 f"{START_ANEW}")  # fmt: skip
+                changed = f"{'have' if name.endswith('s') else 'has'} changed since the run began"
+                raise InputError(f"{what} {changed}, so it cannot go on; {START_ANEW}")
 
     def checkpoints(self) -> CheckpointFile:
         """Return the checkpoint of the training, to write and to read."""
@@ -173,9 +172,7 @@ class UnfinishedRun:
         self.remove()
         if replaced is not None:
             replaced.rename(self.path)
-        for folder in self._made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        remove_empty(self._made)
 
     def release(self) -> None:
         """Release the lock, so that `resume` can go on; delete what it replaced."""
@@ -189,17 +186,21 @@ class UnfinishedRun:
 
 def unfinished_path(out: Path) -> Path:
     """Return the folder of an unfinished run that will be complete at `out`."""
-    out = whole_path(out)
-    return out.with_name(out.name + SUFFIX)
+    return Path(f"{os.path.realpath(out)}{SUFFIX}")
+
+
+def _restored(out: Path) -> Path:
+    """Return the same; a process that died while it replaced one has left it under another name."""
+    path = unfinished_path(out)
+    if not path.exists():
+        remove_abandoned(path)
+    return path
 
 
 def check_unfinished(out: Path, overwrite: bool) -> None:
     """Raise an `InputError` if an unfinished run is in the way."""
-    path = unfinished_path(out)
-    check_writable(path)
-    if not path.exists():
-        # A process that died while it replaced an unfinished run has left it under another name.
-        remove_abandoned(path)
+    check_writable(unfinished_path(out))
+    path = _restored(out)
     if not path.exists():
         return
     if not path.is_dir():
@@ -215,17 +216,6 @@ def check_unfinished(out: Path, overwrite: bool) -> None:
             f"{path}: a run that was interrupted, or is in progress; go on with "
             f"'osda resume {in_shell(out)}', or add --overwrite to start anew"
         )
-
-
-def _read_request(path: Path) -> FitRequest:
-    written = read_json(path / _REQUEST)
-    if not isinstance(written, dict) or written.get("format") != _FORMAT:
-        raise InputError(f"{path / _REQUEST}: not the request of a run; remove {path}")
-    if written.get("version") != _VERSION:
-        version = f"version {written.get('version')!r} is not {_VERSION}"
-        raise InputError(f"{path / _REQUEST}: {version}; {START_ANEW}")
-    content = unsealed(written, path / _REQUEST, START_ANEW)
-    return FitRequest.from_dict(content.get("request"), path / _REQUEST)
 
 
 def _lock(path: Path) -> IO[bytes]:
@@ -272,9 +262,6 @@ class CheckpointFile:
             return None
         with reading(self.path, START_ANEW):
             with open_regular(self.path) as stream:
-                check_free(
-                    os.fstat(stream.fileno()).st_size, f"{self.path}: reading it", START_ANEW
-                )
                 seal, content = stream.read(hashlib.sha256().digest_size), stream.read()
             if seal != hashlib.sha256(content).digest():
                 raise damaged(self.path, "its checksum differs", START_ANEW)

@@ -68,23 +68,6 @@ class RunView:
             names = tuple(map(str, json.loads(header["__metadata__"][_NAMES])))
             return cls(source_names=names, **arrays)
 
-    def check(self, n_targets: int, n_classes: int) -> None:
-        """Raise a `ValueError` if a view does not fit the run."""
-        n_source, n_target = len(self.source), len(self.target)
-        wanted: dict[str, tuple[IntArray, int, float]] = {
-            "source": (self.source, n_source, np.inf),
-            "target": (self.target, n_target, n_targets),
-            "source_labels": (self.source_labels, n_source, n_classes),
-        }
-        for name, (values, count, below) in wanted.items():
-            is_whole = values.shape == (count,) and values.dtype.kind in "iu"
-            if not is_whole or (values < 0).any() or (values >= below).any():
-                raise ValueError(f"{name!r} does not fit the run")
-        if self.embedding.ndim != 2 or len(self.embedding) != n_source + n_target:
-            raise ValueError("the embedding does not fit the samples")
-        if self.source_names and len(self.source_names) != n_source:
-            raise ValueError("the names do not fit the samples")
-
 
 def view_of(
     classifier: OpenSetClassifier,

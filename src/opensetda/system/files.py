@@ -28,30 +28,21 @@ import numpy as np
 
 from opensetda.errors import InputError, one_line
 
-_PARTIAL, REPLACED = ".partial", ".replaced"
-_HASHED_BYTES = 1 << 22
-SURROGATES = re.compile("[\ud800-\udfff]")  # bytes of file names that are not UTF-8
-_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+_ASIDE = r"\.[0-9a-f]{8}\.(partial|replaced)"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _WRITE_ERRORS = (*_FULL, errno.EIO, errno.EFBIG, errno.EROFS)
-_LARGEST_JSON = 1 << 28
 
 
 def open_regular(path: str | Path, *, follow_links: bool = True) -> BufferedReader:
-    """Open a file to read; a pipe or a device, which may never end, is an `InputError`.
-
-    What is checked is the open file, and not its name, behind which another may appear.
-    """
-    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    # Otherwise opening a pipe waits for a writer.
-    flags |= getattr(os, "O_NONBLOCK", 0)
-    if not follow_links:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
-    number = os.open(path, flags)
-    kind = stat.S_IFMT(os.fstat(number).st_mode)
-    if kind != stat.S_IFREG:
+    """Open a file to read; a pipe or a device, which may never end, is an `InputError`."""
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    flags = 0 if follow_links else getattr(os, "O_NOFOLLOW", 0)
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | flags)
+    mode = os.fstat(number).st_mode
+    if not stat.S_ISREG(mode):
         os.close(number)
-        what = _KINDS.get(kind, "a device")
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+        what = kinds.get(stat.S_IFMT(mode), "a device")
         raise InputError(f"{os.fspath(path)}: {what}, not a file; copy its content to a file")
     return open(number, "rb")  # noqa: PTH123 - of a number
 
@@ -61,11 +52,11 @@ def new_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` on success and is removed on any error."""
     if path.is_dir():
         raise InputError(f"{path}: a folder is in the way of the file; move it away")
-    with _writing(path), claimed(path, lambda aside: aside.touch(exist_ok=False)) as aside:
+    with _writing(path), claimed(path, Path.touch) as aside:
         try:
             yield aside
             _flush(aside)
-            os.replace(aside, path)  # noqa: PTH105 - known to be atomic
+            aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
 
@@ -74,36 +65,26 @@ def new_file(path: Path) -> Iterator[Path]:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder, which replaces `path` on success; on any error nothing has changed."""
     path = path.resolve()
-    made = make_parents(path)
-    earlier = aside_of(path, REPLACED)
-    try:
-        with _writing(path), claimed(path, Path.mkdir) as aside:
-            try:
-                yield aside
-                for written in aside.iterdir():
-                    _flush(written)
-                with _held(path):
-                    if path.exists():
-                        path.rename(earlier)
-                    aside.rename(path)
-                made.clear()
-            finally:
-                if earlier.exists() and not path.exists():
-                    earlier.rename(path)
-                for left in (aside, earlier):
-                    shutil.rmtree(left, ignore_errors=True)
-    finally:
-        for folder in made:
-            with suppress(OSError):
-                folder.rmdir()
+    made, earlier = make_parents(path), aside_of(path, "replaced")
+    with _writing(path), claimed(path, Path.mkdir) as aside:
+        try:
+            yield aside
+            for written in filter(Path.is_file, aside.iterdir()):
+                _flush(written)
+            if path.exists():
+                path.rename(earlier)
+            aside.rename(path)
+        finally:
+            if earlier.exists() and not path.exists():
+                earlier.rename(path)
+            for left in (aside, earlier):
+                shutil.rmtree(left, ignore_errors=True)
+            remove_empty(made)
 
 
 @contextmanager
 def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder, removed at the end, as are those of processes that died.
-
-    It is beside `beside`, or in the system's temporary folder.
-    """
+    """Yield a new folder beside `beside`, or in the system's own place, removed at the end."""
     place = beside or Path(tempfile.gettempdir()) / "opensetda"
     with claimed(place, lambda aside: aside.mkdir(mode=0o700)) as aside:
         try:
@@ -128,31 +109,19 @@ def claimed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 def remove_abandoned(path: Path) -> None:
     """Remove what writers of `path` left behind when they died; put back what they replaced."""
-    stem, suffix = re.escape(path.stem), re.escape(path.suffix)
-    replaced = _abandoned(path.parent, rf"\.{stem}\.[0-9a-f]{{8}}\{REPLACED}{suffix}")
-    for entry in replaced:
-        with suppress(OSError):
-            if not path.exists():
-                entry.rename(path)
-    sweep(path.parent, rf"\.{stem}\.[0-9a-f]{{8}}\.(partial|replaced){suffix}")
+    for replaced in path.parent.glob(".*.replaced*"):
+        if not path.exists() and re.fullmatch(_names_aside(path), replaced.name):
+            replaced.rename(path)
+    sweep(path.parent, _names_aside(path))
 
 
 def sweep(folder: Path, names: str = r"\..*\.[0-9a-f]{8}\.partial(\..*)?") -> None:
     """Remove all that writers left behind in a folder when they died."""
-    for entry in _abandoned(folder, names):
-        shutil.rmtree(entry, ignore_errors=True)
-        with suppress(OSError):
-            entry.unlink(missing_ok=True)
-
-
-def _abandoned(folder: Path, names: str) -> Iterator[Path]:
-    """Yield entries of a folder that no process is writing, each of them locked meanwhile."""
     with suppress(OSError):
-        for entry in sorted(folder.iterdir()):
-            if re.fullmatch(names, entry.name):
-                with _held(entry) as is_abandoned:
-                    if is_abandoned:
-                        yield entry
+        for entry in [entry for entry in folder.iterdir() if re.fullmatch(names, entry.name)]:
+            with _held(entry) as is_abandoned, suppress(OSError):
+                if is_abandoned:
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -182,53 +151,28 @@ def _writing(path: Path) -> Iterator[None]:
         number = error.errno or (errno.ENOSPC if " written" in str(error) else 0)
         if number not in _WRITE_ERRORS:
             raise
-        reason = os.strerror(number).lower()
-        if number in _FULL:
-            with suppress(OSError):
-                reason += f" ({shutil.disk_usage(path.parent).free / 1e6:,.1f} MB left)"
-            reason += "; make room there, then run the command again"
-        raise OSError(number, f"cannot be written, {reason}", str(path)) from error
-
-
-def whole_path(path: Path) -> Path:
-    """Return the absolute path of something to write, without links."""
-    try:
-        whole = path.resolve()
-    except (OSError, RuntimeError):
-        raise InputError(f"{path}: links that lead in a circle; choose another place") from None
-    if not whole.name:
-        raise InputError(f"{path}: the root of the disk; choose a folder in it")
-    return whole
+        advice = "; make room there, then run the command again" if number in _FULL else ""
+        reason = f"cannot be written, {os.strerror(number).lower()}{advice}"
+        raise OSError(number, reason, str(path)) from error
 
 
 def check_writable(path: Path) -> None:
     """Raise an `InputError` if nothing can be written at `path`, before the work is done."""
-    whole = whole_path(path)
-    if SURROGATES.search(str(whole)):
-        # Parquet's writer refuses such a name, but only after the training.
-        raise InputError(f"{path}: a name with bytes that are no UTF-8; choose another")
+    try:
+        whole = path.resolve()
+        str(whole).encode()
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        raise InputError(f"{path}: no path ({one_line(error)}); choose another place") from None
     parent = next((folder for folder in whole.parents if folder.exists()), whole)
-    if not parent.is_dir():
-        raise InputError(f"{path}: {parent} is a file, not a folder; choose another place")
+    if not whole.name or not parent.is_dir():
+        what = "is a file, not a folder" if whole.name else "is the root of the disk"
+        raise InputError(f"{path}: {parent} {what}; choose another place")
     try:
         # Tried: what `os.access` allows to root, as in /proc, may be impossible.
         tempfile.TemporaryFile(dir=parent).close()
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot write in {parent} ({error.strerror}); choose another place"
-        ) from error
-
-
-def json_bytes(value: Any) -> bytes:
-    """Return strict JSON with indentation."""
-    text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-    escaped = SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
-    return f"{escaped}\n".encode()
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write strict JSON with indentation."""
-    path.write_bytes(json_bytes(value))
+        reason = f"cannot write in {parent} ({error.strerror})"
+        raise InputError(f"{path}: {reason}; choose another place") from error
 
 
 def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
@@ -242,13 +186,22 @@ def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
     return array
 
 
+def json_bytes(value: Any) -> bytes:
+    """Return strict JSON with indentation; bytes of names that are no text are escaped."""
+    text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    return f"{text}\n".encode(errors="backslashreplace")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write strict JSON with indentation."""
+    path.write_bytes(json_bytes(value))
+
+
 def read_json(path: Path) -> Any:
     """Read JSON, or raise an `InputError` that names the file."""
     try:
         with open_regular(path) as stream:
-            if os.fstat(stream.fileno()).st_size > _LARGEST_JSON:
-                raise ValueError("larger than any file of this kind")
-            return json.loads(stream.read())
+            return json.load(stream)
     except InputError:
         raise
     except FileNotFoundError:
@@ -269,19 +222,14 @@ def plain(value: Any) -> Any:
 
 def file_record(path: Path, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
     """Return the path, size and SHA-256 of a file; `progress` gets the bytes of each chunk."""
-    digest = hashlib.sha256()
+    digest, size = hashlib.sha256(), 0
     with open_regular(path) as stream:
-        while chunk := stream.read(_HASHED_BYTES):
+        while chunk := stream.read(1 << 22):
             digest.update(chunk)
+            size += len(chunk)
             if progress is not None:
                 progress(len(chunk))
-    whole = path.resolve()
-    return {"path": str(whole), "bytes": whole.stat().st_size, "sha256": digest.hexdigest()}
-
-
-def is_partial(name: str) -> bool:
-    """Return whether a name is that of a file that is being written, or whose writer died."""
-    return name.startswith(".") and (_PARTIAL in name or REPLACED in name)
+    return {"path": str(path.resolve()), "bytes": size, "sha256": digest.hexdigest()}
 
 
 def near(path: str | Path) -> Path:
@@ -295,9 +243,18 @@ def in_shell(path: str | Path) -> str:
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
-def aside_of(path: Path, kind: str = _PARTIAL) -> Path:
+def is_partial(name: str) -> bool:
+    """Return whether a name is that of a file that is being written, or whose writer died."""
+    return re.fullmatch(rf"\..*{_ASIDE}.*", name) is not None
+
+
+def aside_of(path: Path, kind: str = "partial") -> Path:
     """Return a unique name beside `path`, on the same disk: only there a move is atomic."""
-    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}{kind}{path.suffix}")
+    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.{kind}{path.suffix}")
+
+
+def _names_aside(path: Path) -> str:
+    return rf"\.{re.escape(path.stem)}{_ASIDE}{re.escape(path.suffix)}"
 
 
 def make_parents(path: Path) -> list[Path]:
@@ -307,8 +264,14 @@ def make_parents(path: Path) -> list[Path]:
     return missing
 
 
+def remove_empty(folders: list[Path]) -> None:
+    """Remove those of the folders that are empty."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
 def _flush(path: Path) -> None:
     # So that it survives a power cut once it is moved into place.
-    if path.is_file():
-        with path.open("r+b") as stream:
-            os.fsync(stream.fileno())
+    with path.open("r+b") as stream:
+        os.fsync(stream.fileno())

@@ -32,8 +32,7 @@ def reset_peak() -> bool:
 def peak_megabytes() -> float:
     """Return the largest resident size since `reset_peak` in MB (10^6 bytes); NaN on Windows."""
     with suppress(OSError, IndexError):
-        status = Path("/proc/self/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+        return _entry(Path("/proc/self/status"), "VmHWM:") * 1024 / 1e6
     try:
         import resource
     except ImportError:
@@ -45,10 +44,12 @@ def peak_megabytes() -> float:
 def free_bytes() -> float:
     """Return how much memory can still be taken; infinity where the system does not say.
 
-    On Linux it is what the machine has available, or the group of processes (a container), if
-    that is less.
+    On Linux it is what the machine has available, or the container, if that is less.
     """
-    return min(_available(), *_left_in_groups(), math.inf)
+    free = [math.inf, *_left_in_groups()]
+    with suppress(OSError, IndexError, ValueError):
+        free.append(_entry(Path("/proc/meminfo"), "MemAvailable:") * 1024)
+    return min(free)
 
 
 def check_free(needed: float, what: str, advice: str) -> None:
@@ -59,16 +60,9 @@ def check_free(needed: float, what: str, advice: str) -> None:
         raise InputError(f"{what} {amounts}; {advice}")
 
 
-def _available() -> float:
-    with suppress(OSError, IndexError, ValueError):
-        lines = Path("/proc/meminfo").read_text()
-        return int(lines.partition("MemAvailable:")[2].split()[0]) * 1024
-    return math.inf
-
-
 def _left_in_groups(root: Path = Path("/sys/fs/cgroup")) -> Iterator[float]:
     """Yield what is left of each limit on the control groups of this process."""
-    own = dict.fromkeys(("", "memory"), "")
+    own = dict.fromkeys(_GROUP_FILES, "")
     with suppress(OSError, ValueError):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         own |= {name: path for _, name, path in (line.split(":", 2) for line in lines)}
@@ -77,10 +71,15 @@ def _left_in_groups(root: Path = Path("/sys/fs/cgroup")) -> Iterator[float]:
         for group in (folder, *folder.parents):
             # Without a limit there is no number; in a container outer groups are not visible.
             with suppress(OSError, ValueError, IndexError):
-                left = int((group / limit).read_text()) - int((group / used).read_text())
+                left = _entry(group / limit) - _entry(group / used)
                 # Pages of files are given back when they are needed.
-                pages = (group / "memory.stat").read_text().partition(f"\n{files} ")[2]
-                yield left + int(pages.split()[0])
+                yield left + _entry(group / "memory.stat", f"\n{files} ")
+
+
+def _entry(path: Path, name: str = "") -> int:
+    """Return the number after a name in a file of the kernel, or the only one."""
+    text = path.read_text()
+    return int((text.partition(name)[2] if name else text).split()[0])
 
 
 def keep_freed_memory() -> bool:
@@ -94,5 +93,4 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, such as musl, or Windows
         return False
-    taken = [mallopt(name, value) for name, value in _MALLOC_OPTIONS]
-    return all(taken)
+    return all(mallopt(name, value) for name, value in _MALLOC_OPTIONS)

@@ -14,7 +14,7 @@ from PIL import Image
 from cli_helpers import FIT, OPENNESS, draw_image
 from opensetda.cli.main import main
 from opensetda.errors import InputError
-from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder
+from opensetda.runs.folder import IMAGES, PREDICTIONS, THUMBNAILS, RunFolder, parquet_bytes
 from opensetda.runs.manifest import Manifest
 from opensetda.runs.pictures import (
     SIDE,
@@ -77,16 +77,11 @@ def test_pixels_of_a_tiny_picture_can_be_seen():
     assert ((large < 60) | (large > 195)).mean() > 0.9
 
 
-def test_a_run_on_rows_has_no_pictures(run):
-    pictures = Pictures(run)
-    assert not pictures.any
-    assert pictures.file(0) is None
-    assert pictures.thumbnail(0) is None
-    pictures.keep([Shown(TARGET, 0)])
-    assert not (run.path / THUMBNAILS).exists()
-
-
 def test_ids_are_paths_below_the_folder_given(run, workplace):
+    assert not Pictures(run).any
+    for folder, words in ((".", "none of the ids is an image in it"), ("no", "no such folder")):
+        with pytest.raises(InputError, match=words):
+            Pictures(run, workplace / folder)
     pictures = Pictures(run, workplace / "photos")
     assert pictures.any
     assert pictures.file(1) == (workplace / "photos" / "street" / "1.png").resolve()
@@ -100,37 +95,28 @@ def test_ids_are_paths_below_the_folder_given(run, workplace):
     assert opened(Pictures(run).thumbnail(1)).size == (SIDE, SIDE)
 
 
-def test_a_folder_without_any_of_them_is_named(run, workplace):
-    with pytest.raises(InputError, match="none of the ids is an image in it"):
-        Pictures(run, workplace)
-    with pytest.raises(InputError, match="no such folder"):
-        Pictures(run, workplace / "nowhere")
-
-
 def test_no_file_outside_of_the_folder(run, workplace):
     """Ids come from a table that somebody else may have written."""
-    table = run.predictions()
-    (workplace / "secret.png").write_bytes((workplace / "photos/street/0.png").read_bytes())
-    (workplace / "photos" / "notes.txt").write_text("no image")
-    for name in ("../secret.png", str(workplace / "secret.png"), "notes.txt", "nul\0.png"):
-        table.ids[1] = name
-        table.write(run.path / "predictions.parquet")
-        run = with_images(run)
-        assert Pictures(run, workplace / "photos").file(1) is None, name
-
-
-def test_links_out_of_the_folder_are_not_followed(run, workplace):
-    (workplace / "secret.png").write_bytes((workplace / "photos/street/0.png").read_bytes())
-    (workplace / "photos/street/1.png").unlink()
-    (workplace / "photos/street/1.png").symlink_to(workplace / "secret.png")
-    assert Pictures(run, workplace / "photos").file(1) is None
+    table, photos = run.predictions(), workplace / "photos"
+    (workplace / "secret.png").write_bytes((photos / "street/0.png").read_bytes())
+    (photos / "notes.txt").write_text("no image")
+    (photos / "link.png").symlink_to(workplace / "secret.png")
+    names = ["../secret.png", str(workplace / "secret.png"), "notes.txt", "nul\0.png", "link.png"]
+    table.ids[1 : 1 + len(names)] = names
+    table.write(run.path / PREDICTIONS)
+    pictures = Pictures(with_images(run), photos)
+    assert pictures.file(0) is not None
+    assert all(pictures.file(1 + row) is None for row in range(len(names)))
 
 
 def test_images_of_a_run_are_remembered(run, workplace):
     photos = workplace / "photos" / "street"
-    run = with_images(run, {7: str(photos / "0.png")}, [str(photos / "1.png"), "gone.png"])
+    # A file's name need not be text.
+    odd = os.fsdecode(os.fsencode(photos) + b"/caf\xe9 'x'.png")
+    (photos / "0.png").rename(odd)
+    run = with_images(run, {7: odd}, [str(photos / "1.png"), "gone.png"])
     pictures = Pictures(run)
-    assert pictures.file(7, SOURCE) == photos / "0.png"
+    assert pictures.file(7, SOURCE) == Path(odd)
     assert pictures.file(0) == photos / "1.png"
     assert opened(pictures.thumbnail(0)).size == (SIDE, SIDE)
     # A file that has gone since is a card without a picture.
@@ -138,47 +124,19 @@ def test_images_of_a_run_are_remembered(run, workplace):
     pictures.keep([Shown(TARGET, 0), Shown(TARGET, 1), Shown(SOURCE, 7)])
     kept = pyarrow.parquet.read_table(run.path / THUMBNAILS)
     assert kept["row"].to_pylist() == [0, 7]
-
-
-def test_thumbnails_are_made_once(run, workplace):
-    run = with_images(run, {}, [str(workplace / "photos/street/0.png")])
-    run.manifest.replace({THUMBNAILS: thumbnail_table({Shown(TARGET, 0): b"kept"})})
-    pictures = Pictures(run)
-    pictures.keep([Shown(TARGET, 0)])
-    assert pictures.thumbnail(0) == b"kept"
-    assert Pictures(run).thumbnail(0) == b"kept"
-
-
-def test_file_names_need_not_be_text(run, workplace):
-    odd = os.fsdecode(os.fsencode(workplace / "photos") + b"/caf\xe9 'x'.png")
-    draw_image("red", np.random.default_rng(0)).save(odd, "PNG")
-    run = with_images(run, {7: odd}, [odd])
-    pictures = Pictures(run)
-    assert pictures.file(0) == pictures.file(7, SOURCE) == Path(odd)
-    assert opened(pictures.thumbnail(0)).size == (SIDE, SIDE)
-
-
-def test_images_that_are_gone_are_counted(run, workplace):
-    run = with_images(run, {}, [str(workplace / "photos/street/1.png"), "gone.png"])
-    pictures = Pictures(run)
-    pictures.keep([Shown(TARGET, 0), Shown(TARGET, 1)])
     assert pictures.lost == ["gone.png"]
 
 
-@pytest.mark.parametrize("damage", ["bytes", "columns"])
-def test_damaged_thumbnails_are_made_anew_if_the_images_are_there(run, workplace, damage):
-    if damage == "bytes":
-        (run.path / THUMBNAILS).write_bytes(b"no parquet")
-    else:
-        pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), run.path / THUMBNAILS)
-    with pytest.raises(InputError, match=r"thumbnails\.parquet: damaged"):
-        Pictures(run)
+def test_damaged_thumbnails_are_made_anew_if_the_images_are_there(run, workplace):
+    run.manifest.replace({THUMBNAILS: thumbnail_table({Shown(TARGET, 0): b"kept"})})
+    assert Pictures(run).thumbnail(0) == b"kept"
+    for damage in (b"no parquet", parquet_bytes(pyarrow.table({"x": [1]}))):
+        (run.path / THUMBNAILS).write_bytes(damage)
+        with pytest.raises(InputError, match=r"thumbnails\.parquet: damaged"):
+            Pictures(run)
     run = with_images(run, {}, [str(workplace / "photos/street/0.png")])
     Pictures(run).keep([Shown(TARGET, 0)])
     assert Pictures(run).thumbnail(0).startswith(b"RIFF")
-    pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), run.path / IMAGES)
-    with pytest.raises(InputError, match=r"images\.parquet: damaged"):
-        Pictures(run)
 
 
 def test_images_of_a_strangers_run_are_shown_only_below_a_folder_that_is_named(run, workplace):

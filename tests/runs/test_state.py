@@ -41,21 +41,6 @@ def test_an_infinite_threshold_and_numbers_as_classes_survive(classifier):
     np.testing.assert_array_equal(restored.predict(X), original.predict(X))
 
 
-def test_a_closed_set_classifier_can_be_saved():
-    X, which = blobs()
-    original = ClassMeans().fit(X, which)
-    restored = ClassMeans.from_state(*original.get_state())
-    np.testing.assert_array_equal(restored.predict(X), original.predict(X))
-
-
-def test_names_of_features_survive():
-    pandas = pytest.importorskip("pandas")
-    X, which = blobs()
-    frame = pandas.DataFrame(X, columns=list("abcd"))
-    restored = ClassMeans.from_state(*ClassMeans().fit(frame, which).get_state())
-    assert restored.feature_names_in_.tolist() == list("abcd")
-
-
 def test_parameters_that_json_cannot_hold_are_left_out():
     class Listening(ClassMeans):
         def __init__(self, openness=0.5, *, steps=10, unknown_label="unknown", listener=None):

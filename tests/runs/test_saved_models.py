@@ -30,19 +30,6 @@ def test_a_loaded_model_predicts_the_same_bits(method, tmp_path):
     assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
 
 
-def test_numeric_classes_and_names_of_columns_are_kept(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=[f"f{i}" for i in range(12)])
-    y = np.repeat([3, 5, 8, 0], [25, 25, 25, 100])
-    classifier = opensetda.ClassMeans(unknown_label=99)
-    classifier.fit(frame, y, sample_domain=DOMAIN)
-    opensetda.save(classifier, tmp_path / "model")
-    loaded = opensetda.load(tmp_path / "model")
-    assert loaded.feature_names_in_.tolist() == list(frame.columns)
-    np.testing.assert_array_equal(loaded.predict(frame), classifier.predict(frame))
-    assert loaded.predict(frame).dtype.kind == "i"
-
-
 def test_the_model_of_a_run_is_loaded_too(tmp_path):
     run = fit((SOURCE, Y[:75]), TARGET, tmp_path / "run", method="class-means", openness=0.25)
     loaded = opensetda.load(tmp_path / "run")
@@ -65,29 +52,13 @@ def test_nothing_is_overwritten_by_accident(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other"]
 
 
-@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "manifest.json"])
-def test_a_damaged_file_is_named(name, tmp_path):
-    opensetda.save(fitted(), tmp_path / "model")
-    path = tmp_path / "model" / name
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(bytes(content))
-    with pytest.raises(opensetda.InputError, match=name.replace(".", r"\.")):
-        opensetda.load(tmp_path / "model")
-
-
-def test_a_model_that_was_changed_by_hand_is_checked(tmp_path):
+def test_what_is_no_saved_model_is_refused(tmp_path):
     place = tmp_path / "model"
     opensetda.save(fitted(), place)
     saved = json.loads((place / "model.json").read_text())
     (place / "model.json").write_text(json.dumps({**saved, "method": "no-such"}))
     reseal(place)
     with pytest.raises(opensetda.InputError, match="'no-such' does not exist"):
-        opensetda.load(place)
-    saved["state"]["n_features"] = 5
-    (place / "model.json").write_text(json.dumps(saved))
-    reseal(place)
-    with pytest.raises(opensetda.InputError, match=r"model\.json"):
         opensetda.load(place)
     with pytest.raises(opensetda.InputError, match="not a saved model"):
         opensetda.load(tmp_path)

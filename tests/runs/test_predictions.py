@@ -1,0 +1,105 @@
+"""Predictions as files: whole or in parts, in three formats, and read back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opensetda.runs.checked import CheckedTable
+from opensetda.runs.predictions import PredictionTable, PredictionWriter
+
+CLASSES = ('a "quoted", one', "größe", "日本\n2")
+NAMES = st.text(min_size=1).filter(str.isprintable)
+
+
+def table_of(classes, n=11, prefix="é "):
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.ones(len(classes) + 1), size=n)
+    names = np.array([*classes, "unknown"])
+    return PredictionTable(
+        ids=np.array([f'{prefix}"{row}"\\, {row}' for row in range(n)]),
+        labels=names[proba.argmax(axis=1)],
+        known_scores=rng.normal(size=n) * 1e-9,
+        nearest=names[proba[:, :-1].argmax(axis=1)],
+        proba=proba,
+        classes=tuple(classes),
+    )
+
+
+@pytest.fixture(scope="module")
+def table():
+    return table_of(CLASSES)
+
+
+def rows_of(table, rows):
+    names = ("ids", "labels", "known_scores", "nearest", "proba")
+    return replace(table, **{name: getattr(table, name)[rows] for name in names})
+
+
+def read(path, classes=()):
+    with path.open("rb") as stream:
+        return PredictionTable.of_table(CheckedTable(stream, path), classes)
+
+
+def assert_same(found, wanted, atol):
+    for name in ("ids", "labels", "nearest", "known_scores", "classes"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+    np.testing.assert_allclose(found.proba, wanted.proba, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 99])
+@pytest.mark.parametrize("suffix", [".csv", ".JSON", ".parquet"])
+def test_parts_add_up_to_the_whole(tmp_path, table, suffix, top_k):
+    whole, parts = tmp_path / f"whole{suffix}", tmp_path / f"parts{suffix}"
+    with PredictionWriter(whole, top_k) as writer:
+        writer.write(table)
+    with PredictionWriter(parts, top_k) as writer:
+        for start in range(0, 11, 4):
+            writer.write(rows_of(table, slice(start, start + 4)))
+    if suffix != ".parquet":
+        assert parts.read_bytes() == whole.read_bytes()
+    else:
+        assert pyarrow.parquet.read_table(parts) == pyarrow.parquet.read_table(whole)
+
+
+@given(classes=st.lists(NAMES.filter(lambda name: name != "unknown"), min_size=1, unique=True))
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_whatever_classes_are_called_they_come_back(tmp_path_factory, suffix, classes):
+    wanted = table_of(classes, prefix=classes[0])
+    path = tmp_path_factory.mktemp("predictions") / f"labels{suffix}"
+    wanted.write(path)
+    assert_same(read(path), wanted, 0 if suffix == ".parquet" else 6e-7)
+    with PredictionWriter(path, top_k=99) as writer:
+        writer.write(wanted)
+    assert_same(read(path, classes), wanted, 0 if suffix == ".parquet" else 6e-7)
+
+
+def test_json_is_a_list_of_rows(tmp_path, table):
+    table.write(tmp_path / "labels.json")
+    rows = json.loads((tmp_path / "labels.json").read_text(encoding="utf-8"))
+    assert [row["id"] for row in rows] == table.ids.tolist()
+    np.testing.assert_allclose([row["p:größe"] for row in rows], table.proba[:, 1], atol=6e-7)
+    assert [row["confidence"] for row in rows] == pytest.approx(table.proba.max(axis=1), abs=6e-7)
+
+
+def test_the_likeliest_come_first(table):
+    names = [*CLASSES, "unknown"]
+    for row, proba in zip(table.to_arrow(top_k=99).to_pylist(), table.proba, strict=True):
+        assert [row[f"top_{k}"] for k in range(1, 5)] == [names[c] for c in np.argsort(-proba)]
+        assert [row[f"p_top_{k}"] for k in range(1, 5)] == sorted(proba, reverse=True)
+        assert "top_5" not in row
+
+
+def test_confidence_is_that_of_the_label_whatever_unknowns_are_called(table):
+    labels = np.where(table.labels == "unknown", "none", table.labels)
+    renamed = replace(table, labels=labels, unknown_label="none")
+    np.testing.assert_array_equal(renamed.confidence, table.confidence)
+    # A label that is not the likeliest: rejection has its own threshold.
+    rejected = replace(table, labels=np.full(11, "unknown"))
+    np.testing.assert_array_equal(rejected.confidence, table.proba[:, -1])

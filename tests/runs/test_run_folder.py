@@ -1,0 +1,293 @@
+"""The run folder: written, read back, damaged, evaluated."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opensetda import InputError
+from opensetda.data.tables.loading import TruthTable
+from opensetda.runs import folder, manifest
+from opensetda.runs.evaluation import evaluate_run
+from opensetda.runs.fitting import write_run
+from opensetda.runs.folder import RunFolder, check_destination
+from opensetda.runs.manifest import MANIFEST, Manifest, reseal
+from opensetda.runs.predictions import PredictionTable
+from opensetda.system import files
+from runs_helpers import blobs, fitted, names_in
+
+NAMES = np.array(["cat", "dog", "horse"])
+
+
+def record(**changes):
+    values = {
+        "method": "class-means",
+        "openness": 1 / 3,
+        "unknown_label": "unknown",
+        "settings": {"steps": 10},
+        "seed": 0,
+        "inputs": {"source": {"rows": 60}, "target": {"rows": 90}},
+        "columns": {"label": "y", "id": None},
+    }
+    return {**values, **changes}
+
+
+def written(path, classifier, ids=None, **changes):
+    with files.new_folder(path) as aside:
+        write_run(aside, classifier, record(**changes), ids)
+    return RunFolder.open(path)
+
+
+def truth(labels, ids=None):
+    own = None if ids is None else np.asarray(ids)
+    return TruthTable(np.asarray(labels), own, Path("truth.csv"))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return fitted()
+
+
+@pytest.fixture
+def run(tmp_path, classifier):
+    return written(tmp_path / "run", classifier)
+
+
+def test_a_run_folder_holds_what_the_docs_say(run, classifier):
+    there = set(names_in(run.path))
+    assert there == set(folder.FILES) - {
+        # Others write these: demo, evaluate, report; nothing of samples was to be shown.
+        folder.METRICS, folder.COMPARISON, folder.BACKBONE, folder.BROKEN, folder.TRUTH,
+        folder.VIEW, folder.IMAGES, folder.THUMBNAILS, folder.MAP, folder.REPORT,
+        folder.LARGE_PREDICTIONS,
+    }  # fmt: skip
+    assert run.history() == classifier.history_
+    assert run.settings["classes"] == ["cat", "dog"]
+    assert run.column("label") == "y"
+    assert not run.has_ids
+    assert run.environment()["packages"]["opensetda"]
+    # Others may read all files, if they may read one.
+    assert len({stat.S_IMODE((run.path / name).stat().st_mode) for name in there}) == 1
+    steps = run.steps()
+    assert list(steps) == list(range(1, 11))
+    np.testing.assert_array_equal(steps[10], classifier.transduction_)
+
+
+@pytest.mark.parametrize("most", [10**6, 89])
+def test_predictions_come_back_as_they_were(tmp_path, classifier, monkeypatch, most):
+    monkeypatch.setattr(folder, "MOST_ROWS_AS_TEXT", most)
+    run = written(tmp_path / "run", classifier)
+    is_large = most < 90
+    assert run.manifest.has(folder.LARGE_PREDICTIONS) is is_large
+    assert run.manifest.has(folder.PREDICTIONS) is not is_large
+    table = run.predictions()
+    assert table.ids[:3].tolist() == ["1", "2", "3"]
+    np.testing.assert_array_equal(table.labels, classifier.transduction_)
+    np.testing.assert_array_equal(run.labels(), classifier.transduction_)
+    np.testing.assert_array_equal(table.nearest, classifier.transduction_nearest_)
+    np.testing.assert_array_equal(table.known_scores, classifier.transduction_scores_)
+    np.testing.assert_allclose(
+        table.proba, classifier.transduction_proba_, rtol=0, atol=0 if is_large else 6e-7
+    )
+    assert table.classes == ("cat", "dog")
+
+
+def test_the_model_predicts_as_the_classifier(run, classifier, monkeypatch):
+    from opensetda.runs import predictions
+
+    monkeypatch.setattr(predictions, "_PREDICTED_ROWS", 7)
+    X, _ = blobs(3)
+    table = PredictionTable.of_samples(run.model(), X, None)
+    np.testing.assert_array_equal(table.labels, classifier.predict(X))
+    np.testing.assert_allclose(table.proba, classifier.predict_proba(X), rtol=1e-12)
+    scores = table.known_scores - classifier.rejection_threshold_
+    np.testing.assert_allclose(scores, classifier.decision_function(X), rtol=1e-12)
+    assert set(table.nearest.tolist()) == {"cat", "dog"}
+
+
+def test_labels_of_every_step_are_kept(tmp_path):
+    classifier = fitted()
+    n_targets = len(classifier.transduction_)
+    classifier.step_labels_ = np.stack([np.arange(n_targets) % 3, np.full(n_targets, 2)])
+    steps = written(tmp_path / "run", classifier).steps()
+    assert list(steps) == [1, 2]
+    assert steps[1][:4].tolist() == ["cat", "dog", "unknown", "cat"]
+    assert set(steps[2].tolist()) == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        (folder.HISTORY, RunFolder.history),
+        (folder.ESTIMATES, RunFolder.estimates),
+        (folder.PREDICTIONS, RunFolder.predictions),
+        (folder.STEPS, RunFolder.steps),
+        (folder.WEIGHTS, RunFolder.model),
+        (folder.MODEL, RunFolder.model),
+        (folder.SETTINGS, lambda run: RunFolder.open(run.path)),
+        (MANIFEST, lambda run: RunFolder.open(run.path)),
+    ],
+)
+def test_missing_and_damaged_files_are_named(run, name, read):
+    path = run.path / name
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for content in (bytes(flipped), whole[: len(whole) // 3]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=rf"{name}: damaged \(.*\); fit again"):
+            read(run)
+    path.unlink()
+    with pytest.raises(InputError, match=name):
+        read(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "change", "read"),
+    [
+        (folder.SETTINGS, "classes", lambda s: s.update(classes=None), None),
+        (folder.SETTINGS, "unknown_label", lambda s: s.pop("unknown_label"), None),
+        (folder.ESTIMATES, "openness.share", lambda s: s["openness"].clear(), RunFolder.estimates),
+        (folder.ENVIRONMENT, "packages", lambda s: s.update(packages=3), RunFolder.environment),
+        (
+            folder.MODEL,
+            "'classes' is missing",
+            lambda s: s["state"].pop("classes"),
+            RunFolder.model,
+        ),
+    ],
+)
+def test_a_wrong_field_is_named_where_the_checksums_are_right(run, name, field, change, read):
+    content = json.loads((run.path / name).read_text())
+    change(content)
+    files.write_json(run.path / name, content)
+    reseal(run.path)
+    with pytest.raises(InputError, match=rf"{name}.*{field}"):
+        (read or RunFolder.labels)(RunFolder.open(run.path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("label", "lable", "not one column 'label'"),
+        ("p_unknown", "other", "not one column 'p_unknown'"),
+    ],
+)
+def test_a_wrong_column_is_named_where_the_checksums_are_right(run, old, new, words):
+    path = run.path / folder.PREDICTIONS
+    path.write_text(path.read_text().replace(f'"{old}"', f'"{new}"', 1))
+    reseal(run.path)
+    with pytest.raises(InputError, match=rf"predictions\.csv: damaged \({words}\)"):
+        RunFolder.open(run.path).predictions()
+
+
+def test_a_replaced_file_is_no_damage_to_who_reads_meanwhile(run):
+    for label in ("cat", "dog"):
+        run.write_metrics({"value": label}, np.full(90, label))
+        assert json.loads((run.path / folder.METRICS).read_text()) == {"value": label}
+        if label == "cat":
+            reader = RunFolder.open(run.path)
+    assert reader.truth().tolist() == ["dog"] * 90
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2, 3])
+def test_a_crash_while_files_are_replaced_leaves_a_run_that_can_be_read(run, monkeypatch, moment):
+    run.write_metrics({}, np.full(90, "dog"))
+    left, replace = [moment], Path.replace
+
+    def fail(self, target):
+        # Of the manifest, two files, and the manifest.
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return replace(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", fail)
+        with pytest.raises(KeyboardInterrupt):
+            run.write_metrics({}, np.full(90, "cat"))
+    again = RunFolder.open(run.path)
+    assert (again.truth() is None) is (moment > 0)
+    assert len(again.predictions()) == 90
+    again.write_metrics({}, np.full(90, "cat"))
+    assert RunFolder.open(run.path).truth().tolist() == ["cat"] * 90
+    assert Manifest.read(run.path).files == Manifest.of(run.path).files
+
+
+def test_a_full_disk_leaves_the_earlier_evaluation(run, monkeypatch):
+    run.write_metrics({}, np.full(90, "dog"))
+    monkeypatch.setattr(manifest.ExitStack, "enter_context", lambda *_: Path("/dev/full"))
+    with pytest.raises(OSError, match="No space left"):
+        run.write_metrics({}, np.full(90, "cat"))
+    assert RunFolder.open(run.path).truth().tolist() == ["dog"] * 90
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path, run):
+    for path, words in [
+        (tmp_path / "no", "no such run folder"),
+        (run.path / folder.SETTINGS, "a file, not a run folder"),
+        (tmp_path, "not a run folder"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            RunFolder.open(path)
+    for settings, words in [
+        ([], "not the settings"),
+        ({"format": "x"}, "not the settings"),
+        ({**run.settings, "version": 4}, "version 4 is not 5; fit again with this release"),
+    ]:
+        files.write_json(run.path / folder.SETTINGS, settings)
+        with pytest.raises(InputError, match=words):
+            RunFolder.open(run.path)
+
+
+def test_only_runs_are_overwritten(tmp_path, run):
+    check_destination(tmp_path / "new", overwrite=False)
+    with pytest.raises(InputError, match="exists already"):
+        check_destination(run.path, overwrite=False)
+    # What a report left behind that was killed.
+    files.aside_of(run.path / folder.REPORT).write_text("<!doc")
+    check_destination(run.path, overwrite=True)
+    (tmp_path / "empty").mkdir()
+    check_destination(tmp_path / "empty", overwrite=True)
+    with pytest.raises(InputError, match="a file is in the way"):
+        check_destination(run.path / folder.MODEL, overwrite=True)
+    (run.path / "thesis.docx").write_text("")
+    with pytest.raises(InputError, match=r"thesis\.docx"):
+        check_destination(run.path, overwrite=True)
+    (run.path / folder.REVIEW).write_text("")
+    with pytest.raises(InputError, match=r"review\.jsonl', decisions of a review"):
+        check_destination(run.path, overwrite=True)
+    (tmp_path / "empty" / folder.SETTINGS).write_text("{}")
+    with pytest.raises(InputError, match="not a run folder that can be read"):
+        check_destination(tmp_path / "empty", overwrite=True)
+
+
+def test_a_good_run_is_called_good(run):
+    evaluation = evaluate_run(run, truth(NAMES[blobs(1)[1]]))
+    assert evaluation.final.hos == evaluation.steps[10].hos == 1
+    # All labels are right, so what is missing of confidence is the error.
+    confidence = run.predictions().proba.max(axis=1)
+    assert evaluation.final.ece == pytest.approx(1 - confidence.mean())
+    assert evaluation.steps[10].ece is None
+    values = evaluation.to_dict()
+    assert json.loads(json.dumps(values, allow_nan=False)) == values
+
+
+def test_ids_decide_which_label_belongs_where(tmp_path, classifier):
+    ids = np.array([f"image_{number}" for number in range(90)])
+    run = written(tmp_path / "run", classifier, ids, has_ids=True)
+    labels = NAMES[blobs(1)[1]]
+    order = np.random.default_rng(0).permutation(90)
+    evaluation = evaluate_run(run, truth([*labels[order], "cow"], [*ids[order], "other"]))
+    assert (evaluation.final.hos, evaluation.n_ignored) == (1, 1)
+    partial = evaluate_run(run, truth(labels[1:], ids[1:]))
+    assert (partial.n_labelled, partial.truth[0]) == (89, "")
+    assert partial.notes[0] == "True labels of 89 of 90 samples; none of 'image_0', for example."
+    with pytest.raises(InputError, match=r"none of its labels .*'Cat'.* is a known class"):
+        evaluate_run(run, truth(["Cat"] * 90, ids))
+    with pytest.raises(InputError, match=r"none of its 1 ids \(such as 'img_0'\).*'image_0'"):
+        evaluate_run(run, truth(["cat"], ["img_0"]))
