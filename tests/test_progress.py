@@ -42,7 +42,7 @@ def quiet():
 
 def drawn(capsys, *words):
     """Wait until the thread that draws has drawn these words; return all it has drawn since."""
-    err, stop = "", time.perf_counter() + 20
+    err, stop = "", time.perf_counter() + 3
     while not all(word in err for word in words):
         assert time.perf_counter() < stop, err
         time.sleep(0.01)
@@ -181,7 +181,7 @@ def test_a_terminal_gets_a_bar_with_total_rate_and_time_left(terminal, capsys, c
         for done in range(0, 681, 170):
             tell(done, 1000)
             clock[0] += 2.0
-        drawn(capsys, "features", "680/1,000 images", "85.0 images/s", "0:00:04", "left", "\x1b[")
+        drawn(capsys, "features", "680/1,000 images", "85.0 images/s", "0:00:04", "\x1b[")
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(terminal, monkeypatch, capsys, clock):
@@ -201,13 +201,13 @@ def test_bars_fit_the_terminal(terminal, monkeypatch, capsys, clock, width):
             clock[0] += 100.0
             listen(ProgressEvent(3, 10, done, 30, loss=0.25, message="ranking"))
             tell(10 * done, 12_345)
-        err = drawn(capsys, "step 3", "60/12", " left")
+        err = drawn(capsys, "step 3", "60/12", "4:07:30")
     # A line that is drawn anew begins with the code that clears it.
     lines = [
         re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line) for line in re.split(r"[\r\n]|\x1b\[2K", err)
     ]
     assert max(map(len, lines)) <= width
-    assert lines[-1].rstrip().endswith(" left")
+    assert lines[-1].rstrip().endswith("34:07:30")
 
 
 def test_a_quiet_one_gets_nothing(terminal, quiet, capsys, clock):
@@ -299,7 +299,7 @@ def test_a_training_on_a_terminal_is_a_bar(terminal, capsys, clock):
             clock[0] += 2.0
             listen(ProgressEvent(3, 10, iteration, 9, loss=0.25, message="ranking"))
         state = "step 3/10, iteration 5/9, loss 0.250, ranking, 2.0 s/it"
-        drawn(capsys, state, "left", "\x1b[")
+        drawn(capsys, state, "\x1b[")
 
 
 def test_the_final_labels_come_after_the_last_step(terminal, capsys, clock):

@@ -202,10 +202,3 @@ def test_notes_are_logged_and_warnings_warned(arrays, workplace, caplog):
     with caplog.at_level(logging.INFO, "opensetda"), pytest.warns(UserWarning, match="0.90"):
         fit(source, target, "run", **{**MEANS, "openness": 0.9})
     assert "source: 40 rows of 2 classes, target: 60 rows, 4 features" in caplog.text
-
-
-def test_the_sample_of_the_command_is_the_default():
-    from opensetda.cli.fit import SAMPLE
-    from opensetda.runs import request
-
-    assert SAMPLE == request.SAMPLE

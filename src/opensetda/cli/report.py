@@ -8,42 +8,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from opensetda.cli import console
-from opensetda.cli.options import (
-    OUTPUT_PANEL,
-    Overwrite,
-    RunArgument,
-    SampleImages,
-)
+from opensetda.cli.options import Overwrite, RunArgument, SampleImages, output
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
     from opensetda.runs.folder import RunFolder
 
+_OUT_HELP = "HTML file to write. Default: report.html in the run folder."
+_FIGURES_HELP = "Write figures for a paper, as PNG, instead of the page."
+
 
 def report(
     run: RunArgument,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="HTML file to write. Default: report.html in the run folder.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
+    out: Annotated[Path | None, output("--out FILE", _OUT_HELP)] = None,
     images: SampleImages = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option(
-            "--figures",
-            metavar="DIR",
-            help="Write figures for a paper, as PNG, instead of the page.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
+    figures: Annotated[Path | None, output("--figures DIR", _FIGURES_HELP)] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a report of a run: labels, confidence, unknowns, and samples to check manually.
@@ -73,10 +53,10 @@ def report(
         with counting_progress("map", "iteration") as of_map:
             drawn = write_figures(folder, figures, overwrite, of_map)
         for path in drawn:
-            console.say(f"  figure   {path}")
+            console.say_places(figure=path)
     if figures is None or out is not None:
         page = make_report(folder, out, images).resolve()
-        console.say(f"  report   {page}")
+        console.say_places(report=page)
     console.result({"run": folder.path, "report": page, "figures": drawn})
 
 
@@ -109,7 +89,7 @@ def report_at_end(path: Path) -> Path | None:
     except (InputError, OSError, MemoryError) as error:
         reason = "out of memory" if isinstance(error, MemoryError) else error
         console.warn(f"no report ({reason}); {advice}")
+        return None
     except Exception:
         console.note(f"{advice[0].upper()}{advice[1:]}")
         raise
-    return None
