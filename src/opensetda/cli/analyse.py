@@ -12,6 +12,7 @@ import typer
 
 from opensetda.benchmark.variants import check_names
 from opensetda.cli import console
+from opensetda.cli.bars import training_progress
 from opensetda.cli.benchmark import Images, Openness, Protocol, find_benchmark, rich_table
 from opensetda.cli.options import (
     BenchmarkData,
@@ -88,7 +89,6 @@ def analyse(
         raise InputError(f"--out {out}: a file is in the way; choose another folder")
     from opensetda.analyses.request import AnalysisRequest
     from opensetda.benchmark.variants import make_variants
-    from opensetda.cli.bars import training_progress
     from opensetda.system.files import check_writable
 
     variants = make_variants(names, preset, parse_settings(changes))

@@ -14,6 +14,7 @@ import typer
 
 from opensetda.benchmark.variants import COMPARED, OPENNESS, benchmark_methods, check_names
 from opensetda.cli import console
+from opensetda.cli.bars import counting_progress
 from opensetda.cli.options import (
     BenchmarkData,
     Fields,
@@ -25,13 +26,7 @@ from opensetda.cli.options import (
     with_cache,
 )
 from opensetda.errors import InputError, RunPausedError, visible
-from opensetda.runs.options import (
-    ImageOptions,
-    TableOptions,
-    declared,
-    parse_openness,
-    parse_settings,
-)
+from opensetda.runs.options import ImageOptions, TableOptions, parse_openness, parse_settings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -138,7 +133,13 @@ def benchmark(
         _refuse("a source and a target of your own", {"--data": data, "--task": tasks})
         found = _find_own(protocol, target, tables, images, known or (), typed)
     else:
-        _refuse("PROTOCOL alone", {"--known": known, **_of_own_tables(tables)})
+        own: dict[str, Any] = {
+            "--known": known,
+            "--path-column": tables.path,
+            "--images-root": tables.root,
+        }
+        own |= {"--id-column": tables.id, "--keep": tables.keep, "--one-hot": tables.one_hot}
+        _refuse("PROTOCOL alone", {**own, "--impute": tables.impute != "none"})
         found = find_benchmark(protocol, data, tasks, tables, images)
     folder = out or Path(f"benchmark-{found.name}")
     shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
@@ -195,16 +196,6 @@ def _refuse(given: str, wrong: dict[str, Any]) -> None:
             raise InputError(f"{name}: has no meaning with {given}; leave it out")
 
 
-def _of_own_tables(tables: TableOptions) -> dict[str, bool]:
-    """Return which options were given that only tables or lists of one's own have."""
-    usual, of_all = TableOptions(), ("label", "features", "drop")
-    return {
-        option.flag.split()[0]: getattr(tables, name) != getattr(usual, name)
-        for name, (_, option) in declared(TableOptions).items()
-        if option is not None and name not in of_all
-    }
-
-
 def _find_own(
     source: str,
     target: Path,
@@ -215,7 +206,6 @@ def _find_own(
 ) -> TaskSet:
     """Read a source and a target, with a progress bar for image features, and warn."""
     from opensetda.benchmark.own_tasks import own_task
-    from opensetda.cli.bars import counting_progress
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
     if source in BENCHMARKS and not Path(source).exists():
@@ -236,7 +226,6 @@ def find_benchmark(
 ) -> TaskSet:
     """Find the tasks of a benchmark, with a progress bar for image features, and warn."""
     from opensetda.benchmark.tasks import find_tasks
-    from opensetda.cli.bars import counting_progress
     from opensetda.runs.domain_arrays import table_columns
 
     columns, images = table_columns(tables), with_cache(images)
@@ -262,8 +251,6 @@ def _title(name: str, protocol: str, target: Path | None) -> str:
 @contextmanager
 def grid_progress() -> Iterator[GridProgress]:
     """Yield a function that shows progress and warns of failed runs."""
-    from opensetda.cli.bars import counting_progress
-
     failed = 0
     with counting_progress("benchmark", "run") as progress:
 

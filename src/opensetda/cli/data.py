@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from opensetda.cli import console
+from opensetda.cli.bars import counting_progress
 from opensetda.cli.options import Fields, NoCache, Overwrite, other, output, spread, with_cache
 from opensetda.errors import InputError
 from opensetda.runs.options import ImageOptions, TableOptions
@@ -114,7 +115,6 @@ def digits(
 
       osda fit digits/mnist digits/scikit-learn --out run --image-size 64
     """
-    from opensetda.cli.bars import counting_progress
     from opensetda.data.benchmarks.digits import write_image_folders
     from opensetda.system.files import check_writable, new_folder
 

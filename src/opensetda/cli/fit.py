@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opensetda.cli import console
+from opensetda.cli.bars import counting_progress, training_progress
 from opensetda.cli.options import NoCache, RunOut, output, with_cache
 from opensetda.progress import ProgressListener
 from opensetda.runs.listening import CountingProgress, RunListener
@@ -41,14 +42,10 @@ class ConsoleListener(RunListener):
 
     def counting(self, title: str, noun: str = "image") -> AbstractContextManager[CountingProgress]:
         """Show a bar, or lines in a log."""
-        from opensetda.cli.bars import counting_progress
-
         return counting_progress(title, noun)
 
     def training(self, method: str) -> AbstractContextManager[ProgressListener]:
         """Show a bar, or lines in a log."""
-        from opensetda.cli.bars import training_progress
-
         return training_progress(method)
 
 

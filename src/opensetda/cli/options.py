@@ -141,7 +141,7 @@ def spread(command: Callable[..., None], json: bool = True) -> Callable[..., Non
     for parameter in signature.parameters.values():
         kind: Any = parameter.annotation
         fields = getattr(kind, "__metadata__", (None,))[0]
-        if dataclasses.is_dataclass(kind):
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             fields = Fields(kind)
         if isinstance(fields, Fields):
             groups[parameter.name] = getattr(kind, "__origin__", kind), fields

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from opensetda.cli import console
+from opensetda.cli.bars import counting_progress
 from opensetda.cli.options import Overwrite, RunArgument, SampleImages, output
 from opensetda.errors import InputError, RunPausedError
 
@@ -38,7 +39,6 @@ def report(
     unknowns, the most and least confident labels, groups of unknowns, and all
     settings; after 'osda evaluate' also the metrics.
     """
-    from opensetda.cli.bars import counting_progress
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.outputs import check_new_file
 
@@ -62,7 +62,6 @@ def report(
 
 def make_report(run: RunFolder, out: Path | None = None, images: Path | None = None) -> Path:
     """Write the report of a run and return its path."""
-    from opensetda.cli.bars import counting_progress
     from opensetda.report import write_report
     from opensetda.report.collect import Progress
 

@@ -107,8 +107,8 @@ def _method_names() -> Sequence[str]:
 
 
 def _choice(*values: str) -> dict[str, Any]:
-    kind: Any = StrEnum("Choice", {value: value for value in values})
-    return {"kind": kind | None, "parse": str}
+    make: Any = StrEnum
+    return {"kind": make("Choice", {value: value for value in values}) | None, "parse": str}
 
 
 _PATH: dict[str, Any] = {"kind": Path | None, "parse": absolute}
