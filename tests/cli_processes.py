@@ -20,7 +20,7 @@ _SERVED.set_forkserver_preload(
     [
         "opensetda.means.estimator",
         "opensetda.finetuning.rounds",
-        "opensetda.cli.fit_display",
+        "opensetda.runs.fit_and_resume",
         __name__,
     ]
 )

@@ -17,7 +17,7 @@ REQUEST = FitRequest(
     source="/größe/a b.npz",
     target="/t",
     openness=0.25,
-    changes={"steps": "3"},
+    settings={"steps": "3"},
     tables=TableOptions(label="class", drop=("x", "y")),
     images=ImageOptions(backbone="resnet50", size=64, finetune="last"),
     command=("osda", "fit"),

@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opensetda.benchmark.variants import check_names
-from opensetda.cli import console, options
-from opensetda.cli.benchmark import Openness, Protocol, find_benchmark, rich_table
-from opensetda.cli.options import Backbone, Cache, ImageSize, Strict, Weights
+from opensetda.cli import console
+from opensetda.cli.bars import training_progress
+from opensetda.cli.benchmark import Images, Openness, Protocol, find_benchmark, rich_table
+from opensetda.cli.options import (
+    BenchmarkData,
+    Fields,
+    OwnChanges,
+    OwnPreset,
+    Seed,
+    option_of,
+    output,
+)
 from opensetda.errors import InputError, choice
+from opensetda.runs.options import TableOptions, parse_settings
 
 if TYPE_CHECKING:
     from opensetda.analyses.request import AnalysisResult
@@ -27,7 +37,7 @@ ANALYSES = {
 }
 EMBEDDED = ("moving-means", "pgl", "osbp")
 
-_of_analysis = partial(options.option_of, "Analysis")
+_of_analysis = partial(option_of, "Analysis")
 _OUT_HELP = "Folder of the table and the figure."
 _TASK_HELP = "Task to analyse. Default: the first of the protocol."
 _METHODS_HELP = (
@@ -42,22 +52,16 @@ def analyse(
         str, typer.Argument(metavar="ANALYSIS", help=f"{', '.join(ANALYSES)}; described above.")
     ],
     protocol: Protocol,
-    out: Annotated[Path, options.output("--out DIR", _OUT_HELP)],
-    data: options.BenchmarkData = None,
+    out: Annotated[Path, output("--out DIR", _OUT_HELP)],
+    images: Images,
+    tables: Annotated[TableOptions, Fields(TableOptions, "label features drop")],
+    data: BenchmarkData = None,
     task: Annotated[str | None, _of_analysis("--task SOURCE-TARGET", _TASK_HELP)] = None,
     methods: Annotated[list[str] | None, _of_analysis("--method NAME", _METHODS_HELP)] = None,
     openness: Annotated[Openness, _of_analysis("--openness", _OPENNESS_HELP)] = Openness.true,
-    seed: options.Seed = 0,
-    preset: options.OwnPreset = None,
-    changes: options.OwnChanges = None,
-    backbone: Backbone = None,
-    weights: Weights = None,
-    image_size: ImageSize = None,
-    cache: Cache = None,
-    strict: Strict = False,
-    label_column: options.LabelColumn = "y",
-    drop: options.Drop = None,
-    features_key: options.FeaturesKey = "X",
+    seed: Seed = 0,
+    preset: OwnPreset = None,
+    changes: OwnChanges = None,
 ) -> None:
     """Draw a figure of the paper: a table (.csv, .md) and a figure (.png, .pdf).
 
@@ -85,25 +89,22 @@ def analyse(
         raise InputError(f"--out {out}: a file is in the way; choose another folder")
     from opensetda.analyses.request import AnalysisRequest
     from opensetda.benchmark.variants import make_variants
-    from opensetda.cli.bars import training_progress
     from opensetda.system.files import check_writable
 
-    variants = make_variants(names, preset, options.parse_changes(changes))
+    variants = make_variants(names, preset, parse_settings(changes))
     check_writable(out)
-    tables, images = (label_column, features_key, drop), (backbone, weights, image_size, strict)
     tasks = None if task is None else [task]
-    found = find_benchmark(protocol, data, tasks, tables, images, cache, only_first=True)
+    found = find_benchmark(protocol, data, tasks, tables, images, only_first=True)
     module = importlib.import_module(f"opensetda.analyses.{analysis}")
     with training_progress(analysis) as listen:
         request = AnalysisRequest(found, variants, openness.value, seed, listen)
         result: AnalysisResult = module.analyse(request)
-    files = result.write(out, analysis, shlex.join(["osda", *(context.obj or ())]))
+    files = result.write(out, analysis, shlex.join(console.typed(context)))
     console.show(rich_table(result.table()))
     for note in result.notes:
         console.say(note)
-    console.say(f"  table    {', '.join(map(str, files[:2]))}")
-    console.say(f"  figure   {', '.join(map(str, files[2:]))}")
     made = {"table": files[:2], "figure": files[2:]}
+    console.say_places(**{name: ", ".join(map(str, paths)) for name, paths in made.items()})
     told = {"analysis": analysis, "title": result.title, "rows": list(result.rows)}
     console.result({**told, "notes": list(result.notes), "files": made})
 

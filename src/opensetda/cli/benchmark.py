@@ -13,9 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.benchmark.variants import COMPARED, OPENNESS, benchmark_methods, check_names
-from opensetda.cli import console, options
-from opensetda.cli.options import Backbone, Cache, ImageSize, Strict, Weights, cache_folder
+from opensetda.cli import console
+from opensetda.cli.bars import counting_progress
+from opensetda.cli.options import (
+    BenchmarkData,
+    Fields,
+    OwnChanges,
+    OwnPreset,
+    method_option,
+    option_of,
+    output,
+    with_cache,
+)
 from opensetda.errors import InputError, RunPausedError, visible
+from opensetda.runs.options import ImageOptions, TableOptions, parse_openness, parse_settings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,7 +35,6 @@ if TYPE_CHECKING:
     from opensetda.benchmark.output import TextTable
     from opensetda.benchmark.summary import Section
     from opensetda.benchmark.tasks import TaskSet
-    from opensetda.runs.request import ImageOptions
 
 _SHOWN_FAILURES = 10
 _METHODS_HELP = (
@@ -43,9 +53,13 @@ _SWEEP_HELP = (
     "until these shares are unknown, for all methods."
 )
 _OUT_HELP = "Folder of the results. Default: benchmark-PROTOCOL or benchmark-SOURCE-TARGET."
+_JOBS_HELP = "Run this many fits at a time, one thread each."
+_PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data."
+_OR_SOURCE = f"{_PROTOCOLS} Or labelled data of your own: images or a table, as in 'osda fit'."
+_TARGET_HELP = "Labelled target for a SOURCE of your own; only the evaluator reads its labels."
+_KNOWN_HELP = "Known class of your own source; repeatable, at least two. Default: all of them."
 
-
-_compared = partial(options.option_of, "What is compared")
+_compared = partial(option_of, "What is compared")
 
 
 class Openness(StrEnum):
@@ -55,18 +69,17 @@ class Openness(StrEnum):
     auto = "auto"
 
 
-_PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data."
 Protocol = Annotated[str, typer.Argument(metavar="PROTOCOL", help=_PROTOCOLS)]
-_OR_SOURCE = f"{_PROTOCOLS} Or labelled data of your own: images or a table, as in 'osda fit'."
-_TARGET_HELP = "Labelled target for a SOURCE of your own; only the evaluator reads its labels."
-_KNOWN_HELP = "Known class of your own source; repeatable, at least two. Default: all of them."
+Images = Annotated[ImageOptions, Fields(ImageOptions, "backbone weights size cache strict")]
 
 
 def benchmark(
     context: typer.Context,
     protocol: Annotated[str, typer.Argument(metavar="PROTOCOL|SOURCE", help=_OR_SOURCE)],
+    images: Images,
+    tables: TableOptions,
     target: Annotated[Path | None, typer.Argument(metavar="TARGET", help=_TARGET_HELP)] = None,
-    data: options.BenchmarkData = None,
+    data: BenchmarkData = None,
     methods: Annotated[list[str] | None, _compared("--method NAME", _METHODS_HELP)] = None,
     tasks: Annotated[list[str] | None, _compared("--task SOURCE-TARGET", _TASKS_HELP)] = None,
     known: Annotated[list[str] | None, _compared("--known CLASS", _KNOWN_HELP)] = None,
@@ -75,24 +88,10 @@ def benchmark(
     reference: Annotated[str | None, _compared("--reference NAME", _REFERENCE_HELP)] = None,
     ablations: Annotated[bool, _compared("--ablations", _ABLATIONS_HELP)] = False,
     sweep: Annotated[str | None, _compared("--sweep SETTING=V1,V2,...", _SWEEP_HELP)] = None,
-    preset: options.OwnPreset = None,
-    changes: options.OwnChanges = None,
-    jobs: options.Jobs = 2,
-    backbone: Backbone = None,
-    weights: Weights = None,
-    image_size: ImageSize = None,
-    cache: Cache = None,
-    strict: Strict = False,
-    label_column: options.ManifestLabel = None,
-    id_column: options.IdColumn = None,
-    drop: options.Drop = None,
-    keep: options.Keep = None,
-    one_hot: options.OneHot = None,
-    impute: options.Impute = options.Imputation.none,
-    features_key: options.FeaturesKey = "X",
-    path_column: options.PathColumn = None,
-    images_root: options.ImagesRoot = None,
-    out: Annotated[Path | None, options.output("--out DIR", _OUT_HELP)] = None,
+    preset: OwnPreset = None,
+    changes: OwnChanges = None,
+    jobs: Annotated[int, method_option("--jobs NUMBER", _JOBS_HELP, min=1)] = 2,
+    out: Annotated[Path | None, output("--out DIR", _OUT_HELP)] = None,
 ) -> None:
     """Compare methods on a benchmark, or on a labelled source and target of your own.
 
@@ -114,12 +113,11 @@ def benchmark(
     """
     names = list(dict.fromkeys(methods or COMPARED))
     check_names(names)
-    settings, swept = options.parse_changes(changes), _parse_sweep(sweep)
+    settings, swept = parse_settings(changes), _parse_sweep(sweep)
     shares_of_targets = _shares(swept)
     from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid
     from opensetda.benchmark.output import write_report
     from opensetda.benchmark.variants import make_variants
-    from opensetda.data.benchmarks.catalogue import BENCHMARKS
     from opensetda.system.files import check_writable
 
     variants = make_variants(names, preset, settings, ablations, swept)
@@ -130,29 +128,23 @@ def benchmark(
         )
     if out is not None:
         check_writable(out)
-    images = (backbone, weights, image_size, strict)
+    typed = console.typed(context)
     if target is not None:
         _refuse("a source and a target of your own", {"--data": data, "--task": tasks})
-        root = None if images_root is None else str(images_root.absolute())
-        columns = {"label": label_column, "features": features_key, "drop": tuple(drop or ())}
-        columns |= {"path": path_column, "root": root, "id": id_column, "impute": impute.value}
-        columns |= {"keep": tuple(keep or ()), "one_hot": tuple(one_hot or ())}
-        typed = ("osda", *(context.obj or ()))
-        found = _find_own(protocol, target, columns, images, cache, known, typed)
+        found = _find_own(protocol, target, tables, images, known or (), typed)
     else:
-        own = {"--known": known, "--path-column": path_column, "--images-root": images_root}
-        own |= {"--id-column": id_column, "--keep": keep, "--one-hot": one_hot}
-        own |= {"--impute": None if impute == options.Imputation.none else impute}
-        _refuse("PROTOCOL alone", own)
-        tables = (label_column or "y", features_key, drop)
-        found = find_benchmark(protocol, data, tasks, tables, images, cache)
+        own: dict[str, Any] = {
+            "--known": known,
+            "--path-column": tables.path,
+            "--images-root": tables.root,
+        }
+        own |= {"--id-column": tables.id, "--keep": tables.keep, "--one-hot": tables.one_hot}
+        _refuse("PROTOCOL alone", {**own, "--impute": tables.impute != "none"})
+        found = find_benchmark(protocol, data, tasks, tables, images)
     folder = out or Path(f"benchmark-{found.name}")
     shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
-    # One task of your own is too few for a test, unless it is asked for.
-    against = reference or (labels[0] if target is None and labels[1:] else None)
     cells = grid_cells(variants, found.tasks, shares, tuple(range(seeds)), shares_of_targets)
     check_folder(found, folder)
-    command = shlex.join(["osda", *(context.obj or ())])
     kept = n_finished(found, cells, folder)
     console.note(
         f"{found.name}: {console.counted(len(labels), 'method')}, "
@@ -165,15 +157,13 @@ def benchmark(
     except KeyboardInterrupt:
         raise RunPausedError(
             f"{n_finished(found, cells, folder):,} of {len(cells):,} runs are finished and kept in "
-            f"{folder}; continue with the same command: {command}"
+            f"{folder}; continue with the same command: {shlex.join(typed)}"
         ) from None
-    title = "Embedded digits (demo)"
-    if target is not None:
-        title = visible(f"{protocol} to {target}")
-    elif found.name in BENCHMARKS:
-        title = BENCHMARKS[found.name].title
-    sections = write_report(results.rows, folder, title, against, command)
-    show_results(results, sections, folder)
+    # One task of your own is too few for a test, unless it is asked for.
+    against = reference or (labels[0] if target is None and labels[1:] else None)
+    title = _title(found.name, protocol, target)
+    sections = write_report(results.rows, folder, title, against, shlex.join(typed))
+    _show_results(results, sections, folder)
     if len(results.failed) == len(cells):
         raise typer.Exit(1)
 
@@ -193,88 +183,74 @@ def _shares(swept: tuple[str, list[str]] | None) -> Sequence[float | None]:
     """Return the shares of unknowns that targets are reduced to; None leaves them."""
     if swept is None or swept[0] != OPENNESS:
         return (None,)
-    shares = [options.parse_openness(value) for value in swept[1]]
-    for text, share in zip(swept[1], shares, strict=True):
+    shares = [(text, parse_openness(text)) for text in swept[1]]
+    for text, share in shares:
         if not isinstance(share, float) or share == 0:
             raise InputError(f"--sweep openness={text}: give shares between 0 and 1")
-    return [float(share) for share in shares]
+    return [float(share) for _, share in shares]
 
 
 def _refuse(given: str, wrong: dict[str, Any]) -> None:
     for name, value in wrong.items():
-        if value is not None:
+        if value:
             raise InputError(f"{name}: has no meaning with {given}; leave it out")
 
 
 def _find_own(
     source: str,
     target: Path,
-    columns: dict[str, Any],
-    images: tuple[str | None, Path | None, int | None, bool],
-    cache: Path | None,
-    known: list[str] | None,
+    tables: TableOptions,
+    images: ImageOptions,
+    known: Sequence[str],
     command: tuple[str, ...],
 ) -> TaskSet:
     """Read a source and a target, with a progress bar for image features, and warn."""
     from opensetda.benchmark.own_tasks import own_task
-    from opensetda.cli.bars import counting_progress
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
-    from opensetda.runs.request import TableOptions
 
     if source in BENCHMARKS and not Path(source).exists():
         advice = f"give its folder as --data {target}, or a source of your own"
         raise InputError(f"{source}: a published benchmark, not a file or folder; {advice}")
     with counting_progress("features") as progress:
-        tables, options = TableOptions(**columns), _image_options(images, cache)
-        found = own_task(source, target, tables, options, known or (), progress, command)
-    for warning in found.warnings:
-        console.warn(warning)
-    return found
-
-
-def _image_options(
-    images: tuple[str | None, Path | None, int | None, bool], cache: Path | None
-) -> ImageOptions:
-    from opensetda.runs.request import ImageOptions
-
-    backbone, weights, size, strict = images
-    file = None if weights is None else str(weights.absolute())
-    return ImageOptions(backbone, file, size, cache_folder(cache, no_cache=False), strict)
+        found = own_task(source, target, tables, with_cache(images), known, progress, command)
+    return _with_warnings(found)
 
 
 def find_benchmark(
     protocol: str,
     data: Path | None,
     tasks: list[str] | None,
-    tables: tuple[str, str, list[str] | None],
-    images: tuple[str | None, Path | None, int | None, bool],
-    cache: Path | None,
+    tables: TableOptions,
+    images: ImageOptions,
     only_first: bool = False,
 ) -> TaskSet:
-    """Find the tasks of a benchmark, with a progress bar for image features, and warn.
-
-    `tables` are label column, features key and columns to drop; `images` are backbone, weights,
-    image size and whether a broken image is an error.
-    """
+    """Find the tasks of a benchmark, with a progress bar for image features, and warn."""
     from opensetda.benchmark.tasks import find_tasks
-    from opensetda.cli.bars import counting_progress
-    from opensetda.data.tables.loading import TableColumns
+    from opensetda.runs.domain_arrays import table_columns
 
-    label, features, drop = tables
-    columns = TableColumns(label, None, features, tuple(drop or ()))
-    options = _image_options(images, cache)
+    columns, images = table_columns(tables), with_cache(images)
     with counting_progress("features") as progress:
-        found = find_tasks(protocol, data, tasks, columns, options, progress, only_first)
+        found = find_tasks(protocol, data, tasks, columns, images, progress, only_first)
+    return _with_warnings(found)
+
+
+def _with_warnings(found: TaskSet) -> TaskSet:
     for warning in found.warnings:
         console.warn(warning)
     return found
 
 
+def _title(name: str, protocol: str, target: Path | None) -> str:
+    from opensetda.data.benchmarks.catalogue import BENCHMARKS
+
+    if target is not None:
+        return visible(f"{protocol} to {target}")
+    return BENCHMARKS[name].title if name in BENCHMARKS else "Embedded digits (demo)"
+
+
 @contextmanager
 def grid_progress() -> Iterator[GridProgress]:
     """Yield a function that shows progress and warns of failed runs."""
-    from opensetda.cli.bars import counting_progress
-
     failed = 0
     with counting_progress("benchmark", "run") as progress:
 
@@ -288,7 +264,7 @@ def grid_progress() -> Iterator[GridProgress]:
         yield tell
 
 
-def show_results(results: Results, sections: Sequence[Section], out: Path) -> None:
+def _show_results(results: Results, sections: Sequence[Section], out: Path) -> None:
     """Print the tables, the failures and the paths of the files."""
     from opensetda.benchmark import output
 
@@ -305,11 +281,9 @@ def show_results(results: Results, sections: Sequence[Section], out: Path) -> No
         console.warn(f"{len(failed) - _SHOWN_FAILURES:,} more failed; {page} lists all")
     if failed:
         console.note("The same command tries the failed runs again.")
-    console.say(f"  runs     {runs}")
-    console.say(f"  table    {page}, {output.CSV}")
+    console.say_places(runs=runs, table=f"{page}, {output.CSV}")
     files = {"runs": runs, "table": [page, out / output.CSV]}
-    summary = {"failed": len(failed), "files": files}
-    console.result({"rows": results.rows, **summary})
+    console.result({"rows": results.rows, "failed": len(failed), "files": files})
 
 
 def rich_table(table: TextTable) -> Table:
@@ -325,12 +299,9 @@ def rich_table(table: TextTable) -> Table:
     short = wide and screen.is_terminal
     # "amazon-dslr" on two lines, for narrow columns.
     headings = [text.replace("-", "-\n") if short else text for text in table.headings]
-    sides = dict.fromkeys(headings, "right") | {headings[0]: "left"}
-    shown = console.new_table(table.title, sides)
+    shown = console.new_table(table.title, headings[:1], headings[1:])
     for row in table.rows:
-        texts = []
-        for entry in row:
-            text = visible(entry.text.split(f" {PLUS_MINUS}")[0] if short else entry.text)
-            texts.append(Text(text, style="bold" if entry.best else ""))
-        shown.add_row(*texts)
+        texts = [entry.text.split(f" {PLUS_MINUS}")[0] if short else entry.text for entry in row]
+        styles = ["bold" if entry.best else "" for entry in row]
+        shown.add_row(*map(Text, map(visible, texts), styles))
     return shown

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,10 +75,30 @@ def is_quiet() -> bool:
     return _mode.quiet
 
 
+def seconds_so_far() -> float:
+    """Return how long the command has been running."""
+    return time.monotonic() - _mode.begun
+
+
+def typed(context: typer.Context) -> tuple[str, ...]:
+    """Return the command line, for the record."""
+    return ("osda", *(context.obj or ()))
+
+
+# lines ---------------------------------------------------------------------------------------
+
+
 def say(line: str = "") -> None:
     """Print a line of results, never wrapped: paths stay whole."""
     if not _mode.json:
         _print(visible(line))
+
+
+def say_places(**places: object) -> None:
+    """Print files that were made, or commands that come next, each after its name."""
+    for name, place in places.items():
+        if place is not None:
+            say(f"  {name.replace('_', ' '):<8} {place}")
 
 
 def result(values: Mapping[str, Any]) -> None:
@@ -108,11 +128,6 @@ def note(line: str) -> None:
         _print(visible(line), err=True)
 
 
-def seconds_so_far() -> float:
-    """Return how long the command has been running."""
-    return time.monotonic() - _mode.begun
-
-
 def warn(message: str) -> None:
     """Print the one line of a warning."""
     _mode.warnings.append(" ".join(message.split()))
@@ -136,62 +151,21 @@ def _complain(label: str, colour: str, message: str) -> None:
     _print(f"{typer.style(label, fg=colour, bold=True)} {line}", err=True)
 
 
-def _print(line: str, err: bool = False) -> None:
+def _print(line: str, err: bool = False, color: bool | None = None) -> None:
+    # Not `err=err`, which goes past the bars of rich and ends in the middle of one.
+    stream = sys.stderr if err else sys.stdout
     try:
-        # Not `err=err`, which goes past the bars of rich and ends in the middle of one.
-        typer.echo(line, file=sys.stderr if err else sys.stdout)
+        typer.echo(line, file=stream, color=color)
     except OSError as error:
-        # No reader any more, or no terminal; what is said on stderr never ends the work.
         if not err and not isinstance(error, BrokenPipeError):
             raise
-        print_nowhere(sys.stderr if err else sys.stdout)
+        print_nowhere(stream)
 
 
 def print_nowhere(stream: Any) -> None:
-    """Drop further output: its reader is gone, as after ``| head -1``, but the work goes on."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-
-
-def show(table: Table, at_least: int = 0) -> None:
-    """Print a table, at least `at_least` characters wide."""
-    if _mode.json or is_quiet():
-        return
-    from rich.console import Console
-
-    class Screen(Console):
-        def on_broken_pipe(self) -> None:
-            print_nowhere(sys.stdout)
-
-    # No markup: a class may be called "[red]".
-    console = Screen(highlight=False, markup=False)
-    # A log or a pipe has no width: a long line is better than a cut number.
-    console.width = max(console.width, at_least, 0 if console.is_terminal else 160)
-    console.print(table)
-
-
-def new_table(title: str, columns: Mapping[str, str]) -> Table:
-    """Return an empty table; `columns` maps each heading to "left" or "right"."""
-    from rich import box
-    from rich.table import Table
-
-    class VisibleTable(Table):
-        def add_row(self, *cells: Any, **options: Any) -> None:
-            # Of several lines, if the table is ours: a name in a table has none.
-            shown = [
-                "\n".join(map(visible, cell.split("\n"))) if isinstance(cell, str) else cell
-                for cell in cells
-            ]
-            super().add_row(*shown, **options)
-
-    style: dict[str, Any] = {"title_style": "bold", "header_style": "bold"}
-    style |= {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
-    table = VisibleTable(title=visible(title), **style)
-    for name, justify in columns.items():
-        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
-    return table
+    """Drop further output: terminal or reader are gone, as after `| head -1`; work goes on."""
+    with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def counted(number: int, noun: str) -> str:
@@ -206,31 +180,14 @@ def percent(value: float | None) -> str:
 
 def show_estimates(classifier: OpenSetClassifier) -> None:
     """Print what was estimated without labels."""
+    from opensetda.features.scaling import SENTENCES
+
     report = classifier.openness_report_
     # Otherwise the interval is not that of the share; the origin says what the data look like.
     estimated = not report.told and not report.own_boundary
     interval = f" ({report.low:.2f} to {report.high:.2f})" if estimated else ""
     say(f"share of unknowns: {report.share:.2f}{interval}, {report.origin}")
-    from opensetda.features.scaling import SENTENCES
-
     say(f"columns: {SENTENCES[classifier.scaler_.name]}")
-
-
-def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:
-    """Show how many targets got each label: the most frequent classes, and unknown."""
-    counts = Counter(labels)
-    total, n_unknown = counts.total(), counts.pop(unknown_label, 0)
-    ordered = sorted(counts, key=lambda name: (-counts[name], name))
-    table = new_table("Labels given", {"label": "left", "targets": "right", "%": "right"})
-    rows = [(name, counts[name]) for name in ordered[:most]]
-    rest = sum(counts[name] for name in ordered[most:])
-    if rest:
-        rows.append((f"{len(ordered) - most} more classes", rest))
-    for name, count in rows:
-        table.add_row(name, str(count), percent(count / total))
-    table.add_section()
-    table.add_row(unknown_label, str(n_unknown), percent(n_unknown / total), style="bold")
-    return table
 
 
 def label_summary(labels: Iterable[str], unknown_label: str) -> dict[str, Any]:
@@ -245,44 +202,85 @@ def files_in(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in sorted(folder.iterdir())}
 
 
+# tables --------------------------------------------------------------------------------------
+
+
+def show(table: Table) -> None:
+    """Print a table."""
+    if _mode.json or is_quiet():
+        return
+    from rich.console import Console
+
+    # No markup: a class may be called "[red]".
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        # A log or a pipe has no width: a long line is better than a cut number.
+        console.width = max(console.width, 160)
+    with console.capture() as drawn:
+        console.print(table)
+    _print(drawn.get().removesuffix("\n"), color=True)
+
+
+def new_table(title: str, left: Sequence[str], right: Sequence[str] = ()) -> Table:
+    """Return an empty table with columns of text, then of numbers; further ones may be added."""
+    from rich import box
+    from rich.table import Table
+
+    style: dict[str, Any] = {"title_style": "bold", "header_style": "bold"}
+    style |= {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+    table = Table(title=visible(title), **style)
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def add_row(table: Table, *cells: str, bold: bool = False) -> None:
+    """Add a row to a table; names in it may come from outside."""
+    table.add_row(*map(visible, cells), style="bold" if bold else None)
+
+
+def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:
+    """Show how many targets got each label: the most frequent classes, and unknown."""
+    counts = Counter(labels)
+    total, n_unknown = counts.total(), counts.pop(unknown_label, 0)
+    ordered = sorted(counts, key=lambda name: (-counts[name], name))
+    rows = [(name, counts[name]) for name in ordered[:most]]
+    if rest := sum(counts[name] for name in ordered[most:]):
+        rows.append((f"{len(ordered) - most} more classes", rest))
+    table = new_table("Labels given", ["label"], ["targets", "%"])
+    for name, count in rows:
+        add_row(table, name, str(count), percent(count / total))
+    table.add_section()
+    add_row(table, unknown_label, str(n_unknown), percent(n_unknown / total), bold=True)
+    return table
+
+
+_STEP_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "n_known": ("known", str),
+    "n_unknown": ("unknown", str),
+    "changed": ("changed %", percent),
+    "mean_score": ("mean score", "{:.3f}".format),
+    "loss": ("loss", lambda losses: f"{losses.get('total', sum(losses.values())):.3f}"),
+    "seconds": ("seconds", "{:.1f}".format),
+}
+
+
 def step_table(
     history: Sequence[Mapping[str, Any]], metrics: Mapping[int, OpenSetMetrics] | None = None
 ) -> Table:
     """Show one row per step, with metrics if the true labels are known."""
     own = [name for name in _STEP_COLUMNS if any(entry.get(name) is not None for entry in history)]
-    headings = {"step": "right", **{_STEP_COLUMNS[name]: "right" for name in own}}
-    if metrics:
-        headings |= {"OS*": "right", "UNK": "right", "HOS": "right"}
-    table = new_table("Steps", headings)
+    told = ["os_star", "unk", "hos"] if metrics else []
+    headings = [*(_STEP_COLUMNS[name][0] for name in own), *(_METRICS[name][0] for name in told)]
+    table = new_table("Steps", [], ["step", *headings])
     for step, entry in enumerate(history, start=1):
-        cells = [str(step), *(_step_cell(name, entry.get(name)) for name in own)]
-        if metrics:
-            values = metrics.get(step)
-            cells += [percent(getattr(values, m, None)) for m in ("os_star", "unk", "hos")]
-        table.add_row(*cells)
+        values = [(_STEP_COLUMNS[name][1], entry.get(name)) for name in own]
+        cells = [DASH if value is None else text(value) for text, value in values]
+        cells += [percent(getattr((metrics or {}).get(step), name, None)) for name in told]
+        add_row(table, str(step), *cells)
     return table
-
-
-_STEP_COLUMNS = {
-    "n_known": "known",
-    "n_unknown": "unknown",
-    "changed": "changed %",
-    "mean_score": "mean score",
-    "loss": "loss",
-    "seconds": "seconds",
-}
-
-
-def _step_cell(name: str, value: Any) -> str:
-    if value is None:
-        return DASH
-    if name == "changed":
-        return percent(value)
-    if name == "loss":
-        return f"{value.get('total', sum(value.values())):.3f}"
-    if name in ("n_known", "n_unknown"):
-        return str(value)
-    return f"{value:.3f}" if name == "mean_score" else f"{value:.1f}"
 
 
 _METRICS = {
@@ -299,20 +297,14 @@ _METRICS = {
 }
 
 
-def interval_text(interval: tuple[float, float] | None) -> str:
-    """Return an interval in percent; a dash if there is none."""
-    return DASH if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"
-
-
 def metrics_table(evaluation: Evaluation) -> Table:
     """Show every metric with its interval and its meaning."""
-    headings = {"metric": "left", "%": "right", "95 % interval": "right", "meaning": "left"}
-    table = new_table("Metrics", headings)
+    table = new_table("Metrics", ["metric"], ["%", "95 % interval"])
+    table.add_column("meaning")
     for name, (heading, meaning) in _METRICS.items():
-        style = "bold" if name == "hos" else None
-        interval = interval_text(evaluation.intervals[name])
-        value = percent(getattr(evaluation.final, name))
-        table.add_row(heading, value, interval, meaning, style=style)
+        value, interval = getattr(evaluation.final, name), evaluation.intervals[name]
+        cells = (heading, percent(value), _interval(interval), meaning)
+        add_row(table, *cells, bold=name == "hos")
     return table
 
 
@@ -320,15 +312,19 @@ def class_table(metrics: OpenSetMetrics) -> Table:
     """Show one row per true class."""
     from opensetda.metrics.intervals import binomial_interval
 
-    headings = {"class": "left", "kind": "left", "n": "right", "right %": "right"}
-    table = new_table("Classes", {**headings, "95 % interval": "right", "taken for": "left"})
+    table = new_table("Classes", ["class", "kind"], ["n", "right %", "95 % interval"])
+    table.add_column("taken for", no_wrap=True)
     kind = "known"
     for row in metrics.per_class:
         if row.kind != kind:
             table.add_section()
             kind = row.kind
         mistaken = f"{row.confused_with} ({row.confused_count})" if row.confused_count else ""
-        interval = interval_text(binomial_interval(row.correct, row.n) if row.n else None)
+        interval = _interval(binomial_interval(row.correct, row.n) if row.n else None)
         cells = (str(row.label), row.kind, str(row.n), percent(row.accuracy), interval, mistaken)
-        table.add_row(*cells)
+        add_row(table, *cells)
     return table
+
+
+def _interval(interval: tuple[float, float] | None) -> str:
+    return DASH if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opensetda.cli import console, options
+from opensetda.cli import console
+from opensetda.cli.options import Overwrite, RunOut, Seed, method_option
 
 if TYPE_CHECKING:
     from opensetda.runs.demo import Demo
@@ -22,10 +23,10 @@ _COLUMNS = {"os_star": "OS*", "unk": "UNK", "hos": "HOS", "all": "ALL", "auroc":
 
 def demo(
     context: typer.Context,
-    out: options.RunOut = Path("osda-demo"),
-    seed: options.Seed = 0,
-    quick: Annotated[bool, options.training("--quick", "Train PGL for two steps only.")] = False,
-    overwrite: options.Overwrite = False,
+    out: RunOut = Path("osda-demo"),
+    seed: Seed = 0,
+    quick: Annotated[bool, method_option("--quick", "Train PGL for two steps only.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Label scikit-learn's digits by MNIST's: 0 to 4 are known, 5 to 9 unknown.
 
@@ -36,7 +37,7 @@ def demo(
     Downloads nothing. Compares three methods, and writes the run folder of the
     default, moving-means.
     """
-    from opensetda.cli.fit_display import ConsoleListener
+    from opensetda.cli.fit import ConsoleListener
     from opensetda.cli.report import report_at_end
     from opensetda.runs.demo import run_demo
     from opensetda.runs.folder import METRICS
@@ -47,7 +48,7 @@ def demo(
         seed=seed,
         quick=quick,
         overwrite=overwrite,
-        command=("osda", *(context.obj or ())),
+        command=console.typed(context),
         listener=ConsoleListener(),
     )
     folder, classifier = found.path, found.classifier
@@ -55,22 +56,23 @@ def demo(
     console.show(console.step_table(classifier.history_, found.steps))
     _show_comparison(found)
     console.show_estimates(classifier)
-    console.say(f"  labels   {folder / 'predictions.csv'}")
-    console.say(f"  metrics  {folder / METRICS}")
-    console.say(f"  report   {report or f'osda report {in_shell(folder)}'}")
+    console.say_places(
+        labels=folder / "predictions.csv",
+        metrics=folder / METRICS,
+        report=report or f"osda report {in_shell(folder)}",
+    )
     summary = {"run": folder, "true_openness": found.true_openness, "methods": found.rows}
     console.result({**summary, "files": console.files_in(folder)})
 
 
 def _show_comparison(found: Demo) -> None:
-    headings = {"method": "left", **dict.fromkeys(_COLUMNS.values(), "right")}
-    headings |= {"share of unknowns": "right", "seconds": "right"}
     true = console.percent(found.true_openness)
     title = f"Comparison (%, share of unknowns estimated by each method, true {true})"
-    table = console.new_table(title, headings)
+    numbers = [*_COLUMNS.values(), "share of unknowns", "seconds"]
+    table = console.new_table(title, ["method"], numbers)
     best = max(found.rows, key=lambda method: found.rows[method]["hos"])
     for method, row in found.rows.items():
         cells = [console.percent(row[name]) for name in _COLUMNS]
         cells += [console.percent(row["openness"]["share"]), f"{row['seconds']:.1f}"]
-        table.add_row(_TITLES[method], *cells, style="bold" if method == best else None)
+        console.add_row(table, _TITLES[method], *cells, bold=method == best)
     console.show(table)

@@ -7,38 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opensetda.cli import console, options
+from opensetda.cli import console
+from opensetda.cli.options import Fields, other
+from opensetda.runs.options import TableOptions
 
 if TYPE_CHECKING:
     from opensetda.runs.evaluation import Evaluation
 
+_RUN_HELP = "Run folder of 'osda fit', or a .csv or .parquet file of 'osda predict'."
+_TRUTH_HELP = (
+    "True labels of all samples or of some: a table (.npz, .csv, .parquet, a folder of .parquet "
+    "parts), or images (one folder per class, list, manifest, tar shards)."
+)
+_MADE_BY_HELP = (
+    "Run that wrote the file of 'osda predict'; needed if the file names only the likeliest "
+    "classes."
+)
+
 
 def evaluate(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|LABELS",
-            help="Run folder of 'osda fit', or a .csv or .parquet file of 'osda predict'.",
-        ),
-    ],
-    labels: Annotated[
-        Path,
-        options.other(
-            "--labels TRUTH",
-            "True labels of all samples or of some: a table (.npz, .csv, .parquet, a folder of "
-            ".parquet parts), or images (one folder per class, list, manifest, tar shards).",
-        ),
-    ],
-    label_column: options.LabelAsInFit = None,
-    id_column: options.IdAsInFit = None,
-    made_by: Annotated[
-        Path | None,
-        options.other(
-            "--run RUN",
-            "Run that wrote the file of 'osda predict'; needed if the file names only the "
-            "likeliest classes.",
-        ),
-    ] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN|LABELS", help=_RUN_HELP)],
+    labels: Annotated[Path, other("--labels TRUTH", _TRUTH_HELP)],
+    columns: Annotated[dict[str, Any], Fields(TableOptions, "label id", as_in_fit=True)],
+    made_by: Annotated[Path | None, other("--run RUN", _MADE_BY_HELP)] = None,
 ) -> None:
     """Compute metrics with 95 % intervals. The only command that reads labels of the target.
 
@@ -55,17 +46,16 @@ def evaluate(
     """
     from opensetda.runs.evaluation import evaluate as evaluate_labels
 
-    evaluation = evaluate_labels(
-        run, labels, label_column=label_column, id_column=id_column, made_by=made_by
-    )
-    console.show(console.class_table(evaluation.final))
-    result: dict[str, Any] = evaluation.to_dict()
-    true, interval = evaluation.true_openness, evaluation.intervals["true_openness"]
-    share = f"share of unknowns: true {true:.2f}"
-    if interval is not None and (evaluation.is_partial or run.is_file()):
+    label, ids = columns.get("label"), columns.get("id")
+    found = evaluate_labels(run, labels, label_column=label, id_column=ids, made_by=made_by)
+    console.show(console.class_table(found.final))
+    result: dict[str, Any] = found.to_dict()
+    share = f"share of unknowns: true {found.true_openness:.2f}"
+    interval = found.intervals["true_openness"]
+    if interval is not None and (found.is_partial or run.is_file()):
         share += f" ({interval[0]:.2f} to {interval[1]:.2f})"
     if not run.is_dir():
-        _show(evaluation, share)
+        _show(found, share)
         console.result(result)
         return
     from opensetda.cli.report import report_at_end
@@ -76,12 +66,10 @@ def evaluate(
     report = report_at_end(folder.path) if (folder.path / REPORT).exists() else None
     history, openness = folder.history(), folder.estimates()["openness"]
     if len(history) > 1:
-        console.show(console.step_table(history, evaluation.steps))
-    _show(evaluation, f"{share}, used {openness['share']:.2f}")
-    console.say(f"  metrics  {run / METRICS}")
-    if report is not None:
-        console.say(f"  report   {report}")
+        console.show(console.step_table(history, found.steps))
+    _show(found, f"{share}, used {openness['share']:.2f}")
     files = {"metrics": run / METRICS, "report": report}
+    console.say_places(**files)
     console.result({**result, "openness": openness, "files": files})
 
 
@@ -92,6 +80,5 @@ def _show(evaluation: Evaluation, share: str) -> None:
         main = ("HOS", "hos"), ("OS*", "os_star"), ("UNK", "unk")
         values = (f"{name} {console.percent(getattr(evaluation.final, key))}" for name, key in main)
         console.say(f"{', '.join(values)} (%)")
-    console.say(share)
-    for note in evaluation.notes:
-        console.say(note)
+    for line in (share, *evaluation.notes):
+        console.say(line)

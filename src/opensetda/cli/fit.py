@@ -2,132 +2,63 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opensetda.benchmark.variants import benchmark_methods
-from opensetda.cli import options
+from opensetda.cli import console
+from opensetda.cli.bars import counting_progress, training_progress
+from opensetda.cli.options import NoCache, RunOut, output, with_cache
+from opensetda.progress import ProgressListener
+from opensetda.runs.listening import CountingProgress, RunListener
+from opensetda.runs.options import FitOptions
 
-# As in opensetda.runs.request; a test compares them.
-SAMPLE = 65_536
+if TYPE_CHECKING:
+    from opensetda.runs.fit_and_resume import FittedRun
+    from opensetda.runs.fitting import Training
+
+# A report of more targets needs more memory than most machines have.
+MOST_REPORTED, MOST_CELLS = 1_000_000, 2**27
+_SOURCE_HELP = (
+    "Labelled images (one folder per class, list, manifest, tar shards) or feature table."
+)
+_TARGET_HELP = "Images or rows to label; labels in it are not read."
+_RESUME_HELP = "Run folder that was given to 'osda fit --out'."
+
+
+class ConsoleListener(RunListener):
+    """Prints notes, warnings and progress."""
+
+    def note(self, line: str) -> None:
+        """Print a note."""
+        console.note(line)
+
+    def warn(self, message: str) -> None:
+        """Print a warning."""
+        console.warn(message)
+
+    def counting(self, title: str, noun: str = "image") -> AbstractContextManager[CountingProgress]:
+        """Show a bar, or lines in a log."""
+        return counting_progress(title, noun)
+
+    def training(self, method: str) -> AbstractContextManager[ProgressListener]:
+        """Show a bar, or lines in a log."""
+        return training_progress(method)
 
 
 def fit(
     context: typer.Context,
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Labelled images (one folder per class, list, manifest, tar shards) or feature "
-            "table.",
-        ),
-    ],
-    target: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TARGET", help="Images or rows to label; labels in it are not read."
-        ),
-    ],
-    out: options.RunOut,
-    openness: Annotated[
-        str,
-        options.training(
-            "--openness SHARE",
-            "Share of unknown samples in the target, in [0, 1), or 'auto': by the audit in "
-            "--corrections, or estimated; with pgl also 'preset', the paper's. Also "
-            "--unknown-share: papers call another figure openness, made of numbers of classes.",
-        ),
-    ] = "auto",
-    method: Annotated[
-        str,
-        options.training(
-            "--method NAME",
-            "Use moving-means, pgl, or another: class-means, source-only, dann+osvm ...; "
-            "'osda benchmark --help' lists all.",
-            autocompletion=benchmark_methods,
-        ),
-    ] = "moving-means",
-    preset: Annotated[
-        str | None,
-        options.training(
-            "--preset NAME",
-            "Start from the paper's settings for a dataset, pgl only: office-home (default), "
-            "visda-17, syn2real-o.",
-        ),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        options.training(
-            "--set NAME=VALUE",
-            "Change a setting of the method, or of --finetune (finetune.flip=false); may be "
-            "repeated.",
-        ),
-    ] = None,
-    scaling: Annotated[
-        str | None,
-        options.training(
-            "--scaling HOW",
-            "Scale columns within each domain: none (as given), standard (mean 0, deviation 1) or "
-            "ranks; by default ranks for moving-means, none for the others.",
-        ),
-    ] = None,
-    seed: options.Seed = 0,
-    sample: Annotated[
-        int,
-        options.training(
-            "--sample NUMBER",
-            "Learn from at most this many targets, drawn at random; all are labelled.",
-            min=1024,
-        ),
-    ] = SAMPLE,
-    finetune: Annotated[
-        options.FineTuned | None,
-        options.training(
-            "--finetune [last|all]",
-            "Train the backbone, too; images only: its last stages, from activations that are "
-            "stored once (last), or all of it (all); by default last on a CPU, all on a GPU. For "
-            "methods that train nothing themselves it is trained on their labels, in rounds.",
-        ),
-    ] = None,
-    tensorboard: Annotated[
-        Path | None,
-        options.training(
-            "--tensorboard DIR",
-            "Write the loss and the numbers of every step to this folder, for TensorBoard.",
-        ),
-    ] = None,
-    backbone: options.Backbone = None,
-    weights: options.Weights = None,
-    image_size: options.ImageSize = None,
-    cache: options.Cache = None,
-    no_cache: options.NoCache = False,
-    strict: options.Strict = False,
-    label_column: options.ManifestLabel = None,
-    id_column: options.IdColumn = None,
-    drop: options.Drop = None,
-    keep: options.Keep = None,
-    one_hot: options.OneHot = None,
-    impute: options.Impute = options.Imputation.none,
-    features_key: options.FeaturesKey = "X",
-    path_column: options.PathColumn = None,
-    images_root: options.ImagesRoot = None,
-    unknown_label: Annotated[
-        str, options.output("--unknown-label TEXT", "Label unknowns with this word.")
-    ] = "unknown",
-    corrections: Annotated[
-        Path | None,
-        options.training(
-            "--corrections FILE",
-            "Learn from manually corrected labels of targets, new classes included, and take the "
-            "share of unknowns from the audit: the CSV file of 'osda review'.",
-        ),
-    ] = None,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help=_SOURCE_HELP)],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET_HELP)],
+    out: RunOut,
+    options: FitOptions,
+    no_cache: NoCache = False,
     no_report: Annotated[
-        bool, options.output("--no-report", "Write no report; 'osda report' does it later.")
+        bool, output("--no-report", "Write no report; 'osda report' does it later.")
     ] = False,
-    overwrite: options.Overwrite = False,
 ) -> None:
     """Label an unlabelled target by a labelled source, which lacks some of its classes.
 
@@ -149,58 +80,22 @@ def fit(
     it or its audit (--corrections). 'osda resume' goes on with an interrupted
     run.
     """
-    share = options.parse_openness(openness)
-    settings = options.parse_changes(changes)
-    from opensetda.cli.fit_display import ConsoleListener, finish_fit
+    options = replace(options, images=with_cache(options.images, no_cache))
     from opensetda.runs.fit_and_resume import fit as fit_run
-    from opensetda.runs.request import ImageOptions, TableOptions
 
     run = fit_run(
         source,
         target,
         out,
-        method=method,
-        openness=share,
-        preset=preset,
-        settings=settings,
-        scaling=scaling,
-        seed=seed,
-        unknown_label=unknown_label,
-        sample=sample,
-        corrections=corrections,
-        tables=TableOptions(
-            label=label_column,
-            id=id_column,
-            features=features_key,
-            drop=tuple(drop or ()),
-            keep=tuple(keep or ()),
-            one_hot=tuple(one_hot or ()),
-            impute=impute.value,
-            path=path_column,
-            root=None if images_root is None else str(images_root.absolute()),
-        ),
-        images=ImageOptions(
-            backbone=backbone,
-            weights=None if weights is None else str(weights.absolute()),
-            size=image_size,
-            cache=options.cache_folder(cache, no_cache),
-            strict=strict,
-            finetune=None if finetune is None else finetune.value,
-        ),
-        tensorboard=tensorboard,
-        overwrite=overwrite,
         report=not no_report,
-        command=("osda", *(context.obj or ())),
+        command=console.typed(context),
         listener=ConsoleListener(),
+        **vars(options),
     )
-    finish_fit(run)
+    _finish(run)
 
 
-def resume(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Run folder that was given to 'osda fit --out'.")
-    ],
-) -> None:
+def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help=_RESUME_HELP)]) -> None:
     """Continue a run that was interrupted; the result is the same.
 
     [bold]Example[/bold]
@@ -211,7 +106,74 @@ def resume(
     training is done, its checkpoint. On the CPU the result is the same to the
     bit. Source and target must be as they were.
     """
-    from opensetda.cli.fit_display import ConsoleListener, finish_fit
     from opensetda.runs.fit_and_resume import resume as resume_run
 
-    finish_fit(resume_run(run, listener=ConsoleListener()))
+    _finish(resume_run(run, listener=ConsoleListener()))
+
+
+def _finish(run: FittedRun) -> None:
+    """Write the report of a run, and print the result."""
+    training, request = run.training, run.request
+    if training is None or request is None:
+        console.say(f"{run.path} is complete: nothing to resume.")
+        console.result({"run": run.path, "resumed": False})
+        return
+    report = _report(run.path, training) if request.report else None
+    _show(run.path, training, report)
+    classifier, labels = training.classifier, training.labels
+    console.result(
+        {
+            "run": run.path,
+            "method": request.method,
+            "targets": labels.total(),
+            **console.label_summary(labels, classifier.unknown_label),
+            "openness": classifier.openness_report_.to_dict(),
+            "scaling": classifier.scaler_.name,
+            "files": console.files_in(run.path),
+            "tensorboard": None if request.tensorboard is None else Path(request.tensorboard),
+            "left_out": training.left_out,
+            "broken": training.n_broken,
+            "resumed": run.resumed,
+            "data_seconds": training.data_seconds,
+            "seconds": training.seconds,
+        }
+    )
+
+
+def _report(run: Path, training: Training) -> Path | None:
+    from opensetda.cli.report import report_at_end
+    from opensetda.system.files import in_shell
+
+    n_targets, n_classes = training.labels.total(), len(training.classifier.classes_)
+    if n_targets <= MOST_REPORTED and n_targets * n_classes <= MOST_CELLS:
+        return report_at_end(run)
+    console.note(
+        f"no report: with {n_targets:,} targets and {n_classes:,} classes it needs much memory; "
+        f"'osda report {in_shell(run)}' writes it"
+    )
+    return None
+
+
+def _show(out: Path, training: Training, report: Path | None) -> None:
+    from opensetda.data.images.lists import printable
+    from opensetda.runs.folder import BROKEN
+    from opensetda.system.files import in_shell
+
+    classifier, labels = training.classifier, training.labels
+    if len(classifier.history_) > 1:
+        console.show(console.step_table(classifier.history_))
+    console.show(console.label_counts(labels, classifier.unknown_label))
+    console.show_estimates(classifier)
+    many, seconds = console.counted(labels.total(), training.noun), console.seconds_so_far()
+    console.say(f"Labelled {many} of {printable(training.target)} in {seconds:.1f} s.")
+    if training.n_broken:
+        many = console.counted(training.n_broken, "broken image")
+        console.say(f"Left out {many}: {out / BROKEN}")
+    later, typed = "FILE" if training.noun == "row" else "PATHS", in_shell(out)
+    console.say_places(
+        labels=out / "predictions.csv",
+        report=report or f"osda report {typed}",
+        check=f"osda review {typed}",
+        later=f"osda predict {typed} {later} --out labels.csv",
+        how_good=f"osda evaluate {typed} --labels TRUTH",
+    )

@@ -20,14 +20,12 @@ from opensetda import __version__
 from opensetda.cli import console
 from opensetda.cli.analyse import analyse
 from opensetda.cli.benchmark import benchmark
-from opensetda.cli.data import data_app
+from opensetda.cli.data import data_app, features
 from opensetda.cli.demo import demo
 from opensetda.cli.evaluate import evaluate
-from opensetda.cli.export import export
-from opensetda.cli.features import features
 from opensetda.cli.fit import fit, resume
-from opensetda.cli.options import with_optional_values, with_output_options
-from opensetda.cli.predict import predict
+from opensetda.cli.options import other, spread, with_optional_values
+from opensetda.cli.predict import export, predict
 from opensetda.cli.report import report
 from opensetda.cli.review import review
 from opensetda.errors import InputError, ListedError, RunPausedError
@@ -50,7 +48,7 @@ _COMMANDS: list[Callable[..., None]] = [demo, fit, resume, predict, evaluate, re
 _COMMANDS += [export, features, benchmark, analyse]
 for _command in _COMMANDS:
     # A review is interactive and has no result.
-    app.command()(with_output_options(_command, json=_command is not review))
+    app.command()(spread(_command, json=_command is not review))
 app.add_typer(data_app)
 
 # What a wrong option or value raises; typer's own name for it has moved between releases.
@@ -67,15 +65,14 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_Version = Annotated[
+    bool,
+    other("--version", "Show the version and exit.", callback=_print_version, is_eager=True),
+]
+
+
 @app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
+def _options(version: _Version = False) -> None:
     pass
 
 

@@ -1,12 +1,16 @@
-"""Options that several commands share, each declared once."""
+"""Options of the commands: groups of `opensetda.runs.options`, and others that several share.
+
+A command names a group as one parameter, and `spread` gives typer its fields instead.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,32 +18,56 @@ import typer
 
 from opensetda.cli import console
 from opensetda.errors import InputError
+from opensetda.runs.options import OVERWRITE, SEED, ImageOptions, Option, absolute, declared
 
-TABLE_PANEL = "Columns of tables"
-TRAINING_PANEL = "Method"
-OUTPUT_PANEL = "Output"
-IMAGE_PANEL = "Images"
+METHOD_PANEL, OUTPUT_PANEL, IMAGE_PANEL = "Method", "Output", "Images"
 
 
-def option_of(panel: str | None, declared: str, text: str, **more: Any) -> Any:
-    """Return an option of a panel; `declared` is its flag, and after a space its metavar."""
-    flag, _, metavar = declared.partition(" ")
-    return typer.Option(flag, metavar=metavar or None, help=text, rich_help_panel=panel, **more)
+def of_typer(option: Option, **more: Any) -> Any:
+    """Return an option as typer declares it."""
+    flag, _, metavar = option.flag.partition(" ")
+    more |= {"min": option.low, "max": option.high, "autocompletion": option.names}
+    more |= {"metavar": metavar or None, "rich_help_panel": option.panel}
+    return typer.Option(flag, help=option.help, **more)
 
 
-output, table, training, image, other = (
-    functools.partial(option_of, panel)
-    for panel in (OUTPUT_PANEL, TABLE_PANEL, TRAINING_PANEL, IMAGE_PANEL, None)
+def option_of(panel: str | None, flag: str, text: str, **more: Any) -> Any:
+    """Return an option of one command; `flag` may have a metavar after a space."""
+    low, high = more.pop("min", None), more.pop("max", None)
+    return of_typer(Option(flag, text, panel, low=low, high=high), **more)
+
+
+output, method_option, other = (
+    functools.partial(option_of, panel) for panel in (OUTPUT_PANEL, METHOD_PANEL, None)
 )
-
-# arguments and output ------------------------------------------------------------------------
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
 RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
-Overwrite = Annotated[
-    bool, output("--overwrite", "Replace existing output, once the new one is complete.")
+Overwrite = Annotated[bool, of_typer(OVERWRITE)]
+Seed = Annotated[int, of_typer(SEED)]
+NoCache = Annotated[bool, option_of(IMAGE_PANEL, "--no-cache", "Do not cache features.")]
+SampleImages = Annotated[
+    Path | None,
+    other(
+        "--images FOLDER",
+        "Find the images of a feature table here: its ids are paths that start in this folder.",
+    ),
 ]
-Debug = Annotated[bool, output("--debug", "Show the traceback of an error.")]
+BenchmarkData = Annotated[
+    Path | None,
+    other(
+        "--data PATH",
+        "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders.",
+    ),
+]
+OwnPreset = Annotated[
+    str | None, method_option("--preset NAME", "Start from these settings, of the first method.")
+]
+OwnChanges = Annotated[
+    list[str] | None,
+    method_option("--set NAME=VALUE", "Change a setting of the first method; may be repeated."),
+]
+
 Quiet = Annotated[
     bool,
     output(
@@ -56,171 +84,88 @@ Json = Annotated[
         callback=console.speak_json,
     ),
 ]
-SampleImages = Annotated[
-    Path | None,
-    other(
-        "--images FOLDER",
-        "Find the images of a feature table here: its ids are paths that start in this folder.",
-    ),
-]
-
-# tables --------------------------------------------------------------------------------------
-
-LabelColumn = Annotated[
-    str,
-    table("--label-column NAME", "Column of the labels (.npz: array, with names in 'classes')."),
-]
-ManifestLabel = Annotated[
-    str | None,
-    table(
-        "--label-column NAME",
-        "Column of the labels; by default 'y' in tables (.npz: array, with names in 'classes'), "
-        "'label' in manifests.",
-    ),
-]
-LabelAsInFit = Annotated[
-    str | None, table("--label-column NAME", "Column of the labels; by default as in fit.")
-]
-IdColumn = Annotated[
-    str | None, table("--id-column NAME", "Column that names the samples; by default row numbers.")
-]
-IdAsInFit = Annotated[
-    str | None, table("--id-column NAME", "Column of the ids; by default as in fit.")
-]
-Drop = Annotated[
-    list[str] | None,
-    table("--drop NAMES", "Leave out these columns: a,b or repeated."),
-]
-Keep = Annotated[
-    list[str] | None,
-    table(
-        "--keep NAMES",
-        "Use these columns even if they look like counters, times, ids or marks of a domain: "
-        "a,b or repeated.",
-    ),
-]
-OneHot = Annotated[
-    list[str] | None,
-    table(
-        "--one-hot NAMES",
-        "Turn these columns of text into features, one per value (at most 50): a,b or repeated.",
-    ),
-]
-
-
-class Imputation(StrEnum):
-    """What empty cells of tables get."""
-
-    none = "none"
-    median = "median"
-
-
-Impute = Annotated[
-    Imputation,
-    table("--impute", "Fill empty cells with the median of their column and domain."),
-]
-FeaturesKey = Annotated[str, table("--features-key NAME", "Array of the features in .npz files.")]
-FeaturesAsInFit = Annotated[
-    str | None,
-    table("--features-key NAME", "Array of the features in .npz files; by default as in fit."),
-]
-PathColumn = Annotated[
-    str | None,
-    table("--path-column NAME", "Column of the image files in manifests; by default 'path'."),
-]
-ImagesRoot = Annotated[
-    Path | None,
-    table(
-        "--images-root FOLDER",
-        "Folder that relative paths in lists and manifests start from; by default the file's own.",
-    ),
-]
-
-# training ------------------------------------------------------------------------------------
-
-Seed = Annotated[int, training("--seed NUMBER", "Seed of all random draws.", min=0, max=2**32 - 1)]
-OwnPreset = Annotated[
-    str | None, training("--preset NAME", "Start from these settings, of the first method.")
-]
-OwnChanges = Annotated[
-    list[str] | None,
-    training("--set NAME=VALUE", "Change a setting of the first method; may be repeated."),
-]
-BenchmarkData = Annotated[
-    Path | None,
-    other(
-        "--data PATH",
-        "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders.",
-    ),
-]
-Jobs = Annotated[
-    int, training("--jobs NUMBER", "Run this many fits at a time, one thread each.", min=1)
-]
-
-
-class FineTuned(StrEnum):
-    """What of a backbone is trained."""
-
-    auto = "auto"
-    last = "last"
-    all = "all"
-
-
-# images --------------------------------------------------------------------------------------
-
-Backbone = Annotated[
-    str | None,
-    image(
-        "--backbone NAME",
-        "Network that turns images into features: efficientnet-lite0 (default; its weights are "
-        "bundled), resnet50, vgg19, dinov2-small, dinov2-base, clip-vit-base, clip-vit-large, "
-        "convnext-tiny, convnext-base, or timm:NAME.",
-    ),
-]
-Weights = Annotated[
-    Path | None,
-    image(
-        "--weights FILE",
-        "Weights of the backbone (.safetensors, .pth); by default downloaded from the hub.",
-    ),
-]
-ImageSize = Annotated[
-    int | None,
-    image("--image-size PIXELS", "Resize images to this side; by default the backbone's own."),
-]
-Cache = Annotated[
-    Path | None,
-    image(
-        "--cache FOLDER",
-        "Keep features here for the next run; by default in $OSDA_CACHE or ~/.cache/opensetda.",
-    ),
-]
-NoCache = Annotated[bool, image("--no-cache", "Do not cache features.")]
-Strict = Annotated[bool, image("--strict", "Stop at broken images instead of leaving them out.")]
-
-_UNKNOWN_SHARE = re.compile(r"--unknown-share(?=$|=)")
+Debug = Annotated[bool, output("--debug", "Show the traceback of an error.")]
+# The console handles them, not the command.
 _COMMON = {"quiet": Quiet, "as_json": Json, "debug": Debug}
 
 
-def with_output_options(command: Callable[..., None], json: bool = True) -> Callable[..., None]:
-    """Add --quiet, --json and --debug to a command: the console handles them, not the command."""
+@dataclass(frozen=True)
+class Fields:
+    """Some fields of a group of options, as the annotation of a parameter.
+
+    With `as_in_fit`, what is not given is None: the run knows what `osda fit` was given.
+    """
+
+    group: type
+    names: str = ""
+    as_in_fit: bool = False
+
+    def __iter__(self) -> Iterator[tuple[str, Any, Option | None, Any]]:
+        defaults = {field.name: field.default for field in dataclasses.fields(self.group)}
+        for name, (kind, option) in declared(self.group).items():
+            if not self.names or name in self.names.split():
+                yield name, kind, option, None if self.as_in_fit else defaults[name]
+
+    def parameters(self, prefix: str) -> Iterator[inspect.Parameter]:
+        """Yield the parameters that typer sees."""
+        for name, kind, option, default in self:
+            if option is None:
+                yield from Fields(kind).parameters(f"{prefix}_{name}")
+                continue
+            if self.as_in_fit:
+                text = option.help.partition("; by default")[0].rstrip(".")
+                kind, option = kind | None, replace(option, help=f"{text}; by default as in fit.")
+            shown = default if isinstance(default, str | int) else None
+            annotated: Any = Annotated  # Its arguments are known here only.
+            annotation = annotated[option.kind or kind, of_typer(option)]
+            yield _keyword(f"{prefix}_{name}", annotation, shown)
+
+    def values(self, prefix: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Take the values of the fields from what typer has read."""
+        found = {}
+        for name, kind, option, _ in self:
+            if option is None:
+                found[name] = kind(**Fields(kind).values(f"{prefix}_{name}", given))
+                continue
+            value = given.pop(f"{prefix}_{name}")
+            if value is not None:
+                found[name] = value if option.parse is None else option.parse(value)
+        return found
+
+
+def spread(command: Callable[..., None], json: bool = True) -> Callable[..., None]:
+    """Return a command for typer: groups of options as their fields, and the output options."""
     signature = inspect.signature(command, eval_str=True)
-    wanted = {name: kind for name, kind in _COMMON.items() if json or name != "as_json"}
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-        for name, kind in wanted.items()
-    ]
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Any, Fields]] = {}
+    for parameter in signature.parameters.values():
+        kind: Any = parameter.annotation
+        fields = getattr(kind, "__metadata__", (None,))[0]
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            fields = Fields(kind)
+        if isinstance(fields, Fields):
+            groups[parameter.name] = getattr(kind, "__origin__", kind), fields
+            parameters += fields.parameters(parameter.name)
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    common = {name: kind for name, kind in _COMMON.items() if json or name != "as_json"}
+    parameters += [_keyword(name, kind, False) for name, kind in common.items()]
 
     @functools.wraps(command)
-    def run(**arguments: Any) -> None:
-        for parameter in added:
-            arguments.pop(parameter.name)
-        command(**arguments)
+    def run(**given: Any) -> None:
+        for name in common:
+            del given[name]
+        made = {name: kind(**own.values(name, given)) for name, (kind, own) in groups.items()}
+        command(**given, **made)
 
-    parameters = [*signature.parameters.values(), *added]
     run.__dict__["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def with_optional_values(arguments: Sequence[str]) -> list[str]:
@@ -230,55 +175,21 @@ def with_optional_values(arguments: Sequence[str]) -> list[str]:
     """
     given = list(arguments)
     end = given.index("--") if "--" in given else len(given)
-    given[:end] = [_UNKNOWN_SHARE.sub("--openness", word) for word in given[:end]]
+    given[:end] = [re.sub("^--unknown-share(?=$|=)", "--openness", word) for word in given[:end]]
     for place in (number for number in range(end) if given[number] == "--finetune"):
-        if not {*FineTuned}.intersection(given[place + 1 : place + 2]):
-            given[place] = f"--finetune={FineTuned.auto}"
+        if not {"auto", "last", "all"}.intersection(given[place + 1 : place + 2]):
+            given[place] = "--finetune=auto"
     return given
 
 
-def cache_folder(cache: Path | None, no_cache: bool) -> str | None:
-    """Return the folder of the feature cache; None for no cache."""
-    if no_cache and cache is not None:
-        raise InputError(f"--cache {cache}: contradicts --no-cache; leave one of them out")
-    if no_cache:
-        return None
-    if cache is None:
-        from opensetda.system.cache_folder import default_cache_folder
+def with_cache(images: ImageOptions, no_cache: bool = False) -> ImageOptions:
+    """Return options with the folder of the feature cache: that given, the usual one, or none."""
+    from opensetda.system.cache_folder import default_cache_folder
 
-        cache = default_cache_folder()
-    elif cache.exists() and not cache.is_dir():
-        raise InputError(f"--cache {cache}: this is a file; give a folder")
-    return str(cache.absolute())
-
-
-def parse_changes(changes: list[str] | None) -> dict[str, str]:
-    """Turn ``["a.b=1", ...]`` into a dict."""
-    parsed = {}
-    for change in changes or []:
-        name, sign, value = change.partition("=")
-        if not sign or not name.strip() or not value.strip():
-            raise InputError(f"--set {change}: write NAME=VALUE, for example --set steps=5")
-        parsed[name.strip()] = value.strip()
-    return parsed
-
-
-def parse_openness(text: str) -> float | str:
-    """Return the value of --openness: a share, "auto", or "preset" (of pgl)."""
-    # Checked here as well: importing the module that estimates would slow down the error.
-    if text in ("auto", "preset"):
-        return text
-    try:
-        openness = float(text)
-    except ValueError:
-        openness = float("nan")
-    if not 0 <= openness < 1:
-        percent = re.fullmatch(r"(0?[.,]\d+|\d\d?[.,]?\d*) ?%?", text.strip())
-        meant = float(percent[1].replace(",", ".")) if percent else 0.0
-        meant = meant / 100 if meant > 1 else meant
-        hint = f"; did you mean {meant:g}?" if 0 < meant < 1 else ""
-        raise InputError(
-            f"--openness {text}: give the share of unknowns in the target, a number in [0, 1), "
-            f"or 'auto' to have it estimated{hint}"
-        )
-    return openness
+    given = images.cache
+    if given is not None and no_cache:
+        raise InputError(f"--cache {given}: contradicts --no-cache; leave one of them out")
+    if given is not None and Path(given).is_file():
+        raise InputError(f"--cache {given}: this is a file; give a folder")
+    folder = None if no_cache else absolute(given or default_cache_folder())
+    return replace(images, cache=folder)

@@ -1,43 +1,33 @@
-"""`osda predict`: label samples that came after `osda fit`."""
+"""`osda predict` labels samples that came after `osda fit`; `osda export` takes the model away."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from opensetda.cli import console, options
+from opensetda.cli import console
+from opensetda.cli.options import Fields, Overwrite, RunArgument, output
+from opensetda.runs.options import ImageOptions, TableOptions
+
+_PATHS_HELP = (
+    "Images to label: files, folders, lists, manifests or tar shards; or one feature table."
+)
+_TOP_HELP = "Write this many of the likeliest classes; by default 5 for images, all for tables."
+_OUT_HELP = "The .csv, .json or .parquet file to make."
+_TO_HELP = "The .onnx file to make, or a folder for it, its description and a script."
 
 
 def predict(
-    run: options.RunArgument,
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATHS...",
-            help="Images to label: files, folders, lists, manifests or tar shards; or one "
-            "feature table.",
-        ),
-    ],
-    out: Annotated[
-        Path, options.output("--out LABELS", "The .csv, .json or .parquet file to make.")
-    ],
-    top_k: Annotated[
-        int | None,
-        options.output(
-            "--top-k NUMBER",
-            "Write this many of the likeliest classes; by default 5 for images, all for tables.",
-            min=1,
-        ),
-    ] = None,
-    strict: options.Strict = False,
-    id_column: options.IdAsInFit = None,
-    drop: options.Drop = None,
-    features_key: options.FeaturesAsInFit = None,
-    path_column: options.PathColumn = None,
-    images_root: options.ImagesRoot = None,
-    overwrite: options.Overwrite = False,
+    run: RunArgument,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATHS...", help=_PATHS_HELP)],
+    out: Annotated[Path, output("--out LABELS", _OUT_HELP)],
+    images: Annotated[ImageOptions, Fields(ImageOptions, "strict")],
+    as_in_fit: Annotated[dict[str, Any], Fields(TableOptions, "id features", as_in_fit=True)],
+    tables: Annotated[TableOptions, Fields(TableOptions, "drop path root")],
+    top_k: Annotated[int | None, output("--top-k NUMBER", _TOP_HELP, min=1)] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Label later samples with the model of a run, independently of each other.
 
@@ -52,7 +42,7 @@ def predict(
     names there are found by name, empty cells and categories are treated as
     there, and other columns are ignored.
     """
-    from opensetda.cli.fit_display import ConsoleListener
+    from opensetda.cli.fit import ConsoleListener
     from opensetda.runs.predicting import WrittenLabels
     from opensetda.runs.predicting import predict as predict_samples
 
@@ -61,12 +51,12 @@ def predict(
         paths,
         out,
         top_k=top_k,
-        strict=strict,
-        id_column=id_column,
-        drop=drop,
-        features_key=features_key,
-        path_column=path_column,
-        images_root=images_root,
+        strict=images.strict,
+        id_column=as_in_fit.get("id"),
+        drop=tables.drop,
+        features_key=as_in_fit.get("features"),
+        path_column=tables.path,
+        images_root=tables.root,
         overwrite=overwrite,
         listener=ConsoleListener(),
     )
@@ -77,9 +67,43 @@ def predict(
     if written.has_images:
         many = console.counted(counts.total(), "image")
     console.say(f"Labelled {many}.")
-    console.say(f"  labels   {out}")
+    console.say_places(labels=out)
+    summary = {"samples": counts.total(), **console.label_summary(counts, unknown_label)}
     files = {"labels": out, "broken": written.broken_list}
-    summary = console.label_summary(counts, unknown_label)
-    n_broken = len(written.broken)
-    summary |= {"broken": n_broken, "files": files}
-    console.result({"samples": counts.total(), **summary})
+    console.result({**summary, "broken": len(written.broken), "files": files})
+
+
+def export(
+    run: RunArgument,
+    to: Annotated[Path, output("--to PLACE", _TO_HELP)],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the model of a run as ONNX, to label samples without torch and OpenSetDA.
+
+    [bold]Examples[/bold]
+
+      osda export run --to model.onnx
+
+      osda export run --to model && python model/use.py photo.jpg
+
+    The file takes resized RGB images, or rows of features, and returns label,
+    confidence, probabilities (unknown last) and known score. Scaling, backbone
+    and rejection are in it; use.py in the folder resizes images. It is compared
+    with 'osda predict' before it is written: same labels, probabilities within
+    1e-4.
+    """
+    from opensetda.runs.exporting import export as export_model
+
+    written = export_model(run, to, overwrite=overwrite)
+    many = console.counted(written.n_checked, "image" if written.has_images else "row")
+    console.say(
+        f"Same labels as 'osda predict' for {many}, {written.n_own:,} of them of the run; "
+        f"probabilities differ by at most {written.difference:.0e}."
+    )
+    use = written.path != written.model
+    console.say_places(
+        model=written.model, try_it=f"python {written.path / 'use.py'} FILE" if use else None
+    )
+    checked = {"samples": written.n_checked, "own": written.n_own}
+    files = {"model": written.model}
+    console.result({**checked, "difference": written.difference, "files": files})

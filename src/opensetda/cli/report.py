@@ -8,32 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from opensetda.cli import console
-from opensetda.cli.options import (
-    OUTPUT_PANEL,
-    Overwrite,
-    RunArgument,
-    SampleImages,
-)
+from opensetda.cli.bars import counting_progress
+from opensetda.cli.options import Overwrite, RunArgument, SampleImages, output
 from opensetda.errors import InputError, RunPausedError
 
 if TYPE_CHECKING:
     from opensetda.runs.folder import RunFolder
 
+_OUT_HELP = "HTML file to write. Default: report.html in the run folder."
+
 
 def report(
     run: RunArgument,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="HTML file to write. Default: report.html in the run folder.",
-            rich_help_panel=OUTPUT_PANEL,
-        ),
-    ] = None,
+    out: Annotated[Path | None, output("--out FILE", _OUT_HELP)] = None,
     images: SampleImages = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -56,13 +44,12 @@ def report(
         check_new_file("--out", out, (".html", ".htm"), overwrite)
     folder = RunFolder.open(run)
     page = make_report(folder, out, images).resolve()
-    console.say(f"  report   {page}")
+    console.say_places(report=page)
     console.result({"run": folder.path, "report": page})
 
 
 def make_report(run: RunFolder, out: Path | None = None, images: Path | None = None) -> Path:
     """Write the report of a run and return its path."""
-    from opensetda.cli.bars import counting_progress
     from opensetda.report import write_report
     from opensetda.report.collect import Progress
 
@@ -89,7 +76,7 @@ def report_at_end(path: Path) -> Path | None:
     except (InputError, OSError, MemoryError) as error:
         reason = "out of memory" if isinstance(error, MemoryError) else error
         console.warn(f"no report ({reason}); {advice}")
+        return None
     except Exception:
         console.note(f"{advice[0].upper()}{advice[1:]}")
         raise
-    return None

@@ -8,10 +8,8 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from opensetda.cli import console
-from opensetda.cli.options import RunArgument, SampleImages
+from opensetda.cli.options import RunArgument, SampleImages, other
 from opensetda.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,34 +18,18 @@ if TYPE_CHECKING:
 
 # Set if there is a screen, or a preferred browser.
 _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+_PORT_HELP = "Port of the page. Default: 0, any free port."
+_AUDIT_HELP = "Targets drawn at random to say known or unknown to. Default: 30; 0 for none."
 
 
 def review(
     run: RunArgument,
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port",
-            metavar="NUMBER",
-            min=0,
-            max=65535,
-            help="Port of the page. Default: 0, any free port.",
-        ),
-    ] = 0,
+    port: Annotated[int, other("--port NUMBER", _PORT_HELP, min=0, max=65535)] = 0,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
+        bool, other("--no-browser", "Print the address without opening a browser.")
     ] = False,
     images: SampleImages = None,
-    audit: Annotated[
-        int,
-        typer.Option(
-            "--audit",
-            metavar="NUMBER",
-            min=0,
-            max=100_000,
-            help="Targets drawn at random to say known or unknown to. Default: 30; 0 for none.",
-        ),
-    ] = 30,
+    audit: Annotated[int, other("--audit NUMBER", _AUDIT_HELP, min=0, max=100_000)] = 30,
 ) -> None:
     """Check and correct the labels of a run, on a page that only this machine can open.
 
@@ -84,16 +66,15 @@ def review(
     console.say(f"{decided} saved{where}")
     found = session.audit()
     if found["marked"]:
-        said = {"given": "was given", "audited": "had, from an audit,"}.get(
-            found["origin"], "estimated"
-        )
+        origins = {"given": "was given", "audited": "had, from an audit,"}
+        said = origins.get(found["origin"], "estimated")
         console.say(
             f"audited share of unknowns: {found['share']:.2f} ({found['low']:.2f} to "
             f"{found['high']:.2f}), by {found['unknown']} of {found['marked']} and the scores of "
             f"all targets; the run {said} {found['runShare']:.2f}"
         )
     if len(session.decisions):
-        console.say(f"  learn    {refit_command(session.run, session.corrections)}")
+        console.say_places(learn=refit_command(session.run, session.corrections))
 
 
 def _serve(session: ReviewSession, port: int) -> ReviewServer:

@@ -17,33 +17,28 @@ if TYPE_CHECKING:
     from opensetda.runs.fit_and_resume import FittedRun, fit, resume
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.listening import RunListener
+    from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
     from opensetda.runs.predicting import WrittenLabels, predict
-    from opensetda.runs.request import ImageOptions, TableOptions
 
 # Imported on first use: the command line imports light modules of this package for its help.
 _HOMES = {
-    "Evaluation": "evaluation",
-    "ExportedModel": "exporting",
-    "FittedRun": "fit_and_resume",
-    "ImageOptions": "request",
-    "RunFolder": "folder",
-    "RunListener": "listening",
-    "TableOptions": "request",
-    "WrittenLabels": "predicting",
-    "evaluate": "evaluation",
-    "export": "exporting",
-    "extract_features": "feature_files",
-    "fit": "fit_and_resume",
-    "predict": "predicting",
-    "resume": "fit_and_resume",
+    "evaluation": ("Evaluation", "evaluate"),
+    "exporting": ("ExportedModel", "export"),
+    "feature_files": ("extract_features",),
+    "fit_and_resume": ("FittedRun", "fit", "resume"),
+    "folder": ("RunFolder",),
+    "listening": ("RunListener",),
+    "options": ("FitOptions", "ImageOptions", "TableOptions"),
+    "predicting": ("WrittenLabels", "predict"),
 }
 
-__all__ = ["Evaluation", "ExportedModel", "FittedRun", "ImageOptions", "RunFolder", "RunListener",
-           "TableOptions", "WrittenLabels", "evaluate", "export", "extract_features", "fit",
-           "predict", "resume"]  # fmt: skip
+__all__ = ["Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions", "RunFolder",
+           "RunListener", "TableOptions", "WrittenLabels", "evaluate", "export",
+           "extract_features", "fit", "predict", "resume"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"opensetda.runs.{_HOMES[name]}"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"opensetda.runs.{home}"), name)
     raise AttributeError(f"module 'opensetda.runs' has no attribute {name!r}")

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opensetda.errors import InputError, RunPausedError
+from opensetda.errors import InputError, RunPausedError, choice
 from opensetda.runs.domain_arrays import DomainArrays
 from opensetda.runs.fitting import Training, check_request, train
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.listening import RunListener
-from opensetda.runs.request import (
-    ARRAY,
-    SAMPLE,
-    SMALLEST_SAMPLE,
-    FitRequest,
-    ImageOptions,
-    TableOptions,
-    trained_part,
-)
+from opensetda.runs.options import FitOptions, ImageOptions, absolute, declared
+from opensetda.runs.request import ARRAY, FitRequest, trained_part
 from opensetda.runs.tensorboard import check_new_log
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
 from opensetda.system.cache_folder import default_cache_folder
 from opensetda.system.files import in_shell, near, plain
-
-_LARGEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -61,23 +53,12 @@ def fit(
     out: str | Path,
     *,
     labels: Any = None,
-    method: str = "moving-means",
-    openness: float | str = "auto",
-    preset: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    scaling: str | None = None,
-    seed: int = 0,
-    unknown_label: str = "unknown",
-    sample: int = SAMPLE,
     finetune: bool | str | None = None,
-    corrections: str | Path | None = None,
-    tables: TableOptions | None = None,
     images: ImageOptions | None = None,
-    tensorboard: str | Path | None = None,
-    overwrite: bool = False,
     report: bool = False,
     command: Sequence[str] = (),
     listener: RunListener | None = None,
+    **options: Any,
 ) -> FittedRun:
     """Learn from a labelled source and an unlabelled target, label the target, write a run folder.
 
@@ -92,39 +73,11 @@ def fit(
         The run folder to make.
     labels : array of shape (n_s,), optional
         Labels of the source, if `source` is features alone.
-    method : str
-        "moving-means", or another key of `opensetda.runs.methods.METHODS`, perhaps with a
-        rejector: "dann+osvm".
-    openness : float or "auto"
-        Share of unknowns in the target, in [0, 1), or "auto": that of the audit in
-        `corrections`, if there is one, or an estimate. With "pgl" also "preset": the paper's.
-    preset : str, optional
-        The paper's settings to start from, of the method "pgl".
-    settings : mapping, optional
-        Settings to change, by name: ``{"steps": 5, "finetune.flip": False}``.
-    scaling : {"none", "standard", "ranks"}, optional
-        How columns are scaled within each domain; by default as the method does it, "ranks" in
-        moving-means.
-    seed : int
-        Seed of all random draws, from 0 to 2**32 - 1.
-    unknown_label : str
-        The label of unknowns.
-    sample : int
-        Learn from at most this many targets, drawn at random; all are labelled.
     finetune : {"last", "all"} or bool, optional
-        Train the backbone, too; images only. "last": its last stages, from stored activations;
-        "all": all of it; True: "last" on a CPU, "all" on a GPU. Methods that train nothing
-        themselves label the targets for it, in rounds.
-    corrections : str or Path, optional
-        Manually corrected labels of targets, and those that were audited: the CSV file that
-        `osda review` writes.
-    tables, images : TableOptions and ImageOptions, optional
-        Names of columns, and how images become features. By default the bundled backbone,
-        and a cache of features in the user's cache folder.
-    tensorboard : str or Path, optional
-        Folder to write event files for TensorBoard to.
-    overwrite : bool
-        Replace an existing run, once this one is complete.
+        Train the backbone, too, as `images.finetune` says; True is "last" on a CPU, "all" on a GPU.
+    images : ImageOptions, optional
+        How images become features. By default the bundled backbone, and a cache of features in
+        the user's cache folder.
     report : bool
         Whether `osda resume`, if it has to complete this run, writes the report. `fit` itself
         writes none: see `opensetda.report.write_report`.
@@ -132,6 +85,10 @@ def fit(
         The command line, for the record.
     listener : RunListener, optional
         Receives notes, warnings and progress.
+    **options
+        The options of `osda fit`, which are the fields of `FitOptions`: method, openness, preset,
+        settings (a dict, ``{"steps": 5, "finetune.flip": False}``), scaling, seed, sample,
+        corrections, tensorboard, unknown_label, overwrite, and tables (a `TableOptions`).
 
     Raises
     ------
@@ -142,55 +99,56 @@ def fit(
     """
     listener = listener or RunListener()
     out = Path(out)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
-        raise InputError(f"seed={seed!r}: give a whole number from 0 to {_LARGEST_SEED:,}")
-    if not isinstance(unknown_label, str) or not unknown_label.strip():
-        raise InputError(f"unknown label {unknown_label!r}: give a word that can be seen")
-    if isinstance(sample, bool) or not isinstance(sample, int) or sample < SMALLEST_SAMPLE:
-        raise InputError(f"sample={sample!r}: give a whole number from {SMALLEST_SAMPLE:,} on")
+    given = _checked(options)
+    arrays = None
     kinds = {isinstance(domain, str | Path) for domain in (source, target)}
     if len(kinds) > 1:
         raise InputError("source and target: one is a path, one an array; give two of one kind")
-    arrays = None
     if kinds == {False}:
         if images is not None or finetune:
             raise InputError("images, finetune: for files; source and target are arrays")
-        arrays = DomainArrays.of(source, labels, target, tables)
+        arrays = DomainArrays.of(source, labels, target, options.get("tables"))
     elif labels is not None:
         raise InputError("labels: for a source that is an array; a file has its own")
-    if images is None:
-        images = ImageOptions(cache=str(default_cache_folder().absolute()))
-    images = replace(images, finetune=trained_part(images.finetune or finetune))
-
-    def absolute(path: str | Path | None) -> str | None:
-        return None if path is None else str(Path(path).absolute())
-
+    images = images or ImageOptions(cache=absolute(default_cache_folder()))
     request = FitRequest(
         identity=secrets.token_hex(16),
-        source=ARRAY if arrays is not None else str(Path(source).absolute()),
-        target=ARRAY if arrays is not None else str(Path(target).absolute()),
-        openness=openness,
-        method=method,
-        preset=preset,
-        changes=plain(dict(settings or {})),
-        seed=seed,
-        unknown_label=unknown_label,
-        scaling=scaling,
-        tables=tables or TableOptions(),
-        images=images,
-        corrections=absolute(corrections),
-        sample=sample,
+        source=ARRAY if arrays is not None else absolute(source),
+        target=ARRAY if arrays is not None else absolute(target),
+        **given,
+        images=replace(images, finetune=trained_part(images.finetune or finetune)),
         report=report,
-        tensorboard=absolute(tensorboard),
-        overwrite=overwrite,
         command=tuple(command),
     )
-    check_destination(out, overwrite)
-    check_unfinished(out, overwrite)
+    check_destination(out, request.overwrite)
+    check_unfinished(out, request.overwrite)
     check_request(request, out)
     if request.tensorboard is not None:
-        check_new_log(near(request.tensorboard), overwrite)
-    return _carry_out(UnfinishedRun.begin(out, request, overwrite), arrays, listener)
+        check_new_log(near(request.tensorboard), request.overwrite)
+    return _carry_out(UnfinishedRun.begin(out, request, request.overwrite), arrays, listener)
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options as a request holds them; None is the default."""
+    known = declared(FitOptions)
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        if name not in known:
+            raise InputError(f"fit: no option {name!r}; {choice(name, known)}")
+        option = known[name][1]
+        if option is None:
+            continue
+        if option.low is not None:
+            high = math.inf if option.high is None else option.high
+            if type(value) is not int or not option.low <= value <= high:
+                end = "on" if option.high is None else f"to {option.high:,}"
+                raise InputError(f"{name}={value!r}: give a whole number from {option.low:,} {end}")
+        elif option.parse is absolute:
+            given[name] = absolute(value)
+    unknown = given.get("unknown_label", "unknown")
+    if not isinstance(unknown, str) or not unknown.strip():
+        raise InputError(f"unknown label {unknown!r}: give a word that can be seen")
+    return {**given, "settings": plain(dict(given.get("settings", {})))}
 
 
 def resume(

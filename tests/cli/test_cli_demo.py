@@ -69,15 +69,3 @@ def test_the_demo_refuses_a_folder_that_exists_before_it_trains(workplace, capsy
     (workplace / "osda-demo").mkdir()
     assert main(["demo"]) == 2
     assert "osda-demo: exists already" in capsys.readouterr().err
-
-
-def test_the_quick_demo_as_json(workplace, capsys, monkeypatch):
-    monkeypatch.setattr("opensetda.cli.report.make_report", lambda run: run.path / "report.html")
-    assert main(["demo", "--quick", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    folder = workplace / "osda-demo"
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert len(metrics["steps"]) == 10
-    assert result["methods"] == json.loads((folder / "comparison.json").read_text())
-    assert round(result["true_openness"], 3) == 0.499
-    assert result["files"]["model.safetensors"] == str(folder / "model.safetensors")

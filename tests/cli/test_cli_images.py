@@ -14,9 +14,7 @@ from cli_helpers import (
     KNOWN_COLOURS,
     OPENNESS,
     QUICK_IMAGES,
-    UNKNOWN_COLOURS,
     image_fit,
-    make_images,
     names_in,
 )
 from opensetda.cli.main import main
@@ -140,63 +138,6 @@ def test_names_of_the_targets_class_folders_change_nothing(place, pictures):
 # evaluation --------------------------------------------------------------------------------
 
 
-def test_every_kind_of_truth_gives_the_same_figures(place, pictures):
-    truth = [line.split() for line in (pictures / "truth.txt").read_text().splitlines()]
-    for path, name in truth:
-        folder = place / "street" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(pictures / "street" / path, folder / path)
-    assert main(image_fit(pictures, "run", *MEANS, target=place / "street")) == 0
-    ids = [f"{name}/{path}" for path, name in truth]
-    names = [name for _, name in truth]
-    (place / "truth.txt").write_text("".join(f"{i} {n}\n" for i, n in zip(ids, names, strict=True)))
-    table = pa.table({"path": ids, "label": names})
-    pyarrow.csv.write_csv(table, place / "truth.csv")
-    pyarrow.parquet.write_table(table.rename_columns(["file", "class"]), place / "truth.parquet")
-    figures = []
-    for given in ("street", "truth.txt", "truth.csv", "truth.parquet"):
-        assert main(["evaluate", "run", "--labels", given]) == 0
-        metrics = json.loads((place / "run" / "metrics.json").read_text())
-        assert metrics["truth"]["rows"] == 30
-        figures.append(metrics["final"])
-    assert figures[0]["hos"] > 0.8
-    assert figures.count(figures[0]) == 4
-    unknown = [row["label"] for row in figures[0]["per_class"] if row["kind"] == "unknown"]
-    assert unknown == sorted(UNKNOWN_COLOURS)
-
-
-def test_columns_are_those_of_fit(place, pictures):
-    entries = write_list(pictures, place / "shop.txt")
-    (place / "shop.csv").write_text(
-        "img,kind,note\n" + "".join(f"{pictures}/shop/{path},{name},x\n" for path, name in entries)
-    )
-    truth = [line.split() for line in (pictures / "truth.txt").read_text().splitlines()]
-    (place / "street.csv").write_text(
-        "img,kind,note\n" + "".join(f"{pictures}/street/{path},{name},x\n" for path, name in truth)
-    )
-    more = [*MEANS, "--path-column", "img", "--label-column", "kind"]
-    arguments = image_fit(
-        pictures, "run", *more, source=place / "shop.csv", target=place / "street.csv"
-    )
-    assert main(arguments) == 0
-    assert main(["evaluate", "run", "--labels", "street.csv"]) == 0
-    assert main(["predict", "run", "street.csv", "--out", "labels.csv"]) == 0
-    assert len(pyarrow.csv.read_csv("labels.csv")) == 30
-    # Another manifest, with the usual names.
-    (place / "truth.csv").write_text(
-        "path,kind\n" + "".join(f"{pictures}/street/{path},{name}\n" for path, name in truth)
-    )
-    assert main(["evaluate", "run", "--labels", "truth.csv"]) == 0
-
-
-def test_truth_of_other_images_is_refused(place, pictures, capsys):
-    assert main(image_fit(pictures, "run", *MEANS)) == 0
-    make_images(place / "others", KNOWN_COLOURS, 1, seed=3)
-    capsys.readouterr()
-    assert main(["evaluate", "run", "--labels", "others"]) == 2
-    assert "others" in error_of(capsys)
-
-
 # broken images -----------------------------------------------------------------------------
 
 
@@ -234,60 +175,4 @@ def test_strict_makes_them_an_error(copied, pictures, capsys):
     assert names_in(copied) == before
 
 
-def test_a_class_without_a_readable_image_is_an_error(copied, pictures, capsys):
-    for path in (copied / "shop" / "blue").iterdir():
-        path.write_bytes(b"broken")
-    before = names_in(copied)
-    assert main(fit_copied(pictures)) == 2
-    assert "no image of the class 'blue' can be read" in error_of(capsys)
-    assert names_in(copied) == before
-
-
-def test_a_target_without_a_readable_image_is_an_error(copied, pictures, capsys):
-    for path in (copied / "street").iterdir():
-        path.write_bytes(b"broken")
-    assert main(fit_copied(pictures)) == 2
-    assert "street: none of its 30 images can be read; the first is 0-0.png" in error_of(capsys)
-
-
 # wrong use ---------------------------------------------------------------------------------
-
-WRONG = {
-    "mixed": (["shop", "target.npz"], "shop holds images, but target.npz is a feature table"),
-    "mixed-other": (["source.npz", "shop"], "shop holds images, but source.npz is a feature"),
-    "finetune-table": (["source.npz", "target.npz", "--finetune"], "--finetune: source.npz is a"),
-    "backbone-table": (["source.npz", "target.npz", "--backbone", "resnet50"], "--backbone: "),
-    "weights-table": (["source.npz", "target.npz", "--weights", "w.pth"], "--weights: "),
-    "size-table": (["source.npz", "target.npz", "--image-size", "64"], "--image-size: "),
-    "strict-table": (["source.npz", "target.npz", "--strict"], "--strict: "),
-    "no-folder": (["shopp", "shop"], "shopp: no such folder; did you mean shop?"),
-    "no-image": (["shop", "empty"], "empty: no image in this folder or below"),
-    "one-class": (["shop/red", "shop"], "directly in the folder, without a class"),
-    "backbone": (["shop", "shop/blue", "--backbone", "resnet5"], "resnet5"),
-    "no-weights": (["shop", "shop/blue", "--weights", "no.pth"], "no.pth"),
-    "size": (["shop", "shop/blue", "--image-size", "0"], "size"),
-    "cache": (["shop", "shop", "--cache", "source.npz"], "--cache source.npz: this is a file"),
-    "caches": (["shop", "shop", "--cache", "c", "--no-cache"], "contradicts --no-cache"),
-    "list": (["wrong.txt", "shop"], "wrong.txt, line 2: no such file 'shop/no.png'"),
-    # Before the images are read: one of them is broken.
-    "unknown-label": (
-        ["shop", "shop/blue", "--unknown-label", "red"],
-        "'red' is a class of the source",
-    ),
-    "root": (["wrong.txt", "shop", "--images-root", "empty"], "paths start from "),
-}
-
-
-def test_wrong_use_of_fit_with_images(workplace, capsys):
-    make_images(workplace / "shop", KNOWN_COLOURS[:2], 1, seed=0)
-    (workplace / "shop" / "red").mkdir()
-    (workplace / "shop" / "red" / "0.png").write_bytes(b"")
-    (workplace / "empty").mkdir()
-    (workplace / "wrong.txt").write_text("shop/blue/0.png blue\nshop/no.png red\n")
-    before = names_in(workplace)
-    for case, (arguments, words) in WRONG.items():
-        assert main(["fit", *arguments, "--out", "deep/run", *OPENNESS]) == 2, case
-        error = error_of(capsys)
-        assert error.startswith("error: "), case
-        assert words in error, (case, error)
-        assert names_in(workplace) == before, case

@@ -1,4 +1,4 @@
-"""Typical slips at the command line: one line that says what to do, and nothing left behind."""
+"""Command lines, their exit codes, and what they say: a slip is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from benchmark_helpers import write_domains
 from cli_helpers import blobs, make_images, write_csv
 from opensetda.cli.main import main
 
@@ -87,6 +88,45 @@ SLIPS = [
     ("resume running", "running: no such run", "make one with 'osda fit'"),
     ("features shop --out new.txt", "--out new.txt", "must end in .npz or .parquet"),
     ("data digits shop", "shop: exists already", "choose another name"),
+    # options that do not go together, or with what is given
+    ("fit shop later.csv --out new --finetune", "later.csv is a feature table", "'osda features'"),
+    ("fit source.csv plain.csv --out new --strict", "--strict: source.csv is a", "for images"),
+    ("fit shop street --out new --cache c --no-cache", "--cache c", "leave one of them out"),
+    ("fit shop street --out new --cache notes.txt", "--cache notes.txt", "give a folder"),
+    ("fit shop street --out new --impute mean", "'--impute'", "'mean' is not one of"),
+    ("fit shop street --out new --unknown-label ' '", "unknown label ' '", "can be seen"),
+    ("fit shop street --out new --seed 99999999999", "'--seed'", "4294967295"),
+    ("predict run later.csv --out new.csv --top-k 0", "'--top-k'", "equal to 1"),
+    ("predict run later.csv --out new.csv --strict", "--strict", "is for images"),
+    ("evaluate run --labels others.csv --label-column z", "no column 'z'", "label"),
+    ("report run --images empty", "--images empty", "none of the ids is an image in it"),
+    ("report run --figures notes.txt", "--figures notes.txt", "a file, not a folder"),
+    ("features shop --out new.npz --weights no.pth", "no.pth: no such file", "give one"),
+    # benchmarks and analyses
+    ("benchmark digits --data data --method pgl+osvm", "'pgl+osvm'", "leave out '+osvm'"),
+    ("benchmark digits --data data --task a-b", "--task a-b: ", "usps-mnist"),
+    ("benchmark digits --data data --method pgl --reference x", "--reference x", "are pgl"),
+    ("benchmark digits --data data --sweep steps", "--sweep steps", "write SETTING=V1,V2,..."),
+    ("benchmark digits --data data --sweep openness=0", "openness=0", "between 0 and 1"),
+    ("benchmark digits --data data --method osbp --ablations", "osbp has none", "--method pgl"),
+    ("benchmark digits --data data --id-column id", "--id-column", "leave it out"),
+    ("benchmark digits --data data --backbone vgg19", "--backbone", "leave it out"),
+    ("benchmark digits --data nowhere", "nowhere: no such folder", "give the one"),
+    ("analyse steps demo", "'--out'", "(Folder of the table and the figure)"),
+    ("analyse edges demo --out new --method osbp", "only pgl learns edges", "leave --method out"),
+    ("analyse steps demo --out notes.txt", "--out notes.txt: a file is in the way", "another"),
+]
+# Command lines that do what they say.
+DONE = [
+    ("--version", "osda "),
+    ("fit --help", "--unknown-share"),
+    ("benchmark --help", "dann+osvm"),
+    ("analyse --help", "t-SNE of features by method"),
+    ("data list", "office-home"),
+    ("resume run", "run is complete: nothing to resume."),
+    ("report run --out {new}.html --quiet", "  report   "),
+    ("predict run later.csv --out {new}.csv --id-column id", "Labels given"),
+    ("predict run later.csv --out {new}.json --json --quiet", '"samples": 60'),
 ]
 if sys.platform != "win32":
     SLIPS.append((r"fit shop 'C:\me\street' --out new", r"C:\me\street", "write / between"))
@@ -114,6 +154,7 @@ def scene(tmp_path_factory):
     for number in range(3):
         (place / "phone" / f"IMG_{number}.HEIC").write_bytes(b"ftypheic")
     (place / "papers" / "scan.pdf").write_bytes(b"%PDF-1.4")
+    write_domains(place / "data")
     run = ("--method", "class-means", "--id-column", "id", "--openness", "0.3", "--no-report")
     tables = (str(place / "source.csv"), str(place / "later.csv"))
     assert main(["fit", *tables, "--out", str(place / "run"), *run, "--quiet"]) == 0
@@ -133,6 +174,15 @@ def test_a_slip_is_one_line_that_says_what_to_do(scene, monkeypatch, capsys, lin
     assert wrong in told
     assert advice in told
     assert {path: path.stat().st_mtime_ns for path in scene.rglob("*")} == before
+
+
+@pytest.mark.parametrize(("line", "said"), DONE, ids=[line for line, _ in DONE])
+def test_what_is_asked_for_is_done(scene, tmp_path, monkeypatch, quick_maps, capsys, line, said):
+    monkeypatch.chdir(scene)
+    assert main(shlex.split(line.format(new=tmp_path / "new"))) == 0
+    out, err = capsys.readouterr()
+    assert said in " ".join(out.split("\n")), out
+    assert "error:" not in err
 
 
 def test_an_empty_command_line_shows_how_to_start(capsys):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from cli_helpers import names_in
-from opensetda.cli.analyse import ANALYSES
 from opensetda.cli.main import main
 from opensetda.data.benchmarks.catalogue import benchmark
 
@@ -66,38 +65,3 @@ def test_the_same_command_gives_the_same_files(features, tmp_path, capsys):
     assert names_in(tmp_path / "one") == ["steps.csv", "steps.md", "steps.pdf", "steps.png"]
     for file in ("steps.csv", "steps.png", "steps.pdf"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nonsense", "demo", "--out", "out"], "analysis 'nonsense' does not exist; choose one of"),
-        (["steps", "nonsense", "--out", "out"], "nonsense"),
-        (["steps", "demo"], "Missing option '--out'"),
-        (["steps", "office31", "--out", "out"], "--data: say where Office-31 is"),
-        (
-            ["steps", "demo", "--out", "out", "--method", "pgl", "--method", "class-means"],
-            "--method class-means: steps is of one method",
-        ),
-        (["edges", "demo", "--out", "out", "--method", "osbp"], "only pgl learns edges"),
-        (["steps", "demo", "--out", "out", "--preset", "x"], "preset 'x' does not exist"),
-        (["steps", "demo", "--out", "out", "--set", "stpes=2"], "did you mean 'steps'?"),
-        (["steps", "demo", "--out", "a-file"], "--out a-file: a file is in the way"),
-        (["embedding", "demo", "--out", "out", "--method", "osb"], "method 'osb' does not exist"),
-        (["embedding", "demo", "--out", "out", "--method", "source-only"], "learns no features"),
-    ],
-)
-def test_wrong_use_is_one_line(arguments, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a-file").write_text("")
-    assert main(["analyse", *arguments]) == 2
-    err = capsys.readouterr().err
-    assert words in err
-    assert len(err.splitlines()) == 1
-    assert names_in(tmp_path) == ["a-file"]
-
-
-def test_the_help_tells_every_analysis(capsys):
-    assert main(["analyse", "--help"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert all(f"{name}: {summary.split('(')[0][:40]}" in out for name, summary in ANALYSES.items())

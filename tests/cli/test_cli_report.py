@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 
 import numpy as np
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 
 from cli_helpers import (
@@ -22,8 +19,7 @@ from cli_helpers import (
 )
 from opensetda.cli.main import main
 from opensetda.cli.report import report_at_end
-from opensetda.runs.folder import IMAGES, MAP, PREDICTIONS, REPORT, THUMBNAILS
-from opensetda.runs.manifest import Manifest
+from opensetda.runs.folder import MAP, REPORT, THUMBNAILS
 
 pytestmark = pytest.mark.usefixtures("quick_maps")
 
@@ -77,31 +73,6 @@ def test_by_default_the_report_is_in_the_run_folder(run, answer):
     }
 
 
-def test_another_place_and_what_lies_there(run, answer):
-    (run.parent / "mine.HTML").write_text("mine")
-    said = refusal(answer, "report", "run", "--out", "mine.HTML")
-    assert "--out mine.HTML: exists already" in said
-    assert (run.parent / "mine.HTML").read_text() == "mine"
-    answer("report", "run", "--out", "mine.HTML", "--overwrite")
-    page_of(run.parent / "mine.HTML")
-    assert not (run / REPORT).exists()
-
-
-def test_wrong_use_of_report(run, answer):
-    (run.parent / "empty").mkdir()
-    (run.parent / "file").write_text("")
-    for arguments, words in [
-        (["run", "--out", "report.pdf"], "the name must end in .html or .htm"),
-        (["run", "--out", "no/report.html"], "there is no folder no"),
-        (["gone"], "gone: no such run folder"),
-        (["empty"], "empty: not a run folder"),
-        (["file"], "file: a file, not a run folder"),
-        (["run", "--images", "gone"], "--images gone: no such folder"),
-        (["run", "--images", "empty"], "--images empty: none of the ids is an image in it"),
-    ]:
-        assert words in refusal(answer, "report", *arguments)
-    assert not (run / REPORT).exists()
-    assert names_in(run.parent / "empty") == []
 
 
 def test_truth_shows_once_it_was_told(run, pictures, answer):
@@ -145,20 +116,6 @@ def test_images_of_a_feature_table(table, answer):
     assert "data:image/webp" in page_of(table / "run" / REPORT)
 
 
-def test_images_from_the_wrong_folder(table, answer):
-    said = refusal(answer, "report", "run", "--images", "photos/target")
-    assert "none of the ids is an image in it (the first is 'target/black/0.png')" in said
-    assert not (table / "run" / REPORT).exists()
-    # Nothing outside of the folder is ever shown.
-    file = table / "run" / PREDICTIONS
-    found = pyarrow.csv.read_csv(file)
-    name = found.column_names[0]
-    above = [[f"../{path}" for path in found[name].to_pylist()]]
-    pyarrow.csv.write_csv(found.set_column(0, name, above), file)
-    (table / "photos" / "below").mkdir()
-    refusal(answer, "report", "run", "--images", "photos/below")
-
-
 def test_a_report_that_fails_at_the_end_costs_nothing(workplace, capsys, monkeypatch):
     error = OSError(28, "No space left on device")
 
@@ -182,39 +139,3 @@ def test_a_report_that_fails_at_the_end_costs_nothing(workplace, capsys, monkeyp
     with pytest.raises(ValueError, match="a bug"):
         report_at_end(workplace / "my run")
     assert "The run is complete; make its report" in capsys.readouterr().err
-
-
-def test_images_that_are_gone_are_told(run, pictures, answer):
-    table = pyarrow.parquet.read_table(run / IMAGES)
-    paths = [b"/gone/" + path for path in table["path"].to_pylist()]
-    moved = table.set_column(table.schema.get_field_index("path"), "path", [paths])
-    pyarrow.parquet.write_table(moved, run / IMAGES)
-    manifest = Manifest.of(run)
-    manifest.sign_images(IMAGES)
-    manifest.write()
-    answer("report", "run")
-    page = page_of(run / REPORT)
-    assert f"{len(paths)} images cannot be read any more, the first is /gone/" in page
-    assert "with --images" in re.sub("<.*?>", "", page)
-
-
-def test_the_command_on_the_page_can_be_pasted(run, answer):
-    run.rename(run.with_name("my run"))
-    answer("report", "my run")
-    assert "osda review &#39;my run&#39;</code>" in page_of(run.with_name("my run") / REPORT)
-
-
-def test_an_evaluation_is_told_even_if_there_is_no_room_for_its_report(
-    run, pictures, monkeypatch, capsys
-):
-    (run / REPORT).write_text("of a time when nothing was known of the truth")
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("opensetda.report.page.write_report", fail)
-    assert main(["evaluate", str(run), "--labels", str(pictures / "truth.txt"), "--json"]) == 0
-    out, errors = capsys.readouterr()
-    assert json.loads(out)["files"]["report"] is None
-    assert "warning: no report" in errors
-    assert "No space left" in errors

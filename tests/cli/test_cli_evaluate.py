@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cli_helpers import FEW_STEPS, FIT, OPENNESS, names_in, run_fit
+from cli_helpers import FEW_STEPS, FIT, OPENNESS, run_fit
 from opensetda.cli.main import main
 
 
@@ -16,20 +16,6 @@ def test_labels_left_over_are_mentioned(workplace, capsys):
     assert "1 true label of samples that are not in run, for example 'other.jpg': ignored" in (
         capsys.readouterr().out
     )
-
-
-def test_wrong_use_of_evaluate(workplace, capsys):
-    run_fit()
-    for arguments, words in [
-        (["--labels", "truth.npz", "--id-column", "file_name"], "no array 'file_name'"),
-        (["--labels", "truth.npz", "--label-column", "z"], "no array 'z'"),
-        (["--labels", "x.csv"], "no such file"),
-        ([], "Missing option '--labels'"),
-    ]:
-        capsys.readouterr()
-        assert main(["evaluate", "run", *arguments]) == 2
-        assert words in capsys.readouterr().err
-    assert "metrics.json" not in names_in(workplace / "run")
 
 
 def test_quiet_leaves_one_line_of_metrics(workplace, capsys):

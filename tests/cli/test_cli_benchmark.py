@@ -65,24 +65,6 @@ def test_rows_tables_and_where_they_are(place, capsys):
     assert "osda benchmark digits --data data" in (place / "out" / "table.md").read_text()
 
 
-def test_again_is_from_the_folder_and_the_folder_has_a_usual_name(quick_cells, place, capsys):
-    assert benchmark("--openness", "true") == 0
-    table = (place / "benchmark-digits" / "table.md").read_bytes()
-    capsys.readouterr()
-    assert benchmark("--openness", "true") == 0
-    assert "1 run, of which 1 are finished already" in capsys.readouterr().err
-    assert (place / "benchmark-digits" / "table.md").read_bytes() == table
-
-
-def test_quiet_prints_no_tables_but_where_they_are(quick_cells, place, capsys):
-    assert benchmark("--quiet", "--openness", "auto") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "HOS" not in out
-    assert "table.md" in out
-    assert set(FILES) < set(names_in(place / "benchmark-digits"))
-
-
 def test_a_terminal_shows_a_table_that_fits(quick_cells, place, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "37")
@@ -92,35 +74,6 @@ def test_a_terminal_shows_a_table_that_fits(quick_cells, place, monkeypatch, cap
     assert "usps-mnist" not in out
     assert "\x1b[1m" in out
     assert " ± " not in out.partition("averages over")[0]
-
-
-def test_a_terminal_shows_a_bar(monkeypatch, capsys):
-    from opensetda.cli.benchmark import grid_progress
-
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    with grid_progress() as tell:
-        tell(0, 4, None)
-        tell(1, 4, {"error": "ValueError: no", "method": "x", "task": "a-b"})
-        time.sleep(0.15)
-    err = capsys.readouterr().err
-    assert "1/4 runs, 1 failed" in err
-    assert "x on a-b failed: ValueError: no" in err
-
-
-def test_lines_tell_how_far_a_long_grid_is(capsys, clock):
-    from opensetda.cli.benchmark import grid_progress
-
-    with grid_progress() as tell:
-        tell(0, 6, None)
-        for done, seconds in enumerate((10.0, 80.0), start=1):
-            clock[0] += seconds
-            tell(done, 6, {"error": None})
-    assert capsys.readouterr().err.splitlines() == [
-        "benchmark: 1/6 runs, 0:00:10 so far",
-        "benchmark: 2/6 runs, 80.0 s/run, 0:01:30 so far, 0:05:20 left",
-    ]
 
 
 def test_settings_and_columns_reach_the_runs(place):
@@ -151,14 +104,6 @@ def test_a_setting_or_the_share_of_unknowns_is_varied(quick_cells, place, capsys
     }
 
 
-def test_the_parts_of_pgl(quick_cells, place):
-    more = ["--method", "pgl", "--ablations", "--openness", "true", "--seeds", "1"]
-    task = ["--data", "data", "--task", "usps-mnist", "--jobs", "1"]
-    assert main(["benchmark", "digits", *task, *more]) == 0
-    rows = read_rows(place / "benchmark-digits" / "results.parquet")
-    assert [row["method"] for row in rows][:2] == ["pgl", "no-progressive-steps"]
-
-
 def test_a_failing_run_is_reported_and_not_fatal(place, broken, capsys):
     assert benchmark("--method", "broken", "--openness", "true") == 0
     out, err = capsys.readouterr()
@@ -168,11 +113,6 @@ def test_a_failing_run_is_reported_and_not_fatal(place, broken, capsys):
     assert "- †" in out
     table = (place / "benchmark-digits" / "table.md").read_text()
     assert "broken, usps-mnist, openness true, seed 0: RuntimeError: out of order" in table
-
-
-def test_nothing_but_failures_is_a_failure(place, broken):
-    arguments = ["--method", "broken", "--task", "usps-mnist", "--jobs", "1"]
-    assert main(["benchmark", "digits", "--data", "data", *arguments]) == 1
 
 
 def test_ctrl_c_says_how_to_go_on(place, broken, monkeypatch, capsys):
@@ -213,65 +153,4 @@ def test_a_killed_grid_goes_on(place):
     assert len(read_rows(place / "out" / "results.parquet")) == 6
 
 
-def test_the_help_imports_nothing_heavy():
-    from test_imports import HEAVY, modules_after
-
-    code = "from opensetda.cli.main import main; assert main(['benchmark', '--help']) == 0"
-    assert not modules_after(code) & HEAVY
-
-
 # wrong use ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("office32 --data data", "no such benchmark; did you mean 'office31'?"),
-        ("digits --data data --method xyz", "method 'xyz' does not exist"),
-        ("digits --data data --method pgl+osvm", "pgl rejects in its own way"),
-        ("digits --data data --method source-only+xyz", "xyz"),
-        ("digits --data data --task a-b", "--task a-b: "),
-        ("digits --data data --method class-means --reference pgl", "--reference pgl: not among"),
-        ("digits --data data --method class-means --set stpes=3", "did you mean 'steps'"),
-        ("digits --data data --method class-means --sweep stpes=3", "did you mean 'steps'"),
-        ("digits --data data --sweep steps", "write SETTING=V1,V2,..."),
-        ("digits --data data --sweep openness=1.5", "--openness 1.5: give the share"),
-        ("digits --data data --sweep openness=0", "give shares between 0 and 1"),
-        ("digits --data data --method class-means --ablations", "name --method pgl first"),
-        ("digits --data data --set steps", "write NAME=VALUE"),
-        ("digits --data data --seeds 0", "--seeds"),
-        ("digits --data data --openness 0.5", "--openness"),
-        ("digits --data data --backbone resnet50", "--backbone: data holds feature files"),
-        ("digits --data data --label-column kind", "kind"),
-        ("digits --data data --out data", "not empty"),
-        ("digits --data data --out data/mnist.npz", "a file is in the way"),
-        ("digits --data nowhere", "nowhere: no such folder"),
-        ("office31 --data data", "neither a feature file"),
-        ("office31", "--data: say where Office-31 is"),
-        ("demo --data data", "leave --data out"),
-    ],
-)
-def test_wrong_use_is_one_line_and_leaves_nothing(place, capsys, arguments, words):
-    before = names_in(place), names_in(place / "data")
-    assert main(["benchmark", *shlex.split(arguments), "--jobs", "1"]) == 2
-    *before_it, error = capsys.readouterr().err.splitlines()
-    assert words in error
-    assert error.startswith("error: ")
-    # How large the grid is may have been said.
-    assert len(before_it) <= 1
-    assert (names_in(place), names_in(place / "data")) == before
-
-
-def test_a_missing_domain_is_named(place, capsys):
-    (place / "data" / "svhn.npz").unlink()
-    assert main(["benchmark", "digits", "--data", "data"]) == 2
-    assert "data/svhn.npz: missing" in capsys.readouterr().err
-    assert names_in(place) == ["data"]
-
-
-def test_a_folder_of_other_data_is_refused(quick_cells, place, capsys):
-    assert benchmark("--openness", "true") == 0
-    write_domains(place / "data", per_class=7)
-    capsys.readouterr()
-    assert benchmark("--openness", "true") == 2
-    assert "other data for usps-mnist" in capsys.readouterr().err

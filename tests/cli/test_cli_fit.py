@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 
 import numpy as np
@@ -12,13 +11,11 @@ import pyarrow.parquet
 import pytest
 
 from cli_helpers import (
-    FEW_STEPS,
     FIT,
     FIT_CSV,
     FIT_PGL,
     OPENNESS,
     blobs,
-    names_in,
     run_fit,
     write_csv,
 )
@@ -63,19 +60,6 @@ def test_fit_evaluate_predict_on_tables_with_ids(workplace, capsys):
     assert table["id"].to_pylist() == list(range(9))
 
 
-@pytest.mark.parametrize("method", ["class-means", "source-only"])
-def test_fit_evaluate_predict_on_arrays_without_ids(workplace, capsys, method):
-    few = FEW_STEPS if method == "class-means" else []
-    assert main([*FIT[:-1], method, *few, *OPENNESS]) == 0
-    assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
-    assert main(["predict", "run", "target.npz", "--out", "labels.parquet"]) == 0
-    again = pyarrow.parquet.read_table("labels.parquet")
-    first = pyarrow.csv.read_csv("run/predictions.csv")
-    assert again["label"] == first["label"]
-    assert first["id"][0].as_py() == 1
-    assert json.loads((workplace / "run" / "metrics.json").read_text())["final"]["hos"] > 0.7
-
-
 def test_target_labels_change_nothing(workplace):
     X, y = blobs(1)
     outcomes = []
@@ -95,21 +79,6 @@ def test_the_same_command_gives_the_same_files(workplace):
     first = {name: (workplace / "run" / name).read_bytes() for name in names}
     run_fit("--overwrite")
     assert {name: (workplace / "run" / name).read_bytes() for name in names} == first
-
-
-def test_unknowns_can_have_another_name(workplace, capsys):
-    run_fit("--unknown-label", "none of them")
-    labels = pyarrow.csv.read_csv("run/predictions.csv")["label"].to_pylist()
-    assert set(labels) == {"cat", "dog", "none of them"}
-    assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
-
-
-def test_a_class_with_one_sample_works(workplace):
-    with np.load("source.npz") as arrays:
-        X, y = arrays["X"], arrays["y"]
-    keep = (y == "cat") | (np.arange(len(y)) == np.flatnonzero(y == "dog")[0])
-    np.savez("source.npz", X=X[keep], y=y[keep])
-    run_fit()
 
 
 def test_the_default_is_moving_means(workplace, capsys):
@@ -188,91 +157,6 @@ def nan_target():
     np.savez("target.npz", X=X)
 
 
-def infinite_source():
-    X, y = blobs(0)
-    X[0, 0] = np.inf
-    np.savez("source.npz", X=X, y=y)
-
-
-def wide_target():
-    np.savez("target.npz", X=np.ones((3, 9)))
-
-
-def one_class():
-    np.savez("source.npz", X=np.ones((3, 4)), y=["cat"] * 3)
-
-
-def no_target_rows():
-    np.savez("target.npz", X=np.ones((0, 4)))
-
-
-def truncated():
-    whole = open("source.npz", "rb").read()  # noqa: PTH123, SIM115
-    with open("source.npz", "wb") as stream:  # noqa: PTH123
-        stream.write(whole[: len(whole) // 2])
-
-
-def out_exists():
-    os.mkdir("run")  # noqa: PTH102
-
-
-def nothing():
-    pass
-
-
-WRONG_FITS = {
-    "nan": (nan_target, OPENNESS, "target.npz: row 7, column 2: NaN or empty"),
-    "infinite": (infinite_source, OPENNESS, "source.npz: row 1, column 0: infinite"),
-    "widths": (wide_target, OPENNESS, "9 features, but source.npz has 4"),
-    "one-class": (one_class, OPENNESS, "one class only ('cat'"),
-    "no-rows": (no_target_rows, OPENNESS, "target.npz: the table is empty"),
-    "truncated": (truncated, OPENNESS, "source.npz: cannot read an .npz file"),
-    "out-exists": (out_exists, OPENNESS, "run: exists already"),
-    "openness-1": (nothing, ["--openness", "1"], "a number in [0, 1)"),
-    "openness-negative": (nothing, ["--openness=-0.1"], "a number in [0, 1)"),
-    "openness-nan": (nothing, ["--openness", "nan"], "a number in [0, 1)"),
-    "openness-text": (nothing, ["--openness", "some"], "--openness some: give the share"),
-    "openness-case": (nothing, ["--openness", "Auto"], "or 'auto' to have it estimated"),
-    "openness-empty": (nothing, ["--openness", ""], "or 'auto' to have it estimated"),
-    "label-column": (nothing, [*OPENNESS, "--label-column", "z"], "no array 'z'"),
-    "id-column": (nothing, [*OPENNESS, "--id-column", "z"], "no array 'z'"),
-    "features-key": (nothing, [*OPENNESS, "--features-key", "Z"], "no array 'Z'"),
-    "drop": (nothing, [*OPENNESS, "--drop", "z"], "no array 'z'"),
-    "seed": (nothing, [*OPENNESS, "--seed", "x"], "Invalid value for '--seed'"),
-    "seed-negative": (nothing, [*OPENNESS, "--seed=-1"], "Invalid value for '--seed'"),
-    "set": (nothing, [*OPENNESS, "--set", "steps"], "write NAME=VALUE"),
-    "set-name": (nothing, [*OPENNESS, "--set", "stepz=1"], "'stepz' does not exist"),
-    "set-value": (nothing, [*OPENNESS, "--set", "steps=x"], "setting steps=x: give a number"),
-    "set-range": (nothing, [*OPENNESS, "--set", "steps=0"], "an int in the range [1, inf)"),
-    "set-finetune": (nothing, [*OPENNESS, "--set", "finetune.flip=0"], "add --finetune"),
-    "preset": (nothing, [*OPENNESS, "--preset", "x"], "class-means has no presets"),
-    "method": (nothing, [*OPENNESS, "--method", "x"], "method 'x' does not exist"),
-    "option": (nothing, [*OPENNESS, "--magic"], "No such option"),
-    "unknown-label": (nothing, [*OPENNESS, "--unknown-label", "cat"], "is a class of the source"),
-    "no unknown-label": (nothing, [*OPENNESS, "--unknown-label", " "], "a word that can be seen"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_FITS)
-def test_wrong_use_of_fit(workplace, capsys, case):
-    prepare, arguments, words = WRONG_FITS[case]
-    prepare()
-    before = names_in(workplace)
-    assert main([*FIT, *arguments]) == 2
-    out, err = capsys.readouterr()
-    last = err.splitlines()[-1]
-    assert last.startswith("error: ")
-    assert words in last
-    assert "Traceback" not in err
-    assert out == ""
-    assert names_in(workplace) == before
-
-
-def test_a_missing_file_is_wrong_use(workplace, capsys):
-    assert main(["fit", "sorce.npz", *FIT[2:], *OPENNESS]) == 2
-    assert "did you mean source.npz?" in capsys.readouterr().err
-
-
 def test_a_folder_that_is_no_run_is_not_overwritten(workplace, capsys):
     (workplace / "run").mkdir()
     (workplace / "run" / "thesis.docx").write_text("years of work")
@@ -287,28 +171,6 @@ def test_a_failed_overwrite_keeps_the_old_run(workplace, capsys):
     nan_target()
     assert main([*FIT, *OPENNESS, "--overwrite"]) == 2
     assert (workplace / "run" / "predictions.csv").read_bytes() == before
-
-
-def test_text_that_is_not_utf8_is_wrong_use(workplace, capsys):
-    text = (workplace / "source.csv").read_text()
-    (workplace / "source.csv").write_bytes(text.replace("f0", "größe", 1).encode("latin-1"))
-    assert main([*FIT_CSV, *OPENNESS]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: source.csv")
-    assert "UTF-8" in error
-
-
-def test_labels_of_broken_bytes_are_wrong_use(workplace, capsys):
-    with np.load("source.npz") as file:
-        X = file["X"]
-    np.savez("source.npz", X=X, y=np.array([b"\xff", b"a"])[np.arange(len(X)) % 2])
-    assert main([*FIT, *OPENNESS]) == 2
-    assert "UTF-8" in capsys.readouterr().err
-
-
-def test_a_seed_beyond_32_bits_is_wrong_use(workplace):
-    assert main([*FIT, *OPENNESS, "--seed", "99999999999"]) == 2
-    assert not (workplace / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,35 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from cli_helpers import FEW_STEPS, FIT, OPENNESS, names_in
 from cli_processes import WRITING, Osda
-from opensetda import __version__
 from opensetda.cli.main import main
-
-
-def test_a_command_that_does_not_exist_is_wrong_use(capsys):
-    assert main(["fitt"]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: No such command 'fitt'")
-    assert len(err.splitlines()) == 1
-
-
-def test_a_missing_argument_is_wrong_use(capsys):
-    assert main(["fit", "a.npz"]) == 2
-    assert "see 'osda fit --help'" in capsys.readouterr().err
-
-
-def test_no_command_shows_the_help(capsys):
-    assert main([]) == 2
-    out, err = capsys.readouterr()
-    assert "osda demo" in out + err
-    assert "error:" not in err
-
 
 # failures and interruptions -----------------------------------------------------------------
 
@@ -69,31 +46,11 @@ def test_debug_shows_the_traceback(workplace, capsys):
     assert err.splitlines()[-1].startswith("error: ")
 
 
-def test_aborts_of_older_typer_releases_count_as_interruptions(capsys, monkeypatch):
-    import typer
-
-    def abort(**_):
-        raise typer.Abort
-
-    monkeypatch.setattr("opensetda.cli.main.app", abort)
-    assert main([]) == 130
-    assert "interrupted" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_leave_nothing_behind(workplace, number, code):
+def test_a_signal_leaves_nothing_behind(workplace):
     before = names_in(workplace)
     process = Osda(workplace, *FIT, *FEW_STEPS, *OPENNESS, moment=WRITING)
     assert names_in(workplace) != before
-    got, text = process.send(number)
-    assert got == code, text
+    got, text = process.send(signal.SIGTERM)
+    assert got == 143, text
     assert "Traceback" not in text
     assert names_in(workplace) == before
-
-
-def test_the_entry_point_returns_the_exit_code():
-    code = "from opensetda.cli.main import run; run()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"osda {__version__}\n"

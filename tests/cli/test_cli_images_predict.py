@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from cli_helpers import names_in, run_fit
+from cli_helpers import names_in
 from opensetda.cli.main import main
 
 COLUMNS = ["path", "label", "confidence", "p_unknown", "known_score", "nearest_class"]
@@ -126,43 +126,4 @@ def test_strict_and_nothing_to_label(place, predict, capsys):
     assert predict("new/9.png", "--out", "l.json") == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "none of its 1 images can be read; the first is new/9.png (empty file)" in error
-    assert names_in(place) == before
-
-
-def test_names_that_are_not_utf8_or_odd(place, predict):
-    odd = [b"caf\xe9.png", b'a "b", c.png', "größe ☃.PNG".encode()]
-    try:
-        for name in odd:
-            with open(os.path.join(os.fsencode(place / "new"), name), "wb") as stream:  # noqa: PTH118, PTH123
-                stream.write((place / "new" / "0-0.png").read_bytes())
-    except OSError:
-        pytest.skip("this file system takes UTF-8 only")
-    (place / "new" / os.fsdecode(b"broken\xe9.png")).write_bytes(b"")
-    for name in ("l.csv", "l.json", "l.parquet"):
-        assert predict("new", "--out", name, "--overwrite") == 0
-        paths = [row["path"] for row in read(name)]
-        assert {r"new/caf\xe9.png", 'new/a "b", c.png', "new/größe ☃.PNG"} < {*paths}, name
-        broken = pyarrow.csv.read_csv(f"{name}.broken.csv")["path"].to_pylist()
-        assert broken == [r"new/broken\xe9.png"]
-
-
-def test_wrong_use(place, predict, workplace, capsys):
-    run_fit()
-    before = names_in(place)
-    capsys.readouterr()
-    new = str(place / "new")
-    for arguments, words in [
-        ([new, "target.npz"], "target.npz: a feature table among others"),
-        (["target.npz"], "target.npz"),
-        ([new, "neww"], "neww: no such folder; did you mean new?"),
-        (["new/no.png"], "new/no.png: no such file"),
-        ([new, "--top-k", "0"], "Invalid value for '--top-k'"),
-    ]:
-        assert predict(*arguments, "--out", "l.csv") == 2, arguments
-        error = capsys.readouterr().err
-        assert words in error.splitlines()[-1], (arguments, error)
-        assert "Traceback" not in error
-        assert names_in(place) == before
-    assert main(["predict", "run", new, "--out", "l.csv"]) == 2
-    assert "images, but run was fitted to a feature table" in capsys.readouterr().err
     assert names_in(place) == before

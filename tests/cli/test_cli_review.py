@@ -61,24 +61,6 @@ def test_controls_in_a_name_do_not_reach_the_terminal(tmp_path, monkeypatch, cap
     assert "\x1b" not in out
 
 
-def test_a_table_that_could_not_be_written_is_said_at_the_end(tmp_path, monkeypatch, capsys):
-    run = make_run(tmp_path / "run", n=6, images=False).path
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    def serve(server):
-        monkeypatch.setattr("opensetda.review.decisions.new_file", full)
-        server.session.decide(server.session._lists["border"][0], "border", None)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("opensetda.review.server.ReviewServer.serve_forever", serve)
-    assert main(["review", str(run), "--no-browser"]) == 2
-    out, errors = capsys.readouterr()
-    assert "saved" not in out
-    assert f"saved to review.jsonl, but not to {run}/corrections.csv (No space left" in errors
-
-
 def test_the_browser_is_opened_with_the_address(tmp_path, monkeypatch, capsys):
     make_run(tmp_path / "run", images=False)
     opened = []

@@ -1,0 +1,119 @@
+"""One declaration of every option: in the commands, in Python and in the stored request."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import typer
+
+from cli_helpers import blobs
+from opensetda import InputError
+from opensetda.cli import console
+from opensetda.cli.main import app
+from opensetda.runs import FitOptions, ImageOptions, TableOptions, fit
+from opensetda.runs.options import declared
+from opensetda.runs.request import FitRequest
+
+HEAVY = {"torch", "sklearn", "scipy", "matplotlib", "pyarrow", "pandas", "numpy", "accelerate"}
+GROUPS = (FitOptions, TableOptions, ImageOptions)
+
+
+def flags_of(group):
+    return {option.flag.split()[0] for _, option in declared(group).values() if option}
+
+
+def test_the_command_has_every_option_and_the_request_every_field(tmp_path):
+    (command,) = (c for c in typer.main.get_command(app).commands.values() if c.name == "fit")
+    flags = {flag for parameter in command.params for flag in parameter.opts}
+    assert set.union(*map(flags_of, GROUPS)) <= flags
+    assert {field.name for field in dataclasses.fields(FitOptions)} <= {
+        field.name for field in dataclasses.fields(FitRequest)
+    }
+    # What is written can be read again.
+    tables, images = TableOptions(drop=("a", "b"), impute="median"), ImageOptions(finetune="last")
+    request = FitRequest("x", "s", "t", settings={"steps": 3}, tables=tables, images=images)
+    written = json.loads(json.dumps(request.to_dict()))
+    assert FitRequest.from_dict(written, tmp_path) == request
+    assert all("Attributes\n----------\n" in group.__doc__ for group in GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"metod": "pgl"}, "no option 'metod'; did you mean 'method'?"),
+        ({"seed": True}, "seed=True: give a whole number from 0 to 4,294,967,295"),
+        ({"sample": 5}, "sample=5: give a whole number from 1,024 on"),
+        ({"unknown_label": ""}, "unknown label '': give a word"),
+    ],
+)
+def test_wrong_options_in_python(tmp_path, options, words):
+    X, y = blobs(0)
+    with pytest.raises(InputError) as caught:
+        fit((X, y), X, tmp_path / "run", **options)
+    assert words in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_reach_the_request(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, y = blobs(0)
+    settings = {"steps": np.int64(3)}
+    run = fit((X, y), X, "run", method="class-means", openness=0.3, settings=settings, seed=None)
+    assert (run.request.method, run.request.openness, run.request.seed) == ("class-means", 0.3, 0)
+    assert run.request.settings == {"steps": 3}
+
+
+# processes -----------------------------------------------------------------------------------
+
+HELP = """
+import json, sys
+import opensetda, opensetda.runs.options
+from opensetda.cli.main import main
+codes = [main(line) for line in (["--help"], ["fit", "--help"], ["benchmark", "--help"])]
+names = {name.partition(".")[0] for name in sys.modules}
+sys.stderr.write(json.dumps([codes, sorted(names)]))
+"""
+
+
+def test_help_imports_nothing_heavy():
+    """Counted, not timed: so it answers at once."""
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    codes, names = json.loads(done.stderr.splitlines()[-1])
+    assert codes == [0, 0, 0]
+    assert not HEAVY.intersection(names)
+
+
+@pytest.mark.parametrize(
+    ("shell", "line", "answer"),
+    [("bash", "osda fi", "fit"), ("zsh", "osda fit a b --method class", '"class-means"')],
+)
+def test_commands_and_methods_are_completed(shell, line, answer):
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    variables = {**os.environ, **words, "_TYPER_COMPLETE_ARGS": line}
+    variables["_OSDA_COMPLETE"] = f"complete_{shell}"
+    command = [sys.executable, "-m", "opensetda"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert answer in done.stdout
+    assert done.stderr == ""
+
+
+# tables --------------------------------------------------------------------------------------
+
+
+def test_tables_show_what_there_is(capsys):
+    console.show(console.label_counts([str(number) for number in range(20)] * 2, "unknown", most=3))
+    history = [
+        {"n_known": 5, "n_unknown": 4, "changed": None, "loss": {"a": 1.0, "b": 2.0}, "seconds": 1},
+        {"n_known": 9, "n_unknown": 8, "changed": 0.25, "loss": None, "seconds": 1.5},
+    ]
+    console.show(console.step_table(history))
+    out = capsys.readouterr().out
+    for cell in ("17 more classes", "changed %", "25.0", "3.000", "1.5", " - "):
+        assert cell in out
+    assert "mean score" not in out
