@@ -81,5 +81,8 @@ def shown(name: str, most: int = 60) -> str:
 
 
 def printable(name: str) -> str:
-    r"""Return a file's name as valid text: a byte \xff that is not UTF-8 becomes \udcff."""
-    return name.encode("utf-8", "backslashreplace").decode()
+    r"""Return a file's name as valid text: bytes that are not UTF-8 become \xff."""
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # halves of pairs, which no file's name has
+        return name.encode("utf-8", "backslashreplace").decode()

@@ -72,6 +72,13 @@ def no_such(path: Path, is_like: Callable[[str], bool]) -> InputError:
     problem = f"{printable(str(path))}: no such {'file' if path.suffix else 'folder'}"
     if path.is_symlink():
         return InputError(f"{problem}: a link to what does not exist")
+    if {*"*?"} & {*path.name}:
+        folder = printable(str(path.parent))
+        return InputError(
+            f"{problem}; a pattern in quotes stays as it is: give the folder {folder}"
+        )
+    if path.parts[0].startswith("~"):
+        return InputError(f"{problem}; ~ in quotes stays as it is: write $HOME")
     if "\\" in path.name and os.sep == "/":
         return InputError(f"{problem}; write / between folders, not \\")
     if not path.parent.is_dir():
