@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import csv
 import difflib
-import errno
 import os
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from xml.etree.ElementTree import ParseError
 
 import pyarrow as pa
 
 from opensetda.data.names import printable
-from opensetda.errors import InputError
-from opensetda.errors import one_line as whole_line
+from opensetda.errors import InputError, one_line
 
 # Not every exception: stopping a run is one, too.
 _FOREIGN = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError),
-    *(pa.ArrowException, csv.Error, struct.error, zipfile.BadZipFile, zlib.error),
+    *(pa.ArrowException, csv.Error, struct.error, zipfile.BadZipFile, zlib.error, ParseError),
 )
-_LOOKED_AT = 10_000
 
 
 @contextmanager
@@ -43,7 +41,7 @@ def reading(path: str | Path, what: str, why: str | None = None) -> Iterator[Non
     except UnicodeError as error:
         raise broken(path, what, "it is not UTF-8 text; save it as UTF-8") from error
     except _FOREIGN as error:
-        raise broken(path, what, why or one_line(error)) from error
+        raise broken(path, what, why or one_line(error, 160)) from error
 
 
 def broken(path: str | Path, what: str, why: str = "the file is damaged") -> InputError:
@@ -53,9 +51,6 @@ def broken(path: str | Path, what: str, why: str = "the file is damaged") -> Inp
 
 def unreadable(path: str | Path, error: OSError) -> InputError:
     """Return the error for a file that the system cannot read."""
-    if error.errno == errno.ELOOP:
-        circle = "links that lead in a circle; give the file itself"
-        return InputError(f"{printable(str(path))}: {circle}")
     reason = error.strerror or one_line(error)
     return InputError(f"{printable(str(path))}: cannot be read ({reason}); check it")
 
@@ -75,27 +70,23 @@ def check_path(path: Path) -> None:
 def no_such(path: Path, is_like: Callable[[str], bool]) -> InputError:
     """Return the error for a missing file, with a name that `is_like` it if there is one."""
     problem = f"{printable(str(path))}: no such {'file' if path.suffix else 'folder'}"
-    folder, there = path.parent, []
     if path.is_symlink():
         return InputError(f"{problem}: a link to what does not exist")
     if {*"*?"} & {*path.name}:
-        whole = printable(str(folder))
-        return InputError(f"{problem}; a pattern in quotes stays as it is: give the folder {whole}")
+        folder = printable(str(path.parent))
+        return InputError(
+            f"{problem}; a pattern in quotes stays as it is: give the folder {folder}"
+        )
     if path.parts[0].startswith("~"):
         return InputError(f"{problem}; ~ in quotes stays as it is: write $HOME")
     if "\\" in path.name and os.sep == "/":
         return InputError(f"{problem}; write / between folders, not \\")
-    if not folder.is_dir():
-        return InputError(f"{problem} (nor a folder {printable(str(folder))}); check the path")
-    with suppress(OSError), os.scandir(folder) as entries:
-        there = [entry.name for entry in islice(entries, _LOOKED_AT) if is_like(entry.name)]
+    if not path.parent.is_dir():
+        return InputError(f"{problem} (nor a folder {printable(str(path.parent))}); check the path")
+    # Of many files, the first: a folder may hold a million.
+    there = [entry.name for entry in islice(path.parent.iterdir(), 10_000) if is_like(entry.name)]
     close = difflib.get_close_matches(path.name, sorted(there), n=1)
-    hint = f"; did you mean {printable(str(folder / close[0]))}?" if close else "; check the name"
-    return InputError(f"{problem}{hint}")
-
-
-def one_line(error: Exception, most: int = 160) -> str:
-    """Return the message of a reader's error in one line of limited length."""
-    text = whole_line(error).replace("CSV parse error: ", "").replace("Row #", "line ")
-    text = text.replace("invalid UTF8 data", "invalid UTF8 data; save it as UTF-8")
-    return text if len(text) <= most else f"{text[:most]}..."
+    hint = (
+        f"did you mean {printable(str(path.with_name(close[0])))}?" if close else "check the name"
+    )
+    return InputError(f"{problem}; {hint}")

@@ -1,80 +1,135 @@
-"""Tables whose columns are read into memory: CSV, TSV, JSON lines, Feather and DataFrames."""
+"""One table over Arrow: columns by name, in memory, or in files that are read in batches."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.feather
-import pyarrow.json
+from pyarrow import types
 
-from opensetda.data.limits import LONGEST_ROW
+from opensetda.data.names import shown
 from opensetda.data.reading import broken, reading
-from opensetda.data.tables import mapped, parquet_parts
-from opensetda.data.tables.interface import Fill, Matrix, TableFile
-from opensetda.data.tables.mapped import OnRead, TextColumn, ignore
-from opensetda.system.files import open_regular
-from opensetda.system.memory import check_free
+from opensetda.data.tables import mapped
+from opensetda.data.tables.mapped import Fill, Matrix, TableFile, TextColumn
+from opensetda.errors import InputError
 
-_MANY_COLUMNS = 1000
-_BLOCK_BYTES = 1 << 20
-_SNIFFED_LINES, _SNIFFED_BYTES = 50, 1 << 16
-# The first of those that divide the header into as many cells.
-_DELIMITERS = ",;\t|"
-_NUMBER = r"\s*[+-]?\d*{}\d+([eE][+-]?\d+)?\s*"
-_WITH_COMMA, _WITH_POINT = re.compile(_NUMBER.format(",")), re.compile(_NUMBER.format(r"\."))
-_AS_PARQUET = "save it as Parquet, which is read in parts"
+# A file, the number of a row in it, and the record batch from there.
+Batch = tuple[Path, int, Any]
+
+_BATCH_VALUES, _BATCH_ROWS = 1 << 20, 1 << 16
+# A reader of Parquet holds a page and a dictionary, up to 2 MB, of each column.
+_COLUMNS_AT_ONCE = 512
+_NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
 
 
 class ColumnTable(TableFile):
-    """Columns by name, in memory."""
+    """Columns by name; `batches` yields some rows of some columns at a time.
+
+    Features of a table `in_file` that is large go to a scratch file in the folder `scratch`.
+    """
 
     has_columns = True
 
-    def __init__(self, path: Path, table: Any, what: str = "a table") -> None:
-        self.path, self._table, self._what = path, table, what
-        self.names: tuple[str, ...] = tuple(table.column_names)
-        self.kinds: Mapping[str, Any] = dict(zip(self.names, table.schema.types, strict=True))
-        parquet_parts.check_once(path, self.names)
-        # By name, Arrow looks through all columns.
-        self._columns = dict(zip(self.names, table.columns, strict=True))
+    def __init__(
+        self,
+        path: Path,
+        schema: Any,
+        length: int,
+        batches: Callable[[Sequence[str], int], Iterator[Batch]],
+        what: str,
+        scratch: Path | None = None,
+        in_file: bool = False,
+    ) -> None:
+        self.path, self._length, self._batches, self._what = path, length, batches, what
+        self._scratch, self._in_file = scratch, in_file
+        self.names: tuple[str, ...] = tuple(schema.names)
+        self.kinds: Mapping[str, Any] = dict(zip(self.names, schema.types, strict=True))
+        check_once(path, self.names)
+
+    @classmethod
+    def in_memory(cls, path: Path, table: Any, what: str) -> ColumnTable:
+        """Return an Arrow table as a table."""
+
+        def batches(names: Sequence[str], rows: int) -> Iterator[Batch]:
+            first = 0
+            for batch in table.select([*names]).to_batches(max_chunksize=rows):
+                yield path, first, batch
+                first += batch.num_rows
+
+        return cls(path, table.schema, table.num_rows, batches, what)
 
     def __len__(self) -> int:
-        return int(self._table.num_rows)
+        return self._length
 
     def text(self, name: str) -> TextColumn:
         """Return a column as text."""
-        mapped.check_rows(self.path, name, len(self))
+        cells, start = [np.empty(0, dtype=object)], 0
         with reading(self.path, f"column {name!r}"):
-            return parquet_parts.column_text(self._columns[name], f"{self.path}: column {name!r}")
+            for _, _, batch in self._batches([name], _BATCH_ROWS):
+                cells.append(column_text(batch.column(0), f"{self.path}: column {name!r}", start))
+                start += batch.num_rows
+        return np.concatenate(cells)
 
-    def features(self, names: Sequence[str], on_read: OnRead = ignore, fill: Fill = None) -> Matrix:
-        """Return columns side by side."""
-        matrix = np.empty((len(self), len(names)), dtype=np.float32)
-        with reading(self.path, self._what):
-            for place, name in enumerate(names):
-                missing = None if fill is None else fill.get(name, np.nan)
-                column = self._columns[name]
-                values = parquet_parts.column_numbers(column, self.path, name, missing=missing)
-                matrix[:, place] = values
-        return matrix
+    def is_large(self, names: Sequence[str]) -> bool:
+        """Return whether features go to a file."""
+        return self._in_file and mapped.is_large((len(self), len(names)))
+
+    def features(self, names: Sequence[str], fill: Fill = None) -> Matrix:
+        """Return columns side by side, in memory or in a scratch file."""
+        self.check_kinds(names)
+        shape = (len(self), len(names))
+        if not self.is_large(names):
+            matrix = np.empty(shape, dtype=np.float32)
+            self._read_into(matrix, names, fill)
+            return matrix
+        with mapped.scratch_file(self._scratch, self.path, 4 * len(self) * len(names)) as stream:
+            written = np.memmap(stream, np.float32, "r+", 0, shape)
+            self._read_into(written, names, fill)
+            return np.memmap(stream, np.float32, "r", 0, shape)
+
+    def _read_into(self, matrix: Matrix, names: Sequence[str], fill: Fill) -> None:
+        for left in range(0, len(names), _COLUMNS_AT_ONCE):
+            some, start = names[left : left + _COLUMNS_AT_ONCE], 0
+            rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // len(some)))
+            for path, first, batch in self._batches(some, rows):
+                # The reader of Parquet keeps the order of the file.
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                stop = start + batch.num_rows
+                with reading(path, self._what):
+                    for place, name in enumerate(some, start=left):
+                        missing = None if fill is None else fill.get(name, np.nan)
+                        values = column_numbers(columns[name], path, name, first, missing)
+                        matrix[start:stop, place] = values
+                start = stop
+            if start != len(matrix):
+                raise broken(self.path, self._what, "it is damaged: rows are missing")
 
     def check_kinds(self, names: Sequence[str]) -> None:
         """Raise an error for the first column that is not numeric."""
         for name in names:
-            parquet_parts.check_numeric(self._columns[name], f"{self.path}: column {name!r}")
+            if not is_numeric(self.kinds[name]):
+                advice = "name it with --label-column or --id-column, or leave it out with --drop"
+                problem = f"column {name!r} is not numeric ({self.example(name)})"
+                raise InputError(f"{self.path}: {problem}; {advice}")
 
     def example(self, name: str) -> str:
         """Return what a column that is not numeric holds, in words."""
-        return parquet_parts.example_of(self._columns[name])
+        kind = self.kinds[name]
+        if types.is_dictionary(kind):
+            return "it holds categories"
+        if not types.is_string(kind):
+            return f"it holds {kind}"
+        for row, value in enumerate(self.text(name).tolist(), start=1):
+            try:
+                float(value or "nan")
+            except ValueError:
+                return f"row {row} holds {shown(value, 40)}"
+        return "it holds text"
 
 
 def is_frame(value: Any) -> bool:
@@ -95,109 +150,57 @@ def frame_table(frame: Any, name: str, labels: tuple[str, Any] | None = None) ->
             if column in table.column_names:
                 table = table.drop_columns([column])
             table = table.append_column(column, pa.array(list(values), pa.string()))
-    return ColumnTable(Path(name), table, "a DataFrame")
+    return ColumnTable.in_memory(Path(name), table, "a DataFrame")
 
 
-def read_column_file(path: Path, text_columns: Iterable[str] = ()) -> ColumnTable:
-    """Read a ``.csv``, ``.tsv``, ``.jsonl``, ``.feather`` or ``.xlsx`` file.
+def check_once(path: Path, names: Sequence[str]) -> None:
+    """Raise an `InputError` if two columns have the same name."""
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise InputError(f"{path}: column {shown(name)} appears twice; rename one of them")
 
-    Columns of a text file in `text_columns` are read as text: the label 007 stays 007.
+
+def is_numeric(kind: Any) -> bool:
+    """Return whether columns of an Arrow type are numbers."""
+    return any(is_kind(kind) for is_kind in _NUMERIC)
+
+
+def column_text(column: Any, where: str, first: int = 0) -> TextColumn:
+    """Return an Arrow column as text; None where a cell is empty."""
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if types.is_floating(kind) or types.is_boolean(kind):
+        return mapped.as_text(np.asarray(column.cast(kind)), where, first)
+    if types.is_nested(kind) or types.is_null(kind):
+        raise InputError(f"{where} holds {kind}; labels and ids are text or numbers")
+    # Not a Python string for each row.
+    encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
+    try:
+        names = [*encoded.dictionary.cast(pa.string()).to_pylist(), None]
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        raise InputError(f"{where} is not UTF-8 text; save it as text") from error
+    cells = np.array([name or None for name in names], dtype=object)
+    return np.asarray(cells[np.asarray(encoded.indices.cast(pa.int64()).fill_null(len(names) - 1))])
+
+
+def column_numbers(
+    column: Any, path: Path, name: str, first: int = 0, missing: float | None = None
+) -> npt.NDArray[np.float32]:
+    """Return a numeric Arrow column, from row `first` on, as finite float32 numbers.
+
+    An empty cell gets the value `missing`, which may be NaN; None makes it an error.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".xlsx":
-        from opensetda.data.tables.sheets import read_sheet
-
-        return ColumnTable(path, read_sheet(path), "an Excel sheet")
-    kinds = {".feather": "a Feather file", ".jsonl": "a file of JSON lines"}
-    what = kinds.get(suffix, f"a {suffix[1:].upper()} table")
-    with reading(path, what), open_regular(path) as stream:
-        if suffix == ".feather":
-            table = _read_feather(path, stream)
-        elif suffix == ".jsonl":
-            table = _read_lines(path, stream)
-        else:
-            table = _read_csv(path, stream, text_columns)
-        return ColumnTable(path, table, what)
-
-
-def _read_feather(path: Path, stream: Any) -> Any:
-    # Every buffer says how large it is unpacked; what says too much cannot be unpacked.
-    size = os.fstat(stream.fileno()).st_size
-    check_free(2.0 * size, f"{path}: in memory it", _AS_PARQUET)
-    try:
-        table = pyarrow.feather.read_table(stream, memory_map=False)
-    except MemoryError as error:
-        why = "it says that it is larger than memory; if it is not damaged, save it as Parquet"
-        raise broken(path, "a Feather file", why) from error
-    table.validate(full=True)
-    return table
-
-
-def _read_lines(path: Path, stream: Any) -> Any:
-    size = os.fstat(stream.fileno()).st_size
-    check_free(3.0 * size, f"{path}: in memory it", _AS_PARQUET)
-    first = stream.readline(LONGEST_ROW)
-    stream.seek(0)
-    block = min(max(_BLOCK_BYTES, 4 * len(first)), LONGEST_ROW)
-    return pyarrow.json.read_json(stream, pyarrow.json.ReadOptions(block_size=block))
-
-
-def _read_csv(path: Path, stream: Any, text_columns: Iterable[str]) -> Any:
-    header, row = stream.readline(LONGEST_ROW), stream.readline(LONGEST_ROW)
-    lines = [header, row, *(stream.readline(_SNIFFED_BYTES) for _ in range(_SNIFFED_LINES))]
-    if header.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UnicodeError
-    delimiter, decimal = _dialect(path, lines)
-    # A number takes eight bytes, and four in the matrix; text as much as in the file.
-    cells = (row.count(delimiter.encode()) + 1) / max(1, len(row))
-    needed = os.fstat(stream.fileno()).st_size * max(1.0, 12 * cells)
-    check_free(needed, f"{path}: in memory it", _AS_PARQUET)
-    names = header.decode("utf-8-sig", "replace").strip().replace('"', "").split(delimiter)
-    text = dict.fromkeys(text_columns, pa.string())
-    kinds, block = text, min(max(_BLOCK_BYTES, 4 * len(header), 4 * len(row)), LONGEST_ROW)
-    if len(names) > _MANY_COLUMNS:
-        # To guess the kind of each takes long, and so do many blocks.
-        kinds, block = dict.fromkeys(names, pa.float64()) | text, LONGEST_ROW
-
-    def table(kinds: Mapping[str, Any], block: int, threads: bool = True) -> Any:
-        stream.seek(0)
-        return pyarrow.csv.read_csv(
-            stream,
-            pyarrow.csv.ReadOptions(use_threads=threads, block_size=block),
-            pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            pyarrow.csv.ConvertOptions(column_types=kinds, decimal_point=decimal),
-        )
-
-    try:
-        return table(kinds, block)
-    except pa.ArrowInvalid:
-        # On one thread the reader names the line.
-        return table(text, LONGEST_ROW, threads=False)
-
-
-def _dialect(path: Path, lines: Sequence[bytes]) -> tuple[str, str]:
-    """Return what separates the cells of a text table, and the whole of a number from its rest."""
-    text = [line.decode("utf-8-sig", "replace").strip("\r\n") for line in lines if line.strip()]
-    if path.suffix.lower() == ".tsv" or not text:
-        delimiter = "\t"
-    else:
-        counts = {sign: len(_cells(text[0], sign)) for sign in _DELIMITERS}
-        same = [
-            sign
-            for sign, count in counts.items()
-            if count > 1 and all(len(_cells(line, sign)) == count for line in text[1:2])
-        ]
-        delimiter = max(same or _DELIMITERS, key=lambda sign: counts[sign])
-    if delimiter == ",":
-        return ",", "."
-    cells = [cell for line in text[1:] for cell in _cells(line, delimiter)]
-    commas, points = (
-        sum(number.fullmatch(cell) is not None for cell in cells)
-        for number in (_WITH_COMMA, _WITH_POINT)
-    )
-    return delimiter, "," if commas > points else "."
-
-
-def _cells(line: str, delimiter: str) -> list[str]:
-    # Of a very long header, the start tells what separates it.
-    return next(csv.reader([line[:_SNIFFED_BYTES]], delimiter=delimiter), [])
+    if types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if not types.is_floating(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    # An empty cell becomes NaN.
+    values = np.asarray(column)
+    narrow = mapped.to_float32(values)
+    wrong = ~np.isfinite(narrow)
+    if missing is not None:
+        gaps = np.isnan(narrow)
+        narrow, wrong = np.where(gaps, np.float32(missing), narrow), wrong & ~gaps
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise mapped.not_finite(path, first + row, f"column {name!r}", values[row])
+    return narrow

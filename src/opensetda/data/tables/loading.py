@@ -9,35 +9,27 @@ Large tables stay in their file, as a memory map; large Parquet tables are first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from opensetda.data.limits import MOST_NAMES
-from opensetda.data.names import id_problem, label_problem
+from opensetda.data.names import label_problem
 from opensetda.data.tables import mapped
 from opensetda.data.tables.column_files import ColumnTable
 from opensetda.data.tables.column_problems import TableColumns as TableColumns
-from opensetda.data.tables.formats import find_name, listing, open_table
-from opensetda.data.tables.interface import Matrix, TableFile
-from opensetda.data.tables.mapped import Labels, OnRead, StoredText, TextColumn
+from opensetda.data.tables.formats import find_name, open_table
+from opensetda.data.tables.mapped import Labels, Matrix, TableFile, TextColumn
 from opensetda.data.tables.parquet_parts import table_bytes
-from opensetda.data.tables.preparation import (
-    IMPUTATIONS,
-    ColumnPlan,
-    divide_names,
-    feature_columns,
-    prepare,
-    prepare_later,
-)
+from opensetda.data.tables.preparation import ColumnPlan, feature_columns, prepare, prepare_later
 from opensetda.errors import InputError
 
 Readable = str | Path | ColumnTable
 
-_NO_ID = "name the row or leave --id-column out"
+_IMPUTATIONS = ("none", "median")
+_NO_LABEL, _NO_ID = "label the row or remove it", "name the row or leave --id-column out"
 TRUTH_ADVICE = "write the true class, or the word for unknown"
 
 
@@ -47,13 +39,13 @@ class FeatureTable:
 
     `X` holds finite features: float32 in memory, or a read-only `numpy.memmap` of any number type,
     of which only some rows should be in memory at a time. `labels` are None for everything but a
-    source. `ids` are unique; they stay in a file if the features do. Only columns have names.
-    `plan` is what was done with columns, `notes` are warnings about them.
+    source. `ids` are unique. Only columns have names. `plan` is what was done with columns,
+    `notes` are warnings about them.
     """
 
     X: Matrix
     labels: Labels | None
-    ids: Labels | StoredText | None
+    ids: Labels | TextColumn | None
     feature_names: tuple[str, ...] | None
     path: Path
     plan: ColumnPlan = field(default_factory=ColumnPlan)
@@ -83,104 +75,42 @@ def read_domains(
     source: Readable,
     target: Readable,
     columns: TableColumns | None = None,
-    progress: OnRead | None = None,
+    progress: Callable[[int], None] | None = None,
     scratch: Path | None = None,
 ) -> tuple[FeatureTable, FeatureTable]:
     """Read labelled rows of at least two classes, and rows to be labelled.
 
     The target has the features of the source, in the order of the source. A label column in the
-    target is neither a feature nor returned. `progress` is called with the number of bytes read
-    since its last call.
+    target is neither a feature nor returned. `progress` is called with the size of each
+    table in bytes when it is read.
 
-    Large Parquet tables are unpacked to the folder `scratch`, which the caller removes after the
-    last use of the tables. None: a temporary folder that is removed when the program ends.
+    Large Parquet tables and compressed arrays are unpacked in the folder `scratch`, None for the
+    system's temporary folder, to files that are removed with the last use of the tables.
     """
     columns = columns or TableColumns()
     tables = _open(source, columns, scratch), _open(target, columns, scratch)
-    columns = _found(tables, columns)
-    with _counted(tables[0], progress) as of_source, _counted(tables[1], progress) as of_target:
-        if all(table.has_columns for table in tables):
-            return _prepared(tables, columns, (of_source, of_target))
-        labelled = _source(tables[0], columns, of_source)
-        return labelled, _target(tables[1], labelled, columns, of_target)
-
-
-def _found(tables: Sequence[TableFile], columns: TableColumns) -> TableColumns:
-    """Return the columns with their lists of names divided, after checking that they are there."""
-    if columns.impute not in IMPUTATIONS:
-        raise InputError(f"--impute {columns.impute}: choose one of {', '.join(IMPUTATIONS)}")
-    there = {name for table in tables if table.has_columns for name in table.names}
-    lists = {"drop": columns.drop, "keep": columns.keep, "one_hot": columns.one_hot}
-    divided = {option: divide_names(names, there) for option, names in lists.items()}
-    for option, names in divided.items():
-        flag = f"--{option.replace('_', '-')}"
-        for name in names:
-            if name in there:
-                continue
-            if tables[0].names:
-                find_name(tables[0], name, flag)
-            kind = tables[0].path.suffix.lower()
-            raise InputError(f"{flag} {name}: an {kind} file has arrays, not columns to {option}")
-    drop, keep, one_hot = divided.values()
-    return replace(columns, drop=drop, keep=keep, one_hot=one_hot)
-
-
-def _prepared(
-    tables: tuple[TableFile, TableFile], columns: TableColumns, on_read: tuple[OnRead, OnRead]
-) -> tuple[FeatureTable, FeatureTable]:
-    """Read two tables with columns; all that is wrong with those is one error."""
-    prepared = prepare(tables, columns, on_read)
-    for table, X in zip(tables, prepared.X, strict=True):
-        if len(X) == 0:
-            raise InputError(f"{table.path}: the table is empty; give at least one row")
-    labels = _labels(tables[0], columns, len(prepared.X[0]))
-    ids = _ids(tables[1], columns, len(prepared.X[1]), isinstance(prepared.X[1], np.memmap))
-    names, plan = prepared.names, prepared.plan
-    source = FeatureTable(prepared.X[0], labels, None, names, tables[0].path, plan, prepared.notes)
-    return source, FeatureTable(prepared.X[1], None, ids, names, tables[1].path, plan)
-
-
-@contextmanager
-def _counted(table: TableFile, progress: OnRead | None) -> Iterator[OnRead]:
-    """Yield a callback for bytes read; at the end, `progress` has got the size of the table."""
-    # A DataFrame has no file.
-    left = table_bytes(table.path) if table.path.exists() else 0
-
-    def on_read(n_bytes: int) -> None:
-        nonlocal left
-        n_bytes = min(n_bytes, left)
-        left -= n_bytes
-        if progress is not None:
-            progress(n_bytes)
-
-    yield on_read
-    on_read(left)
-
-
-def _source(table: TableFile, columns: TableColumns, on_read: OnRead) -> FeatureTable:
-    find_name(table, columns.label, "--label-column")
-    names = _feature_names(table, columns)
-    X = _features(table, columns, names, on_read=on_read)
-    return FeatureTable(X, _labels(table, columns, len(X)), None, names, table.path)
-
-
-def _labels(table: TableFile, columns: TableColumns, n_rows: int) -> Labels:
-    name, advice = columns.label, "label the row or remove it"
-    labels = _complete(table, table.labels(name), name, n_rows, advice, label_problem)
-    classes = np.unique(labels)
-    if len(classes) < 2:
-        problem = f"one class only ({str(classes[0])!r} in {name!r})"
-        raise InputError(f"{table.path}: {problem}; give labelled rows of at least two classes")
-    return labels
-
-
-def _target(
-    table: TableFile, source: FeatureTable, columns: TableColumns, on_read: OnRead
-) -> FeatureTable:
-    names = _feature_names(table, columns)
-    X = _features(table, columns, names, (source.X.shape[1], str(source.path)), on_read)
-    ids = _ids(table, columns, len(X), isinstance(X, np.memmap))
-    return FeatureTable(X, None, ids, names, table.path)
+    columns = _divided(tables, columns)
+    of_source, of_target = tables
+    if isinstance(of_source, ColumnTable) and isinstance(of_target, ColumnTable):
+        (X, Z), names, plan, notes = prepare((of_source, of_target), columns)
+        both_names: list[tuple[str, ...] | None] = [names, names]
+    else:
+        find_name(of_source, columns.label, "--label-column")
+        X, of_X = _features(of_source, columns)
+        Z, of_Z = _features(of_target, columns, (X.shape[1], str(of_source.path)))
+        both_names, plan, notes = [of_X, of_Z], ColumnPlan(), ()
+    for table in tables:
+        # A DataFrame has no file.
+        if progress is not None and table.path.exists():
+            progress(table_bytes(table.path))
+    labels = _text(of_source, columns.label, len(X), _NO_LABEL)
+    if len(classes := np.unique(labels)) < 2:
+        problem = f"one class only ({str(classes[0])!r} in {columns.label!r})"
+        raise InputError(f"{of_source.path}: {problem}; give labelled rows of at least two classes")
+    return (
+        FeatureTable(X, labels, None, both_names[0], of_source.path, plan, notes),
+        FeatureTable(Z, None, _ids(of_target, columns, Z), both_names[1], of_target.path, plan),
+    )
 
 
 def read_samples(
@@ -203,16 +133,13 @@ def read_samples(
     table = _open(path, asked, scratch)
     if asked.id in table.names:
         columns = asked
-    if feature_names is not None and table.has_columns:
-        X, notes = prepare_later(table, tuple(feature_names), plan or ColumnPlan())
+    notes: tuple[str, ...] = ()
+    if feature_names is not None and isinstance(table, ColumnTable):
         names: tuple[str, ...] | None = tuple(feature_names)
-        if len(X) == 0:
-            raise InputError(f"{table.path}: the table is empty; give at least one row")
+        X, notes = prepare_later(table, tuple(feature_names), plan or ColumnPlan())
     else:
-        names, notes = _feature_names(table, columns), ()
-        X = _features(table, columns, names, (width, "the model"))
-    ids = _ids(table, columns, len(X), isinstance(X, np.memmap))
-    return FeatureTable(X, None, ids, names, table.path, notes=notes)
+        X, names = _features(table, columns, (width, "the model"))
+    return FeatureTable(X, None, _ids(table, columns, X), names, table.path, notes=notes)
 
 
 def read_truth(
@@ -224,13 +151,12 @@ def read_truth(
     """
     columns = columns or TableColumns()
     table = _open(path, columns)
-    label_column = find_name(table, columns.label, "--label-column")
-    cells = table.labels(label_column)
+    name = find_name(table, columns.label, "--label-column")
     if partial:
-        labels = labels_with_gaps(cells, table.path, label_column)
+        labels = labels_with_gaps(table.labels(name), table.path, name)
     else:
-        labels = _complete(table, cells, label_column, None, TRUTH_ADVICE, label_problem)
-    ids = _ids(table, columns, len(labels))
+        labels = _text(table, name, None, TRUTH_ADVICE)
+    ids = _ids(table, columns, labels)
     return TruthTable(labels, None if ids is None else np.asarray(ids), table.path)
 
 
@@ -242,97 +168,91 @@ def labels_with_gaps(cells: TextColumn, path: Path, column: str) -> Labels:
     return mapped.fixed_width(names, path, column)
 
 
-def _check_width(path: Path, width: int, expected: int, of: str) -> None:
-    if width != expected:
-        advice = "both must come from the same feature extractor"
-        raise InputError(f"{path}: {width} features, but {of} has {expected}; {advice}")
+def count_classes(labels: Labels | None) -> dict[str, int]:
+    """Return the number of labels per class."""
+    names, counts = np.unique([] if labels is None else labels, return_counts=True)
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
 def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
+    table: TableFile
     if isinstance(path, ColumnTable):
-        return path
-    return open_table(Path(path), filter(None, (columns.label, columns.id)), scratch)
+        table = path
+    else:
+        table = open_table(Path(path), filter(None, (columns.label, columns.id)), scratch)
+    if isinstance(table, ColumnTable) and not len(table):
+        raise InputError(f"{table.path}: the table is empty; give at least one row")
+    return table
 
 
-def _feature_names(table: TableFile, columns: TableColumns) -> tuple[str, ...] | None:
-    """Return the columns that are features; None for arrays."""
-    if not table.has_columns:
-        return None
-    names = feature_columns(table, columns)
-    if not names:
-        raise InputError(f"{table.path}: no feature column left; it has {listing(table.names)}")
-    return names
+def _divided(tables: Sequence[TableFile], columns: TableColumns) -> TableColumns:
+    """Return the columns with their lists of names divided, after checking that they are there."""
+    if columns.impute not in _IMPUTATIONS:
+        raise InputError(f"--impute {columns.impute}: choose one of {', '.join(_IMPUTATIONS)}")
+    there = {name for table in tables if table.has_columns for name in table.names}
+    divided = {}
+    for option in ("drop", "keep", "one_hot"):
+        # "a,b" are two names, unless a column has this one.
+        parts = ([n] if n in there else re.split(", *", n) for n in getattr(columns, option))
+        divided[option] = tuple(dict.fromkeys(name for some in parts for name in some))
+        flag = f"--{option.replace('_', '-')}"
+        for name in divided[option]:
+            if name not in there and tables[0].has_columns:
+                find_name(tables[0], name, flag)
+            elif name not in there:
+                kind = tables[0].path.suffix.lower()
+                raise InputError(f"{flag} {name}: an {kind} file has arrays, not columns")
+    drop, keep, one_hot = divided.values()
+    return replace(columns, drop=drop, keep=keep, one_hot=one_hot)
 
 
 def _features(
-    table: TableFile,
-    columns: TableColumns,
-    names: Sequence[str] | None,
-    expected: tuple[int, str] | None = None,
-    on_read: OnRead = mapped.ignore,
-) -> Matrix:
-    """Read features; `expected` is their number, and what has it, for messages."""
-    if names is None:
-        arrays = [columns.features] if table.names else []
-        names = [find_name(table, name, "--features-key") for name in arrays]
-    width = table.width(names)
-    if width and expected is not None:
-        # First: an id column that was not declared is text, and one column too many.
-        table.check_kinds(names)
-        _check_width(table.path, width, *expected)
-    X = table.features(names, on_read)
-    if len(X) == 0:
+    table: TableFile, columns: TableColumns, expected: tuple[int, str] | None = None
+) -> tuple[Matrix, tuple[str, ...] | None]:
+    """Read features and their names; `expected` is their number, and what has it."""
+    if isinstance(table, ColumnTable):
+        names = feature_columns(table, columns)
+    else:
+        names = (find_name(table, columns.features, "--features-key"),) if table.names else ()
+    X = table.features(names)
+    if expected is not None and X.shape[1] != expected[0]:
+        counts = f"{X.shape[1]} features, but {expected[1]} has {expected[0]}"
+        advice = "both must come from the same feature extractor"
+        raise InputError(f"{table.path}: {counts}; {advice}")
+    return X, names if table.has_columns else None
+
+
+def _text(table: TableFile, name: str, n_rows: int | None, advice: str) -> Labels:
+    """Return labels, of `n_rows` samples if it is known; none is empty."""
+    cells = table.labels(name)
+    if n_rows is not None:
+        _check_length(table, len(cells), name, n_rows)
+    elif not len(cells):
         raise InputError(f"{table.path}: the table is empty; give at least one row")
-    if X.shape[1] == 0:
-        what = f"array {columns.features!r}" if table.names else "the array"
-        raise InputError(f"{table.path}: {what} has no feature")
-    if expected is not None:
-        _check_width(table.path, X.shape[1], *expected)
-    return X
+    mapped.check_cells(cells, table.path, name, advice, label_problem)
+    return mapped.fixed_width(cells, table.path, name)
 
 
 def _ids(
-    table: TableFile, columns: TableColumns, n_rows: int, stay_in_file: bool = False
-) -> Labels | StoredText | None:
+    table: TableFile, columns: TableColumns, rows: Matrix | Labels
+) -> Labels | TextColumn | None:
     """Return unique names of the samples; None without a column of them."""
     if columns.id is None:
         return None
     name = find_name(table, columns.id, "--id-column")
-    stay_in_file = stay_in_file or n_rows > MOST_NAMES
-    ids: Labels | StoredText | None = table.stored_text(name, _NO_ID) if stay_in_file else None
-    if ids is None:
-        ids = _complete(table, table.text(name), name, n_rows, _NO_ID)
-    _check_length(table, len(ids), name, n_rows)
-    repeated = mapped.first_repeated(ids)
-    if repeated is not None:
-        row, again, text = repeated
-        problem = f"the id {text!r} is there twice; every row needs its own"
-        raise InputError(f"{table.path}: {name!r}, rows {row + 1} and {again + 1}: {problem}")
-    return ids
-
-
-def _complete(
-    table: TableFile,
-    values: TextColumn,
-    name: str,
-    n_rows: int | None,
-    advice: str,
-    problem_of: Callable[[str], str | None] = id_problem,
-) -> Labels:
-    if len(values) == 0:
-        raise InputError(f"{table.path}: the table is empty; give at least one row")
-    if n_rows is not None:
-        _check_length(table, len(values), name, n_rows)
-    mapped.check_cells(values, table.path, name, advice, problem_of)
-    return mapped.fixed_width(values, table.path, name)
+    cells = table.text(name)
+    _check_length(table, len(cells), name, len(rows))
+    mapped.check_cells(cells, table.path, name, _NO_ID)
+    places: dict[str, int] = {}
+    for row, text in enumerate(cells.tolist()):
+        if (first := places.setdefault(text, row)) != row:
+            problem = f"the id {text!r} is there twice; every row needs its own"
+            raise InputError(f"{table.path}: {name!r}, rows {first + 1} and {row + 1}: {problem}")
+    # Of many rows, the longest name must not set the memory of all.
+    is_long = isinstance(rows, np.memmap)
+    return cells if is_long else mapped.fixed_width(cells, table.path, name)
 
 
 def _check_length(table: TableFile, n: int, name: str, n_rows: int) -> None:
     if n != n_rows:
         raise InputError(f"{table.path}: {n} entries in {name!r} for {n_rows} rows of features")
-
-
-def count_classes(labels: Labels | None) -> dict[str, int]:
-    """Return the number of labels per class."""
-    names, counts = np.unique([] if labels is None else labels, return_counts=True)
-    return dict(zip(names.tolist(), counts.tolist(), strict=True))

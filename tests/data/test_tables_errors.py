@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from opensetda.data.tables import arrays
-from opensetda.data.tables.loading import TableColumns, read_domains
+from opensetda.data.tables.loading import TableColumns, read_domains, read_samples
 from opensetda.errors import InputError
 from table_helpers import FORMATS, error_of, save, text
 
@@ -32,13 +31,6 @@ def test_not_a_number_names_row_and_column(tmp_path, source, suffix, value, word
     message = error_of(read_domains, source, path)
     column = "column 1" if suffix == "npz" else "column 'f1'"
     assert message.startswith(f"{path}: row 4, {column}: {word}")
-
-
-def test_row_numbers_are_right_in_later_chunks(tmp_path, source):
-    X = np.ones((5000, 3), dtype=np.float32)
-    X[4500, 2] = np.nan
-    message = error_of(read_domains, source, save(tmp_path / "t.npz", X))
-    assert "row 4501, column 2" in message
 
 
 def test_numbers_that_do_not_fit_are_named(tmp_path, source):
@@ -87,28 +79,6 @@ def test_a_damaged_array_is_named(tmp_path, target):
     assert "array 'X': the file is damaged" in error_of(read_domains, path, target)
 
 
-def test_a_short_line_of_a_csv_file_is_named(tmp_path, target):
-    path = text(tmp_path / "s.csv", "u,v,y\n1,2,a\n3,4\n")
-    message = error_of(read_domains, path, target)
-    assert message.startswith(f"{path}: cannot read a CSV table: line 3: Expected 3 columns, got 2")
-
-
-def test_an_empty_csv_file_is_named(tmp_path, target):
-    assert "Empty CSV file" in error_of(read_domains, text(tmp_path / "s.csv", ""), target)
-
-
-def test_long_messages_of_the_reader_are_cut(tmp_path, target):
-    path = text(tmp_path / "s.csv", "u,v\n" + "x" * 1000 + "\n")
-    assert len(error_of(read_domains, path, target)) < len(str(path)) + 220
-
-
-def test_a_bare_array_is_refused(tmp_path, target):
-    with (tmp_path / "s.npz").open("wb") as stream:
-        np.save(stream, np.eye(3))
-    message = error_of(read_domains, tmp_path / "s.npz", target)
-    assert "one bare array" in message
-
-
 def test_objects_are_never_unpickled(tmp_path, source):
     class Trap:
         def __reduce__(self):
@@ -120,16 +90,6 @@ def test_objects_are_never_unpickled(tmp_path, source):
     assert "array 'paths' holds Python objects, which are never unpickled" in message
 
 
-def test_unreadable_files_are_named(tmp_path, target, monkeypatch):
-    path = save(tmp_path / "s.npz", np.eye(3), y=list("abc"))
-
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(arrays, "open_regular", refuse)
-    assert "cannot be read (Permission denied)" in error_of(read_domains, path, target)
-
-
 def test_a_missing_column_is_named_with_what_there_is(tmp_path, source, target):
     path = text(tmp_path / "s.csv", "u,v,label\n1,2,a\n")
     message = error_of(read_domains, path, target, TableColumns(label="labels"))
@@ -139,11 +99,6 @@ def test_a_missing_column_is_named_with_what_there_is(tmp_path, source, target):
     assert "no array 'embedding'; it has 'X', 'y'; choose another with --features-key" in message
     message = error_of(read_domains, source, target, TableColumns(id="paths"))
     assert message.startswith(f"{target}: no array 'paths'")
-
-
-def test_many_columns_are_not_all_listed(tmp_path, target):
-    path = save(tmp_path / "s.csv", np.ones((2, 40)))
-    assert "(40 in all)" in error_of(read_domains, path, target)
 
 
 def test_a_column_of_text_is_named(tmp_path, target):
@@ -228,11 +183,6 @@ def test_labels_that_are_none_are_refused(tmp_path, target, labels, words):
     assert words in error_of(read_domains, path, target)
 
 
-def test_nested_labels_are_refused(tmp_path, target):
-    path = save(tmp_path / "s.parquet", np.eye(2, 3), y=[["a"], ["b"]])
-    assert "labels and ids are text or numbers" in error_of(read_domains, path, target)
-
-
 @pytest.mark.parametrize("X", [np.ones(3), np.array([["a"]]), np.ones((2, 2, 2))])
 def test_features_that_are_none_are_refused(tmp_path, source, X):
     path = tmp_path / "t.npz"
@@ -267,4 +217,44 @@ def test_columns_to_drop_must_exist(tmp_path, source, target):
     message = error_of(read_domains, a, target, TableColumns(drop=("f9",)))
     assert "no column 'f9'" in message
     message = error_of(read_domains, source, target, TableColumns(drop=("X",)))
-    assert "arrays, not columns to drop" in message
+    assert "an .npz file has arrays, not columns" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("u,v,y\n1,2,a\n3,4\n", "cannot read a CSV table: CSV parse error: Row #3: Expected 3"),
+        ("", "cannot read a CSV table: Empty CSV file"),
+        ("u,v\n" + "x" * 1000 + "\n", "cannot read a CSV table"),
+        ("u;v;y\n1;2;a\n3;4;\xff\n", "save it as UTF-8"),
+    ],
+)
+def test_broken_text_is_named(tmp_path, target, content, words):
+    path = tmp_path / "s.csv"
+    path.write_bytes(content.encode("latin-1"))
+    message = error_of(read_domains, path, target)
+    assert message.startswith(f"{path}: ")
+    assert words in message
+    assert len(message) < len(str(path)) + 220
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (TableColumns(impute="mean"), "--impute mean: choose one of none, median"),
+        (TableColumns(one_hot=("kind",)), "--one-hot kind: 60 different values"),
+        (TableColumns(keep=("kind9",)), "no column 'kind9'"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(tmp_path, columns, words):
+    kinds = [f"k{row}" for row in range(60)]
+    path = save(tmp_path / "s.csv", np.random.default_rng(0).random((60, 2)), y=kinds, kind=kinds)
+    assert words in error_of(read_domains, path, path, columns)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\1\0\x76\0{'descr'", b"text"])
+def test_what_is_no_array_is_named(tmp_path, content):
+    for suffix in ("npy", "npz"):
+        path = tmp_path / f"t.{suffix}"
+        path.write_bytes(content)
+        assert error_of(read_samples, path, 3).startswith(f"{path}: cannot read")
