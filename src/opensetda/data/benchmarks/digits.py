@@ -207,7 +207,7 @@ def digit_task(shift: str) -> OpenSetTask:
 
     "none" is `load_digits_task`. Noise and backgrounds have fixed seeds; arrays are read-only.
     The nearest source class mean, by cosine, finds 88.5 % of the known classes without a shift,
-    73.5 to 84.8 % with most of them (``tests/test_shifts.py`` lists accuracy and AUROC of each)
+    73.5 to 84.8 % with most of them (``test_shifts.py`` lists accuracy and AUROC of each)
     and 13.3 % of inverted digits, on which no method can work: `stroke_features` distinguishes the
     light side of a stroke from its dark side. An honest estimate says so.
     """
