@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from conftest import fit_task, make_task
+from conftest import make_task
 from network_helpers import tensor
-from opensetda import InputError
 from opensetda.baselines.oslpp import (
     OSLPP,
     OSLPPScorer,
@@ -61,45 +60,6 @@ def test_the_projection_solves_the_generalised_eigenproblem(samples):
     np.testing.assert_allclose(values, every[:4], rtol=1e-8)
 
 
-def test_directions_that_no_sample_has_are_left_out():
-    rng = np.random.default_rng(0)
-    known = np.zeros((10, 30))
-    known[:, :3] = rng.normal(size=(10, 3))
-    P = locality_projection(known, np.repeat([0, 1], 5), np.zeros((0, 30)), dimensions=20)
-    assert P.shape == (30, 3)
-    np.testing.assert_allclose(P[3:], 0, atol=1e-8)
-
-
-def test_rejected_samples_are_spread_and_not_gathered(samples):
-    known, labels, rejected = samples
-    without = locality_matrices(known, labels, rejected[:0])
-    with_them = locality_matrices(known, labels, rejected)
-    np.testing.assert_allclose(with_them[0] - without[0], rejected.T @ rejected, atol=1e-9)
-    np.testing.assert_array_equal(with_them[1], without[1])
-
-
-def test_the_projection_brings_the_domains_of_a_class_together():
-    """The domains differ along the first axis most, the classes along the second."""
-    rng = np.random.default_rng(0)
-    labels, domain = np.tile([0, 1], 40), np.repeat([-1, 1], 40)
-    X = 0.1 * rng.normal(size=(80, 5))
-    X[:, 0] += 3 * domain
-    X[:, 1] += np.where(labels == 1, 1, -1)
-
-    def domains_over_classes(Z):
-        means = {
-            (k, d): Z[(labels == k) & (domain == d)].mean(axis=0) for k in (0, 1) for d in (-1, 1)
-        }
-        apart = np.linalg.norm(means[0, -1] - means[0, 1])
-        return apart / np.linalg.norm(means[0, 1] - means[1, 1])
-
-    assert domains_over_classes(X) > 2.5
-    P = locality_projection(X, labels, np.zeros((0, 5)), dimensions=1)
-    assert domains_over_classes(X @ P) < 0.1
-    # The direction of the classes, not that of the domains.
-    assert np.abs(P[1]) > 10 * np.abs(P[0])
-
-
 @pytest.mark.parametrize("n_rows", [9, 40], ids=["fewer-rows-than-features", "more-rows"])
 def test_principal_components_are_those_of_unit_rows(n_rows):
     X = np.random.default_rng(0).normal(size=(n_rows, 20)).astype(np.float32)
@@ -125,34 +85,6 @@ def test_counts_of_selected_and_rejected_grow_step_by_step():
         for label in (0, 1):
             assert (labels == label).sum() == -(-step * sizes[label] // 10)
     assert (labels >= 0).all()
-
-
-def test_the_surest_of_each_class_are_selected_and_the_least_sure_rejected():
-    known = np.array([0.9, 0.1, 0.8, 0.3, 0.7, 0.2, 0.6, 0.5])
-    nearest = np.array([0, 0, 0, 0, 1, 1, 1, 1])
-    # Four are to be unknown in the end: 1, 5, 3 and 7. Half way, 1 and 5 are.
-    half = select_and_reject(known, nearest, 0.5, 0.5, 2)
-    assert half.tolist() == [0, 2, -1, -1, 1, 2, -1, -1]
-    whole = select_and_reject(known, nearest, 0.5, 1.0, 2)
-    assert whole.tolist() == [0, 2, 0, 2, 1, 2, 1, 2]
-
-
-def test_a_class_of_low_scores_is_selected_too():
-    known = np.concatenate([np.linspace(0.8, 0.9, 20), np.linspace(0.5, 0.6, 10)])
-    nearest = np.repeat([0, 1], [20, 10])
-    labels = select_and_reject(known, nearest, 0.0, 0.1, 2)
-    assert [(labels == label).sum() for label in (0, 1, 2)] == [2, 1, 0]
-    assert labels[29] == 1
-
-
-def test_history_tells_how_many_were_selected_and_rejected(fitted, task):
-    n_targets = len(task.target)
-    assert [entry["step"] for entry in fitted.history_] == list(range(1, 11))
-    rejected = [entry["rejected"] for entry in fitted.history_]
-    assert rejected == [round(step / 10 * round(n_targets / 3)) for step in range(1, 11)]
-    selected = [entry["selected"] for entry in fitted.history_]
-    assert selected == sorted(selected)
-    assert selected[-1] + rejected[-1] == n_targets
 
 
 # A problem with a known answer ------------------------------------------------------------
@@ -194,24 +126,6 @@ def test_steps_follow_a_shift_that_one_step_does_not():
     assert accuracy[10] > accuracy[1]
 
 
-def test_the_share_is_estimated(task):
-    classifier = OSLPP().fit(task.X, task.y, task.domain)
-    assert classifier.openness_ == pytest.approx(1 / 3, abs=0.2)
-    assert (classifier.transduction_ == task.truth).mean() > 0.8
-
-
-def test_the_labels_of_every_step_are_kept(fitted, task):
-    assert fitted.step_labels_.shape == (10, len(task.target))
-    names = np.array([*fitted.classes_, "unknown"])
-    np.testing.assert_array_equal(names[fitted.step_labels_[-1]], fitted.transduction_)
-
-
-def test_the_known_score_has_the_order_of_the_largest_probability(fitted, task):
-    scores = fitted.open_set_scores(task.target)
-    p = np.exp(scores.classes) / np.exp(scores.classes).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(scores.known, np.log(4 * p.max(axis=1)))
-
-
 def unit(X):
     return X / np.linalg.norm(X, axis=1, keepdims=True)
 
@@ -242,14 +156,6 @@ def test_class_means_are_of_source_and_selected_targets():
 # Corners ----------------------------------------------------------------------------------
 
 
-def test_two_classes(task):
-    rows = np.isin(task.y, ["ant", "bee"]) | (task.domain < 0)
-    classifier = OSLPP().fit(task.X[rows], task.y[rows], task.domain[rows])
-    found = classifier.transduction_nearest_ == task.truth
-    assert found[np.isin(task.truth, ["ant", "bee"])].all()
-    assert np.isfinite(classifier.predict_proba(task.X)).all()
-
-
 def test_fewer_samples_than_dimensions():
     task = make_task(per_class=3, width=300, seed=1)
     classifier = OSLPP(openness=task.openness).fit(task.X, task.y, task.domain)
@@ -265,27 +171,4 @@ def test_rows_that_are_all_the_same():
     assert np.isfinite(classifier.predict_proba(X)).all()
 
 
-@pytest.mark.parametrize("name", ["steps", "principal_components", "dimensions"])
-def test_a_setting_of_zero_is_refused(task, name):
-    with pytest.raises(InputError, match=f"{name!r} parameter of OSLPP must be an int"):
-        OSLPP(**{name: 0}).fit(task.X, task.y, task.domain)
-
-
 # Real features ----------------------------------------------------------------------------
-
-
-def test_dslr_to_webcam(request):
-    folder = request.config.rootpath.parent / "shared" / "data" / "office31-features" / "resnet50"
-    if not folder.is_dir():
-        pytest.skip(f"the Office-31 features are not in {folder}")
-    from opensetda.data.benchmarks.protocols import open_set_split, open_set_task
-    from opensetda.runs.evaluation import evaluate_targets
-
-    domains = []
-    for name in ("dslr", "webcam"):
-        with np.load(folder / f"{name}.npz") as file:
-            classes = file["classes"]
-            domains.append((file["X"].astype(np.float32), classes[file["y"]]))
-    real = open_set_task(*domains, open_set_split(classes, 10, 11))
-    classifier = fit_task(OSLPP(openness=real.openness, steps=3), real)
-    assert evaluate_targets(classifier, real.target_truth).hos > 0.95
