@@ -12,7 +12,6 @@ from opensetda.baselines.daod import (
     Weights,
     gaussian_kernel,
     graph_laplacian,
-    mean_differences,
 )
 from opensetda.context import FitContext
 from opensetda.openness.audit import Audit, CheckedTargets
@@ -97,17 +96,6 @@ def test_the_closed_form_is_the_minimum_of_the_objective(problem):
         assert above[0] - lowest == pytest.approx(above[1] - lowest, rel=1e-5)
 
 
-def test_the_distance_of_the_domains_shrinks_with_its_weight(problem):
-    rows, y, labels = problem
-    columns, _ = mean_differences(y, labels, 3, 0.4)
-    apart = []
-    for discrepancy in (0.0, 5.0, 500.0):
-        weights = WEIGHTS._replace(discrepancy=discrepancy)
-        coefficients = Regression(rows, y, 3, weights).coefficients(labels)
-        apart.append(np.linalg.norm(columns.T @ kernel_of(rows) @ coefficients))
-    assert apart[0] > 1.5 * apart[1] > 3 * apart[2]
-
-
 def test_the_graph_joins_nearest_neighbours():
     angles = np.radians([0, 10, 30, 100, 110])
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -147,11 +135,3 @@ def test_an_audited_share_is_kept_too(task):
     audited = DAOD().fit(task.X, task.y, task.domain, context=context)
     share = audited.openness_report_.share
     assert audited.history_[-1]["openness"] == pytest.approx(share, abs=0.01)
-
-
-def test_a_sample_of_each_domain_is_enough(task):
-    sampled = DAOD(task.openness, most_rows=30).fit(task.X, task.y, task.domain)
-    # Of the source the first of each class: seven of each of four.
-    assert len(sampled.scorer_.rows) == 28 + 30
-    assert len(sampled.transduction_) == len(task.target)
-    assert (sampled.transduction_ == task.truth).mean() > 0.85

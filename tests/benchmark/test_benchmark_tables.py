@@ -94,14 +94,6 @@ def test_the_text_of_the_tables():
     assert texts(table)[1][7:] == ["50.0", "15.0", "2.5", "99"]
 
 
-def test_a_section_for_each_share_that_targets_were_reduced_to():
-    rows = [a_row("x", "a-b", hos, target_openness=hos) for hos in (0.2, 0.5)]
-    few, many = summarise(rows)
-    assert (few.target_openness, many.target_openness) == (0.2, 0.5)
-    assert "targets reduced to 0.2 unknown: HOS" in task_table(few).title
-    assert texts(task_table(many))[0][1] == "50.0 ± -"
-
-
 # failures -------------------------------------------------------------------------------------
 
 

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from feature_shifts import FEATURE_SHIFTS, FeatureShift, feature_task
+from feature_shifts import FeatureShift, feature_task
 from opensetda.data.benchmarks.digits import (
     DIGIT_SHIFTS,
     digit_task,
     load_digits_task,
-    target_images,
 )
 from opensetda.errors import InputError
 
@@ -33,11 +30,6 @@ def measured(task):
 
 def features(shift, seed=0):
     return feature_task(10, 10, 64, shift, 0.5, seed)
-
-
-def assert_equal_tasks(one, other):
-    for field in fields(one):
-        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
 
 
 # The tables of the docstrings of `feature_shifts` and `digits`.
@@ -74,28 +66,6 @@ def test_table_of_digit_shifts(name, accuracy, auroc):
     assert measured(digit_task(name))[:2] == pytest.approx([accuracy, auroc], abs=0.2)
 
 
-def test_seeds_fix_the_task():
-    assert_equal_tasks(features("all", 3), features("all", 3))
-    assert not np.array_equal(features("all", 3).target_features, features("all").target_features)
-    assert_equal_tasks(features("noise"), features(FEATURE_SHIFTS["noise"]))
-
-
-@pytest.mark.parametrize("n_features", [6, 7])
-def test_rotation_keeps_lengths_and_turns_by_the_angle(n_features):
-    plain, turned = (
-        feature_task(3, 2, n_features, FeatureShift(rotation=angle), 0.4, 0).target_features
-        for angle in (0, 0.6)
-    )
-    np.testing.assert_allclose(
-        np.linalg.norm(turned, axis=1), np.linalg.norm(plain, axis=1), rtol=1e-5
-    )
-    cosines = (unit(plain) * unit(turned)).sum(axis=1)
-    # With an odd number of features a row may lie partly in the direction that stays.
-    assert cosines.min() >= np.cos(0.6) - 1e-5
-    if n_features == 6:
-        np.testing.assert_allclose(cosines, np.cos(0.6), atol=1e-5)
-
-
 @pytest.mark.parametrize("name", DIGIT_SHIFTS)
 def test_digit_task_alters_nothing_but_the_target_features(name):
     task, plain = digit_task(name), load_digits_task()
@@ -110,17 +80,6 @@ def test_digit_task_alters_nothing_but_the_target_features(name):
     np.testing.assert_array_equal(
         digit_task.__wrapped__(name).target_features, task.target_features
     )
-
-
-def test_ink_grows_shrinks_and_turns():
-    images = target_images()
-    ink = {name: DIGIT_SHIFTS[name](images).mean() / images.mean() for name in DIGIT_SHIFTS}
-    assert ink["thinned"] < 0.5
-    assert ink["thickened"] > 1.3
-    bar = np.zeros((1, 8, 8))
-    bar[:, :, 3:5] = 1
-    top, bottom = DIGIT_SHIFTS["rotated"](bar)[0][[0, -1]] @ np.arange(8)
-    assert top < bottom
 
 
 def test_wrong_names_and_sizes_are_refused():
