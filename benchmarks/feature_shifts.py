@@ -18,7 +18,7 @@ class-translation  87.2      77.4
 all                82.9      75.7
 =================  ========  =====
 
-``pytest tests/test_shifts.py`` measures the table.
+``pytest tests/benchmark/test_shifts.py`` measures the table.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opensetda.baselines.shared.heads import ClosedSetNetwork, ClosedSetRival
+from opensetda.baselines.shared.rival import ClosedSetNetwork, ClosedSetRival
 from opensetda.nn.network import Batch
 from opensetda.nn.parts import Discriminator, reversal_strength
 from opensetda.rejection.base import Rejector

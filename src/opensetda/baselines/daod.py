@@ -70,7 +70,7 @@ class DAOD(OpenSetClassifier):
         + \lambda\, D(f) + \rho\, M(f) + \sigma \|f\|^2
 
     :math:`R_s` is the squared error on the labelled source, :math:`R^u_s` and :math:`R^u_t` the
-    errors if all samples of a domain were labelled unknown (`open_set_difference`): targets are
+    errors if all samples of a domain were labelled unknown: targets are
     drawn to unknown, and what lies near the source is pushed away from it. :math:`D` is the
     squared distance of the means of f between the source and the targets that are labelled known,
     of all together and class by class (`mean_differences`). :math:`M` penalises differences
@@ -143,16 +143,12 @@ class DAOD(OpenSetClassifier):
         """Alternate until no label changes; return the labels that the last regression had."""
         n_classes, n_sources = len(self.classes_), len(regression.y)
         for _ in range(self.iterations):
-            values = regression.kernel @ regression.coefficients(labels)
-            of_source, of_target = values[:n_sources], values[n_sources:]
-            scores = Scores(*(part.numpy() for part in scores_of(torch.from_numpy(of_target))))
+            values = torch.from_numpy(regression.kernel @ regression.coefficients(labels))
+            scores = Scores(*(part.numpy() for part in scores_of(values[n_sources:])))
             cut = 0.0 if told is None else rejection_cut(scores.known, told)
             before, labels = labels, np.where(scores.known < cut, n_classes, scores.nearest)
             share, changed = float((labels == n_classes).mean()), float((labels != before).mean())
             entry = {"openness": share, "changed": changed}
-            entry["open_set_difference"] = open_set_difference(
-                of_source, of_target, min(share, 0.99)
-            )
             self._finish_step(scores.known, context, self.iterations, **entry)
             if not changed:
                 break
@@ -233,24 +229,6 @@ class Regression:
 
     def _solve(self, right: Matrix) -> Matrix:
         return np.asarray(scipy.linalg.lu_solve(self._factors, right, check_finite=False))
-
-
-def open_set_difference(source: Matrix, target: Matrix, share: float) -> float:
-    r"""Return the difference between the errors of targets and source as unknowns.
-
-    .. math::
-        \Delta_o = \frac{R^u_t(f)}{1 - \pi} - R^u_s(f), \qquad
-        R^u(f) = \frac1n \sum_i \|f(x_i) - e_{C+1}\|^2
-
-    Zero for a correct f: the source and the known targets have the same error, unknown targets
-    none. Source (n_s, C + 1) and target (n_t, C + 1) are values of f, pi the share of unknowns.
-    """
-
-    def risk(values: Matrix) -> float:
-        unknown = np.eye(values.shape[1])[-1]
-        return float(((values - unknown) ** 2).sum(axis=1).mean())
-
-    return risk(target) / (1 - share) - risk(source)
 
 
 def mean_differences(

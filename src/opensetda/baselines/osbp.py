@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from opensetda.base import NON_NEGATIVE, checked
-from opensetda.baselines.shared.heads import ExtraClassNetwork, ExtraClassRival
+from opensetda.baselines.shared.rival import ExtraClassNetwork, ExtraClassRival
 from opensetda.nn.network import Batch
 from opensetda.nn.parts import reversal_strength, reverse_gradient
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -171,7 +170,7 @@ class UniOTNetwork(RivalNetwork):
             classes = F.normalize(self.classes.detach(), dim=1).double().cpu()
             mixed = (z[some] + classes[similarity[some].argmin(dim=1)]) / 2
             return F.normalize(mixed, dim=1) @ classes.T
-        plan = unbalanced_transport(similarity, self.potential).plan
+        plan, _ = unbalanced_transport(similarity, self.potential)
         sure = torch.nonzero(plan_statistics(plan)[0] > 1)[:, 0]
         if not len(sure):
             return similarity[:0]
@@ -255,13 +254,6 @@ def plan_statistics(plan: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
     return largest * len(plan) / plan.sum(), labels
 
 
-class UnbalancedPlan(NamedTuple):
-    """A plan Q (n, C), and log v (C,), the potential by which rows can be added to it."""
-
-    plan: Tensor
-    potential: Tensor
-
-
 def balanced_transport(similarity: Tensor, entropy: float, iterations: int) -> Tensor:
     r"""Sinkhorn's algorithm for equal marginals (Cuturi, NeurIPS 2013).
 
@@ -281,7 +273,7 @@ def balanced_transport(similarity: Tensor, entropy: float, iterations: int) -> T
 
 def unbalanced_transport(
     similarity: Tensor, start: Tensor | None = None, tolerance: float = 1e-3
-) -> UnbalancedPlan:
+) -> tuple[Tensor, Tensor]:
     r"""Transport with relaxed marginals (Chizat et al., 2018).
 
     .. math::
@@ -291,7 +283,7 @@ def unbalanced_transport(
     solved by :math:`u = (n^{-1} / K v)^\rho`, :math:`v = (C^{-1} / K^\top u)^\rho` with
     :math:`K = e^{S/\epsilon}` and :math:`\rho = \kappa / (\kappa + \epsilon)`, from the potential
     `start` until no log v changes by more than `tolerance`. Given v, later samples have rows, too
-    (`log_plan`). Similarity S (n, C) in double precision.
+    (`log_plan`). S (n, C) in double precision -> Q (n, C) and the potential log v (C,).
     """
     n, n_columns = similarity.shape
     largest = similarity.amax(dim=1)
@@ -307,7 +299,7 @@ def unbalanced_transport(
         if change < tolerance:
             break
     plan = (log_plan(similarity, potential) - RHO * math.log(n)).exp()
-    return UnbalancedPlan(plan, potential)
+    return plan, potential
 
 
 def log_plan(similarity: Tensor, potential: Tensor) -> Tensor:

@@ -11,31 +11,31 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from typing_extensions import TypedDict
+import torch
+from joblib import Parallel, delayed
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+from threadpoolctl import threadpool_limits
 
 from opensetda import __version__
 from opensetda.base import OpenSetClassifier
 from opensetda.benchmark.tasks import TaskSet, digest
 from opensetda.benchmark.variants import Variant
-from opensetda.benchmark.workers import one_thread, run_all
 from opensetda.context import FitContext
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
-from opensetda.runs.checked import check_value, sealed, unsealed
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.fitting import fit_domains
 from opensetda.system.files import check_writable, new_file, plain, read_json, sweep, write_json
 from opensetda.system.memory import peak_megabytes, reset_peak
 
-CELLS = "cells"
-IDENTITY = "benchmark.json"
+CELLS, IDENTITY = "cells", "benchmark.json"
 OK, FAILED = "ok", "failed"
 TRUE, AUTO = "true", "auto"
 RUN = ("benchmark", "task", "method", "openness", "target_openness", "seed")
@@ -49,6 +49,8 @@ MEASURED = (
 )
 COLUMNS = (*RUN, *MEASURED, "status", "error", "warnings")
 """The columns of a row."""
+TEXT = ("benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings")
+"""Those that hold text."""
 
 GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
 """Called with the number of finished cells, of all cells, and the row of the last one."""
@@ -149,22 +151,28 @@ def run_grid(
     tell(0, len(left), None)
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     if known | tasks.fingerprints != known:
-        identity = {"benchmark": tasks.name, "tasks": known | tasks.fingerprints}
         with new_file(out / IDENTITY) as aside:
-            write_json(aside, sealed(identity))
-    order = list(left)
-    work = [(tasks, left[key]) for key in order]
-    # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
-    with closing(run_all(run_cell, work, jobs)) as outcomes:
-        for done, (place, outcome) in enumerate(outcomes, start=1):
-            key, row = order[place], plain(outcome)
-            with new_file(_cell_file(out, key)) as aside:
-                write_json(aside, sealed({"key": key, "release": __version__, "row": row}))
-            rows[key] = row
-            tell(done, len(left), row)
-    return Results(
-        [{**rows[key], "method": cell.variant.label} for key, cell in zip(keys, cells, strict=True)]
-    )
+            write_json(aside, {"benchmark": tasks.name, "tasks": known | tasks.fingerprints})
+    pieces = (delayed(_run_keyed)(key, tasks, cell) for key, cell in left.items())
+    how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "n_jobs"}
+    try:
+        # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
+        with warnings.catch_warnings(), closing(Parallel(jobs, **how)(pieces)) as outcomes:
+            # joblib replaces workers that have grown.
+            warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
+            for done, (key, outcome) in enumerate(outcomes, start=1):
+                rows[key] = plain(outcome)
+                with new_file(_cell_file(out, key)) as aside:
+                    write_json(aside, {"key": key, "release": __version__, "row": rows[key]})
+                tell(done, len(left), rows[key])
+    except TerminatedWorkerError:
+        raise ChildProcessError(
+            "a process of --jobs was killed, perhaps for lack of memory; finished runs are "
+            "kept, give the same command again, with fewer --jobs"
+        ) from None
+    # Two labels may stand for one run.
+    named = [_run_columns(tasks.name, cell) for cell in cells]
+    return Results([rows[key] | own for key, own in zip(keys, named, strict=True)])
 
 
 # The folder ---------------------------------------------------------------------------------
@@ -182,18 +190,20 @@ def check_folder(tasks: TaskSet, out: Path) -> dict[str, str]:
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: a file is in the way; choose another --out")
-    path = out / IDENTITY
-    if not path.exists():
+    if not (out / IDENTITY).exists():
         # A grid that was killed before its first cell has left its folder for them.
         sweep(out)
-        mine = [out / CELLS] if (out / CELLS).is_dir() and not any((out / CELLS).iterdir()) else []
-        if out.is_dir() and any(entry not in mine for entry in out.iterdir()):
+        if out.is_dir() and any(
+            path.name != CELLS or any(path.iterdir()) for path in out.iterdir()
+        ):
             raise InputError(f"{out}: not empty, and not of a benchmark; choose another --out")
         check_writable(out)
         return {}
-    advice = "choose another --out"
-    identity = check_value(unsealed(read_json(path), path, advice), _Identity, path, advice)
-    name, known = identity["benchmark"], identity["tasks"]
+    match read_json(out / IDENTITY):
+        case {"benchmark": str(name), "tasks": dict(known)}:
+            pass
+        case _:
+            raise InputError(f"{out / IDENTITY}: damaged; choose another --out")
     if name != tasks.name:
         raise InputError(
             f"{out}: holds results of {name}, not of {tasks.name}; choose another --out"
@@ -207,39 +217,40 @@ def check_folder(tasks: TaskSet, out: Path) -> dict[str, str]:
     return known
 
 
-class _Identity(TypedDict):
-    benchmark: str
-    tasks: dict[str, str]
-
-
-class _Cell(TypedDict):
-    key: str
-    release: str
-    row: dict[str, str | int | float | None]
-
-
 def _cell_file(out: Path, key: str) -> Path:
     return out / CELLS / f"{key}.json"
 
 
 def _finished(out: Path, key: str) -> dict[str, Any] | None:
     """Return the row of a successful cell; None if it is missing, failed or damaged."""
-    path = _cell_file(out, key)
     try:
-        row: dict[str, Any] = check_value(unsealed(read_json(path), path), _Cell, path)["row"]
+        cell = read_json(_cell_file(out, key))
     except InputError:
         return None
-    return row if row.keys() == {*COLUMNS} and row["status"] == OK else None
+    match cell:
+        case {"row": {"status": "ok"} as row} if row.keys() == {*COLUMNS}:
+            return row if all(_fits(name, value) for name, value in row.items()) else None
+    return None
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in TEXT:
+        return value is None or isinstance(value, str)
+    return value is None or (isinstance(value, int | float) and abs(value) < 1 << 53)
 
 
 # In a worker --------------------------------------------------------------------------------
+
+
+def _run_keyed(key: str, tasks: TaskSet, cell: Cell) -> tuple[str, dict[str, Any]]:
+    return key, run_cell((tasks, cell))
 
 
 def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
     """Run a cell and return its row; an error becomes a row, too."""
     tasks, cell = work
     try:
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as caught, _one_thread():
             warnings.simplefilter("default")
             measured = _measure(tasks, cell)
     except Exception as error:
@@ -250,8 +261,24 @@ def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
 
 
 def _row(benchmark: str, cell: Cell, **values: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(COLUMNS), **_run_columns(benchmark, cell), "status": OK, **values}
+
+
+def _run_columns(benchmark: str, cell: Cell) -> dict[str, Any]:
     run = (benchmark, cell.task, cell.variant.label, cell.openness, cell.target_openness, cell.seed)
-    return {**dict.fromkeys(COLUMNS), **dict(zip(RUN, run, strict=True)), "status": OK, **values}
+    return dict(zip(RUN, run, strict=True))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Have numpy, scikit-learn and torch use one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
@@ -259,14 +286,12 @@ def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
     if cell.target_openness is not None:
         task = with_openness(task, cell.target_openness, cell.seed)
     classifier = cell.variant.build(task.openness if cell.openness == TRUE else AUTO, cell.seed)
-    # Again, for torch: building may have imported it.
-    with one_thread():
-        reset_peak()
-        worked = time.process_time()
-        seconds = fit_task(classifier, task)
-        worked = time.process_time() - worked
-        memory = peak_megabytes()
-        later = classifier.predict(task.target_features)
+    reset_peak()
+    worked = time.process_time()
+    seconds = fit_task(classifier, task)
+    worked = time.process_time() - worked
+    memory = peak_megabytes()
+    later = classifier.predict(task.target_features)
     metrics = evaluate_targets(classifier, task.target_truth)
     return {
         **{name: getattr(metrics, name) for name in METRICS},

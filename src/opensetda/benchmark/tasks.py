@@ -35,9 +35,6 @@ from opensetda.runs.request import ImageOptions
 from opensetda.system.cache_folder import default_cache_folder
 
 CountingProgress = Callable[[int, int], None]
-Pairs = dict[str, tuple[str, str]]
-"""The source and the target of each task."""
-
 DEMO = "demo"
 # Shifts of the embedded digits of scikit-learn.
 DEMO_SHIFTS = {"mnist-digits": "none"}
@@ -45,9 +42,9 @@ DEMO_SHIFTS |= {f"mnist-{shift}": shift for shift in ("rotated", "noise", "backg
 _SUFFIXES = (".npz", ".parquet", ".csv")
 # The published protocols have these directions only; elsewhere every ordered pair is a task.
 _DIRECTIONS = {
-    "visda-17": (("train", "validation"),),
-    "syn2real-o": (("train", "validation"),),
-    "digits": (("svhn", "mnist"), ("usps", "mnist"), ("mnist", "usps")),
+    "visda-17": ("train-validation",),
+    "syn2real-o": ("train-validation",),
+    "digits": ("svhn-mnist", "usps-mnist", "mnist-usps"),
 }
 
 
@@ -76,7 +73,7 @@ def read_all(
     """Read all tasks once, which finds errors in the data; `first` are arguments of that time."""
     warnings: list[str] = []
     prints = {
-        task: digest([name, task, task_digest(read(task, warnings=warnings, **first))])
+        task: digest([name, task, _task_digest(read(task, warnings=warnings, **first))])
         for task in tasks
     }
     return TaskSet(name, read, prints, tuple(dict.fromkeys(warnings)))
@@ -108,8 +105,8 @@ def find_tasks(
         How images become features.
     progress : callable, optional
         Called with the number of images done, and of all, while features are computed.
-    only_first : bool, default=False
-        Whether to take the first of these tasks only.
+    only_first : bool
+        Read the first task only.
     """
     columns, images = columns or TableColumns(), images or ImageOptions()
     end = 1 if only_first else None
@@ -118,6 +115,35 @@ def find_tasks(
         if data is not None:
             raise InputError(f"--data {data}: the demo has data of its own; leave --data out")
         return read_all(DEMO, _choose(DEMO, DEMO_SHIFTS, tasks)[:end], _read_demo)
+    spec, data = _find_benchmark(protocol, data)
+    pairs = {f"{_slug(a)}-{_slug(b)}": (a, b) for a, b in permutations(spec.domains, 2)}
+    chosen = _choose(spec.title, pairs, tasks or _DIRECTIONS.get(spec.name))
+    pairs = {name: pairs[name] for name in chosen[:end]}
+    files = _feature_files(spec, data)
+    if files:
+        _refuse_options(f"{data} holds feature files, not images", None, images)
+    else:
+        _refuse_options(f"{data} holds images, not feature files", columns, None)
+    domains: dict[str, Any] = files or _image_folders(spec, data)
+    for domain in (domain for pair in pairs.values() for domain in pair):
+        if domains.get(domain) is None:
+            what = f"{_slug(domain)}.npz" if files else domain
+            raise InputError(
+                f"{data / what}: missing; {spec.title} wants a folder of images, or a feature file "
+                f"(.npz, .parquet or .csv) of {domain}; or name tasks with --task"
+            )
+    if files:
+        found = {task: (files[source], files[target]) for task, (source, target) in pairs.items()}
+        read = partial(_read_features, name=spec.name, files=found, columns=columns)
+        return read_all(spec.name, pairs, read)
+    # The command's own process computes features that are not in the cache; workers only read.
+    images = replace(images, cache=images.cache or str(default_cache_folder()))
+    how: Any = {"options": images, "recipe": recipe_of(images), "folder": data.absolute()}
+    of_images = partial(_read_images, name=spec.name, pairs=pairs, **how)
+    return read_all(spec.name, pairs, of_images, progress=progress)
+
+
+def _find_benchmark(protocol: str, data: str | Path | None) -> tuple[Benchmark, Path]:
     try:
         spec = benchmark(protocol)
     except InputError as error:
@@ -134,50 +160,11 @@ def find_tasks(
             f"--data: say where {spec.title} is: a folder of feature files "
             f"({_slug(next(iter(spec.domains)))}.npz, ...) or of image folders"
         )
-    pairs = {
-        f"{_slug(source)}-{_slug(target)}": (source, target)
-        for source, target in permutations(spec.domains, 2)
-    }
-    usual = [f"{a}-{b}" for a, b in _DIRECTIONS.get(spec.name, ())] or list(pairs)
-    names = _choose(spec.title, pairs, tasks) if tasks else tuple(usual)
-    pairs = {name: pairs[name] for name in names[:end]}
-    data = Path(data)
-    if not data.is_dir():
+    if not Path(data).is_dir():
         raise InputError(
             f"--data {data}: no such folder; give the one that holds the domains of {spec.title}"
         )
-    needed = list(dict.fromkeys(domain for pair in pairs.values() for domain in pair))
-    files = _feature_files(spec, data)
-    if files:
-        _refuse_options(f"{data} holds feature files, not images", None, images)
-        for domain in needed:
-            if domain not in files:
-                raise InputError(
-                    f"{data / _slug(domain)}.npz: missing; {spec.title} wants a feature file "
-                    f"(.npz, .parquet or .csv) of {', '.join(needed)}, or name tasks with --task"
-                )
-        found = {task: (files[source], files[target]) for task, (source, target) in pairs.items()}
-        read = partial(_read_features, name=spec.name, files=found, columns=columns)
-        return read_all(spec.name, pairs, read)
-    _refuse_options(f"{data} holds images, not feature files", columns, None)
-    try:
-        folders = find_domains(spec.name, data)
-    except InputError:
-        raise InputError(
-            f"{data}: neither a feature file ({_slug(next(iter(spec.domains)))}.npz, .parquet or "
-            f".csv) nor an image folder of a domain of {spec.title} ({spec.layout})"
-        ) from None
-    for domain in needed:
-        if folders[domain] is None:
-            raise InputError(
-                f"{data / domain}: missing; {spec.title} wants a folder of its images, or name "
-                "tasks with --task"
-            )
-    # The command's own process computes features that are not in the cache; workers only read.
-    images = replace(images, cache=images.cache or str(default_cache_folder()))
-    how: Any = {"options": images, "recipe": recipe_of(images)}
-    of_images = partial(_read_images, name=spec.name, pairs=pairs, folder=data.absolute(), **how)
-    return read_all(spec.name, pairs, of_images, progress=progress)
+    return spec, Path(data)
 
 
 def _feature_files(spec: Benchmark, folder: Path) -> dict[str, Path]:
@@ -196,19 +183,24 @@ def _feature_files(spec: Benchmark, folder: Path) -> dict[str, Path]:
     return found
 
 
+def _image_folders(spec: Benchmark, folder: Path) -> dict[str, Any]:
+    try:
+        return dict(find_domains(spec.name, folder))
+    except InputError:
+        raise InputError(
+            f"{folder}: neither a feature file ({_slug(next(iter(spec.domains)))}.npz, .parquet or "
+            f".csv) nor an image folder of a domain of {spec.title} ({spec.layout})"
+        ) from None
+
+
 def _refuse_options(why: str, columns: TableColumns | None, images: ImageOptions | None) -> None:
     """Raise an `InputError` if an option was given that this data has no use for."""
-    given: dict[str, object] = {}
-    if images is not None:
-        given |= {"--backbone": images.backbone, "--weights": images.weights}
-        given |= {"--image-size": images.size, "--strict": images.strict}
-    if columns is not None:
-        usual = TableColumns()
-        given |= {"--label-column": columns.label != usual.label, "--drop": columns.drop}
-        given |= {"--features-key": columns.features != usual.features}
-    for option, value in given.items():
-        if value:
-            raise InputError(f"{option}: {why}; leave it out")
+    names = {"backbone": "--backbone", "weights": "--weights", "size": "--image-size"}
+    names |= {"strict": "--strict", "label": "--label-column", "drop": "--drop"}
+    for options in filter(None, (columns, images)):
+        for name, option in (names | {"features": "--features-key"}).items():
+            if getattr(options, name, None) != getattr(type(options)(), name, None):
+                raise InputError(f"{option}: {why}; leave it out")
 
 
 def _choose(title: str, known: dict[str, Any], wanted: Sequence[str] | None) -> tuple[str, ...]:
@@ -238,19 +230,25 @@ def _read_features(
     warnings: list[str] | None = None,
 ) -> OpenSetTask:
     """Read two tables, and apply the protocol of a benchmark."""
-    spec = benchmark(name)
-    source_file, target_file = files[task]
+    spec, (source_file, target_file) = benchmark(name), files[task]
     source, target = read_domains(source_file, target_file, columns)
-    truth = table_truth(target_file, columns, len(target))
-    source_labels, target_labels = _spelt(spec, source.labels), _spelt(spec, truth)
+    assert source.labels is not None
+    source_labels = _spelt(spec, source.labels)
+    target_labels = _spelt(spec, table_truth(target_file, columns, len(target)))
     unknown = spec.unknown
     if spec.others_unknown:
         unknown += tuple(n for n in np.unique(target_labels).tolist() if n not in spec.classes)
-    missing = sorted({*spec.known} - {*source_labels.tolist()})
-    if missing:
-        raise _lacks(spec, source_file, f"the class {missing[0]!r}", source_labels)
-    if not np.isin(target_labels, unknown).any():
-        raise _lacks(spec, target_file, "an unknown class", target_labels)
+    missing = [f"the class {label!r}" for label in sorted({*spec.known} - {*source_labels})]
+    no_unknown = [] if np.isin(target_labels, unknown).any() else ["an unknown class"]
+    for path, lacking, labels in (
+        (source_file, missing, source_labels),
+        (target_file, no_unknown, target_labels),
+    ):
+        if lacking:
+            raise InputError(
+                f"{path}: no row of {lacking[0]}, which {spec.title} wants; its labels are such as "
+                f"{str(labels[0])!r} (--label-column says where they are)"
+            )
     split = ClassSplit(known=spec.known, unknown=unknown)
     return open_set_task((source.X, source_labels), (target.X, target_labels), split)
 
@@ -263,25 +261,16 @@ def table_truth(path: Path, columns: TableColumns, n_rows: int) -> npt.NDArray[n
     return labels
 
 
-def _spelt(spec: Benchmark, labels: npt.NDArray[Any] | None) -> npt.NDArray[np.str_]:
+def _spelt(spec: Benchmark, labels: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
     """Spell classes as the benchmark does."""
-    assert labels is not None
     names, which = np.unique(labels, return_inverse=True)
-    spelt = np.array([spec.class_of(name) or name for name in names.tolist()], dtype=np.str_)
-    return spelt[which]
-
-
-def _lacks(spec: Benchmark, path: Path, what: str, labels: npt.NDArray[np.str_]) -> InputError:
-    return InputError(
-        f"{path}: no row of {what}, which {spec.title} wants; its labels are such as "
-        f"{str(labels[0])!r} (--label-column says where they are)"
-    )
+    return np.array([spec.class_of(name) or name for name in names.tolist()], dtype=np.str_)[which]
 
 
 def _read_images(
     task: str,
     name: str,
-    pairs: Pairs,
+    pairs: dict[str, tuple[str, str]],
     folder: Path,
     options: ImageOptions,
     recipe: Recipe,
@@ -312,7 +301,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def task_digest(task: OpenSetTask) -> str:
+def _task_digest(task: OpenSetTask) -> str:
     """Return a hash of the rows and labels of a task."""
     state = hashlib.sha256()
     for array in (task.source_features, task.target_features):

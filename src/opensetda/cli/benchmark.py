@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opensetda.benchmark.grid import GridProgress, Results
-    from opensetda.benchmark.output import TextTable
-    from opensetda.benchmark.summary import Section
+    from opensetda.benchmark.output import Section, TextTable
     from opensetda.benchmark.tasks import TaskSet
 
 _SHOWN_FAILURES = 10

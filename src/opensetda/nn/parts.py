@@ -64,24 +64,13 @@ class Adapter(nn.Module):
         return F.normalize(adapted, dim=1) if self.unit else adapted
 
 
-class _Reverse(torch.autograd.Function):
-    """Identity forward; the gradient times -strength backward."""
-
-    @staticmethod
-    def forward(ctx: Any, v: Tensor, strength: float) -> Tensor:
-        ctx.strength = strength
-        return v.view_as(v)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None]:
-        return -ctx.strength * grads[0], None
-
-
 def reverse_gradient(v: Tensor, strength: float) -> Tensor:
     """Return `v` unchanged; its gradient is multiplied by ``-strength``."""
-    reverse: Any = _Reverse.apply
-    reversed_: Tensor = reverse(v, strength)
-    return reversed_
+    same = v.view_as(v)
+    if same.requires_grad:
+        hook: Any = same.register_hook
+        hook(lambda gradient: -strength * gradient)
+    return same
 
 
 class Discriminator(nn.Module):

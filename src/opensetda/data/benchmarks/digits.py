@@ -191,7 +191,7 @@ def digit_task(shift: str) -> OpenSetTask:
     """Return the task of the digits with target images shifted as `DIGIT_SHIFTS` names it.
 
     "none" is `load_digits_task`. Noise and backgrounds have fixed seeds; arrays are read-only.
-    Accuracy and AUROC of the nearest class mean under each are in ``tests/test_shifts.py``. On
+    Accuracy and AUROC of the nearest class mean under each are in ``test_shifts.py``. On
     inverted digits no method can work: `stroke_features` distinguishes the light side of a stroke
     from its dark side. An honest estimate says so.
     """

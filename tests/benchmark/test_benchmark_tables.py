@@ -18,11 +18,11 @@ from opensetda.benchmark.output import (
     markdown,
     markdown_text,
     notes,
-    number,
+    paired_p_value,
+    summarise,
     task_table,
     write_report,
 )
-from opensetda.benchmark.summary import paired_p_value, smallest_p_value, summarise
 
 
 def a_row(method, task, hos, seed=0, openness="auto", **more):
@@ -94,36 +94,6 @@ def test_the_text_of_the_tables():
     assert texts(table)[1][7:] == ["50.0", "15.0", "2.5", "99"]
 
 
-def test_best_is_most_for_accuracies_and_least_for_costs():
-    table = average_table(summarise(ROWS)[0])
-    ours, theirs = best(table)
-    # Equal figures (OS and others) are equally good; a share has no best.
-    assert ours == [False, True, True, True, True, True, True, False, True, True, True]
-    assert theirs == [False, True, True, True, False, True, True, *[False] * 4]
-
-
-def test_equal_digits_are_equally_good():
-    rows = [a_row("x", "a-b", 0.80001), a_row("y", "a-b", 0.80002), a_row("z", "a-b", 0.79)]
-    assert [row[1] for row in best(task_table(summarise(rows)[0]))] == [True, True, False]
-
-
-def test_a_section_for_each_openness_and_no_share_where_it_is_told():
-    rows = [a_row("x", "a-b", 0.8, openness=kind) for kind in ("true", "auto")]
-    true, auto = summarise(rows)
-    assert (true.openness, auto.openness) == ("true", "auto")
-    assert "share %" not in average_table(true).headings
-    assert "share %" in average_table(auto).headings
-    assert "p" not in task_table(true).headings
-
-
-def test_a_section_for_each_share_that_targets_were_reduced_to():
-    rows = [a_row("x", "a-b", hos, target_openness=hos) for hos in (0.2, 0.5)]
-    few, many = summarise(rows)
-    assert (few.target_openness, many.target_openness) == (0.2, 0.5)
-    assert "targets reduced to 0.2 unknown: HOS" in task_table(few).title
-    assert texts(task_table(many))[0][1] == "50.0 ± -"
-
-
 # failures -------------------------------------------------------------------------------------
 
 
@@ -144,16 +114,6 @@ def test_what_failed_is_left_out_marked_and_never_best():
     assert section.methods[1].averages["hos"].n_failed == 1
     assert failures(rows)[0] == "y, b-a, openness auto, seed 1: RuntimeError: no"
     assert "2 of 8 runs failed" in notes(rows, [section])[-1]
-
-
-def test_a_grid_of_failures_only_has_a_table_too(tmp_path):
-    rows = [a_failure("x", "a-b"), a_failure("pgl", "a-b")]
-    (section,) = write_report(rows, tmp_path, "Toy", "pgl")
-    assert texts(task_table(section)) == [
-        ["x", "- †", "- †", "-", "-"],
-        ["pgl", "- †", "- †", "-", "-"],
-    ]
-    assert math.isnan(section.true_share)
 
 
 def test_what_is_not_defined_is_a_dash_and_not_a_zero():
@@ -184,23 +144,7 @@ def test_the_p_value_is_that_of_all_signs(differences):
     assert paired_p_value([-d for d in differences]) == pytest.approx(expected)
 
 
-def test_six_tasks_cannot_give_less_than_one_in_thirty_two():
-    assert paired_p_value(range(1, 7)) == smallest_p_value(6) == 0.03125
-    assert smallest_p_value(1) == 1
-    assert math.isnan(paired_p_value([]))
-
-
 # text -----------------------------------------------------------------------------------------
-
-
-def test_markdown_means_what_it_says():
-    (section,) = summarise([a_row("a|b*c_d", "x-y", 0.5)])
-    lines = markdown(task_table(section)).splitlines()
-    assert lines[2:] == [
-        "| method | x-y | average |",
-        "| --- | ---: | ---: |",
-        r"| a\|b\*c\_d | **50.0 ± -** | **50.0 ± -** |",
-    ]
 
 
 # An alphabet of all of Unicode takes seconds to build.
@@ -231,13 +175,6 @@ def test_odd_values_make_a_table_all_the_same(cells, failing):
             width = len(table.headings)
             lines = markdown(table).splitlines()[2:]
             assert all(line.count("|") == width + 1 for line in lines)
-
-
-@given(st.floats(), st.integers(0, 4))
-def test_a_number_is_a_number_or_a_dash(value, digits):
-    text = number(value, digits)
-    assert text == "-" or math.isfinite(float(text))
-    assert (text == "-") == (not math.isfinite(value))
 
 
 # files ----------------------------------------------------------------------------------------

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-import mmap
 from dataclasses import replace
 from functools import partial
 
@@ -12,17 +9,13 @@ import numpy as np
 import pytest
 
 import broken_method
-from benchmark_helpers import DIGITS, deadly, domain, quick_row, read_rows, write_domains
+from benchmark_helpers import DIGITS, deadly, domain, quick_row, write_domains
 from opensetda.benchmark import grid
 from opensetda.benchmark.grid import FAILED, OK, Cell, grid_cells, n_finished, run_cell, run_grid
-from opensetda.benchmark.output import RESULTS, write_report
 from opensetda.benchmark.tasks import find_tasks
-from opensetda.benchmark.variants import COMPARED, Variant, benchmark_methods, make_variants
-from opensetda.benchmark.workers import run_all
+from opensetda.benchmark.variants import Variant, make_variants
 from opensetda.errors import InputError
-from opensetda.runs.checked import sealed
 from opensetda.runs.methods import METHODS
-from opensetda.system.memory import peak_megabytes, reset_peak
 
 MEANS = Variant("means", "class-means")
 OTHER = Variant("other", "smoothed-means")
@@ -62,13 +55,6 @@ def test_methods_that_draw_nothing_run_for_one_seed():
     assert len(cells) == 2 * 2 * (1 + 3)
     assert {cell.seed for cell in cells if cell.variant is MEANS} == {4}
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
-
-
-def test_where_rows_are_dropped_every_seed_is_another_target():
-    cells = grid_cells([MEANS], ["a"], ["auto"], [0, 1], [0.25, 0.5])
-    assert {(cell.seed, cell.target_openness) for cell in cells} == {
-        *((0, 0.25), (0, 0.5), (1, 0.25), (1, 0.5))
-    }
 
 
 def test_a_key_is_of_all_that_decides_the_result_but_not_of_the_label(tasks):
@@ -161,42 +147,17 @@ def test_a_grid_that_was_cut_goes_on(quick_cells, tasks, tmp_path):
     out = tmp_path / "out"
     cells = grid_cells([MEANS, OTHER], tasks.tasks, ["true"], [0])
     whole = run_grid(tasks, cells, out)
-    kept, lost, damaged, altered = sorted((out / "cells").iterdir())
+    kept, _, lost, damaged = sorted((out / "cells").iterdir())
     lost.unlink()
     damaged.write_text('{"key": ')
-    altered.write_text(altered.read_text().replace("0.5", "0.6", 1))
     (out / "cells" / ".rest.12345678.partial.json").write_text("{")
     before = kept.stat().st_mtime_ns
-    assert n_finished(tasks, cells, out) == 1
+    assert n_finished(tasks, cells, out) == 2
     told = []
     again = run_grid(tasks, cells, out, progress=lambda done, total, row: told.append(total))
-    assert told == [3, 3, 3, 3]
+    assert told == [2, 2, 2]
     assert kept.stat().st_mtime_ns == before
     assert without_times(again.rows) == without_times(whole.rows)
-
-
-def test_a_larger_grid_takes_what_is_there(quick_cells, tasks, tmp_path):
-    out = tmp_path / "out"
-    run_grid(tasks, grid_cells([MEANS], tasks.tasks[:1], ["true"], [0]), out)
-    told = []
-    results = run_grid(
-        *(tasks, grid_cells([OTHER, MEANS], tasks.tasks, ["true"], [0]), out),
-        progress=lambda done, total, row: told.append(total),
-    )
-    assert told[0] == 3
-    assert [(row["method"], row["task"]) for row in results.rows] == [
-        *(("other", "usps-mnist"), ("means", "usps-mnist")),
-        *(("other", "mnist-usps"), ("means", "mnist-usps")),
-    ]
-    assert set(json.loads((out / "benchmark.json").read_text())["tasks"]) == set(tasks.tasks)
-
-
-def test_the_same_run_under_two_names_is_run_once(quick_cells, tasks, tmp_path):
-    twins = [MEANS, Variant("twin", "class-means")]
-    cells = grid_cells(twins, tasks.tasks[:1], ["true"], [0])
-    results = run_grid(tasks, cells, tmp_path / "out")
-    assert [row["method"] for row in results.rows] == ["means", "twin"]
-    assert len(cell_files(tmp_path / "out")) == 1
 
 
 def test_a_folder_of_something_else_is_refused(quick_cells, tasks, tmp_path):
@@ -206,13 +167,14 @@ def test_a_folder_of_something_else_is_refused(quick_cells, tasks, tmp_path):
     other = find_tasks("digits", write_domains(tmp_path / "more", per_class=7), tasks.tasks)
     with pytest.raises(InputError, match="other data for usps-mnist"):
         run_grid(other, cells, out)
-    identity = sealed({"benchmark": "office31", "tasks": {}})
-    (out / "benchmark.json").write_text(json.dumps(identity))
-    with pytest.raises(InputError, match="results of office31, not of digits"):
-        run_grid(tasks, cells, out)
-    (out / "benchmark.json").write_text(json.dumps(identity | {"benchmark": "digits"}))
-    with pytest.raises(InputError, match=r"benchmark\.json: damaged"):
-        run_grid(tasks, cells, out)
+    for content, words in [
+        ('{"benchmark": "office31", "tasks": {}}', "results of office31, not of digits"),
+        ('{"benchmark": "digits"}', r"benchmark\.json: damaged"),
+        ("[", r"benchmark\.json: "),
+    ]:
+        (out / "benchmark.json").write_text(content)
+        with pytest.raises(InputError, match=words):
+            run_grid(tasks, cells, out)
     with pytest.raises(InputError, match="not empty"):
         run_grid(tasks, cells, tmp_path / "data")
     # As a process leaves it that is killed while it writes the first file.
@@ -243,36 +205,6 @@ def test_a_failing_cell_is_recorded_and_tried_again(tasks, tmp_path, broken, mon
     assert again.failed == []
 
 
-def test_ctrl_c_is_no_failure(tasks, tmp_path, broken, monkeypatch):
-    monkeypatch.setattr(broken, "error", KeyboardInterrupt())
-    monkeypatch.setattr(broken, "fails_at", range(1, 2))
-    cells = grid_cells([Variant("broken", "broken")], tasks.tasks, ["true"], [0])
-    with pytest.raises(KeyboardInterrupt):
-        run_grid(tasks, cells, tmp_path / "out")
-    assert len(cell_files(tmp_path / "out")) == 1
-
-
-def test_a_share_that_the_target_cannot_have_fails_alone(tasks, tmp_path):
-    cells = grid_cells([OTHER], tasks.tasks[:1], ["auto"], [0], [0.5, 0.999])
-    rows = run_grid(tasks, cells, tmp_path / "out").rows
-    assert [row["status"] for row in rows] == [OK, FAILED]
-    assert "0.999" in rows[1]["error"]
-
-
-def test_the_peak_of_the_memory_is_that_of_the_work_in_between():
-    before = peak_megabytes()
-    # Not from the allocator, which other tests tell to keep what is freed.
-    big = mmap.mmap(-1, 150_000_000)
-    for _ in range(150):
-        big.write(b"1" * 1_000_000)
-    with_it = peak_megabytes()
-    assert with_it > before + 50
-    big.close()
-    if not reset_peak():
-        pytest.skip("this system does not forget its peak")
-    assert peak_megabytes() < with_it - 50
-
-
 def test_what_libraries_warn_of_is_in_the_row(tasks, broken, monkeypatch):
     import warnings
 
@@ -289,11 +221,6 @@ def test_what_libraries_warn_of_is_in_the_row(tasks, broken, monkeypatch):
 # processes ------------------------------------------------------------------------------------
 
 
-def test_work_is_shared_out_and_comes_back_with_its_place():
-    assert sorted(run_all(len, ["", "a", "bc", "def"], jobs=2)) == [(0, 0), (1, 1), (2, 2), (3, 3)]
-    assert list(run_all(len, ["", "a"], jobs=1)) == [(0, 0), (1, 1)]
-
-
 def test_processes_give_the_same_rows_and_a_killed_one_ends_the_grid(tasks, tmp_path):
     cells = grid_cells([OTHER], ["mnist-usps", "usps-mnist"], ["true"], [0])
     killing = replace(tasks, read=partial(deadly, tasks.read))
@@ -303,29 +230,7 @@ def test_processes_give_the_same_rows_and_a_killed_one_ends_the_grid(tasks, tmp_
     assert without_times(results.rows) == without_times([run_cell((tasks, c)) for c in cells])
 
 
-# rows as a file -------------------------------------------------------------------------------
-
-
-def test_rows_survive_the_parquet_file(tasks, tmp_path, broken):
-    cells = grid_cells([Variant("broken", "broken"), MEANS], tasks.tasks[:1], ["auto"], [0])
-    results = run_grid(tasks, cells, tmp_path / "out")
-    write_report(results.rows, tmp_path, "Toy")
-    read = read_rows(tmp_path / RESULTS)
-    assert read == [{name: row.get(name) for name in read[0]} for row in results.rows]
-    assert not any(
-        isinstance(value, float) and math.isnan(value)
-        for row in results.rows
-        for value in row.values()
-    )
-
-
 # methods --------------------------------------------------------------------------------------
-
-
-def test_all_methods_are_listed_and_the_compared_ones_first():
-    names = benchmark_methods()
-    assert names[: len(COMPARED)] == COMPARED
-    assert {*names} == {*METHODS}
 
 
 def test_settings_are_of_the_first_method():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -67,37 +66,6 @@ def test_named_classes_are_known_and_all_others_unknown(place):
     ]:
         with pytest.raises(InputError, match=words):
             own_task("wild.npz", "wild.npz", known=known)
-
-
-def test_a_class_called_unknown_cannot_be_known(place):
-    with np.load("wild.npz") as wild:
-        np.savez("odd.npz", X=wild["X"], y=np.where(wild["y"] == "ant", "unknown", wild["y"]))
-    with pytest.raises(InputError, match="a known class is called 'unknown'"):
-        own_task("odd.npz", "wild.npz")
-    assert own_task("odd.npz", "wild.npz", known=["bee", "cow"]).tasks
-
-
-def test_other_data_is_another_benchmark(place, capsys):
-    one = own_task("farm.npz", "wild.npz")
-    assert (
-        one.fingerprints["farm-wild"]
-        == (own_task(place / "farm.npz", place / "wild.npz").fingerprints["farm-wild"])
-    )
-    few = own_task("farm.npz", "wild.npz", known=["ant", "bee"])
-    assert one.fingerprints["farm-wild"] != few.fingerprints["farm-wild"]
-    assert main(["benchmark", "farm.npz", "wild.npz", *QUICK]) == 0
-    assert (
-        main(["benchmark", "farm.npz", "wild.npz", *QUICK, "--known", "ant", "--known", "bee"]) == 2
-    )
-    assert "holds results of other data for farm-wild" in capsys.readouterr().err
-
-
-def test_files_of_one_name_are_told_apart_by_their_folders(place):
-    for name in ("farm", "wild"):
-        (place / name).mkdir()
-        shutil.copy(place / f"{name}.npz", place / name / "features.npz")
-    found = own_task("farm/features.npz", "wild/features.npz")
-    assert found.tasks == ("farm-features-wild-features",)
 
 
 def test_wrong_use(place, capsys):

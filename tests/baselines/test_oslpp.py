@@ -1,0 +1,139 @@
+"""OSLPP: the projection, and who is selected and rejected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from conftest import make_task
+from opensetda.baselines.oslpp import (
+    OSLPP,
+    locality_matrices,
+    locality_projection,
+    principal_components,
+    select_and_reject,
+)
+from opensetda.rows import Rows
+
+
+@pytest.fixture(scope="module")
+def fitted(task):
+    return OSLPP(openness=task.openness).fit(task.X, task.y, task.domain)
+
+
+# The projection ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def samples():
+    """Known rows of three classes, their labels, and rejected rows, in six dimensions."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [5, 9, 14])
+    return rng.normal(size=(28, 6)) + 2 * labels[:, None], labels, rng.normal(size=(7, 6)) - 3
+
+
+def pairwise_matrices(known, labels, rejected):
+    """X D X' and X L X' as the paper writes them, with a matrix M of all pairs."""
+    X = np.concatenate([known, rejected]).T
+    # A rejected sample has a label of its own: it is like itself alone.
+    own = np.concatenate([labels, 100 + np.arange(len(rejected))])
+    M = (own[:, None] == own).astype(float)
+    D = np.diag(M.sum(axis=1))
+    return X @ D @ X.T, X @ (D - M) @ X.T
+
+
+def test_the_matrices_are_those_of_all_pairs(samples):
+    for mine, papers in zip(locality_matrices(*samples), pairwise_matrices(*samples), strict=True):
+        np.testing.assert_allclose(mine, papers, rtol=1e-9, atol=1e-9)
+
+
+def test_the_projection_solves_the_generalised_eigenproblem(samples):
+    spread, scatter = pairwise_matrices(*samples)
+    metric = scatter + np.eye(6)
+    P = locality_projection(*samples, dimensions=4)
+    np.testing.assert_allclose(P.T @ metric @ P, np.eye(4), atol=1e-8)
+    values = np.diag(P.T @ spread @ P)
+    np.testing.assert_allclose(spread @ P, metric @ P * values, rtol=1e-6, atol=1e-6)
+    every = np.sort(np.linalg.eigvals(np.linalg.solve(metric, spread)).real)[::-1]
+    np.testing.assert_allclose(values, every[:4], rtol=1e-8)
+
+
+@pytest.mark.parametrize("n_rows", [9, 40], ids=["fewer-rows-than-features", "more-rows"])
+def test_principal_components_are_those_of_unit_rows(n_rows):
+    X = np.random.default_rng(0).normal(size=(n_rows, 20)).astype(np.float32)
+    domains = (Rows(X, np.arange(4)), Rows(X, np.arange(4, n_rows)))
+    mean, directions = principal_components(domains, 5)
+    unit = X.astype(float) / np.linalg.norm(X.astype(float), axis=1, keepdims=True)
+    np.testing.assert_allclose(mean, unit.mean(axis=0))
+    _, _, expected = np.linalg.svd(unit - unit.mean(axis=0))
+    np.testing.assert_allclose(np.abs(expected[:5] @ directions), np.eye(5), atol=1e-8)
+
+
+# Select and reject ------------------------------------------------------------------------
+
+
+def test_counts_of_selected_and_rejected_grow_step_by_step():
+    n, share = 100, 0.4
+    known = np.random.default_rng(0).permutation(n).astype(float)
+    nearest = np.where(np.arange(n) % 4 == 0, 0, 1)
+    sizes = np.bincount(nearest[known >= 40])
+    for step in range(1, 11):
+        labels = select_and_reject(known, nearest, share, step / 10, 2)
+        assert (labels == 2).sum() == 4 * step
+        for label in (0, 1):
+            assert (labels == label).sum() == -(-step * sizes[label] // 10)
+    assert (labels >= 0).all()
+
+
+# A problem with a known answer ------------------------------------------------------------
+
+
+def test_classes_and_unknowns_are_found(fitted, task):
+    assert (fitted.transduction_ == task.truth).mean() > 0.9
+    assert (fitted.predict(task.target) == task.truth).mean() > 0.9
+    assert (fitted.transduction_ == "unknown").sum() == round(len(task.target) / 3)
+
+
+def shifted_task(seed=0):
+    """Classes along axes, a turn of the target that takes class 0 half way to class 1.
+
+    The unknowns lie along axes of their own.
+    """
+    rng = np.random.default_rng(seed)
+    centres = 4 * np.eye(8)
+    turned = centres.copy()
+    turned[:4] += 2.2 * np.eye(8)[[1, 2, 3, 0]] + np.r_[np.zeros(7), 3.0]
+    source_class, target_class = np.repeat(np.arange(4), 15), np.repeat(np.arange(7), 15)
+    source = centres[source_class] + 0.7 * rng.normal(size=(60, 8))
+    target = turned[target_class] + 0.7 * rng.normal(size=(105, 8))
+    X = np.concatenate([source, target])
+    y = np.concatenate([source_class, np.full(105, -1)])
+    return X, y, np.repeat([1, -1], [60, 105]), np.where(target_class < 4, target_class, 99)
+
+
+def test_steps_follow_a_shift_that_one_step_does_not():
+    X, y, domain, truth = shifted_task()
+    accuracy = {
+        steps: (
+            OSLPP(openness=45 / 105, steps=steps, unknown_label=99).fit(X, y, domain).transduction_
+            == truth
+        ).mean()
+        for steps in (1, 10)
+    }
+    assert accuracy[10] > 0.95
+    assert accuracy[10] > accuracy[1]
+
+
+# Corners ----------------------------------------------------------------------------------
+
+
+def test_fewer_samples_than_dimensions():
+    task = make_task(per_class=3, width=300, seed=1)
+    classifier = OSLPP(openness=task.openness).fit(task.X, task.y, task.domain)
+    # Centred, 30 rows span 29 directions.
+    assert classifier.scorer_.components.shape == (300, 29)
+    assert classifier.scorer_.projection.shape[1] <= 29
+    assert (classifier.transduction_ == task.truth).mean() > 0.9
+
+
+# Real features ----------------------------------------------------------------------------

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from feature_shifts import FeatureShift, feature_task
+from opensetda.data.benchmarks.digits import (
+    DIGIT_SHIFTS,
+    digit_task,
+    load_digits_task,
+)
+from opensetda.errors import InputError
+
+
+def unit(rows):
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def measured(task):
+    """Known-class accuracy of source class means, AUROC, and the knowns' cosine with their own."""
+    source, known = unit(task.source_features), np.array(task.split.known)
+    means = unit(np.stack([source[task.source_labels == name].mean(axis=0) for name in known]))
+    cosines = unit(task.target_features) @ means.T
+    is_known = np.isin(task.target_truth, known)
+    accuracy = (known[cosines.argmax(axis=1)] == task.target_truth)[is_known].mean()
+    own = cosines[task.target_truth[:, None] == known]
+    return 100 * accuracy, 100 * roc_auc_score(is_known, cosines.max(axis=1)), own.mean()
+
+
+def features(shift, seed=0):
+    return feature_task(10, 10, 64, shift, 0.5, seed)
+
+
+# The tables of the docstrings of `feature_shifts` and `digits`.
+@pytest.mark.parametrize(
+    ("name", "accuracy", "auroc"),
+    [
+        ("none", 96.1, 92.3),
+        ("rotation", 82.1, 78.7),
+        ("noise", 89.8, 82.0),
+        ("translation", 78.4, 74.1),
+        ("class-translation", 87.2, 77.4),
+        ("all", 82.9, 75.7),
+    ],
+)
+def test_table_of_feature_shifts(name, accuracy, auroc):
+    mean = np.mean([measured(features(name, seed)) for seed in range(5)], axis=0)
+    assert mean[:2] == pytest.approx([accuracy, auroc], abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "accuracy", "auroc"),
+    [
+        ("none", 88.5, 70.5),
+        ("rotated", 73.5, 56.2),
+        ("noise", 75.0, 63.8),
+        ("thickened", 79.6, 65.5),
+        ("thinned", 84.8, 67.4),
+        ("background", 80.8, 66.6),
+        ("shifted-contrast", 79.1, 68.9),
+        ("inverted", 13.3, 49.1),
+    ],
+)
+def test_table_of_digit_shifts(name, accuracy, auroc):
+    assert measured(digit_task(name))[:2] == pytest.approx([accuracy, auroc], abs=0.2)
+
+
+@pytest.mark.parametrize("name", DIGIT_SHIFTS)
+def test_digit_task_alters_nothing_but_the_target_features(name):
+    task, plain = digit_task(name), load_digits_task()
+    assert digit_task(name) is task
+    np.testing.assert_array_equal(task.source_features, plain.source_features)
+    np.testing.assert_array_equal(task.target_truth, plain.target_truth)
+    assert task.target_features.shape == (1797, 128)
+    assert task.target_features.dtype == np.float32
+    assert np.isfinite(task.target_features).all()
+    with pytest.raises(ValueError, match="read-only"):
+        task.target_features[0, 0] = 1
+    np.testing.assert_array_equal(
+        digit_task.__wrapped__(name).target_features, task.target_features
+    )
+
+
+def test_wrong_names_and_sizes_are_refused():
+    with pytest.raises(InputError, match="'blur'; choose one of none, thickened, thinned"):
+        digit_task("blur")
+    with pytest.raises(InputError, match="at least 2 features"):
+        feature_task(3, 2, 1, "none", 0.4, 0)
+    with pytest.raises(InputError, match="at least two are known"):
+        feature_task(1, 2, 8, "none", 0.4, 0)
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="finite"):
+            FeatureShift(noise=wrong)
