@@ -73,8 +73,6 @@ def test_by_default_the_report_is_in_the_run_folder(run, answer):
     }
 
 
-
-
 def test_truth_shows_once_it_was_told(run, pictures, answer):
     answer("report", "run")
     assert "Against the true labels" not in page_of(run / REPORT)

@@ -65,7 +65,10 @@ def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> 
         values = X if isinstance(X, np.memmap) else np.asarray(X)
     except ValueError as error:
         raise InputError(f"{name}: not an array of numbers ({error})") from None
-    mapped.check_shape(Path(name), "the array", values)
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        found = f"the array has shape {values.shape} of {values.dtype}"
+        needed = "features need numbers in two dimensions, one row per sample"
+        raise InputError(f"{name}: {found}; {needed}")
     if 0 in values.shape:
         what = "row" if not len(values) else "feature"
         raise InputError(f"{name}: shape {values.shape}; give at least one {what}")
