@@ -51,13 +51,13 @@ class PGLSettings:
     weight_decay: Weight = 5e-5
     """Weight of the L2 penalty in Adam."""
     epochs: Count = 4
-    """Epochs per step (ours); one shows the smaller domain once, in 150 graphs at most."""
+    """Epochs per step (ours); one shows the smaller domain once, in 25 to 150 graphs."""
     decay: Share = 0.5
     """Factor on both learning rates every `decay_every` epochs of a step."""
     decay_every: Count = 4
     """Epochs of a step between two decays; the next step starts with the first rates."""
-    fresh_start: bool = False
-    """Start every step with new weights, as the authors' code does, instead of the last ones."""
+    fresh_start: bool = True
+    """Start every step with new weights, as the authors' code does; else the last ones go on."""
     draws: Count = 3
     """K: support graphs that score a sample; its probabilities are their mean (ours)."""
 

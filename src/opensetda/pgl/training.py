@@ -29,8 +29,8 @@ from opensetda.rows import IntArray
 
 # Targets that are scored at a time.
 SCORED_ROWS = 64
-# Graphs per epoch at most, as in the authors' code.
-LONGEST_EPOCH = 150
+# Graphs per epoch: with fewer, a small source is not learned; the most is that of the authors.
+SHORTEST_EPOCH, LONGEST_EPOCH = 25, 150
 
 
 @dataclass
@@ -108,7 +108,8 @@ class ProgressiveTraining:
         settings, optimiser = self.settings, self._new_optimiser()
         schedule = torch.optim.lr_scheduler.StepLR(optimiser, settings.decay_every, settings.decay)
         smaller = min(len(rows) for rows in (self.inputs.source, self.inputs.target) if len(rows))
-        per_epoch = min(-(-smaller // (self.n_classes * settings.episodes)), LONGEST_EPOCH)
+        once = -(-smaller // (self.n_classes * settings.episodes))
+        per_epoch = min(max(once, SHORTEST_EPOCH), LONGEST_EPOCH)
         total = per_epoch * settings.epochs
         sums: dict[str, float] = {}
         self.network.train()
