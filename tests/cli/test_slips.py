@@ -100,7 +100,6 @@ SLIPS = [
     ("predict run later.csv --out new.csv --strict", "--strict", "is for images"),
     ("evaluate run --labels others.csv --label-column z", "no column 'z'", "label"),
     ("report run --images empty", "--images empty", "none of the ids is an image in it"),
-    ("report run --figures notes.txt", "--figures notes.txt", "a file, not a folder"),
     ("features shop --out new.npz --weights no.pth", "no.pth: no such file", "give one"),
     # benchmarks and analyses
     ("benchmark digits --data data --method pgl+osvm", "'pgl+osvm'", "leave out '+osvm'"),

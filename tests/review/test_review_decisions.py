@@ -222,7 +222,7 @@ def test_table_and_log_that_do_not_agree(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (" \t\u2003", "empty"),
+        (" \t\u2003", "nothing in it that can be seen"),
         ("x" * 201, "201 characters; 200 are allowed"),
         ("a\nb", "which cannot be seen"),
         ("a\ud800", "which cannot be seen"),

@@ -129,7 +129,7 @@ def test_decisions_change_what_is_shown_and_the_table(session, folder):
     assert shown["marks"] == "n" + 59 * "."
     assert (listed(session, "border")["decided"], listed(session, "border")["open"]) == (1, 1)
     assert [row["label"] for row in corrections(folder)] == ["Moth"]
-    with pytest.raises(InputError, match="decisions of a review, which are not overwritten"):
+    with pytest.raises(InputError, match="decisions of a review, so it is not overwritten"):
         check_destination(folder, overwrite=True)
     assert session.undo()["undone"] == {"list": "border", "place": 0, "count": 1}
     assert corrections(folder) == []

@@ -16,10 +16,10 @@ EQUATIONS: dict[int, str | None] = {
     1: "analyses.bound.measure_steps",
     2: "analyses.bound.measure_steps",
     3: "analyses.bound.proxy_a_distance",
-    4: "analyses.bound.BoundTerms.bound",
+    4: "analyses.bound.bound_terms",
     5: None,  # Eq. 4 without unknowns.
     6: "openness.pseudo_labels.rank_pseudo_labels",
-    7: "analyses.bound.BoundTerms.progressive_bound",
+    7: "analyses.bound.bound_terms",
     8: None,  # A statement about Eq. 4 and 7; nothing to compute.
     9: "pgl.network.GraphLayer",
     10: "pgl.network.GraphLayer",

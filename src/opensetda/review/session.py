@@ -21,7 +21,7 @@ from opensetda.review.hints import Columns, disagreement, open_columns
 from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
 from opensetda.runs.corrections import Names
-from opensetda.runs.folder import CORRECTIONS, PREDICTIONS, REVIEW, RunFolder
+from opensetda.runs.folder import CORRECTIONS, REVIEW, RunFolder, predictions_name
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 
 LIKELY_CLASSES, LONGEST_PAGE = 5, 60
@@ -47,7 +47,7 @@ class ReviewSession:
             self.table = table = self.run.predictions()
             # Of an older run, the checksum of its predictions.
             identity = self.run.settings["identity"]
-            identity = identity or f"sha256:{self.run.manifest.files[PREDICTIONS][0]}"
+            identity = identity or f"sha256:{self.run.manifest.files[predictions_name(len(table))]}"
             log = DecisionLog(path / REVIEW, identity, len(table))
             self.unknown_label = unknown = self.run.unknown_label
             self.decisions = Decisions(log, table.labels.tolist(), table.classes, unknown)
