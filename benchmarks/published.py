@@ -1,6 +1,6 @@
 """Published figures of open-set adaptation, what follows from them, and where they disagree.
 
-    python benchmarks/published.py            # print all tables, rewrite those of docs/published.md
+    python benchmarks/published.py            # print all tables, rewrite those of docs/results.md
     python benchmarks/published.py --check    # say whether that page has the tables, write nothing
 
 Our own figures on the same data are those of `suites.py`.
@@ -23,7 +23,6 @@ from published_figures import (
     Figure,
     cell,
     disagreements,
-    impossible,
     markdown,
     methods_of,
     of,
@@ -32,7 +31,7 @@ from published_figures import (
 )
 
 FOLDER = Path(__file__).resolve().parent
-PAGE = FOLDER.parent / "docs" / "published.md"
+PAGE = FOLDER.parent / "docs" / "results.md"
 _BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -48,31 +47,14 @@ def office_home(figures: Sequence[Figure]) -> str:
     return markdown(["method", "OS", "OS*", "UNK, derived", "HOS, derived"], rows)
 
 
-def office_home_tasks(figures: Sequence[Figure]) -> str:
-    """Return HOS and, in brackets, UNK of every task of Office-Home, both derived."""
-    groups = methods_of(of(figures, "office-home", PAPER))
-    tasks = [f.task for f in next(iter(groups.values())) if f.task != "mean"]
-    rows = []
-    for (_, method), own in groups.items():
-        by_task = {f.task: f for f in own if f.derived_unk is not None}
-        if by_task:
-            rows.append([method, *(_hos_and_unk(by_task[task]) for task in tasks)])
-    return markdown(["method", *tasks], rows)
-
-
-def _hos_and_unk(figure: Figure) -> str:
-    unk = cell(figure.derived_unk, 0)
-    return f"{cell(figure.derived_hos, 0)} ({f'**{unk}**' if impossible([figure]) else unk})"
-
-
-def one_task(table: str, first: str = "method") -> Callable[[Sequence[Figure]], str]:
+def one_task(table: str) -> Callable[[Sequence[Figure]], str]:
     """Return what makes the table of a benchmark that has one task, with HOS derived."""
 
     def build(figures: Sequence[Figure]) -> str:
         own = of(figures, table, PAPER)
         names = [n for n in ("all", "os", "os_star", "unk") if getattr(own[0], n) is not None]
         titles = {"all": "ALL", "os": "OS", "os_star": "OS*", "unk": "UNK"}
-        header = [first, *(titles[name] for name in names)]
+        header = ["method", *(titles[name] for name in names)]
         if "unk" not in names:
             header.append("UNK, derived")
         rows = []
@@ -120,25 +102,6 @@ def disagreement_table(figures: Sequence[Figure]) -> str:
     return markdown(["source", "where", "printed", "but it follows"], disagreements(figures))
 
 
-def protocols(figures: Sequence[Figure]) -> str:
-    """Return which classes, which backbone and which choice each source has."""
-    known = {(f.table, f.source): f.known for f in figures}
-    columns = ("table", "source", "backbone", "unknown", "classes", "selection")
-    rows = [
-        [
-            TITLES[row["table"]],
-            row["source"],
-            row["backbone"],
-            f"{known[row['table'], row['source']]} / {row['unknown']}",
-            row["classes"],
-            row["selection"],
-        ]
-        for row in read_rows(DATA / "protocols.csv", columns)
-    ]
-    header = ["benchmark", "source", "backbone", "known / unknown", "which classes", "which result"]
-    return markdown(header, rows)
-
-
 def sources(_: Sequence[Figure]) -> str:
     """Return who published what, and where we read it."""
     rows = read_rows(DATA / "sources.csv", ("source", "citation", "read_in"))
@@ -150,16 +113,12 @@ def sources(_: Sequence[Figure]) -> str:
 
 TABLES: dict[str, Callable[[Sequence[Figure]], str]] = {
     "office-home": office_home,
-    "office-home-tasks": office_home_tasks,
     "visda17": one_task("visda17"),
     "syn2real-o": one_task("syn2real-o"),
     "ablation": one_task("ablation"),
-    "enlarging-syn2real-o": one_task("enlarging-syn2real-o", "alpha"),
-    "enlarging-office-home": one_task("enlarging-office-home", "alpha"),
     "disagreements": disagreement_table,
     "others": others,
     "office-31": office_31,
-    "protocols": protocols,
     "sources": sources,
 }
 
@@ -168,14 +127,13 @@ TABLES: dict[str, Callable[[Sequence[Figure]], str]] = {
 
 
 def fill(page: str, tables: dict[str, str | None]) -> str:
-    """Put tables between their markers; one that is None leaves what is there."""
+    """Put tables between their markers; those of other programs stay."""
     marked = [match[2] for match in _BLOCK.finditer(page)]
-    for name in sorted({*marked} ^ {*tables}):
-        place = "the page" if name in tables else "the program"
-        sys.exit(f"error: table {name!r} is missing in {place}; add it, or take out its other half")
+    for name in sorted({*tables} - {*marked}):
+        sys.exit(f"error: the page has no place for the table {name!r}; add its two markers")
 
     def new_block(match: re.Match[str]) -> str:
-        table = tables[match[2]]
+        table = tables.get(match[2])
         return match[0] if table is None else f"{match[1]}\n{table}\n{match[3]}"
 
     return _BLOCK.sub(new_block, page)

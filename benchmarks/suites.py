@@ -34,7 +34,7 @@ from published import fill, markdown
 FOLDER = Path(__file__).resolve().parent
 DATA = FOLDER.parents[1] / "shared" / "data"
 FIGURES = FOLDER / "figures" / "suites.csv"
-PAGE, README = FOLDER.parent / "docs" / "suites.md", FOLDER.parent / "README.md"
+PAGE, README = FOLDER.parent / "docs" / "results.md", FOLDER.parent / "README.md"
 OFFICE31 = {"office31-lite0": "efficientnet-lite0", "office31-resnet50": "resnet50"}
 SUITES = (*OFFICE31, "pacs", "fsdd", "gas", "news2")
 OPENNESS = {"true": "oracle openness", "auto": "estimated openness"}

@@ -128,12 +128,6 @@ class TestData:
             assert values, f
             assert all(0 <= value <= 100 for value in values), f
 
-    def test_every_source_of_a_benchmark_has_a_protocol(self):
-        rows = read_rows(published.DATA / "protocols.csv", ("table", "source"))
-        listed = [(row["table"], row["source"]) for row in rows]
-        titled = [f for f in FIGURES if f.table in published.TITLES]
-        assert sorted(listed) == sorted({(f.table, f.source) for f in titled})
-
     def test_no_figure_is_there_twice(self):
         keys = [(f.table, f.source, f.method, f.task) for f in FIGURES]
         assert len(keys) == len(set(keys))
@@ -180,25 +174,9 @@ class TestPage:
         assert "-30.0" in capsys.readouterr().out
         assert page.read_text(encoding="utf-8") == text
 
-    def test_figures_in_words_follow_too(self):
-        text = published.PAGE.read_text(encoding="utf-8")
-        tasks = [f for f in of(FIGURES, "office-home", PAPER) if f.method == "PGL"]
-        mean = tasks.pop()
-        right = [f.derived_hos for f in tasks if f.task != "Rw-Cl"]
-        assert f"without this task it is {fmean(right):.1f}" in text
-        assert f"from the printed averages it is {mean.derived_hos:.1f}" in text
-        assert f"would need OS = {25 * 68.8 / 26:.1f}" in text
-
-    @pytest.mark.parametrize(
-        ("page", "tables", "word"),
-        [
-            ("<!-- table: a -->\n<!-- end -->", {}, "the program"),
-            ("", {"a": "x"}, "the page"),
-        ],
-    )
-    def test_a_marker_without_a_table_is_an_error(self, page, tables, word):
-        with pytest.raises(SystemExit, match=f"'a' is missing in {word}"):
-            published.fill(page, tables)
+    def test_a_table_without_its_markers_is_an_error(self):
+        with pytest.raises(SystemExit, match="no place for the table 'a'"):
+            published.fill("", {"a": "x"})
 
     def test_what_is_not_measured_stays_as_it_is(self):
         page = "<!-- table: a -->\nold\n<!-- end -->\nbetween\n<!-- table: b -->\nold\n<!-- end -->"
