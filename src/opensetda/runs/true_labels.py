@@ -46,7 +46,7 @@ class Labelled:
     def of_run(cls, run: RunFolder) -> Labelled:
         """Return the labels of the targets of a run, and those after each step."""
         columns = run.settings["columns"]
-        return cls(run.path, run.predictions(), run.steps(), columns, run.has_ids)
+        return cls(run.path, run.predictions(), run.steps(), columns, run.settings["has_ids"])
 
     @classmethod
     def of_later(
