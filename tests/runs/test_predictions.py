@@ -42,8 +42,7 @@ def rows_of(table, rows):
 
 
 def read(path, classes=()):
-    with path.open("rb") as stream:
-        return PredictionTable.of_table(CheckedTable(stream, path), classes)
+    return PredictionTable.of_table(CheckedTable(path.read_bytes(), path), classes)
 
 
 def assert_same(found, wanted, atol):

@@ -240,8 +240,8 @@ def facts_of(
 ) -> dict[str, dict[str, str]]:
     """Return how a run was made, as heading -> name -> value, without what is not recorded."""
     data = {**settings["inputs"], "backbone": settings.get("backbone") or {}}
-    asked = {name: settings[name] for name in ("method", "preset", "seed", "scaling")}
-    asked["requested share of unknowns"] = settings["openness"]
+    asked = {name: settings.get(name) for name in ("method", "preset", "seed", "scaling")}
+    asked["requested share of unknowns"] = settings.get("openness")
     share = "{share:.4f} ({low:.4f} to {high:.4f})".format(**estimates["openness"])
     sections: dict[str, Mapping[str, Any]] = {
         "Command": {"command": shlex.join(settings["command"] or ()) or None},

@@ -8,13 +8,12 @@ that dies at any moment leaves a run that can be read, without that file.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from typing_extensions import TypedDict
 
 from opensetda.data.limits import LONGEST_ROW
 from opensetda.errors import InputError, one_line
-from opensetda.system.files import digest_of, new_file, open_regular, write_json
+from opensetda.system.files import new_file, open_regular, write_json
 
 T = TypeVar("T")
 
@@ -110,7 +109,7 @@ class CheckedTable:
 
     def __init__(
         self,
-        stream: IO[bytes],
+        content: bytes,
         path: Path,
         columns: Sequence[str] | None = None,
         advice: str = FIT_AGAIN,
@@ -119,16 +118,16 @@ class CheckedTable:
         with reading(path, advice):
             if path.suffix.lower() == ".csv":
                 # With many classes, the header alone may be longer than a block of the usual size.
-                size = min(max(os.fstat(stream.fileno()).st_size, 1 << 16), LONGEST_ROW)
+                size = min(max(len(content), 1 << 16), LONGEST_ROW)
                 types = dict.fromkeys(_TEXT_IN_CSV, pa.string())
                 self._table = pyarrow.csv.read_csv(
-                    stream,
+                    io.BytesIO(content),
                     pyarrow.csv.ReadOptions(block_size=size),
                     pyarrow.csv.ParseOptions(newlines_in_values=True),
                     pyarrow.csv.ConvertOptions(column_types=types, include_columns=columns),
                 )
             else:
-                self._table = pyarrow.parquet.ParquetFile(stream).read(columns)
+                self._table = pyarrow.parquet.read_table(io.BytesIO(content), columns=columns)
         self.names: list[str] = self._table.column_names
 
     def __len__(self) -> int:
@@ -177,40 +176,23 @@ class Manifest:
     @classmethod
     def of(cls, folder: Path) -> Self:
         """Return a manifest of all files that are in a folder."""
-        files = {}
-        for path in folder.iterdir():
-            if path.name != MANIFEST:
-                with open_regular(path) as stream:
-                    files[path.name] = "{}:{}".format(*digest_of(stream))
+        files = {path.name: _digest(path.read_bytes()) for path in folder.iterdir()}
+        files.pop(MANIFEST, None)
         return cls(folder, files)
 
     def write(self) -> None:
         """Write ``manifest.json``."""
         write_sealed(self.folder / MANIFEST, {"files": dict(sorted(self.files.items()))})
 
-    def has(self, name: str) -> bool:
-        """Return whether the run has a file."""
-        return name in self.files
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[BufferedReader]:
-        """Open a file whose checksum is right, or raise an `InputError` that names it."""
-        path = self.folder / name
-        with reading(path), open_regular(path) as stream:
-            digest = "{}:{}".format(*digest_of(stream))
-            if digest != self.files.get(name):
-                # An evaluation or a report may have replaced it since; another run may not.
-                now = Manifest.read(self.folder).files
-                if [now.get(SETTINGS), now.get(name)] != [self.files.get(SETTINGS), digest]:
-                    raise damaged(path, f"its checksum is not that of {MANIFEST}")
-                self.files = now
-            stream.seek(0)
-            yield stream
-
     def content(self, name: str) -> bytes:
-        """Return the content of a file whose checksum is right."""
-        with self.open(name) as stream:
-            return stream.read()
+        """Return the content of a file whose checksum is right, or name it in an `InputError`."""
+        path, listed = self.folder / name, self.files.get(name, "0:")
+        with reading(path), open_regular(path) as stream:
+            # A larger file need not fit into memory.
+            content = stream.read(int(listed.partition(":")[0]) + 1)
+        if _digest(content) != listed:
+            raise damaged(path, f"its checksum is not that of {MANIFEST}")
+        return content
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
         """Write files into the run, in the place of earlier ones."""
@@ -222,6 +204,9 @@ class Manifest:
             self.files = {name: digest for name, digest in found.items() if name not in contents}
             self.write()
             moves.close()
-        for name, content in contents.items():
-            self.files[name] = f"{len(content)}:{hashlib.sha256(content).hexdigest()}"
+        self.files |= {name: _digest(content) for name, content in contents.items()}
         self.write()
+
+
+def _digest(content: bytes) -> str:
+    return f"{len(content)}:{hashlib.sha256(content).hexdigest()}"

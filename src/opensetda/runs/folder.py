@@ -28,6 +28,7 @@ from opensetda.runs.checked import (
     CheckedTable,
     Manifest,
     T,
+    check_value,
     parse_json,
     parse_tensors,
     read_json,
@@ -87,25 +88,16 @@ class _Inputs(_Open):
     target: _Input
 
 
-class _Columns(_Open):
-    left_out: NotRequired[dict[str, str]]
-    medians: NotRequired[dict[str, FiniteFloat]]
-    categories: NotRequired[dict[str, list[str]]]
-
-
 class Settings(_Open):
     """``settings.json``."""
 
     method: str
-    openness: float | str
     scaling: Literal["none", "standard", "ranks"]
     unknown_label: Name
-    preset: str | None
-    seed: int | None
     settings: dict[str, Any]
     classes: Annotated[list[Name], Field(min_length=1)]
     has_ids: bool
-    columns: _Columns
+    columns: dict[str, Any]
     inputs: _Inputs
     backbone: dict[str, Any] | None
     command: list[str] | None
@@ -194,9 +186,7 @@ class RunFolder:
 
     def column_plan(self) -> ColumnPlan:
         """Return what `fit` did with the columns of its tables."""
-        given = self.settings["columns"]
-        plan = given.get("left_out", {}), given.get("medians", {}), given.get("categories", {})
-        return ColumnPlan(*plan)
+        return check_value(self.settings["columns"], ColumnPlan, self.path / SETTINGS)
 
     @property
     def has_images(self) -> bool:
@@ -241,8 +231,7 @@ class RunFolder:
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> CheckedTable:
         """Open a Parquet or CSV file of the run."""
-        with self.manifest.open(name) as stream:
-            return CheckedTable(stream, self.path / name, columns)
+        return CheckedTable(self.manifest.content(name), self.path / name, columns)
 
     def predictions(self) -> PredictionTable:
         """Return the labels of the targets, with scores and probabilities."""
@@ -251,7 +240,7 @@ class RunFolder:
         return replace(found, unknown_label=self.unknown_label)
 
     def _predictions_name(self) -> str:
-        return LARGE_PREDICTIONS if self.manifest.has(LARGE_PREDICTIONS) else PREDICTIONS
+        return LARGE_PREDICTIONS if LARGE_PREDICTIONS in self.manifest.files else PREDICTIONS
 
     def labels(self) -> npt.NDArray[Any]:
         """Return the labels of the targets alone."""
@@ -270,7 +259,7 @@ class RunFolder:
 
     def truth(self) -> npt.NDArray[Any] | None:
         """Return the true labels of the targets, if the run was evaluated."""
-        return self.table(TRUTH).text("label") if self.manifest.has(TRUTH) else None
+        return self.table(TRUTH).text("label") if TRUTH in self.manifest.files else None
 
     def model(self) -> OpenSetClassifier:
         """Return the fitted classifier, for later samples."""
@@ -317,8 +306,6 @@ def save(classifier: OpenSetClassifier, path: str | Path, *, overwrite: bool = F
     `overwrite` replaces an earlier saved model.
     """
     place, method = Path(path), method_name(classifier)
-    if place.exists() and not overwrite:
-        raise InputError(f"{place}: exists already; choose another path or add overwrite=True")
     check_new_folder("path", place, (MODEL, WEIGHTS, MANIFEST), overwrite)
     with new_folder(place) as aside:
         write_model(aside, classifier, method)

@@ -127,7 +127,7 @@ def _sample_table(column: str, values: Mapping[Shown, bytes], **options: Any) ->
 
 def _by_sample(run: RunFolder, name: str, column: str) -> dict[Shown, bytes]:
     """Read what `_sample_table` wrote; nothing of a run without that file."""
-    if not run.manifest.has(name):
+    if name not in run.manifest.files:
         return {}
     table = run.table(name)
     rows = table.column("row", pa.int64()).to_pylist()

@@ -139,8 +139,7 @@ def predict(
             where = "left out" if out is None else listed
             listener.warn(f"{many_images(len(broken))} cannot be read: {where}")
         if out is None:
-            with place.open("rb") as stream:
-                made = PredictionTable.of_table(CheckedTable(stream, place))
+            made = PredictionTable.of_table(CheckedTable(place.read_bytes(), place))
             return replace(made, unknown_label=folder.unknown_label)
     has_images = isinstance(found, _Images)
     return WrittenLabels(place, counts, folder.unknown_label, has_images, broken, listed)

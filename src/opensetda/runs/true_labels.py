@@ -70,7 +70,7 @@ def read_label_file(path: Path, run: RunFolder | None = None) -> Labelled:
             f"{path}: neither a run folder nor a .csv or .parquet file of 'osda predict'; give one"
         )
     with open_regular(path) as stream:
-        table = CheckedTable(stream, path, advice=_AGAIN)
+        table = CheckedTable(stream.read(), path, advice=_AGAIN)
     for name in _PREDICTED:
         if name not in table.names:
             raise InputError(f"{path}: no column {name!r}; give a run or a file of 'osda predict'")

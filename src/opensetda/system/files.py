@@ -145,8 +145,8 @@ def check_new_folder(option: str, path: Path, names: Collection[str], overwrite:
         if not path.is_dir():
             raise InputError(f"{path}: a file is in the way; choose another {option}")
         if not overwrite:
-            advice = f"choose another {option} or add --overwrite"
-            raise InputError(f"{path}: exists already; {advice}")
+            add = "--overwrite" if option.startswith("-") else "overwrite=True"
+            raise InputError(f"{path}: exists already; choose another {option} or add {add}")
         there = sorted(entry.name for entry in path.iterdir())
         if strangers := [name for name in there if name not in names and not is_partial(name)]:
             advice = f"move it away or choose another {option}"
@@ -186,17 +186,11 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def digest_of(stream: BufferedReader) -> tuple[int, str]:
-    """Return the size and the SHA-256 of an open file."""
-    digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return stream.tell(), digest
-
-
 def file_record(path: Path) -> dict[str, Any]:
     """Return the path, size and SHA-256 of a file."""
     with open_regular(path) as stream:
-        size, digest = digest_of(stream)
-    return {"path": str(path.resolve()), "bytes": size, "sha256": digest}
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return {"path": str(path.resolve()), "bytes": stream.tell(), "sha256": digest}
 
 
 def near(path: str | Path) -> Path:
