@@ -220,7 +220,7 @@ def test_tampered_estimates_are_named(run, change, capsys):
 def test_a_run_of_an_earlier_release_is_not_read_but_may_be_replaced(run, capsys):
     write_json(run.path / folder.SETTINGS, {**run.settings, "version": 1})
     (run.path / folder.ESTIMATES).unlink()
-    with pytest.raises(InputError, match="version 1 is not 5; fit again"):
+    with pytest.raises(InputError, match="version 1 is not 6; fit again"):
         RunFolder.open(run.path)
     check_destination(run.path, overwrite=True)
     assert main([*FIT, "--overwrite"]) == 0

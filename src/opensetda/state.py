@@ -30,9 +30,8 @@ def pack(classifier: Any) -> dict[str, Any]:
     state = {
         "state_version": STATE_VERSION,
         "class": type(classifier).__name__,
+        # Not, for example, a random generator, which later predictions do not need.
         "parameters": {name: value for name, value in plain.items() if _is_json(value)},
-        # For example a random generator, which later predictions do not need.
-        "parameters_left_out": [name for name, value in plain.items() if not _is_json(value)],
         "classes": classifier.classes_.tolist(),
         "classes_dtype": classifier.classes_.dtype.str,
         "n_features": int(classifier.n_features_in_),
@@ -49,11 +48,9 @@ def pack(classifier: Any) -> dict[str, Any]:
 
 def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
     """Return a classifier with the fitted attributes that every method has."""
-    if state.get("state_version") != STATE_VERSION:
-        raise InputError(
-            f"saved model: version {state.get('state_version')!r} is not {STATE_VERSION}; "
-            "fit again with this release"
-        )
+    if (found := state.get("state_version")) != STATE_VERSION:
+        version = f"version {found!r} is not {STATE_VERSION}"
+        raise InputError(f"saved model: {version}; fit again with this release")
     if state["class"] != cls.__name__:
         raise InputError(f"saved model: it is a {state['class']}, not a {cls.__name__}")
     dtype = np.dtype(state["classes_dtype"])

@@ -11,7 +11,7 @@ import pytest
 
 from opensetda.backbones import cache as cache_module
 from opensetda.backbones.cache import FeatureCache
-from opensetda.system.cache_folder import default_cache_folder
+from opensetda.system import default_cache_folder
 
 WIDTH = 16
 

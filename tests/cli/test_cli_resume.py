@@ -12,7 +12,7 @@ import pytest
 from cli_helpers import FIT_STEPS, QUICK_IMAGES, blobs, image_fit, names_in
 from cli_processes import READING, Osda
 from opensetda.cli.main import main
-from opensetda.runs.checked import sealed
+from opensetda.runs.checked import write_sealed
 
 SAME = (
     *("predictions.csv", "model.safetensors", "steps.parquet", "estimates.json"),
@@ -127,7 +127,7 @@ def stopped(undisturbed, tmp_path_factory):
 
 def reseal(path, content):
     del content["sha256"]
-    path.write_text(json.dumps(sealed(content)))
+    write_sealed(path, content)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_changed_input_is_named_and_nothing_lost(interrupted, undisturbed, cap
     (place / "away.npz").unlink()
     assert main(["resume", "run"]) == 2
     error = error_of(capsys)
-    assert error.startswith("error: source.npz: the source has changed since the run began")
+    assert error.startswith("error: source.npz: the source changed since the run began")
     assert "osda fit ... --overwrite" in error
     # It was a mistake, or a disk that was not there: all is well again.
     assert (left_behind(place) / "checkpoint").read_bytes() == kept
@@ -218,7 +218,7 @@ def flip(name):
 
 
 DAMAGES = {
-    "version": (change_request(lambda r: r.update(version=9)), "version 9 is not 3"),
+    "version": (change_request(lambda r: r.update(version=9)), "version 9 is not 4"),
     "seed": (change_request(lambda r: r["request"].update(seed="x")), "damaged (seed: "),
     "missing": (change_request(lambda r: r["request"].pop("source")), "damaged (source: "),
     "setting": (change_request(lambda r: r["request"].update(settings={"stepz": "1"})), "'stepz'"),

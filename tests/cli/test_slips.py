@@ -35,7 +35,7 @@ SLIPS = [
     ("fit shop --out new", "'TARGET'", "(Images or rows to label"),
     ("fit my shop street --out new", "(street)", "put a name with spaces in quotes"),
     ("fit shop street -o new", "-o", "see 'osda fit --help'"),
-    ("predict run later.csv", "'--out'", "(The .csv, .json or .parquet file to make)"),
+    ("predict run later.csv", "'--out'", "(The .csv or .parquet file to make)"),
     ("evaluate run", "'--labels'", "(True labels of"),
     ("benchmark office31", "--data", "say where Office-31 is"),
     # numbers
@@ -62,7 +62,7 @@ SLIPS = [
     ("fit https://example.org/shop street --out new", "URLs are not read", "download it"),
     ("fit shop street --out run", "run: exists already", "choose another --out"),
     ("fit shop street --out street/run", "street/run: lies in street", "choose another --out"),
-    ("fit shop street --out notes.txt/run", "notes.txt is a file", "choose another place"),
+    ("fit shop street --out notes.txt/run", "Not a directory", "choose another place"),
     ("fit shop street --out new --weights resnet.pth", "resnet.pth: no such file", "give one in"),
     ("fit shop street --out new --corrections c.csv", "c.csv: no such file", "'osda review'"),
     # tables
@@ -77,9 +77,9 @@ SLIPS = [
     # runs
     ("fit run street --out new", "run: a run folder", "give images or a feature table"),
     ("predict new later.csv --out labels.csv", "new: no such run", "make one with 'osda fit'"),
-    ("predict run/predictions.csv later.csv --out new.csv", "a file", "give the folder"),
+    ("predict run/predictions.csv later.csv --out new.csv", "not a run folder", "osda fit"),
     ("predict run street --out new.csv", "street: images", "give a table"),
-    ("predict run later.csv --out new.txt", "--out new.txt", "must end in .csv, .json or"),
+    ("predict run later.csv --out new.txt", "--out new.txt", "must end in .csv or"),
     ("predict run later.csv --out source.csv", "source.csv: exists", "add --overwrite"),
     ("evaluate run --labels others.csv --label-column label", "others.csv: no", "'s0'"),
     ("evaluate run --labels nowhere/t.csv", "nowhere/t.csv: no such file", "check the path"),
@@ -125,7 +125,7 @@ DONE = [
     ("resume run", "run is complete: nothing to resume."),
     ("report run --out {new}.html --quiet", "  report   "),
     ("predict run later.csv --out {new}.csv --id-column id", "Labels given"),
-    ("predict run later.csv --out {new}.json --json --quiet", '"samples": 60'),
+    ("predict run later.csv --out {new}.csv --json --quiet", '"samples": 60'),
 ]
 if sys.platform != "win32":
     SLIPS.append((r"fit shop 'C:\me\street' --out new", r"C:\me\street", "write / between"))

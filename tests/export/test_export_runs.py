@@ -72,7 +72,7 @@ def test_export_without_the_table_of_the_run(tmp_path):
 def test_places_that_are_refused_and_overwritten(table_run, tmp_path):
     (tmp_path / "there.onnx").write_text("mine")
     for place, problem in (
-        ("model.pb", "a file must end in .onnx"),
+        ("model.pb", "the name must end in .onnx"),
         ("there.onnx", "exists already; choose another name or add --overwrite"),
     ):
         with pytest.raises(InputError, match=problem):

@@ -47,12 +47,12 @@ def test_names_are_never_formulas_and_never_long():
     figure = draw_confusion(confusion_of(FORMULAS, ("$$", "long " * 40)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert figure_bytes(figure, "png", 50)
+        assert figure_bytes(figure, "png")
     assert not any(cbook.is_math_text(text) or len(text) > 60 for text in texts(figure))
     assert r"\$x 1\$" in texts(figure)
     assert figure_name("two\nlines\tof \u202e it \udce9", 99) == "two lines of it"
     assert [short_number(value) for value in (1127.0, 79.04, 3.0, 0.2449)] == [
-        *("1,127", "79.0", "3", "0.245")
+        *("1,127", "79", "3", "0.245")
     ]
 
 

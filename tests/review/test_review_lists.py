@@ -129,7 +129,7 @@ def test_decisions_change_what_is_shown_and_the_table(session, folder):
     assert shown["marks"] == "n" + 59 * "."
     assert (listed(session, "border")["decided"], listed(session, "border")["open"]) == (1, 1)
     assert [row["label"] for row in corrections(folder)] == ["Moth"]
-    with pytest.raises(InputError, match="decisions of a review, so it is not overwritten"):
+    with pytest.raises(InputError, match="so it is not overwritten"):
         check_destination(folder, overwrite=True)
     assert session.undo()["undone"] == {"list": "border", "place": 0, "count": 1}
     assert corrections(folder) == []
@@ -240,7 +240,7 @@ def table_run(folder, path, X, names):
     make_run(folder, n=len(X), images=False)
     rows = [",".join(map(str, row)) for row in X.tolist()]
     path.write_text("\n".join([",".join(names), *rows]) + "\n")
-    write_json(folder / MODEL, {"feature_names": list(names), "state": {}})
+    write_json(folder / MODEL, {"method": "", "feature_names": list(names), "state": {}})
     settings = json.loads((folder / SETTINGS).read_text())
     settings["inputs"]["target"] = {**file_record(path), "rows": len(X)}
     (folder / SETTINGS).write_text(json.dumps(settings))

@@ -180,7 +180,7 @@ def test_interrupted_while_it_labels_it_goes_on_to_the_same_bytes(many, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("opensetda.runs.predictions.PredictionWriter.close", fail)
+        patch.setattr("opensetda.runs.predictions.PredictionWriter.__exit__", fail)
         assert main([*command(method="pgl")]) == 130
     assert "run.unfinished" in names_in(many)
     assert main(["resume", "run"]) == 0

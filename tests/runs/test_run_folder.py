@@ -11,11 +11,11 @@ import pytest
 
 from opensetda import InputError
 from opensetda.data.tables.loading import TruthTable
-from opensetda.runs import folder, manifest
+from opensetda.runs import checked, folder
+from opensetda.runs.checked import MANIFEST, Manifest
 from opensetda.runs.evaluation import evaluate_run
 from opensetda.runs.fitting import write_run
 from opensetda.runs.folder import RunFolder, check_destination
-from opensetda.runs.manifest import MANIFEST, Manifest, reseal
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system import files
 from runs_helpers import blobs, fitted, names_in
@@ -68,7 +68,6 @@ def test_a_run_folder_holds_what_the_docs_say(run, classifier):
     assert run.history() == classifier.history_
     assert run.settings["classes"] == ["cat", "dog"]
     assert run.column("label") == "y"
-    assert not run.has_ids
     assert run.environment()["packages"]["opensetda"]
     # Others may read all files, if they may read one.
     assert len({stat.S_IMODE((run.path / name).stat().st_mode) for name in there}) == 1
@@ -82,8 +81,8 @@ def test_predictions_come_back_as_they_were(tmp_path, classifier, monkeypatch, m
     monkeypatch.setattr(folder, "MOST_ROWS_AS_TEXT", most)
     run = written(tmp_path / "run", classifier)
     is_large = most < 90
-    assert run.manifest.has(folder.LARGE_PREDICTIONS) is is_large
-    assert run.manifest.has(folder.PREDICTIONS) is not is_large
+    assert (folder.LARGE_PREDICTIONS in run.manifest.files) is is_large
+    assert (folder.PREDICTIONS in run.manifest.files) is not is_large
     table = run.predictions()
     assert table.ids[:3].tolist() == ["1", "2", "3"]
     np.testing.assert_array_equal(table.labels, classifier.transduction_)
@@ -96,10 +95,7 @@ def test_predictions_come_back_as_they_were(tmp_path, classifier, monkeypatch, m
     assert table.classes == ("cat", "dog")
 
 
-def test_the_model_predicts_as_the_classifier(run, classifier, monkeypatch):
-    from opensetda.runs import predictions
-
-    monkeypatch.setattr(predictions, "_PREDICTED_ROWS", 7)
+def test_the_model_predicts_as_the_classifier(run, classifier):
     X, _ = blobs(3)
     table = PredictionTable.of_samples(run.model(), X, None)
     np.testing.assert_array_equal(table.labels, classifier.predict(X))
@@ -165,7 +161,7 @@ def test_a_wrong_field_is_named_where_the_checksums_are_right(run, name, field, 
     content = json.loads((run.path / name).read_text())
     change(content)
     files.write_json(run.path / name, content)
-    reseal(run.path)
+    Manifest.of(run.path).write()
     with pytest.raises(InputError, match=rf"{name}.*{field}"):
         (read or RunFolder.labels)(RunFolder.open(run.path))
 
@@ -180,18 +176,9 @@ def test_a_wrong_field_is_named_where_the_checksums_are_right(run, name, field, 
 def test_a_wrong_column_is_named_where_the_checksums_are_right(run, old, new, words):
     path = run.path / folder.PREDICTIONS
     path.write_text(path.read_text().replace(f'"{old}"', f'"{new}"', 1))
-    reseal(run.path)
+    Manifest.of(run.path).write()
     with pytest.raises(InputError, match=rf"predictions\.csv: damaged \({words}\)"):
         RunFolder.open(run.path).predictions()
-
-
-def test_a_replaced_file_is_no_damage_to_who_reads_meanwhile(run):
-    for label in ("cat", "dog"):
-        run.write_metrics({"value": label}, np.full(90, label))
-        assert json.loads((run.path / folder.METRICS).read_text()) == {"value": label}
-        if label == "cat":
-            reader = RunFolder.open(run.path)
-    assert reader.truth().tolist() == ["dog"] * 90
 
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3])
@@ -220,7 +207,7 @@ def test_a_crash_while_files_are_replaced_leaves_a_run_that_can_be_read(run, mon
 
 def test_a_full_disk_leaves_the_earlier_evaluation(run, monkeypatch):
     run.write_metrics({}, np.full(90, "dog"))
-    monkeypatch.setattr(manifest.ExitStack, "enter_context", lambda *_: Path("/dev/full"))
+    monkeypatch.setattr(checked.ExitStack, "enter_context", lambda *_: Path("/dev/full"))
     with pytest.raises(OSError, match="No space left"):
         run.write_metrics({}, np.full(90, "cat"))
     assert RunFolder.open(run.path).truth().tolist() == ["dog"] * 90
@@ -229,15 +216,13 @@ def test_a_full_disk_leaves_the_earlier_evaluation(run, monkeypatch):
 def test_what_is_no_run_folder_is_refused(tmp_path, run):
     for path, words in [
         (tmp_path / "no", "no such run folder"),
-        (run.path / folder.SETTINGS, "a file, not a run folder"),
         (tmp_path, "not a run folder"),
     ]:
         with pytest.raises(InputError, match=words):
             RunFolder.open(path)
     for settings, words in [
-        ([], "not the settings"),
-        ({"format": "x"}, "not the settings"),
-        ({**run.settings, "version": 4}, "version 4 is not 5; fit again with this release"),
+        ([], "version None is not 6"),
+        ({**run.settings, "version": 5}, "version 5 is not 6; fit again with this release"),
     ]:
         files.write_json(run.path / folder.SETTINGS, settings)
         with pytest.raises(InputError, match=words):
@@ -249,7 +234,7 @@ def test_only_runs_are_overwritten(tmp_path, run):
     with pytest.raises(InputError, match="exists already"):
         check_destination(run.path, overwrite=False)
     # What a report left behind that was killed.
-    files.aside_of(run.path / folder.REPORT).write_text("<!doc")
+    (run.path / ".report.partial.html").write_text("<!doc")
     check_destination(run.path, overwrite=True)
     (tmp_path / "empty").mkdir()
     check_destination(tmp_path / "empty", overwrite=True)
@@ -258,11 +243,11 @@ def test_only_runs_are_overwritten(tmp_path, run):
     (run.path / "thesis.docx").write_text("")
     with pytest.raises(InputError, match=r"thesis\.docx"):
         check_destination(run.path, overwrite=True)
-    (run.path / folder.REVIEW).write_text("")
-    with pytest.raises(InputError, match=r"review\.jsonl', decisions of a review"):
+    (run.path / "thesis.docx").rename(run.path / folder.REVIEW)
+    with pytest.raises(InputError, match=r"holds 'review\.jsonl', so it is not overwritten"):
         check_destination(run.path, overwrite=True)
-    (tmp_path / "empty" / folder.SETTINGS).write_text("{}")
-    with pytest.raises(InputError, match="not a run folder that can be read"):
+    (tmp_path / "empty" / folder.PREDICTIONS).write_text("mine")
+    with pytest.raises(InputError, match="not a run folder, so it is not overwritten"):
         check_destination(tmp_path / "empty", overwrite=True)
 
 

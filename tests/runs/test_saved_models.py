@@ -10,7 +10,7 @@ import pytest
 import opensetda
 from export_helpers import DOMAIN, LATER, QUICK, SOURCE, TARGET, Stranger, X, Y
 from opensetda.runs import fit
-from opensetda.runs.manifest import reseal
+from opensetda.runs.checked import Manifest
 from opensetda.runs.methods import METHODS, build_method
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_saved_model_is_refused(tmp_path):
     opensetda.save(fitted(), place)
     saved = json.loads((place / "model.json").read_text())
     (place / "model.json").write_text(json.dumps({**saved, "method": "no-such"}))
-    reseal(place)
+    Manifest.of(place).write()
     with pytest.raises(opensetda.InputError, match="'no-such' does not exist"):
         opensetda.load(place)
     with pytest.raises(opensetda.InputError, match="not a saved model"):

@@ -8,7 +8,7 @@ import pytest
 from cli_helpers import names_in
 from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.runs import unfinished
+from opensetda.runs import checked
 from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
 from opensetda.runs.unfinished import CheckpointFile, UnfinishedRun, check_unfinished
 
@@ -40,20 +40,20 @@ def test_nothing_is_left_of_a_run_that_comes_to_nothing(tmp_path, monkeypatch):
     run = UnfinishedRun.begin(tmp_path / "a" / "b" / "run", REQUEST, overwrite=False)
     run.check_inputs(INPUTS)
     assert not run.is_worth_keeping
-    run.undo()
-    assert names_in(tmp_path) == []
+    run.remove()
+    assert names_in(tmp_path / "a" / "b") == []
     full = OSError(28, "No space left on device")
-    monkeypatch.setattr(unfinished, "write_json", lambda *_: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(checked, "write_json", lambda *_: (_ for _ in ()).throw(full))
     with pytest.raises(OSError, match="no space left"):
-        UnfinishedRun.begin(tmp_path / "a" / "run", REQUEST, overwrite=False)
-    assert names_in(tmp_path) == []
+        UnfinishedRun.begin(tmp_path / "c" / "run", REQUEST, overwrite=False)
+    assert names_in(tmp_path / "c") == []
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"target": {"path": "/b", "sha256": "3"}}, r"^/b: the target has changed"),
-        ({"settings": {"steps": 4}}, "the settings of 'osda fit' have changed"),
+        ({"target": {"path": "/b", "sha256": "3"}}, r"^/b: the target changed"),
+        ({"settings": {"steps": 4}}, "the settings changed since the run began"),
     ],
 )
 def test_inputs_must_stay_what_they_were(tmp_path, changes, words):
@@ -82,35 +82,16 @@ def test_what_is_in_the_way(tmp_path):
     with pytest.raises(InputError, match="a file is in the way"):
         check_unfinished(tmp_path / "run", overwrite=True)
     path.unlink()
+    # Killed before the request was in its place: nothing to go on with.
     path.mkdir()
-    check_unfinished(tmp_path / "run", overwrite=False)
-    # Killed before the request was in its place: nothing to go on with, so nothing in the way.
     (path / "lock").write_text("")
-    (path / ".request.0a1b2c3d.partial.json").write_text("{")
+    (path / ".request.partial.json").write_text("{")
     assert UnfinishedRun.find(tmp_path / "run") is None
-    UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False).release()
     with pytest.raises(InputError, match="go on with 'osda resume"):
         check_unfinished(tmp_path / "run", overwrite=False)
-    check_unfinished(tmp_path / "run", overwrite=True)
-    (path / "request.json").unlink()
-    (path / "thesis.docx").write_text("")
-    with pytest.raises(InputError, match="in the way, and not of a run"):
-        check_unfinished(tmp_path / "run", overwrite=True)
-
-
-def test_what_is_replaced_comes_back_if_the_new_run_comes_to_nothing(tmp_path):
-    old = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
-    old.checkpoints().write(Record({"step": 3}))
-    old.release()
-    new = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True)
-    assert new.checkpoints().read() is None
-    new.undo()
-    assert names_in(tmp_path) == ["run.unfinished"]
-    assert old.checkpoints().read().values == {"step": 3}
-    # And is gone for good if the new run has something to keep.
-    UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True).release()
-    assert names_in(tmp_path) == ["run.unfinished"]
-    assert old.checkpoints().read() is None
+    run = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True)
+    assert names_in(path) == ["lock", "request.json"]
+    run.release()
 
 
 def test_a_record_comes_back_as_it_was(tmp_path):

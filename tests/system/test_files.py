@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -65,32 +66,17 @@ def test_an_old_folder_comes_back_if_the_new_one_cannot_be_moved(tmp_path, monke
     assert (run / "content").read_text() == "old"
 
 
-@pytest.mark.parametrize("function", ["new_file", "new_folder"])
+@pytest.mark.parametrize("function", ["new_file", "new_folder", "temporary_folder"])
 def test_the_next_writer_removes_what_a_dead_one_left(tmp_path, function):
     path = tmp_path / "labels.csv"
     script = DIES.format(function=function, path=str(path))
     died = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     left = Path(died.stdout.strip())
     assert left.exists()
-    (tmp_path / ".other.0123abcd.partial.csv").touch()
-    with files.new_file(path) as first, files.new_file(path) as second:
-        assert not left.exists()
-        assert first.exists()
-        second.write_text("whole")
-    assert names_in(tmp_path) == [".other.0123abcd.partial.csv", "labels.csv"]
-    files.sweep(tmp_path)
-    # Killed between two moves: what was to be replaced comes back.
-    path.rename(tmp_path / ".labels.0123abcd.replaced.csv")
-    files.remove_abandoned(path)
-    assert names_in(tmp_path) == ["labels.csv"]
-
-
-def test_a_temporary_folder_goes_at_the_end_and_those_of_the_dead_go_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path))
-    (tmp_path / ".opensetda.0123abcd.partial").mkdir()
-    with files.temporary_folder() as folder:
-        assert names_in(tmp_path) == [folder.name]
-    assert names_in(tmp_path) == []
+    assert files.is_partial(left.name)
+    with getattr(files, function)(path) as aside:
+        assert aside == left
+    assert names_in(tmp_path) == ([] if function == "temporary_folder" else ["labels.csv"])
 
 
 def test_places_that_cannot_be_written_are_found_before_training(tmp_path):
@@ -98,11 +84,10 @@ def test_places_that_cannot_be_written_are_found_before_training(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "report.html").mkdir()
     for path, words in [
-        (tmp_path / "file" / "run", "is a file, not a folder; choose"),
-        (Path("/proc/x/run"), r"/proc/x/run: cannot write in /proc \(.+\); choose"),
+        (tmp_path / "file" / "run", r"cannot be written \(Not a directory\); choose"),
+        (Path("/proc/x/run"), r"/proc/x/run: cannot be written \(.+\); choose"),
         (tmp_path / "loop" / "run", "choose another place"),
         (tmp_path / os.fsdecode(b"caf\xe9") / "run", "codec can't encode.*; choose"),
-        (Path("/"), "the root of the disk"),
     ]:
         with pytest.raises(InputError, match=words):
             files.check_writable(path)
@@ -122,21 +107,19 @@ def test_a_full_disk_is_named(tmp_path, error):
 def test_only_regular_files_are_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zeros").symlink_to("/dev/zero")
-    for name, kind in (("pipe", "a pipe"), ("zeros", "a device"), (".", "a folder")):
-        with pytest.raises(InputError, match=f"{kind}, not a file"):
+    for name in ("pipe", "zeros", "."):
+        with pytest.raises(InputError, match=", not a file; copy"):
             files.open_regular(tmp_path / name)
     (tmp_path / "file").write_text("text")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     with files.open_regular(tmp_path / "link") as stream:
         assert stream.read() == b"text"
-    with pytest.raises(OSError, match="symbolic links"):
-        files.open_regular(tmp_path / "link", follow_links=False)
 
 
 def test_json_holds_names_that_are_no_text_and_numbers_that_are_none(tmp_path):
     values = {"path": os.fsdecode(b"/caf\xe9/\xf0\x9f\x98\x80"), "word": "grün é"}
     files.write_json(tmp_path / "settings.json", values)
-    assert files.read_json(tmp_path / "settings.json") == values
+    assert json.loads((tmp_path / "settings.json").read_bytes()) == values
     # What is text can be read by people.
     assert "é" in (tmp_path / "settings.json").read_text(encoding="utf-8")
     value = {"loss": {"node": np.float32(0.5), "edge": float("nan")}, 3: (np.int64(1), None, "x")}

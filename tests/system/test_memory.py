@@ -5,23 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
-
 from cli_helpers import FIT
 from opensetda.cli.main import main
 from opensetda.system import memory
-
-
-@pytest.mark.parametrize("version", memory._GROUP_FILES)
-def test_the_limit_of_a_container_counts(tmp_path, version):
-    limit, used, files = memory._GROUP_FILES[version]
-    folder = tmp_path / version
-    folder.mkdir(exist_ok=True)
-    for name, text in ((limit, "1000\n"), (used, "700\n"), ("memory.stat", f"a 5\n{files} 50\n")):
-        (folder / name).write_text(text)
-    assert set(memory._left_in_groups(tmp_path)) == {350}
-    (folder / limit).write_text("max\n")
-    assert list(memory._left_in_groups(tmp_path)) == []
 
 
 def test_a_system_that_says_nothing_has_enough(monkeypatch):

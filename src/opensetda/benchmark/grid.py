@@ -30,9 +30,16 @@ from opensetda.benchmark.variants import Variant
 from opensetda.context import FitContext
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
+from opensetda.runs.checked import read_json
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.fitting import fit_domains
-from opensetda.system.files import check_writable, new_file, plain, read_json, sweep, write_json
+from opensetda.system.files import (
+    check_writable,
+    is_partial,
+    new_file,
+    plain,
+    write_json,
+)
 from opensetda.system.memory import peak_megabytes, reset_peak
 
 CELLS, IDENTITY = "cells", "benchmark.json"
@@ -192,10 +199,9 @@ def check_folder(tasks: TaskSet, out: Path) -> dict[str, str]:
         raise InputError(f"{out}: a file is in the way; choose another --out")
     if not (out / IDENTITY).exists():
         # A grid that was killed before its first cell has left its folder for them.
-        sweep(out)
-        if out.is_dir() and any(
-            path.name != CELLS or any(path.iterdir()) for path in out.iterdir()
-        ):
+        there = [*out.iterdir()] if out.is_dir() else []
+        others = [path for path in there if not is_partial(path.name)]
+        if any(path.name != CELLS or any(path.iterdir()) for path in others):
             raise InputError(f"{out}: not empty, and not of a benchmark; choose another --out")
         check_writable(out)
         return {}

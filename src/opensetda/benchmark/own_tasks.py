@@ -29,7 +29,7 @@ from opensetda.runs.fit_data import (
     load_images,
     load_tables,
 )
-from opensetda.runs.outputs import many_images
+from opensetda.runs.pictures import many_images
 from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import near
 

@@ -29,7 +29,7 @@ from opensetda.cli.predict import export, predict
 from opensetda.cli.report import report
 from opensetda.cli.review import review
 from opensetda.errors import InputError, ListedError, RunPausedError
-from opensetda.system.cache_folder import default_cache_folder
+from opensetda.system import default_cache_folder
 
 app = typer.Typer(
     name="osda",

@@ -184,7 +184,7 @@ def with_optional_values(arguments: Sequence[str]) -> list[str]:
 
 def with_cache(images: ImageOptions, no_cache: bool = False) -> ImageOptions:
     """Return options with the folder of the feature cache: that given, the usual one, or none."""
-    from opensetda.system.cache_folder import default_cache_folder
+    from opensetda.system import default_cache_folder
 
     given = images.cache
     if given is not None and no_cache:

@@ -15,7 +15,7 @@ _PATHS_HELP = (
     "Images to label: files, folders, lists, manifests or tar shards; or one feature table."
 )
 _TOP_HELP = "Write this many of the likeliest classes; by default 5 for images, all for tables."
-_OUT_HELP = "The .csv, .json or .parquet file to make."
+_OUT_HELP = "The .csv or .parquet file to make."
 _TO_HELP = "The .onnx file to make, or a folder for it, its description and a script."
 
 

@@ -38,7 +38,7 @@ def report(
     settings; after 'osda evaluate' also the metrics.
     """
     from opensetda.runs.folder import RunFolder
-    from opensetda.runs.outputs import check_new_file
+    from opensetda.system.files import check_new_file
 
     if out is not None:
         check_new_file("--out", out, (".html", ".htm"), overwrite)

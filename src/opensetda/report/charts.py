@@ -161,17 +161,22 @@ def draw_lines(panels: Sequence[LinePanel], title: str) -> Figure:
 def _draw_panel(axes: Axes, panel: LinePanel) -> None:
     ends = []
     for series in panel.series:
-        style.plot_line(axes, series.points, series.color, series.marker, series.width)
-        if series.points:
-            value = list(series.points.values())[-1]
+        values, is_wide = list(series.points.values()), series.width > 2
+        look: dict[str, Any] = {"marker": series.marker, "markersize": 4, "color": series.color}
+        look |= {"linewidth": series.width, "zorder": 3 if is_wide else 2}
+        axes.plot(list(series.points), values, **look)
+        if values:
+            value = values[-1]
             text = f"{series.name} {style.short_number(value)}"
-            ends.append((text, value, series.color, series.width > 2))
+            ends.append((text, value, series.color, is_wide))
     style.dress(axes, panel.title)
     axes.set_xlabel("step")
     axes.set_ylabel(panel.unit)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
     if panel.percent:
-        style.frame_percent(axes)
+        # At least ten points, and nothing above 101.
+        low, high = axes.get_ylim()
+        axes.set_ylim(0 if low < 20 else min(low, high - 10), min(max(high, low + 10), 101))
     style.label_ends(axes, ends)
 
 

@@ -54,7 +54,7 @@ class Progress:
 def collect(run: RunFolder, images: Path | None = None, progress: Progress | None = None) -> Report:
     """Collect everything that a report shows; map and thumbnails are kept in the run folder.
 
-    `images` is the folder of the images of a feature table, or of somebody else's run.
+    `images` is the folder of the images of a feature table, or of a run whose images have moved.
     """
     return _Collector(run, images).report(progress or Progress())
 
@@ -114,15 +114,10 @@ class _Collector:
         yield f"Columns: {SENTENCES[self.run.settings['scaling']]}."
 
     def _lost_images(self) -> list[str]:
-        lost, withheld = self.pictures.lost, self.pictures.withheld
-        how = "give their folder to 'osda report' with --images"
-        if withheld:
-            why = "the run was made by another user or on another machine; to show them"
-            return [f"{_counted(withheld, 'image')} not shown: {why}, {how}"]
-        if not lost:
+        if not (lost := self.pictures.lost):
             return []
-        many = f"{_counted(len(lost), 'image')} cannot be read any more, the first is {lost[0]}"
-        return [f"{many}; put them back, or {how}"]
+        many = f"{_counted(len(lost), 'image')} cannot be read, the first is {lost[0]}"
+        return [f"{many}; give their folder to 'osda report' with --images"]
 
     def _metrics(self) -> dict[str, Any]:
         """Return the metrics; their intervals and the number of true labels if some are missing."""
@@ -245,8 +240,8 @@ def facts_of(
 ) -> dict[str, dict[str, str]]:
     """Return how a run was made, as heading -> name -> value, without what is not recorded."""
     data = {**settings["inputs"], "backbone": settings.get("backbone") or {}}
-    asked = {name: settings[name] for name in ("method", "preset", "seed", "scaling")}
-    asked["requested share of unknowns"] = settings["openness"]
+    asked = {name: settings.get(name) for name in ("method", "preset", "seed", "scaling")}
+    asked["requested share of unknowns"] = settings.get("openness")
     share = "{share:.4f} ({low:.4f} to {high:.4f})".format(**estimates["openness"])
     sections: dict[str, Mapping[str, Any]] = {
         "Command": {"command": shlex.join(settings["command"] or ()) or None},

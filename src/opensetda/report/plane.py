@@ -28,7 +28,7 @@ def plane_of(run: RunFolder, progress: CountingProgress | None = None) -> Plane:
     They have shape (n, 2) and lie within [0, 1].
     """
     rows = run.view().embedding
-    if run.manifest.has(MAP):
+    if MAP in run.manifest.files:
         # A damaged file is made again.
         with suppress(InputError, ValueError):
             table = run.table(MAP)

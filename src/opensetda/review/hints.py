@@ -92,7 +92,7 @@ def open_columns(run: RunFolder, table: PredictionTable) -> Columns:
     """Read the target's table, if it is still what the run was made with."""
     record = run.settings["inputs"]["target"]
     path = record.get("path", "")
-    has_names = run.manifest.has(MODEL) and not run.has_images
+    has_names = MODEL in run.manifest.files and not run.has_images
     try:
         names = run.feature_names() if has_names else None
         if not names:

@@ -227,7 +227,7 @@ class ReviewSession:
         table, name = self.table, str(self.table.ids[row])
         return {
             "row": row,
-            "name": name if self.run.has_ids else f"Row {name}",
+            "name": name if self.run.settings["has_ids"] else f"Row {name}",
             "given": str(table.labels[row]),
             "nearest": str(table.nearest[row]),
             "unknown": round(float(table.proba[row, -1]), 4),

@@ -1,18 +1,19 @@
-"""Readers of the files of runs: one per kind of file, each names the file and the field at fault.
+"""Files of runs that are checked when they are read: the manifest, and a reader per kind of file.
 
-Checksums (`opensetda.runs.manifest`) find what was damaged; the readers find what is not of the
-kind that is asked for, such as a file of another program.
+The manifest has a checksum of each file, so that a damaged one is named and never used. A file
+that is replaced later, by an evaluation or a report, is not listed while it is replaced: a process
+that dies at any moment leaves a run that can be read, without that file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +22,19 @@ import pyarrow.csv
 import pyarrow.parquet
 from pydantic import TypeAdapter, ValidationError
 from safetensors.numpy import load
+from typing_extensions import TypedDict
 
 from opensetda.data.limits import LONGEST_ROW
 from opensetda.errors import InputError, one_line
+from opensetda.system.files import new_file, open_regular, write_json
 
 T = TypeVar("T")
 
+MANIFEST, SETTINGS = "manifest.json", "settings.json"
 FIT_AGAIN = "fit again"
 _LONGEST_REASON = 160
 _SEAL = "sha256"
+# A class may be named 007.
 _TEXT_IN_CSV = ("id", "path", "label", "nearest_class", *(f"top_{n}" for n in range(1, 1001)))
 
 
@@ -40,6 +45,8 @@ def reading(path: Path, advice: str = FIT_AGAIN) -> Iterator[None]:
         yield
     except (InputError, MemoryError):
         raise
+    except FileNotFoundError:
+        raise InputError(f"{path}: missing; the run is not complete, {advice}") from None
     except Exception as error:
         # Libraries raise errors of their own for damaged files.
         what = "no " if isinstance(error, KeyError) else ""
@@ -67,21 +74,34 @@ def check_value(value: Any, kind: type[T], path: Path, advice: str = FIT_AGAIN) 
         raise damaged(path, f"{name}: {first['msg']}", advice) from None
 
 
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a JSON file with a checksum of itself."""
-    return {**content, _SEAL: _checksum(content)}
+def read_json(path: Path, advice: str = FIT_AGAIN) -> Any:
+    """Read JSON, or raise an `InputError` that names the file."""
+    with reading(path, advice), open_regular(path) as stream:
+        return json.load(stream)
 
 
-def unsealed(content: Any, path: Path, advice: str = FIT_AGAIN) -> dict[str, Any]:
-    """Return what `sealed` was given, or raise an `InputError` if that is not so."""
-    rest = dict(check_value(content, dict[str, Any], path, advice))
-    if rest.pop(_SEAL, None) != _checksum(rest):
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file with a checksum of its content in it."""
+    with new_file(path) as aside:
+        write_json(aside, {**content, _SEAL: _checksum(content)})
+
+
+def read_sealed(path: Path, advice: str = FIT_AGAIN) -> dict[str, Any]:
+    """Read what `write_sealed` wrote, or raise an `InputError` that names the file."""
+    content = check_value(read_json(path, advice), dict[str, Any], path, advice)
+    if content.pop(_SEAL, None) != _checksum(content):
         raise damaged(path, "its checksum differs", advice)
-    return rest
+    return content
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def parse_tensors(content: bytes, path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a safetensors file."""
+    with reading(path):
+        return load(content)
 
 
 class CheckedTable:
@@ -89,7 +109,7 @@ class CheckedTable:
 
     def __init__(
         self,
-        stream: IO[bytes],
+        content: bytes,
         path: Path,
         columns: Sequence[str] | None = None,
         advice: str = FIT_AGAIN,
@@ -97,9 +117,17 @@ class CheckedTable:
         self.path, self.advice = path, advice
         with reading(path, advice):
             if path.suffix.lower() == ".csv":
-                self._table = _read_csv(stream, columns)
+                # With many classes, the header alone may be longer than a block of the usual size.
+                size = min(max(len(content), 1 << 16), LONGEST_ROW)
+                types = dict.fromkeys(_TEXT_IN_CSV, pa.string())
+                self._table = pyarrow.csv.read_csv(
+                    io.BytesIO(content),
+                    pyarrow.csv.ReadOptions(block_size=size),
+                    pyarrow.csv.ParseOptions(newlines_in_values=True),
+                    pyarrow.csv.ConvertOptions(column_types=types, include_columns=columns),
+                )
             else:
-                self._table = pyarrow.parquet.ParquetFile(stream).read(columns)
+                self._table = pyarrow.parquet.read_table(io.BytesIO(content), columns=columns)
         self.names: list[str] = self._table.column_names
 
     def __len__(self) -> int:
@@ -116,10 +144,6 @@ class CheckedTable:
             raise damaged(self.path, f"column {name!r} holds a number that cannot be", self.advice)
         return values
 
-    def flags(self, name: str) -> npt.NDArray[np.bool_]:
-        """Return a column of truth values."""
-        return np.array(self.column(name, pa.bool_()).to_pylist(), dtype=bool)
-
     def column(self, name: str, kind: Any) -> Any:
         """Return a column without gaps, of an Arrow type."""
         if self.names.count(name) != 1:
@@ -131,23 +155,58 @@ class CheckedTable:
         return column
 
 
-def _read_csv(stream: IO[bytes], columns: Sequence[str] | None) -> Any:
-    """Read a CSV file of predictions."""
-    size = os.fstat(stream.fileno()).st_size
-    return pyarrow.csv.read_csv(
-        stream,
-        # With many classes, the header alone may be longer than a block of the default size.
-        pyarrow.csv.ReadOptions(block_size=min(max(size, 1 << 16), LONGEST_ROW)),
-        pyarrow.csv.ParseOptions(newlines_in_values=True),
-        pyarrow.csv.ConvertOptions(
-            # A class may be named 007.
-            column_types=dict.fromkeys(_TEXT_IN_CSV, pa.string()),
-            include_columns=columns,
-        ),
-    )
+class _Listed(TypedDict):
+    """The content of ``manifest.json``: size and checksum (``size:digest``) of files by name."""
+
+    files: dict[str, str]
 
 
-def parse_tensors(content: bytes, path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a safetensors file."""
-    with reading(path):
-        return load(content)
+class Manifest:
+    """The sizes and checksums of the files of a run, and the files opened for reading."""
+
+    def __init__(self, folder: Path, files: dict[str, str]) -> None:
+        self.folder, self.files = folder, files
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the manifest of a run."""
+        path = folder / MANIFEST
+        return cls(folder, check_value(read_sealed(path), _Listed, path)["files"])
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return a manifest of all files that are in a folder."""
+        files = {path.name: _digest(path.read_bytes()) for path in folder.iterdir()}
+        files.pop(MANIFEST, None)
+        return cls(folder, files)
+
+    def write(self) -> None:
+        """Write ``manifest.json``."""
+        write_sealed(self.folder / MANIFEST, {"files": dict(sorted(self.files.items()))})
+
+    def content(self, name: str) -> bytes:
+        """Return the content of a file whose checksum is right, or name it in an `InputError`."""
+        path, listed = self.folder / name, self.files.get(name, "0:")
+        with reading(path), open_regular(path) as stream:
+            # A larger file need not fit into memory.
+            content = stream.read(int(listed.partition(":")[0]) + 1)
+        if _digest(content) != listed:
+            raise damaged(path, f"its checksum is not that of {MANIFEST}")
+        return content
+
+    def replace(self, contents: Mapping[str, bytes]) -> None:
+        """Write files into the run, in the place of earlier ones."""
+        with ExitStack() as moves:
+            # First all that may fail on a full disk.
+            for name, content in contents.items():
+                moves.enter_context(new_file(self.folder / name)).write_bytes(content)
+            found = Manifest.read(self.folder).files
+            self.files = {name: digest for name, digest in found.items() if name not in contents}
+            self.write()
+            moves.close()
+        self.files |= {name: _digest(content) for name, content in contents.items()}
+        self.write()
+
+
+def _digest(content: bytes) -> str:
+    return f"{len(content)}:{hashlib.sha256(content).hexdigest()}"

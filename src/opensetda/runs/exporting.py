@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.runs.folder import MODEL, RunFolder
-from opensetda.runs.outputs import check_new_place
 from opensetda.runs.pictures import Pictures
 from opensetda.runs.predicting import Run, open_run
 from opensetda.system import files
@@ -59,7 +59,11 @@ def export(run: Run, to: str | Path, *, overwrite: bool = False) -> ExportedMode
         Replace an existing file, or a folder of an earlier export.
     """
     place = Path(to)
-    is_file = check_new_place("--to", place, ".onnx", (GRAPH, MODEL, SCRIPT), overwrite)
+    is_file = bool(place.suffix)
+    if is_file:
+        files.check_new_file("--to", place, (".onnx",), overwrite)
+    else:
+        files.check_new_folder("--to", place, (GRAPH, MODEL, SCRIPT), overwrite)
     if find_spec("onnx") is None or find_spec("onnxruntime") is None:
         raise InputError("ONNX is not installed; install it with: pip install 'opensetda[onnx]'")
     folder = open_run(run)
@@ -160,9 +164,9 @@ def _target_rows(folder: RunFolder, width: int) -> npt.NDArray[Any]:
     path = Path(folder.settings["inputs"]["target"].get("path", ""))
     columns = TableColumns(features=folder.column("features") or "X")
     # It may not be the table that it was.
-    with suppress(InputError, OSError), files.temporary_folder() as scratch:
+    with suppress(InputError, OSError), TemporaryDirectory() as scratch:
         if path.is_file() and path.stat().st_size <= _LARGEST_TABLE:
             known = folder.feature_names(), columns, folder.column("id")
-            X = read_samples(path, width, *known, scratch, folder.column_plan()).X
+            X = read_samples(path, width, *known, Path(scratch), folder.column_plan()).X
             return np.array(X[:: max(1, len(X) // _CHECKED_ROWS)][:_CHECKED_ROWS])
     return np.zeros((0, width))

@@ -16,9 +16,9 @@ from opensetda.data.images.loading import ImageList, read_images
 from opensetda.errors import InputError
 from opensetda.runs.fit_data import features_of, none_readable
 from opensetda.runs.listening import RunListener
-from opensetda.runs.outputs import check_new_file, write_broken_list
+from opensetda.runs.pictures import write_broken_list
 from opensetda.runs.request import ImageOptions
-from opensetda.system.files import new_file, temporary_folder
+from opensetda.system.files import check_new_file, new_file, temporary_folder
 
 _SUFFIXES = (".npz", ".parquet")
 

@@ -18,7 +18,7 @@ from opensetda.runs.options import FitOptions, ImageOptions, absolute, declared
 from opensetda.runs.request import ARRAY, FitRequest, trained_part
 from opensetda.runs.tensorboard import check_new_log
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
-from opensetda.system.cache_folder import default_cache_folder
+from opensetda.system import default_cache_folder
 from opensetda.system.files import in_shell, near, plain
 
 
@@ -223,7 +223,7 @@ def _carry_out(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunLis
         training = train(run, arrays, listener)
     except BaseException as error:
         if not run.is_worth_keeping:
-            run.undo()
+            run.remove()
             raise
         run.release()
         kept = f"the training so far is kept, go on with 'osda resume {in_shell(run.out)}'"

@@ -305,7 +305,10 @@ def content_digest(X: npt.NDArray[Any] | None, *columns: npt.NDArray[Any] | None
 
 
 def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[str, Any]:
-    parts = [file_record(file, progress) for file in table_files(table.path)]
+    parts = []
+    for file in table_files(table.path):
+        parts.append(file_record(file))
+        progress(parts[-1]["bytes"])
     record = {**parts[0], "path": str(table.path.resolve())}
     if table.path.is_dir():
         record["bytes"] = sum(part["bytes"] for part in parts)

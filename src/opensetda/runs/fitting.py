@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
-import safetensors.numpy
 
 from opensetda import __version__
 from opensetda.backbones.extraction import Broken
@@ -30,6 +29,7 @@ from opensetda.errors import InputError
 from opensetda.rows import FloatArray, IntArray, Rows
 from opensetda.runs import fit_data
 from opensetda.runs import folder as files
+from opensetda.runs.checked import Manifest
 from opensetda.runs.corrections import (
     Corrections,
     ReviewedRun,
@@ -41,10 +41,8 @@ from opensetda.runs.fit_data import FitData
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.large import draw_sample, label_targets, sample_size
 from opensetda.runs.listening import RunListener
-from opensetda.runs.manifest import Manifest
 from opensetda.runs.methods import FINETUNE, build_method, finetune_settings, full_settings
-from opensetda.runs.outputs import many_images, write_broken
-from opensetda.runs.pictures import write_images
+from opensetda.runs.pictures import many_images, write_broken, write_images
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, class_names
 from opensetda.runs.request import ARRAY, FitRequest
 from opensetda.runs.tensorboard import check_log, event_log
@@ -118,7 +116,7 @@ def train(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener
     """Load the data, fit the method and write the run folder."""
     request, started = run.request, time.perf_counter()
     run.clear_scratch()
-    data = fit_data.load(request, listener, run.scratch(), arrays)
+    data = fit_data.load(request, listener, run.scratch, arrays)
     corrections = reviewed = checked = None
     if request.corrections is not None:
         path = near(request.corrections)
@@ -142,14 +140,14 @@ def train(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener
         listener.training(request.method) as told,
         event_log(request.tensorboard, run.was_left_behind, told) as progress,
     ):
-        context = FitContext(progress, images, run.checkpoints(), checked)
+        context = FitContext(progress, images, run.checkpoints, checked)
         domains = data.source, data.labels, data.target
         seconds = fit_domains(classifier, *domains, sample, context, request.seed)
     labels = None
     if sample is not None:
         with listener.counting("label", data.noun) as labelling:
             given = data.target, data.ids, data.id_name
-            labels = label_targets(classifier, *given, run.scratch(), labelling)
+            labels = label_targets(classifier, *given, run.scratch, labelling)
     if corrections is not None and reviewed is not None:
         found = classifier.openness_report_
         warning = reviewed.warning(corrections, classifier.transduction_, found)
@@ -174,7 +172,7 @@ def train(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener
             view=view,
             images=(images_shown, places[len(data.source) :]),
             corrections=corrections,
-            labelled=None if labels is None else run.scratch(),
+            labelled=None if labels is None else run.scratch,
         )
     labels = labels or Counter(RunFolder.open(run.out).labels().tolist())
     target, left_out = Path(data.inputs["target"]["path"]).name, data.columns.get("left_out", {})
@@ -223,7 +221,7 @@ def _trainable_images(
     images = backbone, data.image_paths, settings
     if run.request.images.finetune == "all":
         return backbone, FineTunedImages(*images)
-    return backbone, store_activations(*images, run.scratch(), listener.note, listener.counting)
+    return backbone, store_activations(*images, run.scratch, listener.note, listener.counting)
 
 
 def _trained_features(images: TrainableImages, rows: IntArray) -> FloatArray:
@@ -319,11 +317,7 @@ def write_run(
     the view's sources by row, and of all targets) are for the report; `labelled` is a folder with
     the labels of all targets, where the classifier has seen only a sample of them.
     """
-    state, arrays = classifier.get_state()
-    write_json(folder / files.MODEL, {"feature_names": feature_names, "state": state})
-    contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-    # Not save_file: it makes files that only their owner may read.
-    (folder / files.WEIGHTS).write_bytes(safetensors.numpy.save(contiguous))
+    state = files.write_model(folder, classifier, record["method"], feature_names)
     if backbone is not None:
         from safetensors.torch import save as save_tensors
 
@@ -359,10 +353,7 @@ def write_run(
     settings = {**_RECORDED, **record, **found}
     write_json(folder / files.SETTINGS, settings)
     # Last: a folder without it is not a run.
-    manifest = Manifest.of(folder)
-    if images[1]:
-        manifest.sign_images(files.IMAGES)
-    manifest.write()
+    Manifest.of(folder).write()
     return RunFolder.open(folder)
 
 

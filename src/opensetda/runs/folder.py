@@ -1,9 +1,7 @@
 """The run folder: its files, opened for reading, and whether a new run may take its place.
 
-``docs/run-folder.md`` describes every file. A folder appears whole or not at
-all, and nothing in it is ever unpickled: JSON, Parquet, CSV, safetensors. Every file that is read
-is compared with its checksum first (`opensetda.runs.manifest`). `save` and `load` are for a
-model alone.
+``docs/run-folder.md`` describes every file. A folder appears whole or not at all. Every file that
+is read is compared with its checksum first (`opensetda.runs.checked`), and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -12,113 +10,175 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 import safetensors.numpy
+from pydantic import ConfigDict, Field, FiniteFloat
+from typing_extensions import TypedDict
 
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.tables.preparation import ColumnPlan
 from opensetda.errors import InputError
-from opensetda.runs import schemas
-from opensetda.runs.checked import CheckedTable, parse_json, parse_tensors, reading
-from opensetda.runs.manifest import MANIFEST, Manifest
-from opensetda.runs.manifest import SETTINGS as SETTINGS
+from opensetda.runs.checked import (
+    MANIFEST,
+    CheckedTable,
+    Manifest,
+    T,
+    check_value,
+    parse_json,
+    parse_tensors,
+    read_json,
+    reading,
+)
+from opensetda.runs.checked import SETTINGS as SETTINGS
 from opensetda.runs.methods import method_class, method_name
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.view import RunView
-from opensetda.system.files import (
-    check_writable,
-    is_partial,
-    json_bytes,
-    new_folder,
-    read_json,
-    sweep,
-    write_json,
-)
+from opensetda.system.files import check_new_folder, json_bytes, new_folder, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from opensetda.base import OpenSetClassifier
 
-FORMAT = "opensetda-run"
-VERSION = 5
+FORMAT, VERSION = "opensetda-run", 6
 
-ENVIRONMENT = "environment.json"
-HISTORY = "history.jsonl"
-ESTIMATES = "estimates.json"
-PREDICTIONS = "predictions.csv"
-LARGE_PREDICTIONS = "predictions.parquet"
-STEPS = "steps.parquet"
-MODEL = "model.json"
-WEIGHTS = "model.safetensors"
-BACKBONE = "backbone.safetensors"
-BROKEN = "broken.csv"
-METRICS = "metrics.json"
-COMPARISON = "comparison.json"
-VIEW = "view.safetensors"
-IMAGES = "images.parquet"
-THUMBNAILS = "thumbnails.parquet"
-MAP = "map.parquet"
-TRUTH = "truth.parquet"
-REPORT = "report.html"
-
-# Manual work: not among the files below, which a new run may replace.
-REVIEW = "review.jsonl"
-CORRECTIONS = "corrections.csv"
-
+ENVIRONMENT, HISTORY, ESTIMATES = "environment.json", "history.jsonl", "estimates.json"
+PREDICTIONS, LARGE_PREDICTIONS = "predictions.csv", "predictions.parquet"
+STEPS, BROKEN, METRICS, TRUTH = "steps.parquet", "broken.csv", "metrics.json", "truth.parquet"
+MODEL, WEIGHTS, BACKBONE = "model.json", "model.safetensors", "backbone.safetensors"
+VIEW, IMAGES, THUMBNAILS = "view.safetensors", "images.parquet", "thumbnails.parquet"
+MAP, REPORT, COMPARISON = "map.parquet", "report.html", "comparison.json"
 FILES = (
     *(MANIFEST, SETTINGS, ENVIRONMENT, HISTORY, ESTIMATES, PREDICTIONS, LARGE_PREDICTIONS),
     *(STEPS, MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, VIEW, IMAGES, THUMBNAILS),
     *(MAP, TRUTH, REPORT),
 )
-
-StepLabels = dict[int, npt.NDArray[Any]]
+# Manual work: not among the files above, which a new run may replace.
+REVIEW, CORRECTIONS = "review.jsonl", "corrections.csv"
 
 STEP_PREFIX = "step_"
 # With more targets, the predictions are a Parquet file: text would take gigabytes.
 MOST_ROWS_AS_TEXT = 1_000_000
 
+# What the JSON files hold, checked when they are read; other entries are kept as they are.
+Share = Annotated[float, Field(ge=0, le=1)]
+Name = Annotated[str, Field(min_length=1)]
+Number = FiniteFloat | None
+StepLabels = dict[int, npt.NDArray[Any]]
+
+
+class _Open(TypedDict):
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
+
+
+class _Input(_Open):
+    path: NotRequired[str]
+    embedded: NotRequired[str]
+    rows: NotRequired[int]
+    images: NotRequired[int]
+
+
+class _Inputs(_Open):
+    source: _Input
+    target: _Input
+
+
+class Settings(_Open):
+    """``settings.json``."""
+
+    method: str
+    scaling: Literal["none", "standard", "ranks"]
+    unknown_label: Name
+    settings: dict[str, Any]
+    classes: Annotated[list[Name], Field(min_length=1)]
+    has_ids: bool
+    columns: dict[str, Any]
+    inputs: _Inputs
+    backbone: dict[str, Any] | None
+    command: list[str] | None
+    identity: str | None
+
+
+class Environment(_Open):
+    """``environment.json``."""
+
+    packages: dict[str, str | None]
+    data_seconds: Number
+    fit_seconds: Number
+    peak_megabytes: Number
+
+
+class _Openness(_Open):
+    share: Share
+    low: Share
+    high: Share
+    confidence: Share
+    evidence: NotRequired[dict[str, Number]]
+    told: bool
+    own_boundary: bool
+    audit: NotRequired[str]
+    origin: str
+    warnings: list[str]
+
+
+class _Rejection(_Open):
+    # JSON has no infinity: it is a word.
+    threshold: Number | Literal["inf", "-inf"]
+
+
+class Estimates(TypedDict):
+    """``estimates.json``: what was estimated without labels."""
+
+    openness: _Openness
+    rejection: _Rejection
+
+
+class _Model(TypedDict):
+    """``model.json``; the method checks its state."""
+
+    method: str
+    feature_names: list[str] | None
+    state: dict[str, Any]
+
+
+class Step(_Open):
+    """A line of ``history.jsonl``: numbers that need no target label."""
+
+    changed: NotRequired[Number]
+    loss: NotRequired[dict[str, Number] | None]
+
 
 class RunFolder:
     """A complete run, opened for reading; `open` checks the folder first."""
 
-    def __init__(self, path: Path, manifest: Manifest, settings: schemas.Settings) -> None:
+    def __init__(self, path: Path, manifest: Manifest, settings: Settings) -> None:
         self.path, self.manifest, self.settings = path, manifest, settings
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Open a run folder, or raise an `InputError` that says what is wrong with it."""
-        path = Path(path)
-        if not path.exists():
-            raise InputError(f"{path}: no such run folder; make one with 'osda fit'")
-        if not path.is_dir():
-            raise InputError(f"{path}: a file, not a run folder; give the folder of 'osda fit'")
-        if not (path / SETTINGS).exists():
-            raise InputError(f"{path}: not a run folder (no {SETTINGS}); make one with 'osda fit'")
-        version = _read_settings(path).get("version")
+        place = Path(path) / SETTINGS
+        if not place.exists():
+            what = "not a run folder" if place.parent.exists() else "no such run folder"
+            raise InputError(f"{path}: {what} (no {SETTINGS}); make one with 'osda fit'")
+        written = read_json(place)
+        version = written.get("version") if isinstance(written, dict) else None
         if version != VERSION:
             problem = f"version {version!r} is not {VERSION}"
-            raise InputError(f"{path / SETTINGS}: {problem}; fit again with this release")
-        # What an evaluation or a report left behind that was killed.
-        sweep(path)
-        manifest = Manifest.read(path)
-        content = manifest.content(SETTINGS)
-        return cls(path, manifest, parse_json(content, schemas.Settings, path / SETTINGS))
+            raise InputError(f"{place}: {problem}; fit again with this release")
+        manifest = Manifest.read(place.parent)
+        settings = parse_json(manifest.content(SETTINGS), Settings, place)
+        return cls(place.parent, manifest, settings)
 
     @property
     def unknown_label(self) -> str:
         """The label of unknowns."""
         return self.settings["unknown_label"]
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether the samples have names."""
-        return self.settings["has_ids"]
 
     def column(self, name: str) -> Any:
         """Return the name that a column (``label``, ``id``, ``features``) had in `fit`."""
@@ -126,10 +186,7 @@ class RunFolder:
 
     def column_plan(self) -> ColumnPlan:
         """Return what `fit` did with the columns of its tables."""
-        columns = self.settings["columns"]
-        return ColumnPlan(
-            columns.get("left_out", {}), columns.get("medians", {}), columns.get("categories", {})
-        )
+        return check_value(self.settings["columns"], ColumnPlan, self.path / SETTINGS)
 
     @property
     def has_images(self) -> bool:
@@ -159,25 +216,22 @@ class RunFolder:
         found = parse_tensors(self.manifest.content(BACKBONE), self.path / BACKBONE)
         return {name: torch.from_numpy(values) for name, values in found.items()}
 
-    def history(self) -> list[schemas.Step]:
+    def history(self) -> list[Step]:
         """Return one dict per step, with numbers that need no target label."""
         lines = self.manifest.content(HISTORY).splitlines()
-        return [parse_json(line, schemas.Step, self.path / HISTORY) for line in lines]
+        return [parse_json(line, Step, self.path / HISTORY) for line in lines]
 
-    def estimates(self) -> schemas.Estimates:
+    def estimates(self) -> Estimates:
         """Return what was estimated without labels: openness and rejection."""
-        content = self.manifest.content(ESTIMATES)
-        return parse_json(content, schemas.Estimates, self.path / ESTIMATES)
+        return self._parsed(ESTIMATES, Estimates)
 
-    def environment(self) -> schemas.Environment:
+    def environment(self) -> Environment:
         """Return the machine and the versions that the run was made with."""
-        content = self.manifest.content(ENVIRONMENT)
-        return parse_json(content, schemas.Environment, self.path / ENVIRONMENT)
+        return self._parsed(ENVIRONMENT, Environment)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> CheckedTable:
         """Open a Parquet or CSV file of the run."""
-        with self.manifest.open(name) as stream:
-            return CheckedTable(stream, self.path / name, columns)
+        return CheckedTable(self.manifest.content(name), self.path / name, columns)
 
     def predictions(self) -> PredictionTable:
         """Return the labels of the targets, with scores and probabilities."""
@@ -186,7 +240,7 @@ class RunFolder:
         return replace(found, unknown_label=self.unknown_label)
 
     def _predictions_name(self) -> str:
-        return LARGE_PREDICTIONS if self.manifest.has(LARGE_PREDICTIONS) else PREDICTIONS
+        return LARGE_PREDICTIONS if LARGE_PREDICTIONS in self.manifest.files else PREDICTIONS
 
     def labels(self) -> npt.NDArray[Any]:
         """Return the labels of the targets alone."""
@@ -205,19 +259,19 @@ class RunFolder:
 
     def truth(self) -> npt.NDArray[Any] | None:
         """Return the true labels of the targets, if the run was evaluated."""
-        return self.table(TRUTH).text("label") if self.manifest.has(TRUTH) else None
+        return self.table(TRUTH).text("label") if TRUTH in self.manifest.files else None
 
     def model(self) -> OpenSetClassifier:
         """Return the fitted classifier, for later samples."""
-        return _restored(self.manifest, self.settings["method"], self._saved_model()["state"])
+        return _read_model(self.manifest)
 
     def feature_names(self) -> tuple[str, ...] | None:
         """Return the names of the features, if they have names."""
-        names = self._saved_model()["feature_names"]
+        names = self._parsed(MODEL, _Model)["feature_names"]
         return None if names is None else tuple(names)
 
-    def _saved_model(self) -> schemas.Model:
-        return parse_json(self.manifest.content(MODEL), schemas.Model, self.path / MODEL)
+    def _parsed(self, name: str, kind: type[T]) -> T:
+        return parse_json(self.manifest.content(name), kind, self.path / name)
 
     def write_metrics(self, metrics: Mapping[str, Any], truth: npt.NDArray[Any]) -> None:
         """Write an evaluation into the folder; the true labels are kept for the report alone."""
@@ -238,42 +292,11 @@ def parquet_bytes(table: Any, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
-    """Read ``settings.json`` of a run of any release."""
-    settings = read_json(path / SETTINGS)
-    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
-        raise InputError(f"{path / SETTINGS}: not the settings of a run; fit again")
-    return settings
-
-
 def check_destination(path: Path, overwrite: bool) -> None:
     """Raise an `InputError` if a run must not or cannot be written to `path`."""
-    if path.exists():
-        if not path.is_dir():
-            raise InputError(f"{path}: a file is in the way; choose another --out")
-        if not overwrite:
-            raise InputError(f"{path}: exists already; choose another --out or add --overwrite")
-        names = {entry.name for entry in path.iterdir()}
-        # Partial files of a killed report or review may go.
-        strangers = [name for name in sorted(names - {*FILES}) if not is_partial(name)]
-        if strangers:
-            strangers.sort(key=lambda name: name != REVIEW)
-            is_review = strangers[0] in (REVIEW, CORRECTIONS)
-            what = "decisions of a review" if is_review else "which is no file of a run"
-            raise InputError(
-                f"{path}: holds {strangers[0]!r}, {what}, so it is not overwritten; "
-                "move it away or choose another --out"
-            )
-        try:
-            # A run of another release may be replaced, though it cannot be read.
-            if names:
-                _read_settings(path)
-        except InputError as error:
-            raise InputError(
-                f"{path}: not a run folder that can be read, so it is not overwritten; "
-                "remove it yourself or choose another --out"
-            ) from error
-    check_writable(path)
+    check_new_folder("--out", path, FILES, overwrite)
+    if path.exists() and any(path.iterdir()) and not (path / SETTINGS).exists():
+        raise InputError(f"{path}: not a run folder, so it is not overwritten; move it away")
 
 
 def save(classifier: OpenSetClassifier, path: str | Path, *, overwrite: bool = False) -> None:
@@ -283,40 +306,43 @@ def save(classifier: OpenSetClassifier, path: str | Path, *, overwrite: bool = F
     `overwrite` replaces an earlier saved model.
     """
     place, method = Path(path), method_name(classifier)
-    state, arrays = classifier.get_state()
-    names = {MODEL, WEIGHTS, MANIFEST}
-    is_saved = place.is_dir() and {entry.name for entry in place.iterdir()} == names
-    if place.exists() and not (overwrite and is_saved):
-        how = "add overwrite=True" if is_saved else "move it away"
-        raise InputError(f"{place}: exists already; choose another path or {how}")
-    check_writable(place)
-    content = {"format": "opensetda-model", "version": 1, "method": method, "state": state}
+    check_new_folder("path", place, (MODEL, WEIGHTS, MANIFEST), overwrite)
     with new_folder(place) as aside:
-        write_json(aside / MODEL, content)
-        contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-        (aside / WEIGHTS).write_bytes(safetensors.numpy.save(contiguous))
+        write_model(aside, classifier, method)
         Manifest.of(aside).write()
 
 
 def load(path: str | Path) -> OpenSetClassifier:
     """Return the classifier that `save` wrote, or that of a run folder; it predicts the same."""
-    place = Path(path)
-    if (place / SETTINGS).exists():
-        return RunFolder.open(place).model()
-    if not (place / MANIFEST).exists():
-        raise InputError(f"{place}: not a saved model; make one with opensetda.save(clf, path)")
-    manifest = Manifest.read(place)
-    saved = parse_json(manifest.content(MODEL), schemas.SavedModel, place / MODEL, "save it again")
-    return _restored(manifest, saved["method"], saved["state"])
+    if not (Path(path) / MANIFEST).exists():
+        raise InputError(f"{path}: not a saved model; make one with opensetda.save(clf, path)")
+    return _read_model(Manifest.read(Path(path)))
 
 
-def _restored(manifest: Manifest, method: str, state: Mapping[str, Any]) -> OpenSetClassifier:
-    """Return a classifier from its state and the arrays that a manifest lists."""
+def write_model(
+    folder: Path,
+    classifier: OpenSetClassifier,
+    method: str,
+    feature_names: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Write a fitted classifier into a folder, and return the part of it that is JSON."""
+    state, arrays = classifier.get_state()
+    content = {"method": method, "feature_names": feature_names, "state": state}
+    write_json(folder / MODEL, content)
+    contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    # Not save_file: it makes files that only their owner may read.
+    (folder / WEIGHTS).write_bytes(safetensors.numpy.save(contiguous))
+    return state
+
+
+def _read_model(manifest: Manifest) -> OpenSetClassifier:
+    """Return the classifier of a run or of `save`."""
     path = manifest.folder / MODEL
+    saved = parse_json(manifest.content(MODEL), _Model, path)
     arrays = parse_tensors(manifest.content(WEIGHTS), manifest.folder / WEIGHTS)
-    cls = method_class(method)
+    cls = method_class(saved["method"])
     with reading(path):
         try:
-            return cls.from_state(state, arrays)
+            return cls.from_state(saved["state"], arrays)
         except InputError as error:
             raise InputError(f"{path}, with {WEIGHTS}: {error}") from error

@@ -20,7 +20,7 @@ from opensetda.openness.mixtures import rejection_cut
 from opensetda.rows import IntArray, content_keys, row_chunks
 from opensetda.runs.folder import STEP_PREFIX, STEPS, predictions_name
 from opensetda.runs.listening import CountingProgress
-from opensetda.runs.predictions import PredictionTable, PredictionWriter, numbers_of
+from opensetda.runs.predictions import PredictionTable, PredictionWriter, row_numbers
 from opensetda.runs.request import SAMPLE
 
 # Largest size of the table of probabilities of a sample: with many classes it is smaller.
@@ -85,7 +85,7 @@ def label_targets(
         full, steps = (stack.enter_context(PredictionWriter(folder / name)) for name in names)
         for start, chunk in row_chunks(X, range(len(X)), size):
             part = slice(start, start + len(chunk))
-            own = numbers_of(part) if ids is None else np.asarray(ids[part])
+            own = row_numbers(part.stop, part.start) if ids is None else np.asarray(ids[part])
             table = PredictionTable.of_samples(classifier, chunk, own, id_name)
             counts.update(table.labels.tolist())
             rows = table.to_arrow(top_k)

@@ -1,7 +1,8 @@
-"""Pictures of the samples of a run: the original files, and thumbnails in the run folder."""
+"""Pictures of samples: their files, thumbnails in the run folder, and lists of broken ones."""
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from PIL import Image
 
+from opensetda.backbones.extraction import Broken
 from opensetda.data.images.decoding import (
     IMAGE_SUFFIXES,
     BrokenImageError,
@@ -21,8 +23,10 @@ from opensetda.data.images.decoding import (
     decode_image,
     is_member,
 )
+from opensetda.data.images.lists import printable
 from opensetda.errors import InputError
 from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder, parquet_bytes
+from opensetda.system.files import new_file
 
 SOURCE, TARGET = "source", "target"
 SIDE = 112
@@ -41,32 +45,15 @@ class Shown(NamedTuple):
 class Pictures:
     """Pictures of a run's samples.
 
-    Parameters
-    ----------
-    root : Path, optional
-        Folder of the images: of a feature table, whose ids are paths that start here, or of a
-        run by somebody else.
-
-    Attributes
-    ----------
-    lost : list of str
-        Image files that `keep` found missing or broken.
-    withheld : int
-        Images of a run by somebody else that are not below `root`: a stranger's list could name
-        any image of this machine, and a report with it may be passed on.
+    `root` is a folder of images: the ids of the samples are then paths that start there. `lost`
+    lists image files that `keep` found missing or broken.
     """
 
     def __init__(self, run: RunFolder, root: Path | None = None) -> None:
-        self.run = run
-        if root is not None and not root.is_dir():
-            raise InputError(f"--images {root}: no such folder; give the folder of the images")
-        listed = {s: os.fsdecode(path) for s, path in _by_sample(run, IMAGES, "path").items()}
-        is_own = run.manifest.is_own(IMAGES)
-        self._files = {s: path for s, path in listed.items() if is_own or _is_below(path, root)}
-        self.withheld = len(listed) - len(self._files)
+        self.run, self.lost = run, list[str]()
+        self._files = {s: os.fsdecode(path) for s, path in _by_sample(run, IMAGES, "path").items()}
         if root is not None:
-            self._files |= _files_below(run, root, is_needed=is_own or not self._files)
-        self.lost: list[str] = []
+            self._files |= _files_below(run, root)
         try:
             self._thumbnails = _by_sample(run, THUMBNAILS, "webp")
         except InputError:
@@ -140,7 +127,7 @@ def _sample_table(column: str, values: Mapping[Shown, bytes], **options: Any) ->
 
 def _by_sample(run: RunFolder, name: str, column: str) -> dict[Shown, bytes]:
     """Read what `_sample_table` wrote; nothing of a run without that file."""
-    if not run.manifest.has(name):
+    if name not in run.manifest.files:
         return {}
     table = run.table(name)
     rows = table.column("row", pa.int64()).to_pylist()
@@ -181,28 +168,48 @@ def _thumbnail_of(path: str) -> bytes | None:
         return None
 
 
-def _is_below(path: str, root: Path | None) -> bool:
-    if root is None or "\0" in path:
-        return False
-    return Path(path).resolve().is_relative_to(root.resolve())
-
-
-def _files_below(run: RunFolder, root: Path, is_needed: bool) -> dict[Shown, str]:
+def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
     """Find the images that the ids name, inside `root` only; it is an error to find none."""
+    if not root.is_dir():
+        raise InputError(f"--images {root}: no such folder; give the folder of the images")
     names = {Shown(TARGET, row): name for row, name in enumerate(run.predictions().ids.tolist())}
     view = run.view()
     sources = zip(view.source.tolist(), view.source_names, strict=False)
     names |= {Shown(SOURCE, row): name for row, name in sources}
-    found = {}
+    found, inside = {}, root.resolve()
     for shown, name in names.items():
-        if _is_below(str(root / name), root) and Path(name).suffix.lower() in IMAGE_SUFFIXES:
+        if "\0" not in name and Path(name).suffix.lower() in IMAGE_SUFFIXES:
             path = (root / name).resolve()
-            if path.is_file() or is_member(str(path)):
+            if path.is_relative_to(inside) and (path.is_file() or is_member(str(path))):
                 found[shown] = str(path)
-    if not found and is_needed:
+    if not found:
         first = next(iter(names.values()), "")
         raise InputError(
             f"--images {root}: none of the ids is an image in it (the first is {first!r}); "
             "give the folder that the ids start from"
         )
     return found
+
+
+def many_images(n: int) -> str:
+    """Return "1 image" or "2 images"."""
+    return "1 image" if n == 1 else f"{n:,} images"
+
+
+def write_broken(path: Path, broken: Sequence[Broken]) -> None:
+    """Write a CSV file that lists images and why they cannot be used."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["path", "reason"])
+        writer.writerows([printable(image.path), image.reason] for image in broken)
+
+
+def write_broken_list(out: Path, broken: Sequence[Broken]) -> Path | None:
+    """List images that cannot be read in a CSV file beside `out`; None if there are none."""
+    listed = out.with_name(f"{out.name}.broken.csv")
+    listed.unlink(missing_ok=True)
+    if not broken:
+        return None
+    with new_file(listed) as aside:
+        write_broken(aside, broken)
+    return listed

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,16 +21,17 @@ from opensetda.data.tables.column_files import ColumnTable, frame_table, is_fram
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.rows import release_pages
+from opensetda.runs.checked import CheckedTable
 from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
 from opensetda.runs.fit_data import none_readable, refuse_options
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
-from opensetda.runs.outputs import check_new_file, many_images, write_broken_list
-from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, numbers_of
-from opensetda.system.files import new_file, temporary_folder
+from opensetda.runs.pictures import many_images, write_broken_list
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
+from opensetda.system.files import check_new_file, new_file, temporary_folder
 
-SUFFIXES = (".csv", ".json", ".parquet")
+SUFFIXES = (".csv", ".parquet")
 TOP_K = 5
 # Images, and rows, whose features are in memory at a time.
 PART, PART_ROWS = 512, 8192
@@ -85,7 +87,7 @@ def predict(
     samples : str, Path, sequence of paths, DataFrame, or array of shape (n, d)
         Images (files, folders, lists, manifests, tar shards), one feature table, or features.
     out : str or Path, optional
-        File to write, ``.csv``, ``.json`` or ``.parquet``; without it the labels are returned.
+        File to write, ``.csv`` or ``.parquet``; without it the labels are returned.
     top_k : int, optional
         Write the likeliest classes only; by default 5 for images, all for tables.
     strict : bool
@@ -110,7 +112,7 @@ def predict(
     folder = open_run(run)
     columns = _Columns(id_column, drop, features_key, path_column, images_root)
     with ExitStack() as stack:
-        own = stack.enter_context(temporary_folder()) if out is None else Path()
+        own = Path(stack.enter_context(TemporaryDirectory()) if out is None else "")
         place = own / "labels.parquet" if out is None else Path(out)
         scratch = stack.enter_context(temporary_folder(place.resolve()))
         found = _find(folder, samples, columns, strict)
@@ -137,7 +139,7 @@ def predict(
             where = "left out" if out is None else listed
             listener.warn(f"{many_images(len(broken))} cannot be read: {where}")
         if out is None:
-            made = PredictionTable.read_parquet(place)
+            made = PredictionTable.of_table(CheckedTable(place.read_bytes(), place))
             return replace(made, unknown_label=folder.unknown_label)
     has_images = isinstance(found, _Images)
     return WrittenLabels(place, counts, folder.unknown_label, has_images, broken, listed)
@@ -236,7 +238,7 @@ def _row_parts(X: Any, ids: Any, listener: RunListener) -> _Parts:
         progress(0, len(X))
         for start in range(0, len(X), PART_ROWS):
             part = slice(start, min(start + PART_ROWS, len(X)))
-            names = numbers_of(part) if ids is None else np.asarray(ids[part])
+            names = row_numbers(part.stop, part.start) if ids is None else np.asarray(ids[part])
             yield X[part].astype(np.float32, copy=False), names
             release_pages(X)
             progress(part.stop, len(X))

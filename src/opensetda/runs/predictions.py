@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.csv
 import pyarrow.parquet
+from pyarrow.csv import CSVWriter
 
 from opensetda.runs.checked import CheckedTable
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
 
-_PREDICTED_ROWS = 8192
 _ROUNDED_DIGITS = 6
 
 # The column of image files, in predictions and in manifests.
@@ -37,12 +35,10 @@ class PredictionTable:
 
     Attributes
     ----------
-    ids, labels : arrays of str of shape (n,)
-        Names of the samples, row numbers from 1 if they have none; classes or the unknown label.
+    ids, labels, nearest : arrays of str of shape (n,)
+        Names, or row numbers from 1; classes or the unknown label; classes without rejection.
     known_scores : array of shape (n,)
         Higher is more likely known; the scale is the method's own.
-    nearest : array of str of shape (n,)
-        The class the sample would get if nothing were rejected.
     proba : array of shape (n, C + 1)
         Probabilities of `classes`, then of unknown; calibrated without labels.
     id_name : str
@@ -75,16 +71,9 @@ class PredictionTable:
         cls, classifier: OpenSetClassifier, ids: npt.NDArray[Any] | None, id_name: str = "id"
     ) -> Self:
         """Return the labels of the targets that were in `fit`."""
-        return cls(
-            row_numbers(len(classifier.transduction_)) if ids is None else ids,
-            labels=classifier.transduction_.astype(np.str_),
-            known_scores=classifier.transduction_scores_,
-            nearest=classifier.transduction_nearest_.astype(np.str_),
-            proba=classifier.transduction_proba_,
-            classes=class_names(classifier),
-            unknown_label=str(classifier.unknown_label),
-            id_name=id_name,
-        )
+        labels, scores = classifier.transduction_, classifier.transduction_scores_
+        found = labels, scores, classifier.transduction_nearest_, classifier.transduction_proba_
+        return cls._of(classifier, ids, id_name, *found)
 
     @classmethod
     def of_samples(
@@ -94,25 +83,20 @@ class PredictionTable:
         ids: npt.NDArray[Any] | None,
         id_name: str = "id",
     ) -> Self:
-        """Label later samples in chunks, scoring each row once for all columns."""
-        parts, known, nearest = [], [], []
-        for start in range(0, len(X), _PREDICTED_ROWS):
-            scores = classifier.open_set_scores(X[start : start + _PREDICTED_ROWS])
-            parts.append(classifier.rejection.probabilities(scores))
-            known.append(scores.known)
-            nearest.append(scores.nearest)
-        known_scores, classes = np.concatenate(known), np.concatenate(nearest)
-        labels = classifier.rejection.labels(known_scores, classes, len(classifier.classes_))
-        return cls(
-            ids=row_numbers(len(X)) if ids is None else ids,
-            labels=classifier.decode_labels(labels).astype(np.str_),
-            known_scores=known_scores,
-            nearest=classifier.classes_[classes].astype(np.str_),
-            proba=np.concatenate(parts),
-            classes=class_names(classifier),
-            unknown_label=str(classifier.unknown_label),
-            id_name=id_name,
-        )
+        """Label later samples, scoring each row once for all columns."""
+        scores, rejection = classifier.open_set_scores(X), classifier.rejection
+        labels = rejection.labels(scores.known, scores.nearest, len(classifier.classes_))
+        found = classifier.decode_labels(labels), scores.known, classifier.classes_[scores.nearest]
+        return cls._of(classifier, ids, id_name, *found, rejection.probabilities(scores))
+
+    @classmethod
+    def _of(
+        cls, classifier: OpenSetClassifier, ids: Any, id_name: str, *found: npt.NDArray[Any]
+    ) -> Self:
+        labels, scores, nearest, proba = found
+        own = row_numbers(len(labels)) if ids is None else ids
+        columns = own, labels.astype(np.str_), scores, nearest.astype(np.str_), proba
+        return cls(*columns, class_names(classifier), str(classifier.unknown_label), id_name)
 
     def to_arrow(self, top_k: int | None = None) -> Any:
         """Return a pyarrow table.
@@ -141,15 +125,9 @@ class PredictionTable:
         return pa.table(columns)
 
     def write(self, path: Path) -> None:
-        """Write ``.parquet`` with full precision, or ``.csv`` with rounded probabilities."""
+        """Write a file, as `PredictionWriter` does."""
         with PredictionWriter(path) as writer:
             writer.write(self)
-
-    @classmethod
-    def read_parquet(cls, path: Path) -> Self:
-        """Read a Parquet file of `write` that has all classes."""
-        with path.open("rb") as stream:
-            return cls.of_table(CheckedTable(stream, path))
 
     @classmethod
     def of_table(cls, table: CheckedTable, classes: Sequence[str] = ()) -> Self:
@@ -164,16 +142,13 @@ class PredictionTable:
             shares = table.numbers(_P_TOP + name.removeprefix(TOP), 0, 1)
             proba[np.arange(len(table)), of_rows] = shares
         proba[:, -1] = table.numbers("p_unknown", 0, 1)
-        return cls(
-            ids=table.text(table.names[0]),
-            labels=table.text("label"),
-            known_scores=table.numbers("known_score"),
-            nearest=table.text("nearest_class"),
-            proba=proba,
-            classes=names,
-            id_name=table.names[0],
-            corrected=table.flags("corrected") if "corrected" in table.names else None,
-        )
+        corrected = None
+        if "corrected" in table.names:
+            corrected = np.array(table.column("corrected", pa.bool_()).to_pylist(), dtype=bool)
+        id_name, scores = table.names[0], table.numbers("known_score")
+        ids, labels, nearest = map(table.text, (id_name, "label", "nearest_class"))
+        given = ids, labels, scores, nearest, proba, names
+        return cls(*given, id_name=id_name, corrected=corrected)
 
 
 def _columns_of(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
@@ -185,25 +160,21 @@ def _columns_of(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
 class PredictionWriter:
     """Write predictions part by part, so that they need not fit into memory.
 
-    In a ``.csv`` or ``.json`` (list of objects) file probabilities are rounded to six digits, a
-    ``.parquet`` file has full precision. `top_k` is as in `PredictionTable.to_arrow`.
+    A ``.csv`` file has probabilities rounded to six digits, a ``.parquet`` file full precision.
+    `top_k` is as in `PredictionTable.to_arrow`.
     """
 
     def __init__(self, path: Path, top_k: int | None = None) -> None:
         self.path, self.top_k = path, top_k
+        self._suffix = path.suffix.lower()
         self._writer: Any = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Finish the file."""
         if self._writer is not None:
             self._writer.close()
-            self._writer = None
 
     def write(self, table: PredictionTable) -> None:
         """Add rows."""
@@ -211,37 +182,18 @@ class PredictionWriter:
 
     def write_rows(self, rows: Any) -> None:
         """Add rows of a pyarrow table."""
-        if self.path.suffix.lower() != ".parquet":
+        if self._suffix != ".parquet":
             rows = _rounded(rows)
         if self._writer is None:
             self._writer = self._open(rows.schema)
         self._writer.write_table(rows)
 
     def _open(self, schema: Any) -> Any:
-        if self.path.suffix.lower() == ".parquet":
+        if self._suffix == ".parquet":
             # A dictionary of numbers that hardly repeat costs a megabyte per column.
             text = [field.name for field in schema if pa.types.is_string(field.type)]
             return pyarrow.parquet.ParquetWriter(self.path, schema, use_dictionary=text)
-        if self.path.suffix.lower() == ".json":
-            return _JsonRows(self.path)
-        return pyarrow.csv.CSVWriter(self.path, schema)
-
-
-class _JsonRows:
-    """A JSON list with one object, and one line, per row."""
-
-    def __init__(self, path: Path) -> None:
-        self._stream = path.open("w", encoding="utf-8")
-        self._next = "[\n"
-
-    def write_table(self, table: Any) -> None:
-        for row in table.to_pylist():
-            self._stream.write(self._next + json.dumps(row, ensure_ascii=False, allow_nan=False))
-            self._next = ",\n"
-
-    def close(self) -> None:
-        self._stream.write("\n]\n")
-        self._stream.close()
+        return CSVWriter(self.path, schema)
 
 
 def _rounded(table: Any) -> Any:
@@ -258,11 +210,6 @@ def class_names(classifier: OpenSetClassifier) -> tuple[str, ...]:
     return tuple(str(name) for name in classifier.classes_.tolist())
 
 
-def row_numbers(n_rows: int) -> npt.NDArray[Any]:
+def row_numbers(stop: int, start: int = 0) -> npt.NDArray[Any]:
     """Return "1", "2", ... for samples without names, as the error messages count."""
-    return numbers_of(slice(0, n_rows))
-
-
-def numbers_of(rows: slice) -> npt.NDArray[Any]:
-    """Return the numbers of some rows, counted from 1, as text."""
-    return np.arange(rows.start + 1, rows.stop + 1).astype(np.str_)
+    return np.arange(start + 1, stop + 1).astype(np.str_)

@@ -46,7 +46,7 @@ class Labelled:
     def of_run(cls, run: RunFolder) -> Labelled:
         """Return the labels of the targets of a run, and those after each step."""
         columns = run.settings["columns"]
-        return cls(run.path, run.predictions(), run.steps(), columns, run.has_ids)
+        return cls(run.path, run.predictions(), run.steps(), columns, run.settings["has_ids"])
 
     @classmethod
     def of_later(
@@ -70,7 +70,7 @@ def read_label_file(path: Path, run: RunFolder | None = None) -> Labelled:
             f"{path}: neither a run folder nor a .csv or .parquet file of 'osda predict'; give one"
         )
     with open_regular(path) as stream:
-        table = CheckedTable(stream, path, advice=_AGAIN)
+        table = CheckedTable(stream.read(), path, advice=_AGAIN)
     for name in _PREDICTED:
         if name not in table.names:
             raise InputError(f"{path}: no column {name!r}; give a run or a file of 'osda predict'")

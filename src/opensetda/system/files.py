@@ -1,7 +1,7 @@
 """Files: regular ones to read, and files and folders that appear whole or not at all.
 
-What is being written has a name of its own beside its place, and is locked. The system releases
-the lock when the writer dies, so the next writer to that place knows what it may remove.
+What is being written has a name of its own beside its place, always the same: the next writer
+overwrites what one that was killed left behind.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import hashlib
 import json
 import math
 import os
-import re
-import secrets
 import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from io import BufferedReader
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +25,18 @@ import numpy as np
 
 from opensetda.errors import InputError, one_line
 
-_ASIDE = r"\.[0-9a-f]{8}\.(partial|replaced)"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _WRITE_ERRORS = (*_FULL, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
-def open_regular(path: str | Path, *, follow_links: bool = True) -> BufferedReader:
+def open_regular(path: str | Path) -> BufferedReader:
     """Open a file to read; a pipe or a device, which may never end, is an `InputError`."""
     # Without O_NONBLOCK, opening a pipe waits for a writer.
-    flags = 0 if follow_links else getattr(os, "O_NOFOLLOW", 0)
-    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | flags)
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     mode = os.fstat(number).st_mode
     if not stat.S_ISREG(mode):
         os.close(number)
-        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
-        what = kinds.get(stat.S_IFMT(mode), "a device")
+        what = "a pipe" if stat.S_ISFIFO(mode) else "a device or a folder"
         raise InputError(f"{os.fspath(path)}: {what}, not a file; copy its content to a file")
     return open(number, "rb")  # noqa: PTH123 - of a number
 
@@ -52,8 +46,10 @@ def new_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` on success and is removed on any error."""
     if path.is_dir():
         raise InputError(f"{path}: a folder is in the way of the file; move it away")
-    with _writing(path), claimed(path, Path.touch) as aside:
+    aside = _aside_of(path)
+    with _writing(path):
         try:
+            aside.write_bytes(b"")
             yield aside
             _flush(aside)
             aside.replace(path)
@@ -65,9 +61,10 @@ def new_file(path: Path) -> Iterator[Path]:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder, which replaces `path` on success; on any error nothing has changed."""
     path = path.resolve()
-    made, earlier = make_parents(path), aside_of(path, "replaced")
-    with _writing(path), claimed(path, Path.mkdir) as aside:
+    aside, earlier = _aside_of(path), _aside_of(path, "replaced")
+    with _writing(path), _emptied(aside), _emptied(earlier):
         try:
+            aside.mkdir(parents=True)
             yield aside
             for written in filter(Path.is_file, aside.iterdir()):
                 _flush(written)
@@ -77,68 +74,25 @@ def new_folder(path: Path) -> Iterator[Path]:
         finally:
             if earlier.exists() and not path.exists():
                 earlier.rename(path)
-            for left in (aside, earlier):
-                shutil.rmtree(left, ignore_errors=True)
-            remove_empty(made)
 
 
 @contextmanager
-def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder beside `beside`, or in the system's own place, removed at the end."""
-    place = beside or Path(tempfile.gettempdir()) / "opensetda"
-    with claimed(place, lambda aside: aside.mkdir(mode=0o700)) as aside:
-        try:
-            yield aside
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+def temporary_folder(beside: Path) -> Iterator[Path]:
+    """Yield a new folder beside `beside`, removed at the end."""
+    scratch = _aside_of(beside.with_name(f"{beside.stem}.scratch{beside.suffix}"))
+    with _emptied(scratch):
+        scratch.mkdir(mode=0o700)
+        yield scratch
 
 
 @contextmanager
-def claimed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """Make what will become `path` under a name beside it, and lock it while it is written."""
-    remove_abandoned(path)
-    while True:
-        aside = aside_of(path)
-        make(aside)
-        with _held(aside):
-            # Another process may have taken it for abandoned before it was locked.
-            if aside.exists():
-                yield aside
-                return
-
-
-def remove_abandoned(path: Path) -> None:
-    """Remove what writers of `path` left behind when they died; put back what they replaced."""
-    for replaced in path.parent.glob(".*.replaced*"):
-        if not path.exists() and re.fullmatch(_names_aside(path), replaced.name):
-            replaced.rename(path)
-    sweep(path.parent, _names_aside(path))
-
-
-def sweep(folder: Path, names: str = r"\..*\.[0-9a-f]{8}\.partial(\..*)?") -> None:
-    """Remove all that writers left behind in a folder when they died."""
-    with suppress(OSError):
-        for entry in [entry for entry in folder.iterdir() if re.fullmatch(names, entry.name)]:
-            with _held(entry) as is_abandoned, suppress(OSError):
-                if is_abandoned:
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[bool]:
-    """Lock a file or folder; yield False if another process has, or the system cannot."""
-    number, is_held = None, False
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_held = True
+def _emptied(folder: Path) -> Iterator[None]:
+    """Remove a folder that a killed process left, and again at the end."""
+    shutil.rmtree(folder, ignore_errors=True)
     try:
-        yield is_held
+        yield
     finally:
-        if number is not None:
-            os.close(number)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -161,18 +115,43 @@ def check_writable(path: Path) -> None:
     try:
         whole = path.resolve()
         str(whole).encode()
-    except (OSError, RuntimeError, UnicodeEncodeError) as error:
-        raise InputError(f"{path}: no path ({one_line(error)}); choose another place") from None
-    parent = next((folder for folder in whole.parents if folder.exists()), whole)
-    if not whole.name or not parent.is_dir():
-        what = "is a file, not a folder" if whole.name else "is the root of the disk"
-        raise InputError(f"{path}: {parent} {what}; choose another place")
-    try:
+        parent = next((folder for folder in whole.parents if folder.exists()), whole)
         # Tried: what `os.access` allows to root, as in /proc, may be impossible.
         tempfile.TemporaryFile(dir=parent).close()
-    except OSError as error:
-        reason = f"cannot write in {parent} ({error.strerror})"
-        raise InputError(f"{path}: {reason}; choose another place") from error
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(f"{path}: cannot be written ({reason}); choose another place") from None
+
+
+def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: bool) -> None:
+    """Raise an `InputError` that names the `option` unless a file can be made at `path`.
+
+    Its name must end in one of `suffixes` (lower case); an existing file needs `overwrite`.
+    """
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"{option} {path}: the name must end in {' or '.join(suffixes)}")
+    if path.is_dir():
+        raise InputError(f"{option} {path}: a folder is in the way; choose another name")
+    if path.exists() and not overwrite:
+        raise InputError(f"{option} {path}: exists already; choose another name or add --overwrite")
+    if not path.resolve().parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {path.parent}; make it first")
+    check_writable(path)
+
+
+def check_new_folder(option: str, path: Path, names: Collection[str], overwrite: bool) -> None:
+    """Raise an `InputError` unless a folder of files of these names can be made at `path`."""
+    if path.exists():
+        if not path.is_dir():
+            raise InputError(f"{path}: a file is in the way; choose another {option}")
+        if not overwrite:
+            add = "--overwrite" if option.startswith("-") else "overwrite=True"
+            raise InputError(f"{path}: exists already; choose another {option} or add {add}")
+        there = sorted(entry.name for entry in path.iterdir())
+        if strangers := [name for name in there if name not in names and not is_partial(name)]:
+            advice = f"move it away or choose another {option}"
+            raise InputError(f"{path}: holds {strangers[0]!r}, so it is not overwritten; {advice}")
+    check_writable(path)
 
 
 def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
@@ -197,19 +176,6 @@ def write_json(path: Path, value: Any) -> None:
     path.write_bytes(json_bytes(value))
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON, or raise an `InputError` that names the file."""
-    try:
-        with open_regular(path) as stream:
-            return json.load(stream)
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{path}: missing; the run is not complete, fit again") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: damaged ({one_line(error)}); fit again") from error
-
-
 def plain(value: Any) -> Any:
     """Return a value that JSON can hold: Python numbers, None for NaN and infinity."""
     if isinstance(value, dict):
@@ -220,16 +186,11 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def file_record(path: Path, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """Return the path, size and SHA-256 of a file; `progress` gets the bytes of each chunk."""
-    digest, size = hashlib.sha256(), 0
+def file_record(path: Path) -> dict[str, Any]:
+    """Return the path, size and SHA-256 of a file."""
     with open_regular(path) as stream:
-        while chunk := stream.read(1 << 22):
-            digest.update(chunk)
-            size += len(chunk)
-            if progress is not None:
-                progress(len(chunk))
-    return {"path": str(path.resolve()), "bytes": size, "sha256": digest.hexdigest()}
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return {"path": str(path.resolve()), "bytes": stream.tell(), "sha256": digest}
 
 
 def near(path: str | Path) -> Path:
@@ -245,30 +206,12 @@ def in_shell(path: str | Path) -> str:
 
 def is_partial(name: str) -> bool:
     """Return whether a name is that of a file that is being written, or whose writer died."""
-    return re.fullmatch(rf"\..*{_ASIDE}.*", name) is not None
+    return name.startswith(".") and ".partial" in name
 
 
-def aside_of(path: Path, kind: str = "partial") -> Path:
-    """Return a unique name beside `path`, on the same disk: only there a move is atomic."""
-    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.{kind}{path.suffix}")
-
-
-def _names_aside(path: Path) -> str:
-    return rf"\.{re.escape(path.stem)}{_ASIDE}{re.escape(path.suffix)}"
-
-
-def make_parents(path: Path) -> list[Path]:
-    """Create the parent folders of `path`; return those that were created, the deepest first."""
-    missing = list(takewhile(lambda folder: not folder.exists(), path.parents))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
-def remove_empty(folders: list[Path]) -> None:
-    """Remove those of the folders that are empty."""
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
+def _aside_of(path: Path, kind: str = "partial") -> Path:
+    """Return the name of what is being written: on the same disk, where a move is atomic."""
+    return path.with_name(f".{path.stem}.{kind}{path.suffix}")
 
 
 def _flush(path: Path) -> None:

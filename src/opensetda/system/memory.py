@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,42 +12,25 @@ from opensetda.errors import InputError
 # From malloc.h: map no block on its own, give nothing back, ask the kernel for large blocks.
 _MALLOC_OPTIONS = ((-4, 0), (-1, 2**31 - 1), (-2, 2**28))
 
-# Limit, use and releasable pages of control groups, of version 2 and of version 1.
-_GROUP_FILES = {
-    "": ("memory.max", "memory.current", "inactive_file"),
-    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-}
 
-
-def reset_peak() -> bool:
-    """Start a new measurement; return False where the system cannot reset the peak."""
-    try:
-        return Path("/proc/self/clear_refs").write_text("5") > 0
-    except OSError:
-        return False
+def reset_peak() -> None:
+    """Start a new measurement, where the system can reset the peak."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_megabytes() -> float:
-    """Return the largest resident size since `reset_peak` in MB (10^6 bytes); NaN on Windows."""
+    """Return the largest resident size since `reset_peak` in MB (10^6 bytes); NaN but on Linux."""
     with suppress(OSError, IndexError):
-        return _entry(Path("/proc/self/status"), "VmHWM:") * 1024 / 1e6
-    try:
-        import resource
-    except ImportError:
-        return math.nan
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used * (1 if sys.platform == "darwin" else 1024) / 1e6
+        return _kilobytes("/proc/self/status", "VmHWM:") * 1024 / 1e6
+    return math.nan
 
 
 def free_bytes() -> float:
-    """Return how much memory can still be taken; infinity where the system does not say.
-
-    On Linux it is what the machine has available, or the container, if that is less.
-    """
-    free = [math.inf, *_left_in_groups()]
-    with suppress(OSError, IndexError, ValueError):
-        free.append(_entry(Path("/proc/meminfo"), "MemAvailable:") * 1024)
-    return min(free)
+    """Return how much memory is available; infinity where the system does not say (but Linux)."""
+    with suppress(OSError, IndexError):
+        return _kilobytes("/proc/meminfo", "MemAvailable:") * 1024
+    return math.inf
 
 
 def check_free(needed: float, what: str, advice: str) -> None:
@@ -60,37 +41,19 @@ def check_free(needed: float, what: str, advice: str) -> None:
         raise InputError(f"{what} {amounts}; {advice}")
 
 
-def _left_in_groups(root: Path = Path("/sys/fs/cgroup")) -> Iterator[float]:
-    """Yield what is left of each limit on the control groups of this process."""
-    own = dict.fromkeys(_GROUP_FILES, "")
-    with suppress(OSError, ValueError):
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-        own |= {name: path for _, name, path in (line.split(":", 2) for line in lines)}
-    for version, (limit, used, files) in _GROUP_FILES.items():
-        folder = Path(f"{root / version}{own[version]}")
-        for group in (folder, *folder.parents):
-            # Without a limit there is no number; in a container outer groups are not visible.
-            with suppress(OSError, ValueError, IndexError):
-                left = _entry(group / limit) - _entry(group / used)
-                # Pages of files are given back when they are needed.
-                yield left + _entry(group / "memory.stat", f"\n{files} ")
+def _kilobytes(path: str, name: str) -> int:
+    """Return the number after a name in a file of the kernel."""
+    return int(Path(path).read_text().partition(name)[2].split()[0])
 
 
-def _entry(path: Path, name: str = "") -> int:
-    """Return the number after a name in a file of the kernel, or the only one."""
-    text = path.read_text()
-    return int((text.partition(name)[2] if name else text).split()[0])
+def keep_freed_memory() -> None:
+    """Tell glibc to reuse freed memory instead of returning it, where it can.
 
-
-def keep_freed_memory() -> bool:
-    """Tell glibc to reuse freed memory instead of returning it; return whether it can.
-
-    The memory of the process then stays at its peak. Otherwise the kernel takes freed activations
-    back and hands them out zeroed: in a training step of EfficientNet-Lite0 that costs 70 of
-    240 ms of processor time per image. Feature extraction does not need it.
+    Otherwise the kernel takes freed activations back and hands them out zeroed: in a training step
+    of EfficientNet-Lite0 that costs 70 of 240 ms of processor time per image.
     """
-    try:
+    # Other C libraries, such as musl, and Windows have no such options.
+    with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library, such as musl, or Windows
-        return False
-    return all(mallopt(name, value) for name, value in _MALLOC_OPTIONS)
+        for name, value in _MALLOC_OPTIONS:
+            mallopt(name, value)
