@@ -22,7 +22,7 @@ import pyarrow.parquet
 from pydantic import TypeAdapter, ValidationError
 from safetensors.numpy import load
 
-from opensetda.data.limits import LONGEST_ROW
+from opensetda.data.tables.formats import LONGEST_ROW
 from opensetda.errors import InputError, one_line
 
 T = TypeVar("T")
