@@ -103,11 +103,6 @@ def test_a_large_array_of_an_archive_is_mapped(tmp_path, source, large, write):
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_a_large_source_keeps_its_labels(tmp_path, large):
-    path = save(tmp_path / "s.npz", a_matrix(), y=[0, 1] * 5 + [0], classes=["ant", "bee"])
-    assert read_domains(path, path)[0].class_counts() == {"ant": 6, "bee": 5}
-
-
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -159,16 +154,6 @@ def test_parts_are_one_table(tmp_path, source, request, is_large, row_group, dty
     assert table.labels is None
     found = read_samples(folder, 3, ("f2", "f0"), IDS)
     np.testing.assert_array_equal(found.X, X[:, [2, 0]])
-
-
-def test_columns_come_in_the_order_of_the_source(tmp_path, large):
-    (tmp_path / "a.csv").write_text("f2,y,f0,f1\n1,k,2,3\n4,l,5,6\n")
-    folder = write_parts(tmp_path / "t", a_matrix(), [0, 5])
-    table = read_domains(tmp_path / "a.csv", folder)[1]
-    assert is_in_file(table.X)
-    np.testing.assert_array_equal(table.X, a_matrix()[:, [2, 0, 1]])
-    folder = write_parts(tmp_path / "u", a_matrix(), [0], note=["left"] * 11)
-    assert "'note'; add --drop note" in error_of(read_domains, tmp_path / "a.csv", folder)
 
 
 @pytest.mark.parametrize(("value", "words"), [(np.nan, "NaN"), (1e300, "1e+300 is too large")])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from opensetda.data.tables.loading import TableColumns, read_domains, read_samples
+from opensetda.data.tables.loading import TableColumns, read_domains
 from opensetda.errors import InputError
 from table_helpers import FORMATS, error_of, save, text
 
@@ -31,13 +31,6 @@ def test_not_a_number_names_row_and_column(tmp_path, source, suffix, value, word
     message = error_of(read_domains, source, path)
     column = "column 1" if suffix == "npz" else "column 'f1'"
     assert message.startswith(f"{path}: row 4, {column}: {word}")
-
-
-def test_an_empty_cell_counts_as_nan(tmp_path, source):
-    path = text(tmp_path / "t.csv", "u,v,w\n1,2,3\n1,,3\n")
-    assert "row 2, column 'v': NaN or empty" in error_of(read_domains, source, path)
-    path = text(tmp_path / "t.csv", "u,v,w\n1,,3\n1,,3\n")
-    assert "row 1, column 'v': NaN or empty" in error_of(read_domains, source, path)
 
 
 def test_missing_files_suggest_a_neighbour(tmp_path, source, target):
@@ -94,15 +87,6 @@ def test_a_missing_column_is_named_with_what_there_is(tmp_path, source, target):
     assert "no array 'embedding'; it has 'X', 'y'; choose another with --features-key" in message
     message = error_of(read_domains, source, target, TableColumns(id="paths"))
     assert message.startswith(f"{target}: no array 'paths'")
-
-
-def test_a_column_of_text_is_named(tmp_path, target):
-    path = text(tmp_path / "s.csv", "u,camera,y\n1,left,a\n")
-    message = error_of(read_domains, path, target)
-    assert "column 'camera' is not numeric (row 1 holds 'left')" in message
-    assert "--drop" in message
-    path = text(tmp_path / "s.csv", "u,v,y\n1,2,a\n1,2x,a\n")
-    assert "(row 2 holds '2x')" in error_of(read_domains, path, target)
 
 
 @pytest.mark.parametrize(
@@ -247,11 +231,3 @@ def test_options_that_do_not_fit_are_named(tmp_path, columns, words):
     kinds = [f"k{row}" for row in range(60)]
     path = save(tmp_path / "s.csv", np.random.default_rng(0).random((60, 2)), y=kinds, kind=kinds)
     assert words in error_of(read_domains, path, path, columns)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\1\0\x76\0{'descr'", b"text"])
-def test_what_is_no_array_is_named(tmp_path, content):
-    for suffix in ("npy", "npz"):
-        path = tmp_path / f"t.{suffix}"
-        path.write_bytes(content)
-        assert error_of(read_samples, path, 3).startswith(f"{path}: cannot read")

@@ -164,19 +164,18 @@ def _read_csv(stream: Any, suffix: str, text_columns: Iterable[str]) -> Any:
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     kinds = dict.fromkeys(text_columns, pa.string())
     convert = pyarrow.csv.ConvertOptions(column_types=kinds, decimal_point=decimal)
-
-    problem: pa.ArrowInvalid | None = None
     # On one thread the reader names the row.
-    for options in (
-        {"block_size": _BLOCK_BYTES},
-        {"block_size": LONGEST_ROW, "use_threads": False},
-    ):
+    last = {"block_size": LONGEST_ROW, "use_threads": False}
+    for options in ({"block_size": _BLOCK_BYTES}, last):
         stream.seek(0)
         try:
             return pyarrow.csv.read_csv(stream, pyarrow.csv.ReadOptions(**options), parse, convert)
         except pa.ArrowInvalid as error:
-            problem = error
-    raise UnicodeError if "UTF8" in str(problem) else problem
+            if "UTF8" in str(error):
+                raise UnicodeError from error
+            if options is last:
+                raise
+    raise AssertionError
 
 
 def _dialect(lines: Sequence[bytes], suffix: str) -> tuple[str, str]:

@@ -79,13 +79,13 @@ def read_domains(
     columns = _divided(tables, columns)
     of_source, of_target = tables
     plan, notes = ColumnPlan(), tuple[str, ...]()
-    if isinstance(of_source, ColumnTable) and isinstance(of_target, ColumnTable):
-        (X, Z), names, plan, notes = prepare(of_source, of_target, columns)
-        of_X = of_Z = names
-    else:
+    if not isinstance(of_source, ColumnTable) or not isinstance(of_target, ColumnTable):
         find_name(of_source, columns.label, "--label-column")
         X, of_X = _features(of_source, columns)
         Z, of_Z = _features(of_target, columns, (X.shape[1], str(of_source.path)))
+    else:
+        (X, Z), of_X, plan, notes = prepare(of_source, of_target, columns)
+        of_Z = of_X
     cells = of_source.labels(columns.label)
     _check_length(of_source, cells, columns.label, X)
     mapped.check_cells(cells, of_source.path, columns.label, _NO_LABEL, label_problem)
@@ -157,9 +157,8 @@ def count_classes(labels: Labels | None) -> dict[str, int]:
 
 
 def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
-    table: TableFile | str | Path = path
-    if not isinstance(table, ColumnTable):
-        table = open_table(Path(table), filter(None, (columns.label, columns.id)), scratch)
+    text = filter(None, (columns.label, columns.id))
+    table = path if isinstance(path, ColumnTable) else open_table(Path(path), text, scratch)
     if isinstance(table, ColumnTable) and not len(table):
         raise InputError(f"{table.path}: the table is empty; give at least one row")
     return table

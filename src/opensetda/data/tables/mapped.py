@@ -133,6 +133,8 @@ class Arrays:
                 self.names = tuple(name.removesuffix(".npy") for name in archive.namelist())
             if not self.names:
                 raise broken(path, "there is no array in it")
+        else:
+            self._array("")
 
     @contextmanager
     def _archive(self) -> Iterator[zipfile.ZipFile]:
