@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -125,7 +124,6 @@ DONE = [
     ("predict run later.csv --out {new}.csv --id-column id", "Labels given"),
     ("predict run later.csv --out {new}.json --json --quiet", '"samples": 60'),
 ]
-if sys.platform != "win32":
 
 
 @pytest.fixture(scope="module")
