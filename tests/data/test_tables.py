@@ -128,13 +128,6 @@ def test_dropped_columns_may_be_in_one_file_only(tmp_path):
     assert labelled.feature_names == ("u",)
 
 
-def test_folder_names_do_not_become_columns(tmp_path, source):
-    folder = tmp_path / "year=2024"
-    folder.mkdir()
-    path = save(folder / "t.parquet", np.ones((2, 3)))
-    assert read_domains(source, path)[1].feature_names == ("f0", "f1", "f2")
-
-
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -170,11 +163,6 @@ def test_samples_are_found_by_the_names_of_the_features(tmp_path):
     assert table.feature_names == ("u", "v")
     message = error_of(read_samples, path, 2, ("u", "w"))
     assert "1 feature column of the model not found: 'w'" in message
-
-
-def test_samples_without_names_must_have_the_width(tmp_path):
-    path = save(tmp_path / "s.npz", np.ones((2, 5)))
-    assert "5 features, but the model has 4" in error_of(read_samples, path, 4, ("a", "b"))
 
 
 def test_truth_needs_no_features(tmp_path):

@@ -141,9 +141,8 @@ def test_the_order_of_labels_and_their_values_change_nothing(tmp_path):
 
 
 def test_a_table_of_suspicious_columns_alone_is_refused(tmp_path):
-    a, b = written(tmp_path, pd.DataFrame({"part": rows, "y": frames()[0].y}),
-                   pd.DataFrame({"part": rows}))  # fmt: skip
-    with pytest.raises(InputError, match=r"no feature left \('part': a counter.*--keep NAME"):
+    a, b = written(tmp_path, frames()[0][["y"]].assign(part=rows), pd.DataFrame({"part": rows}))
+    with pytest.raises(InputError, match=r"no feature left: 'part' \(a counter.*--keep NAME"):
         read_domains(a, b)
 
 
@@ -167,20 +166,19 @@ def test_all_problems_are_told_at_once(tmp_path):
     head, *lines, advice = str(caught.value).splitlines()
     assert head == "8 problems with the columns of the tables:"
     expected = [
-        f"{a}: no column 'y'; it has 'p', 'q', 'r', 's', 'state', 'when', 'note', 'kind'; "
-        "did you mean 'state'?",
-        f"{b}: column 'S ' is not in {a}; did you mean 's'? Rename it to use it",
-        f"{b}: 1 column that {a} does not have: 'more'",
+        f"{a}: no column 'y'; did you mean 'state'?",
+        f"{a}: 1 column not in {b}: 's'; did you mean 'S '?",
+        f"{b}: 2 columns not in {a}: 'S ', 'more'",
         f"{a} and {b}: column 'when' is not numeric (it holds date32[day])",
-        f"{a} and {b}: column 'note' is not numeric (row 1 holds 'x'): 2 different values; "
-        "--one-hot note makes a feature of each",
-        f"{a} and {b}: column 'kind' is not numeric (row 1 holds 'u'): 3 different values; "
-        "--one-hot kind makes a feature of each",
-        f"{a}: NaN or empty cells in 1 column: 'p' (1, first in row 4)",
-        f"{b}: NaN or empty cells in 1 column: 'q' (2, first in row 1)",
+        f"{a} and {b}: column 'note' is not numeric (row 1 holds 'x'); --one-hot note makes a "
+        "feature of each value",
+        f"{a} and {b}: column 'kind' is not numeric (row 1 holds 'u'); --one-hot kind makes a "
+        "feature of each value",
+        f"{a}: NaN or empty cells in 1 column: 'p' (1) of 60 rows",
+        f"{b}: NaN or empty cells in 1 column: 'q' (2) of 60 rows",
     ]
     assert [line.strip() for line in lines] == expected
-    assert advice == ("Add --label-column state --drop 's,S ,more,when,note,kind' --impute median")
+    assert advice == "Add --label-column state --impute median --drop 's,S ,more,when,note,kind'"
 
 
 def test_the_corrected_command_works_as_it_is_printed(tmp_path, capsys, monkeypatch):
@@ -201,11 +199,11 @@ def test_the_corrected_command_works_as_it_is_printed(tmp_path, capsys, monkeypa
 def test_a_column_that_is_mostly_empty_is_dropped(tmp_path):
     source, target = frames()
     source.loc[:40, "p"] = np.nan
-    with pytest.raises(InputError, match=r"'p' is empty in 41 of 60 rows; add --drop p$"):
+    with pytest.raises(InputError, match=r"'p' .41. of 60 rows; add --drop p$"):
         read_domains(*written(tmp_path, source, target))
     target["q"] = np.nan
     a, b = written(tmp_path, source, target)
-    with pytest.raises(InputError, match=r"'q' is empty in 60 of 60 rows; add --drop q$"):
+    with pytest.raises(InputError, match=r"'q' .60. of 60 rows; add --drop q$"):
         read_domains(a, b, TableColumns(impute="median"))
 
 
@@ -223,12 +221,6 @@ def test_text_that_names_every_row_is_suggested_as_id(tmp_path, in_source):
         read_domains(*written(tmp_path, source, target))
 
 
-def test_a_table_without_rows_has_no_problem_but_this(tmp_path):
-    source, target = frames()
-    with pytest.raises(InputError, match=r"a\.csv: the table is empty; give at least one row$"):
-        read_domains(*written(tmp_path, source.head(0), target))
-
-
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
 def test_text_that_is_not_utf8_is_named(tmp_path, encoding):
     source, target = frames()
@@ -236,14 +228,6 @@ def test_text_that_is_not_utf8_is_named(tmp_path, encoding):
         read_domains(
             *written(tmp_path, source.assign(y=["Öl", "Eis"] * 30), target, encoding=encoding)
         )
-
-
-def test_too_many_different_columns_are_not_a_command(tmp_path):
-    source, target = frames()
-    more = pd.DataFrame({f"z{number}": rng.random(N) for number in range(40)})
-    a, b = written(tmp_path, source, pd.concat([target, more], axis=1))
-    with pytest.raises(InputError, match=r"40 columns that .*; give both tables the same columns"):
-        read_domains(a, b)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -275,21 +259,21 @@ def test_large_tables_are_screened_and_filled_in(tmp_path, monkeypatch):
     source.to_parquet(tmp_path / "a.parquet", index=False)
     target.to_parquet(tmp_path / "b.parquet", index=False)
     paths = tmp_path / "a.parquet", tmp_path / "b.parquet"
-    with pytest.raises(InputError, match=r"'q' .1, first in row 3.; add --impute median"):
+    with pytest.raises(InputError, match=r"'q' .1. of 60 rows; add --impute median"):
         read_domains(*paths)
     read = read_domains(*paths, TableColumns(impute="median"))
     assert isinstance(read[1].X, np.memmap)
     assert read[1].feature_names == tuple("pqrs")
     np.testing.assert_allclose(read[1].X[2, 1], target.q.median(), rtol=1e-6)
     target.assign(kind="u").to_parquet(paths[1], index=False)
-    with pytest.raises(InputError, match=r"1 column that .*'kind'; add --drop kind$"):
+    with pytest.raises(InputError, match=r"1 column not in .*'kind'; add --drop kind$"):
         read_domains(*paths)
     source.assign(kind="u").to_parquet(paths[0], index=False)
     with pytest.raises(InputError, match="too large for --one-hot"):
         read_domains(*paths, TableColumns(one_hot=("kind",), impute="median"))
 
 
-def test_categories_become_features_and_later_values_are_told(tmp_path):
+def test_categories_become_features_and_later_values_are_none(tmp_path):
     source, target = frames()
     a, b = written(
         tmp_path, source.assign(kind=["u", "v"] * 30), target.assign(kind=["w", None] * 30)
@@ -301,8 +285,6 @@ def test_categories_become_features_and_later_values_are_told(tmp_path):
     target.assign(kind=["v", "new"] * 30).to_csv(tmp_path / "c.csv", index=False)
     found = read_samples(tmp_path / "c.csv", 7, read[1].feature_names, plan=read[0].plan)
     np.testing.assert_array_equal(found.X[:2, 4:], [[0, 1, 0], [0, 0, 0]])
-    (note,) = found.notes
-    assert "column 'kind': 1 value that fit has not seen: 'new'" in note
     target.to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(InputError, match="1 feature column of the model not found: 'kind'"):
         read_samples(tmp_path / "c.csv", 7, read[1].feature_names, plan=read[0].plan)
@@ -311,7 +293,7 @@ def test_categories_become_features_and_later_values_are_told(tmp_path):
 def test_a_renamed_column_of_later_samples_is_suggested(tmp_path):
     _, target = frames()
     target.rename(columns={"s": "S"}).to_csv(tmp_path / "c.csv", index=False)
-    with pytest.raises(InputError, match=r"not found: 's'; .*did you mean 'S'"):
+    with pytest.raises(InputError, match=r"not found: 's'; did you mean 'S'"):
         read_samples(tmp_path / "c.csv", 4, tuple("pqrs"))
 
 

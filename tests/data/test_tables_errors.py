@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from opensetda.data.tables.loading import TableColumns, read_domains, read_samples
+from opensetda.data.tables.loading import TableColumns, read_domains
 from opensetda.errors import InputError
 from table_helpers import FORMATS, error_of, save, text
 
@@ -23,7 +23,7 @@ def target(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "infinite")])
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "inf is too large")])
 def test_not_a_number_names_row_and_column(tmp_path, source, suffix, value, word):
     X = np.ones((5, 3))
     X[3, 1] = value
@@ -31,18 +31,6 @@ def test_not_a_number_names_row_and_column(tmp_path, source, suffix, value, word
     message = error_of(read_domains, source, path)
     column = "column 1" if suffix == "npz" else "column 'f1'"
     assert message.startswith(f"{path}: row 4, {column}: {word}")
-
-
-def test_numbers_that_do_not_fit_are_named(tmp_path, source):
-    path = save(tmp_path / "t.npz", np.array([[1, 1e300, 1]]))
-    assert "1e+300 is too large for 32-bit" in error_of(read_domains, source, path)
-
-
-def test_an_empty_cell_counts_as_nan(tmp_path, source):
-    path = text(tmp_path / "t.csv", "u,v,w\n1,2,3\n1,,3\n")
-    assert "row 2, column 'v': NaN or empty" in error_of(read_domains, source, path)
-    path = text(tmp_path / "t.csv", "u,v,w\n1,,3\n1,,3\n")
-    assert "row 1, column 'v': NaN or empty" in error_of(read_domains, source, path)
 
 
 def test_missing_files_suggest_a_neighbour(tmp_path, source, target):
@@ -56,10 +44,10 @@ def test_missing_files_suggest_a_neighbour(tmp_path, source, target):
 
 
 def test_wrong_kinds_of_files_are_named(tmp_path, target):
-    assert "this is a folder" in error_of(read_domains, tmp_path, target)
+    assert "a folder of .parquet files" in error_of(read_domains, tmp_path, target)
     path = text(tmp_path / "s.ods", "")
     message = error_of(read_domains, path, target)
-    assert "must end in .npz, .npy, .csv, .tsv, .xlsx, .feather, .jsonl or .parquet" in message
+    assert "must end in .npz, .npy, .csv, .tsv, .xlsx, .feather, .jsonl, .parquet" in message
 
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
@@ -101,15 +89,6 @@ def test_a_missing_column_is_named_with_what_there_is(tmp_path, source, target):
     assert message.startswith(f"{target}: no array 'paths'")
 
 
-def test_a_column_of_text_is_named(tmp_path, target):
-    path = text(tmp_path / "s.csv", "u,camera,y\n1,left,a\n")
-    message = error_of(read_domains, path, target)
-    assert "column 'camera' is not numeric (row 1 holds 'left')" in message
-    assert "--drop" in message
-    path = text(tmp_path / "s.csv", "u,v,y\n1,2,a\n1,2x,a\n")
-    assert "(row 2 holds '2x')" in error_of(read_domains, path, target)
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [(pa.array([[1.0], [2.0]]), "it holds list<"), (pa.array(["1", "2"]), "it holds text")],
@@ -137,12 +116,12 @@ def test_different_columns_are_refused(tmp_path):
     b = text(tmp_path / "b.csv", "f0,f1,f3\n1,2,3\n")
     with pytest.raises(InputError, match="2 problems") as caught:
         read_domains(a, b)
-    assert "1 feature column of" in str(caught.value)
-    assert "not found here: 'f2'" in str(caught.value)
+    assert f"{a}: 1 column not in {b}: 'f2'" in str(caught.value)
     assert str(caught.value).endswith("\nAdd --drop f2,f3")
     b = text(tmp_path / "b.csv", "f0,f1,f2,g,h\n1,2,3,4,5\n")
-    assert "2 columns that" in error_of(read_domains, a, b)
-    assert "'g', 'h'; add --drop g,h" in error_of(read_domains, a, b)
+    assert f"{b}: 2 columns not in {a}: 'g', 'h'; add --drop g,h" in error_of(read_domains, a, b)
+    b = text(tmp_path / "b.csv", "g,h\n4,5\n")
+    assert f"{b}: no column of {a}, which has 'f0'" in error_of(read_domains, a, b)
 
 
 def test_source_labels_must_be_complete(tmp_path, target):
@@ -160,7 +139,7 @@ def test_one_class_only_is_refused(tmp_path, target):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([0, 3, 1], "row 2: 3 is not a number of the 2 names in 'classes' (0 to 1)"),
+        ([0, 3, 1], "row 2: 3 is not a number of the 2 names in 'classes'"),
         ([0, 1, -1], "row 3: -1 is not a number"),
     ],
 )
@@ -193,14 +172,16 @@ def test_features_that_are_none_are_refused(tmp_path, source, X):
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_empty_tables_are_refused(tmp_path, source, suffix):
     path = save(tmp_path / f"t.{suffix}", np.ones((0, 3)))
-    assert f"{path}: the table is empty" in error_of(read_domains, source, path)
+    message = error_of(read_domains, source, path)
+    assert message.startswith(f"{path}: ")
+    assert "at least one row" in message
 
 
 def test_tables_without_a_feature_are_refused(tmp_path, source, target):
     path = text(tmp_path / "s.csv", "y\na\nb\n")
     assert "no feature column left; it has 'y'" in error_of(read_domains, path, target)
     path = save(tmp_path / "t.npz", np.ones((2, 0)))
-    assert "array 'X' has no feature" in error_of(read_domains, source, path)
+    assert "array 'X' has shape (2, 0)" in error_of(read_domains, source, path)
 
 
 def test_ids_must_be_complete_and_unique(tmp_path, source):
@@ -217,15 +198,15 @@ def test_columns_to_drop_must_exist(tmp_path, source, target):
     message = error_of(read_domains, a, target, TableColumns(drop=("f9",)))
     assert "no column 'f9'" in message
     message = error_of(read_domains, source, target, TableColumns(drop=("X",)))
-    assert "an .npz file has arrays, not columns" in message
+    assert message == f"--drop X: {source} has arrays, not columns"
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("u,v,y\n1,2,a\n3,4\n", "cannot read a CSV table: CSV parse error: Row #3: Expected 3"),
-        ("", "cannot read a CSV table: Empty CSV file"),
-        ("u,v\n" + "x" * 1000 + "\n", "cannot read a CSV table"),
+        ("u,v,y\n1,2,a\n3,4\n", "cannot read the file: CSV parse error: Row #3: Expected 3"),
+        ("", "cannot read the file: Empty CSV file"),
+        ("u,v\n" + "x" * 1000 + "\n", "cannot read the file"),
         ("u;v;y\n1;2;a\n3;4;\xff\n", "save it as UTF-8"),
     ],
 )
@@ -242,7 +223,7 @@ def test_broken_text_is_named(tmp_path, target, content, words):
     ("columns", "words"),
     [
         (TableColumns(impute="mean"), "--impute mean: choose one of none, median"),
-        (TableColumns(one_hot=("kind",)), "--one-hot kind: 60 different values"),
+        (TableColumns(one_hot=("kind",)), "--one-hot kind: 60 values, at most 50"),
         (TableColumns(keep=("kind9",)), "no column 'kind9'"),
     ],
 )
@@ -250,11 +231,3 @@ def test_options_that_do_not_fit_are_named(tmp_path, columns, words):
     kinds = [f"k{row}" for row in range(60)]
     path = save(tmp_path / "s.csv", np.random.default_rng(0).random((60, 2)), y=kinds, kind=kinds)
     assert words in error_of(read_domains, path, path, columns)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\1\0\x76\0{'descr'", b"text"])
-def test_what_is_no_array_is_named(tmp_path, content):
-    for suffix in ("npy", "npz"):
-        path = tmp_path / f"t.{suffix}"
-        path.write_bytes(content)
-        assert error_of(read_samples, path, 3).startswith(f"{path}: cannot read")

@@ -70,7 +70,7 @@ def test_commas_in_names_and_numbers_do_not_divide(tmp_path):
 def test_jsonl_says_what_is_no_object_and_what_is_nested(tmp_path):
     b = text(tmp_path / "b.csv", "p\n1\n")
     a = text(tmp_path / "a.jsonl", '{"p": 1, "y": "a"}\n{"p": \n')
-    assert "cannot read a file of JSON lines" in error_of(read_domains, a, b)
+    assert "cannot read the file: " in error_of(read_domains, a, b)
     a = text(tmp_path / "a.jsonl", '{"p": [1, 2], "y": "a"}\n{"p": [1, 2], "y": "b"}\n')
     assert "column 'p' is not numeric (it holds list<" in error_of(read_domains, a, b)
 
@@ -82,7 +82,7 @@ def test_a_cut_feather_file_is_named(tmp_path):
     for length in (0, 20, len(whole) // 2, len(whole) - 4):
         a.write_bytes(whole[:length])
         message = error_of(read_domains, a, a)
-        assert message.startswith(f"{a}: cannot read a Feather file")
+        assert message.startswith(f"{a}: cannot read the file")
 
 
 # Excel -------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_sheets_may_have_gaps_flags_and_mixed_columns(tmp_path):
               [2.5, True, 7])  # fmt: skip
     b = sheet(tmp_path / "b.xlsx", ["p", "on"], [1, 0], [3, 1])
     message = error_of(read_domains, a, b)
-    assert "'p' (1, first in row 2); add --impute median" in message
+    assert "'p' (1) of 3 rows; add --impute median" in message
     source, _ = read_domains(a, b, TableColumns(impute="median"))
     np.testing.assert_array_equal(source.X, [[1, 1], [1.75, 0], [2.5, 1]])
     assert source.labels.tolist() == ["a", "b", "7"]
@@ -113,7 +113,7 @@ def test_sheets_may_have_gaps_flags_and_mixed_columns(tmp_path):
 def test_sheets_that_cannot_be_read_are_named(tmp_path, monkeypatch):
     b = text(tmp_path / "b.csv", "p\n1\n")
     a = text(tmp_path / "a.xlsx", "no zip")
-    damaged = "cannot read an Excel file: it is damaged, protected or not an .xlsx file"
+    damaged = "cannot read the file: it is damaged, protected or not an .xlsx file"
     assert error_of(read_domains, a, b) == f"{a}: {damaged}"
     with zipfile.ZipFile(a, "w") as archive:
         archive.writestr("x.txt", "x")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
 from collections.abc import Iterable
 
-from opensetda.data.limits import LONGEST_ID, LONGEST_LABEL
-
-# Control characters, separators of lines, and halves of surrogate pairs.
+LONGEST_LABEL = 200  # characters of a class name
+LONGEST_ID = 4096  # characters of a sample's name: the longest path of Linux
+# Control characters, which names of files may hold, ends of lines, halves of surrogate pairs.
 _NOT_IN_LABELS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
-# A file's name may hold control characters; nothing can be written with these.
 _NOT_IN_IDS = "[\x00\ud800-\udfff]"
 _FILLERS = "\u034f\u115f\u1160\u2800\u3164\uffa0"
 # Some shape the characters beside them: words in Persian and Hindi need them, and emoji.
@@ -20,16 +18,12 @@ _SHAPING = frozenset("\u200c\u200d") | {*map(chr, range(0xFE00, 0xFE10))}
 
 def label_problem(name: str) -> str | None:
     """Return what is wrong with the name of a class; None if nothing is."""
-    unlike = None if is_visible(name) else f"{shown(name)} cannot be seen"
-    return _problem(name, LONGEST_LABEL, _NOT_IN_LABELS) or unlike
+    problem = id_problem(name, LONGEST_LABEL, _NOT_IN_LABELS)
+    return problem if problem or is_visible(name) else f"{shown(name)} cannot be seen"
 
 
-def id_problem(name: str) -> str | None:
+def id_problem(name: str, longest: int = LONGEST_ID, wrong: str = _NOT_IN_IDS) -> str | None:
     """Return what is wrong with the name of a sample; None if nothing is."""
-    return _problem(name, LONGEST_ID, _NOT_IN_IDS)
-
-
-def _problem(name: str, longest: int, wrong: str) -> str | None:
     if len(name) > longest:
         return f"{len(name):,} characters, at most {longest:,} are read"
     found = re.search(wrong, name)
@@ -48,8 +42,7 @@ def unseen(name: str) -> str | None:
 
 
 def _is_hidden(c: str) -> bool:
-    category = unicodedata.category(c)
-    return c in _FILLERS or category[0] == "C" or category in ("Zl", "Zp")
+    return c in _FILLERS or unicodedata.category(c) in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 
 
 def folded(name: str) -> str:
@@ -62,17 +55,12 @@ def folded(name: str) -> str:
 
 def twins(names: Iterable[str]) -> tuple[str, ...]:
     """Return a warning, in one line, about classes whose names look alike; empty without any."""
-    alike = defaultdict(list)
+    alike: dict[str, list[str]] = {}
     for name in names:
-        alike[folded(name)].append(name)
+        alike.setdefault(folded(name), []).append(name)
     pairs = [sorted(group)[:2] for group in alike.values() if len(group) > 1]
-    if not pairs:
-        return ()
-    first, second = pairs[0]
-    only_case = first.casefold() == second.casefold()
-    how = "case" if only_case else "white space, case, Unicode form or what cannot be seen"
-    same = f"classes {first!a} and {second!a} differ only in {how} (such pairs: {len(pairs)})"
-    return (f"{same}: they are two classes; rename one if they are the same",)
+    same = "differ only in case, white space or Unicode form: rename one if they are the same"
+    return tuple(f"classes {one!a} and {other!a} {same}" for one, other in pairs[:1])
 
 
 def shown(name: str, most: int = 60) -> str:
@@ -82,7 +70,5 @@ def shown(name: str, most: int = 60) -> str:
 
 def printable(name: str) -> str:
     r"""Return a file's name as valid text: bytes that are not UTF-8 become \xff."""
-    try:
-        return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # halves of pairs, which no file's name has
-        return name.encode("utf-8", "backslashreplace").decode()
+    raw = re.sub("[\ud800-\udc7f\udd00-\udfff]", lambda half: ascii(half[0])[1:-1], name)
+    return raw.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

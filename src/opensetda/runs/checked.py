@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors.numpy import load
 from typing_extensions import TypedDict
 
-from opensetda.data.limits import LONGEST_ROW
+from opensetda.data.tables.formats import LONGEST_ROW
 from opensetda.errors import InputError, one_line
 from opensetda.system.files import new_file, open_regular, write_json
 

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.limits import LONGEST_LABEL
-from opensetda.data.names import folded, is_visible, shown, unseen
+from opensetda.data.names import LONGEST_LABEL, folded, is_visible, shown, unseen
 from opensetda.errors import InputError
 from opensetda.openness.audit import Audit, CheckedTargets, Vector
 from opensetda.openness.report import OpennessReport

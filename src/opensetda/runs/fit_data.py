@@ -24,9 +24,9 @@ from opensetda.data.images.loading import (
     two_kinds,
 )
 from opensetda.data.names import twins
-from opensetda.data.tables.column_problems import ColumnsError
+from opensetda.data.tables.formats import table_files
 from opensetda.data.tables.loading import FeatureTable, read_domains
-from opensetda.data.tables.parquet_parts import table_bytes, table_files
+from opensetda.data.tables.preparation import ColumnsError
 from opensetda.errors import InputError
 from opensetda.rows import row_chunks
 from opensetda.runs.domain_arrays import DomainArrays, table_columns
@@ -147,20 +147,22 @@ def load_tables(
 ) -> FitData:
     """Read two feature tables; `progress` counts megabytes, each twice: read and hashed."""
     domains = near(request.source), near(request.target)
-    total = 2 * sum(table_bytes(path) for path in domains if path.exists())
+    files = [file for path in domains for file in table_files(path) if file.exists()]
+    n_bytes = sum(file.stat().st_size for file in files)
     done = 0
 
     def tell(n_bytes: int) -> None:
         nonlocal done
         done += n_bytes
         if progress is not None:
-            progress(done // _MEGABYTE, total // _MEGABYTE)
+            progress(done // _MEGABYTE, 2 * n_bytes // _MEGABYTE)
 
     tell(0)
     try:
-        source, target = read_domains(*domains, table_columns(request.tables), tell, scratch)
+        source, target = read_domains(*domains, table_columns(request.tables), scratch)
     except ColumnsError as error:
-        raise error.for_command(request.command) from None
+        raise ColumnsError(error.problems, error.options, request.command) from None
+    tell(n_bytes)
     _check_unknown_label(request, source.class_counts())
     inputs = {"source": _table_record(source, tell), "target": _table_record(target, tell)}
     return _of_tables(request, source, target, inputs)

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from opensetda.data.limits import LARGEST_IMAGE
 from opensetda.data.names import printable
 from opensetda.data.reading import unreadable
 from opensetda.errors import InputError, one_line
@@ -33,6 +32,7 @@ IMAGE_SUFFIXES = frozenset(
     | {".pnm", ".ppm", ".tif", ".tiff", ".webp"}
 )
 """Endings of image files, in lower case."""
+LARGEST_IMAGE = 1 << 30  # bytes of an image file, or of an image in a tar shard
 
 # Here, and not in the first thread that meets a rare format.
 Image.init()

@@ -27,7 +27,6 @@ from opensetda.data.images.decoding import (
     archive_of,
     read_content,
 )
-from opensetda.data.limits import LONGEST_LINE, MOST_LINES
 from opensetda.data.names import label_problem
 from opensetda.data.names import printable as printable
 from opensetda.data.reading import reading
@@ -36,6 +35,7 @@ from opensetda.errors import InputError
 from opensetda.system.files import open_regular
 
 LIST_SUFFIXES = (".txt",)
+LONGEST_LINE, MOST_LINES = 1 << 16, 50_000_000  # of a list; a line in characters
 MANIFEST_SUFFIXES = (".csv", ".parquet")
 _PATH_NAMES = ("path", "file", "image", "filename")
 _LABEL_NAMES = ("label", "class", "y")

@@ -23,9 +23,9 @@ from opensetda.data.images.lists import Entry, ImageColumns, is_shard
 from opensetda.data.names import label_problem, printable, shown
 from opensetda.data.reading import check_path, no_such, unreadable
 from opensetda.data.tables.formats import SUFFIXES as TABLE_SUFFIXES
+from opensetda.data.tables.formats import is_parts_folder
 from opensetda.data.tables.loading import TruthTable, count_classes
 from opensetda.data.tables.mapped import fixed_width
-from opensetda.data.tables.parquet_parts import is_parts_folder
 from opensetda.errors import InputError
 
 Labels = npt.NDArray[np.str_]

@@ -1,4 +1,4 @@
-"""All formats of tables behind one interface."""
+"""All formats of tables, by the suffixes of their names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import os
 import re
 import warnings
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +19,26 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.json
+import pyarrow.parquet
 
-from opensetda.data.limits import LONGEST_ROW
 from opensetda.data.names import shown
 from opensetda.data.reading import broken, check_path, no_such, reading
 from opensetda.data.tables.column_files import ColumnTable
-from opensetda.data.tables.mapped import Arrays, TableFile
-from opensetda.data.tables.parquet_parts import is_parts_folder, open_parquet
+from opensetda.data.tables.mapped import Arrays
 from opensetda.errors import InputError
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
 
+TableFile = ColumnTable | Arrays
+
 SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".xlsx", ".feather", ".jsonl", ".parquet")
-_ANY_SUFFIX = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-_KINDS = {
-    ".csv": "a CSV table",
-    ".tsv": "a TSV table",
-    ".xlsx": "an Excel file",
-    ".feather": "a Feather file",
-    ".jsonl": "a file of JSON lines",
-}
+_ANY_SUFFIX = f"{', '.join(SUFFIXES)}, or be a folder of .parquet files only"
+LONGEST_ROW = 1 << 28  # bytes of a row in a CSV file
 # Bytes in memory per byte of a file; cells of a sheet are Python objects first.
 _FACTOR, _SHEET_FACTOR = 3, 8
 _BLOCK_BYTES = 1 << 24
+# Read buffer per column of Parquet; without it a whole row group would be read at once.
+_BUFFER_BYTES = 1 << 14
 _SNIFFED_LINES, _SNIFFED_BYTES = 50, 1 << 16
 # The first of those that divide the header into as many cells.
 _DELIMITERS = ",;\t|"
@@ -52,60 +51,109 @@ def open_table(
 ) -> TableFile:
     """Open a file whose name ends in one of `SUFFIXES`, or a folder of Parquet files.
 
-    Columns of a CSV file in `text_columns` are read as text: the label 007 stays 007. `scratch` is
-    as in `read_domains`.
+    Columns of a CSV file in `text_columns` are read as text: the label 007 stays 007.
     """
     check_path(path)
     suffix = path.suffix.lower()
     if is_parts_folder(path):
-        return open_parquet(path, scratch)
-    if path.is_dir():
-        advice = f"give a feature table ({_ANY_SUFFIX}), or a folder with .parquet files only"
-        raise InputError(f"{path}: this is a folder; {advice}")
+        return _open_parquet(path, scratch)
     if suffix not in SUFFIXES:
-        raise InputError(f"{path}: the name must end in {_ANY_SUFFIX}")
+        raise InputError(f"{path}: no table, which must end in {_ANY_SUFFIX}")
     if not path.exists():
         raise no_such(path, lambda name: name.lower().endswith(SUFFIXES))
     if suffix in (".npz", ".npy"):
         return Arrays(path, scratch)
     if suffix == ".parquet":
-        return open_parquet(path, scratch)
-    what = _KINDS[suffix]
-    with reading(path, what), open_regular(path) as stream:
+        return _open_parquet(path, scratch)
+    with reading(path), open_regular(path) as stream:
         if suffix == ".xlsx":
-            table = _read_sheet(path, stream)
+            return ColumnTable.in_memory(path, _read_sheet(path, stream))
+        size = _FACTOR * os.fstat(stream.fileno()).st_size
+        check_free(size, f"{path}: in memory it", "save it as Parquet, which is read in batches")
+        if suffix == ".feather":
+            table = pyarrow.feather.read_table(stream, memory_map=False)
+            table.validate(full=True)
+        elif suffix == ".jsonl":
+            options = pyarrow.json.ReadOptions(block_size=_BLOCK_BYTES)
+            table = pyarrow.json.read_json(stream, options)
         else:
-            advice = "save it as Parquet, which is read in batches"
-            size = os.fstat(stream.fileno()).st_size
-            check_free(_FACTOR * size, f"{path}: in memory it", advice)
-            if suffix == ".feather":
-                table = pyarrow.feather.read_table(stream, memory_map=False)
-                table.validate(full=True)
-            elif suffix == ".jsonl":
-                options = pyarrow.json.ReadOptions(block_size=_BLOCK_BYTES)
-                table = pyarrow.json.read_json(stream, options)
-            else:
-                table = _read_csv(stream, suffix, text_columns)
-        return ColumnTable.in_memory(path, table, what)
+            table = _read_csv(stream, suffix, text_columns)
+        return ColumnTable.in_memory(path, table)
 
 
 def find_name(table: TableFile, name: str, option: str) -> str:
     """Return `name` if the table has it; otherwise raise an error that lists what it has."""
     if name in table.names:
         return name
-    if not table.names:
-        advice = f"save X and {name} with np.savez"
-        raise InputError(f"{table.path}: a bare array has no {name!r} beside it; {advice}")
-    kind = "column" if table.has_columns else "array"
-    close = difflib.get_close_matches(name, table.names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; choose another with {option}"
-    raise InputError(f"{table.path}: no {kind} {name!r}; it has {listing(table.names)}{hint}")
+    kind = "column" if isinstance(table, ColumnTable) else "array"
+    there = listing(table.names) or "one without a name (np.savez stores several)"
+    hint = meant(name, table.names) or f"; choose another with {option}"
+    raise InputError(f"{table.path}: no {kind} {name!r}; it has {there}{hint}")
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """Return a question with the name that is nearest, whatever its case; empty if none is near."""
+    plain = {other.strip().casefold(): other for other in names}
+    near = difflib.get_close_matches(name.strip().casefold(), plain, n=1)
+    return f"; did you mean {shown(plain[near[0]])}?" if near else ""
 
 
 def listing(names: Sequence[str], most: int = 8) -> str:
     """Join names for an error message, at most the first few."""
     some = ", ".join(map(shown, names[:most]))
     return some if len(names) <= most else f"{some}, ... ({len(names)} in all)"
+
+
+def is_parts_folder(path: str | Path) -> bool:
+    """Return whether a folder is a table in parts: Parquet files, and perhaps ``_*`` and ``.*``."""
+    # Stops at the first other file: a folder may hold a million images.
+    with suppress(OSError), os.scandir(path) as entries:
+        visible = (entry for entry in entries if not entry.name.startswith(("_", ".")))
+        are_parts = (file.name.lower().endswith(".parquet") and file.is_file() for file in visible)
+        return next(are_parts, False) and all(are_parts)
+    return False
+
+
+def table_files(path: str | Path) -> list[Path]:
+    """Return the files of a table in the order of their rows: itself, or its parts."""
+    path = Path(path)
+    if not path.is_dir():
+        return [path]
+    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(("_", ".")))
+
+
+def _open_parquet(path: Path, scratch: Path | None) -> ColumnTable:
+    """Return a Parquet file, or a folder of parts with the same columns, as a table."""
+    files, length = table_files(path), 0
+    schema: Any = None
+    for file in files:
+        with _parquet(file) as parquet:
+            length += max(0, parquet.metadata.num_rows)
+            own = parquet.schema_arrow
+        schema = own if schema is None else schema
+        if different := {*zip(own.names, own.types, strict=True)} ^ {
+            *zip(schema.names, schema.types, strict=True)
+        }:
+            name = min(name for name, _ in different)
+            problem = f"column {shown(name)} is missing or of another type in {files[0].name}"
+            raise InputError(f"{file}: {problem}; all parts of a table need the same columns")
+
+    def batches(names: Sequence[str], rows: int) -> Iterator[tuple[Path, Any]]:
+        for file in files:
+            with _parquet(file) as parquet:
+                yield from ((file, some) for some in parquet.iter_batches(rows, columns=[*names]))
+
+    return ColumnTable(path, schema, length, batches, scratch, in_file=True)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    with (
+        reading(path),
+        open_regular(path) as stream,
+        pyarrow.parquet.ParquetFile(stream, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file,
+    ):
+        yield file
 
 
 def _read_csv(stream: Any, suffix: str, text_columns: Iterable[str]) -> Any:
@@ -116,41 +164,32 @@ def _read_csv(stream: Any, suffix: str, text_columns: Iterable[str]) -> Any:
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     kinds = dict.fromkeys(text_columns, pa.string())
     convert = pyarrow.csv.ConvertOptions(column_types=kinds, decimal_point=decimal)
-
-    def table(**options: Any) -> Any:
+    # On one thread the reader names the row.
+    last = {"block_size": LONGEST_ROW, "use_threads": False}
+    for options in ({"block_size": _BLOCK_BYTES}, last):
         stream.seek(0)
-        return pyarrow.csv.read_csv(stream, pyarrow.csv.ReadOptions(**options), parse, convert)
-
-    try:
-        return table(block_size=_BLOCK_BYTES)
-    except pa.ArrowInvalid:
-        # On one thread the reader names the row.
         try:
-            return table(block_size=LONGEST_ROW, use_threads=False)
+            return pyarrow.csv.read_csv(stream, pyarrow.csv.ReadOptions(**options), parse, convert)
         except pa.ArrowInvalid as error:
             if "UTF8" in str(error):
                 raise UnicodeError from error
-            raise
+            if options is last:
+                raise
+    raise AssertionError
 
 
 def _dialect(lines: Sequence[bytes], suffix: str) -> tuple[str, str]:
     """Return what separates the cells of a text table, and the whole of a number from its rest."""
     text = [line.decode("utf-8-sig", "replace").strip("\r\n") for line in lines if line.strip()]
-    if suffix == ".tsv" or not text:
-        delimiter = "\t"
-    else:
-        counts = {sign: len(_cells(text[0], sign)) for sign in _DELIMITERS}
-        same = [
-            sign
-            for sign, count in counts.items()
-            if count > 1 and all(len(_cells(line, sign)) == count for line in text[1:2])
-        ]
-        delimiter = max(same or _DELIMITERS, key=lambda sign: counts[sign])
+    delimiter = "\t"
+    if suffix == ".csv" and text:
+        counts = {sign: [len(_cells(line, sign)) for line in text[:2]] for sign in _DELIMITERS}
+        same = [sign for sign, (n, *rest) in counts.items() if n > 1 and rest in ([], [n])]
+        delimiter = max(same or _DELIMITERS, key=lambda sign: counts[sign][0])
     if delimiter == ",":
         return ",", "."
     cells = [cell for line in text[1:] for cell in _cells(line, delimiter)]
-    commas = sum(_WITH_COMMA.fullmatch(cell) is not None for cell in cells)
-    points = sum(_WITH_POINT.fullmatch(cell) is not None for cell in cells)
+    commas, points = (sum(map(bool, map(n.fullmatch, cells))) for n in (_WITH_COMMA, _WITH_POINT))
     return delimiter, "," if commas > points else "."
 
 
@@ -164,10 +203,9 @@ def _read_sheet(path: Path, stream: Any) -> Any:
         import openpyxl
     except ImportError:
         advice = "install it with: pip install 'opensetda[excel]', or save the sheet as CSV"
-        missing = "openpyxl, which reads Excel files, is missing"
-        raise InputError(f"{path}: {missing}; {advice}") from None
+        raise InputError(f"{path}: Excel files need openpyxl; {advice}") from None
     damaged = "it is damaged, protected or not an .xlsx file"
-    with reading(path, _KINDS[".xlsx"], damaged), warnings.catch_warnings(action="ignore"):
+    with reading(path, why=damaged), warnings.catch_warnings(action="ignore"):
         with zipfile.ZipFile(stream) as archive:
             size = sum(member.file_size for member in archive.infolist())
         check_free(_SHEET_FACTOR * size, f"{path}: in memory it", "save the sheet as Parquet")
@@ -175,35 +213,23 @@ def _read_sheet(path: Path, stream: Any) -> Any:
         # Values as Excel last computed them; formulas are never evaluated.
         book = openpyxl.load_workbook(stream, read_only=True, data_only=True, keep_links=False)
         try:
-            header, *rows = _rows(book.worksheets[0]) or [()]
+            rows = [
+                row for row in book.worksheets[0].iter_rows(values_only=True) if {*row} - {None, ""}
+            ]
         finally:
             book.close()
-        if not header:
-            raise broken(path, _KINDS[".xlsx"], "its first sheet is empty")
-        names = ["" if name is None else str(name) for name in header]
-        columns = [
-            _column([row[place] if place < len(row) else None for row in rows])
-            for place in range(len(names))
-        ]
-        return pa.table(columns, names=names)
+        columns = [[None if v == "" else v for v in column] for column in zip_longest(*rows)]
+        while columns and columns[-1][0] is None:
+            columns.pop()
+        if not columns:
+            raise broken(path, "its first sheet is empty")
+        names = ["" if name is None else str(name) for name, *_ in columns]
+        return pa.table([_column(values) for _, *values in columns], names=names)
 
 
-def _rows(sheet: Any) -> list[tuple[Any, ...]]:
-    """Return the rows that hold something, without empty cells at the end."""
-    rows = []
-    for row in sheet.iter_rows(values_only=True):
-        filled = [place for place, value in enumerate(row) if value not in (None, "")]
-        if filled:
-            rows.append(row[: filled[-1] + 1])
-    return rows
-
-
-def _column(values: list[Any]) -> Any:
-    cells = [None if value == "" else value for value in values]
-    if all(value is None or isinstance(value, int | float) for value in cells):
-        return pa.array([None if v is None else float(v) for v in cells], pa.float64())
+def _column(cells: list[Any]) -> Any:
     try:
         return pa.array(cells)
-    except (pa.ArrowException, TypeError):
+    except (pa.ArrowException, OverflowError, TypeError):
         # Of several kinds: numbers among text.
         return pa.array([None if v is None else str(v) for v in cells], pa.string())

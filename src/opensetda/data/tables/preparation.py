@@ -1,35 +1,46 @@
-"""From columns of any kind to features: what is left out, filled in, or told as one problem."""
+"""From columns of any kind to features: one list of all problems, one plan for all tables."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyarrow import types
 
 from opensetda.data.names import shown
-from opensetda.data.tables.column_files import ColumnTable, check_once
-from opensetda.data.tables.column_problems import (
-    MOST_CATEGORIES,
-    Problems,
-    TableColumns,
-    Tables,
-    check_gaps,
-    closest,
-    count,
-    numeric_columns,
-    shared_columns,
-    with_label,
-)
-from opensetda.data.tables.formats import listing
-from opensetda.data.tables.mapped import Matrix, TableFile
+from opensetda.data.tables.column_files import ColumnTable, is_numeric
+from opensetda.data.tables.formats import find_name, listing, meant
+from opensetda.data.tables.mapped import Matrix
 from opensetda.data.tables.screening import suspicious_columns
-from opensetda.errors import InputError
+from opensetda.errors import InputError, ListedError
 from opensetda.rows import row_chunks
 
-_CHUNK = 4096
-_SAMPLED_ROWS = 65_536
+_MOST_CATEGORIES = 50
+_LABELS = ("label", "labels", "class", "classes", "category", "target", "species")
+_CHUNK, _SAMPLED_ROWS = 4096, 65_536
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table, or the arrays of an ``.npz`` file.
+
+    `id` holds names of the samples. Columns that are not named here are features, except those
+    that look like counters, times or marks of a domain and are not in `keep`. Text in `one_hot`
+    becomes a feature per value. `impute` "median" fills in empty cells, by domain. Several names
+    may be in one text, with commas between them.
+    """
+
+    label: str = "y"
+    id: str | None = None
+    features: str = "X"
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    one_hot: tuple[str, ...] = ()
+    impute: str = "none"
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,112 @@ class ColumnPlan:
         return [f"{name}={value}" for name, values in self.categories.items() for value in values]
 
 
-def feature_columns(table: TableFile, columns: TableColumns) -> tuple[str, ...]:
+class ColumnsError(ListedError):
+    """All that is wrong with the columns of two tables, and the options that help."""
+
+    def __init__(
+        self, problems: Sequence[str], options: Sequence[str], command: Sequence[str] = ()
+    ) -> None:
+        self.problems, self.options = problems, options
+        advice = f"{'run instead:' if command else 'add'} {shlex.join([*command, *options])}"
+        lines = [f"{problems[0]}; {advice}"]
+        if len(problems) > 1:
+            head = f"{len(problems)} problems with the columns of the tables:"
+            lines = [head, *(f"  {line}" for line in problems), advice[0].upper() + advice[1:]]
+        super().__init__(lines)
+
+
+class _Problems:
+    """What is wrong with the columns of source and target, and the options that help."""
+
+    def __init__(self, source: ColumnTable, target: ColumnTable, columns: TableColumns) -> None:
+        self.source, self.target, self.columns = source, target, columns
+        self.lines: list[str] = []
+        self.options: dict[str, str] = {}
+        self.dropped: dict[str, None] = {}
+
+    def raise_any(self) -> None:
+        """Raise a `ColumnsError` if there is a problem."""
+        joined = ",".join(name for name in self.dropped if "," not in name)
+        drops = [joined, *(name for name in self.dropped if "," in name)]
+        pairs = [*self.options.items(), *(("--drop", names) for names in drops if names)]
+        if self.lines:
+            raise ColumnsError(self.lines, [word for pair in pairs for word in pair])
+
+    def find_label(self) -> None:
+        """Find the likely column of the labels, if the one asked for is missing."""
+        asked, names = self.columns.label, self.source.names
+        if asked in names:
+            return
+        others = {*self.target.names, *self.columns.drop}
+        text = [n for n in names if n not in others and not is_numeric(self.source.kinds[n])]
+        if not (guesses := [n for n in names if n.strip().lower() in _LABELS] or text):
+            find_name(self.source, asked, "--label-column")
+        meant_one = shown(guesses[0])
+        self.lines.append(f"{self.source.path}: no column {asked!r}; did you mean {meant_one}?")
+        self.options["--label-column"] = guesses[0]
+        self.columns = replace(self.columns, label=guesses[0])
+
+    def shared(self) -> list[str]:
+        """Return the columns that both tables have; the others are problems."""
+        source, target = self.source, self.target
+        own = [feature_columns(table, self.columns) for table in (source, target)]
+        both = {*own[0]} & {*own[1]}
+        missing, extra = ([name for name in names if name not in both] for names in own)
+        if not both:
+            there = f"no column of {source.path}, which has {listing(own[0], 3)}"
+            raise InputError(f"{target.path}: {there}; give tables of the same features")
+        self.dropped |= dict.fromkeys(missing)
+        for name in extra:
+            self._leave_out(name, [target])
+        if missing:
+            found = f"{_count(missing, 'column')} not in {target.path}: {listing(missing, 3)}"
+            self.lines.append(f"{source.path}: {found}{meant(missing[0], extra)}")
+        if extra:
+            found = f"{_count(extra, 'column')} not in {source.path}: {listing(extra, 3)}"
+            self.lines.append(f"{target.path}: {found}")
+        return [name for name in own[0] if name in both]
+
+    def numeric(self, shared: Iterable[str]) -> list[str]:
+        """Return the columns of numbers; others are problems, unless asked for as categories."""
+        tables, numeric = (self.source, self.target), []
+        for name in (name for name in shared if name not in self.columns.one_hot):
+            wrong = [table for table in tables if not is_numeric(table.kinds[name])]
+            if not wrong:
+                numeric.append(name)
+                continue
+            where = " and ".join(str(table.path) for table in wrong)
+            line = f"{where}: column {shown(name)} is not numeric ({wrong[0].example(name)})"
+            if 1 < len(_values(wrong, name)) <= _MOST_CATEGORIES:
+                line += f"; --one-hot {shlex.quote(name)} makes a feature of each value"
+            self.lines.append(line)
+            self._leave_out(name, tables)
+        return numeric
+
+    def _leave_out(self, name: str, tables: Sequence[ColumnTable]) -> None:
+        """Suggest to drop a column, or to take it for the ids if its text names every row."""
+        needs_id = self.columns.id is None and "--id-column" not in self.options
+        if needs_id and all(len(_values([table], name)) == len(table) for table in tables):
+            self.options["--id-column"] = name
+        else:
+            self.dropped[name] = None
+
+    def gaps(self, table: ColumnTable, names: Iterable[str], counts: npt.NDArray[np.intp]) -> None:
+        """Find empty cells that nothing fills; `counts` are their numbers by column."""
+        fills = self.columns.impute == "median"
+        most = len(table) - 1 if fills else len(table) // 2
+        least = most + 1 if fills else 1
+        gaps = {name: n for name, n in zip(names, counts.tolist(), strict=True) if n >= least}
+        self.dropped |= dict.fromkeys(name for name, n in gaps.items() if n > most)
+        if any(n <= most for n in gaps.values()):
+            self.options["--impute"] = "median"
+        if gaps:
+            some = ", ".join([f"{shown(name)} ({n:,})" for name, n in gaps.items()][:8])
+            cells = f"NaN or empty cells in {_count(gaps, 'column')}: {some}"
+            self.lines.append(f"{table.path}: {cells} of {len(table):,} rows")
+
+
+def feature_columns(table: ColumnTable, columns: TableColumns) -> tuple[str, ...]:
     """Return the columns that are not a label or an id, and not to be dropped."""
     others = {columns.label, columns.id, *columns.drop}
     names = tuple(name for name in table.names if name not in others)
@@ -59,138 +175,85 @@ def feature_columns(table: TableFile, columns: TableColumns) -> tuple[str, ...]:
 
 
 def prepare(
-    tables: Tables, columns: TableColumns
-) -> tuple[tuple[Matrix, Matrix], tuple[str, ...], ColumnPlan, tuple[str, ...]]:
+    source: ColumnTable, target: ColumnTable, columns: TableColumns
+) -> tuple[list[Matrix], tuple[str, ...], ColumnPlan, tuple[str, ...]]:
     """Return features of source and target, their names, the plan, and warnings.
 
-    All that is wrong with columns is one `ColumnsError`. No label is read: of the label column
-    only the name is used.
+    All that is wrong with columns is one `ColumnsError`. No label is read.
     """
-    problems = Problems()
-    columns = with_label(tables, columns, problems)
-    own = [feature_columns(table, columns) for table in tables]
-    shared = shared_columns(tables, own, columns, problems)
-    numeric = numeric_columns(tables, shared, columns, problems)
-    if not shared or any(table.is_large(numeric) for table in tables):
+    tables, problems = (source, target), _Problems(source, target, columns)
+    problems.find_label()
+    numeric = problems.numeric(problems.shared())
+    if any(table.is_large(numeric) for table in tables):
         # The numbers of a large table are not read in vain.
         problems.raise_any()
-    X = [table.features(numeric, fill={}) for table in tables]
+    X = [table.features(numeric, {}) for table in tables]
     suspicious = suspicious_columns(numeric, *X)
     left_out = {name: why for name, why in suspicious.items() if name not in columns.keep}
-    kept = [name for name in numeric if name not in left_out]
-    gaps = [_gaps(rows)[:, [numeric.index(name) for name in kept]] for rows in X]
-    check_gaps(tables, kept, gaps, columns, problems)
+    places = {name: place for place, name in enumerate(numeric) if name not in left_out}
+    empty = [_empty_cells(rows)[[*places.values()]] for rows in X]
+    for table, counts in zip(tables, empty, strict=True):
+        problems.gaps(table, [*places], counts)
     problems.raise_any()
-    if not kept and not columns.one_hot:
-        reasons = "; ".join(f"{shown(name)}: {why}" for name, why in [*left_out.items()][:3])
-        none_left = f"no feature left ({reasons}); keep features with --keep NAME"
-        raise InputError(f"{tables[0].path}: {none_left}")
-    medians: list[dict[str, float]] = [{}, {}]
-    if columns.impute == "median":
-        medians = [_medians(rows, numeric, kept) for rows in X]
-    plan = ColumnPlan(left_out, medians[1], _categories(tables, columns))
-    filled = [
-        X[domain]
-        if kept == numeric and not gaps[domain][0].any()
-        else _complete(tables[domain], X[domain], numeric, kept, medians[domain])
-        for domain in (0, 1)
-    ]
-    source, target = (_with_categories(*both, plan)[0] for both in zip(tables, filled, strict=True))
-    names = (*kept, *plan.category_names())
-    check_once(tables[0].path, names)
-    return (source, target), names, plan, _notes(left_out)
+    reasons = ", ".join([f"{shown(name)} ({why})" for name, why in left_out.items()][:8])
+    if not places and not columns.one_hot:
+        raise InputError(f"{source.path}: no feature left: {reasons}; keep some with --keep NAME")
+    fills = [_medians(rows, places) if columns.impute == "median" else None for rows in X]
+    categories = {name: _values(tables, name, of_any=True) for name in columns.one_hot}
+    for name, values in categories.items():
+        if len(values) > _MOST_CATEGORIES:
+            limit = f"{len(values):,} values, at most {_MOST_CATEGORIES} can be features; drop it"
+            raise InputError(f"{source.path}: --one-hot {name}: {limit}")
+    plan = ColumnPlan(left_out, fills[1] or {}, categories)
+    for domain, table in enumerate(tables):
+        if left_out or empty[domain].any():
+            X[domain] = table.features([*places], fills[domain])
+        X[domain] = _with_categories(table, X[domain], plan)
+    names = (*places, *plan.category_names())
+    note = f"left out {_count(left_out, 'column')}: {reasons}; keep one with --keep NAME"
+    return X, names, plan, (note,) if left_out else ()
 
 
-def prepare_later(
-    table: ColumnTable, feature_names: tuple[str, ...], plan: ColumnPlan
-) -> tuple[Matrix, tuple[str, ...]]:
-    """Make the features of a later table as `plan` says; also return warnings."""
+def prepare_later(table: ColumnTable, feature_names: Sequence[str], plan: ColumnPlan) -> Matrix:
+    """Make the features of a later table as `plan` says; a category that is new is none."""
     numeric = feature_names[: len(feature_names) - len(plan.category_names())]
-    missing = [name for name in (*numeric, *plan.categories) if name not in {*table.names}]
-    if missing:
-        near = closest(missing[0], [name for name in table.names if name not in {*feature_names}])
-        hint = f"; did you mean {shown(near)}?" if near else ""
-        raise InputError(
-            f"{table.path}: {count(missing, 'feature column')} of the model not found: "
-            f"{listing(missing, 3)}; it has {listing(table.names, 3)}{hint}"
-        )
-    X, unseen = _with_categories(table, table.features(numeric, fill=plan.medians or None), plan)
-    notes = [
-        f"{table.path}: column {shown(name)}: {count(values, 'value')} that fit has not seen: "
-        f"{listing(values, 3)}; taken as none of those it has"
-        for name, values in unseen.items()
-    ]
-    return X, tuple(notes)
+    there = {*table.names}
+    if missing := [name for name in (*numeric, *plan.categories) if name not in there]:
+        found = f"{_count(missing, 'feature column')} of the model not found: {listing(missing, 3)}"
+        raise InputError(f"{table.path}: {found}{meant(missing[0], there - {*feature_names})}")
+    return _with_categories(table, table.features(numeric, plan.medians or None), plan)
 
 
-def _gaps(X: Matrix) -> npt.NDArray[np.intp]:
-    """Return the number of empty cells per column, and the row of the first: (2, D)."""
-    found = np.zeros((2, X.shape[1]), dtype=np.intp)
-    for start, chunk in row_chunks(X, range(len(X)), _CHUNK):
-        empty = np.isnan(chunk)
-        new = empty.any(axis=0) & (found[0] == 0)
-        found[1][new] = start + empty[:, new].argmax(axis=0)
-        found[0] += empty.sum(axis=0)
-    return found
+def _with_categories(table: ColumnTable, X: Matrix, plan: ColumnPlan) -> Matrix:
+    """Return features with one more for each category, 0 or 1."""
+    if not plan.categories:
+        return X
+    if isinstance(X, np.memmap):
+        raise InputError(f"{table.path}: too large for --one-hot; drop the columns of text")
+    both = ((table.text(name), values) for name, values in plan.categories.items())
+    more = [cells[:, None] == np.array(values, dtype=object) for cells, values in both]
+    return np.concatenate([X, *more], axis=1, dtype=np.float32)
 
 
-def _notes(left_out: Mapping[str, str]) -> tuple[str, ...]:
-    if not left_out:
-        return ()
-    some = ", ".join(f"{shown(name)} ({why})" for name, why in [*left_out.items()][:8])
-    more = ", ..." if len(left_out) > 8 else ""
-    return (f"left out {count(left_out, 'column')}: {some}{more}; keep one with --keep NAME",)
+def _empty_cells(X: Matrix) -> npt.NDArray[np.intp]:
+    chunks = row_chunks(X, range(len(X)), _CHUNK)
+    return np.asarray(sum(np.isnan(chunk).sum(axis=0) for _, chunk in chunks))
 
 
-def _medians(X: Matrix, names: Sequence[str], kept: Collection[str]) -> dict[str, float]:
-    sample = X[:: max(1, -(-len(X) // _SAMPLED_ROWS))]
-    found = {}
-    for place, name in enumerate(names):
+def _medians(X: Matrix, places: Mapping[str, int]) -> dict[str, float]:
+    sample, found = X[:: max(1, -(-len(X) // _SAMPLED_ROWS))], {}
+    for name, place in places.items():
         values = np.asarray(sample[:, place], dtype=np.float64)
         values = values[~np.isnan(values)]
-        if name in kept:
-            found[name] = float(np.float32(np.median(values))) if len(values) else 0.0
+        found[name] = float(np.float32(np.median(values))) if len(values) else 0.0
     return found
 
 
-def _complete(
-    table: ColumnTable,
-    X: Matrix,
-    names: Sequence[str],
-    kept: Sequence[str],
-    medians: Mapping[str, float],
-) -> Matrix:
-    """Return the columns that are kept, without empty cells."""
-    if isinstance(X, np.memmap):
-        return table.features(kept, fill=medians or None)
-    X = X[:, [names.index(name) for name in kept]]
-    fill = np.array([medians.get(name, np.nan) for name in kept], dtype=X.dtype)
-    return np.ascontiguousarray(np.where(np.isnan(X), fill, X))
+def _values(tables: Iterable[ColumnTable], name: str, of_any: bool = False) -> list[str]:
+    """Return the different values of a column of text, or `of_any` kind."""
+    text = [table for table in tables if of_any or types.is_string(table.kinds[name])]
+    return sorted({cell for table in text for cell in table.text(name).tolist()} - {None})
 
 
-def _categories(tables: Tables, columns: TableColumns) -> dict[str, tuple[str, ...]]:
-    found = {}
-    for name in columns.one_hot:
-        values = {text for table in tables for text in table.text(name).tolist()} - {None}
-        if not values or len(values) > MOST_CATEGORIES:
-            raise InputError(
-                f"--one-hot {name}: {len(values):,} different values in {tables[0].path} and "
-                f"{tables[1].path}, from 1 to {MOST_CATEGORIES} can be features; drop it"
-            )
-        found[name] = tuple(sorted(values))
-    return found
-
-
-def _with_categories(
-    table: ColumnTable, X: Matrix, plan: ColumnPlan
-) -> tuple[Matrix, dict[str, list[str]]]:
-    """Return features with one for each category, 0 or 1, and values that are no category."""
-    if plan.categories and isinstance(X, np.memmap):
-        raise InputError(f"{table.path}: too large for --one-hot; drop the columns of text")
-    parts, unseen = [X], {}
-    for name, values in plan.categories.items():
-        cells = table.text(name)
-        parts.append((cells[:, None] == np.array(values, dtype=object)).astype(np.float32))
-        if others := {*cells.tolist()} - {*values, None}:
-            unseen[name] = sorted(others)
-    return X if len(parts) == 1 else np.concatenate(parts, axis=1), unseen
+def _count(names: Collection[Any], noun: str) -> str:
+    return f"1 {noun}" if len(names) == 1 else f"{len(names):,} {noun}s"
