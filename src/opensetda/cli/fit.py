@@ -85,7 +85,8 @@ def _finish(run: FittedRun) -> None:
         return
     classifier, counts, shell = training.classifier, training.labels, in_shell(path)
     report = None
-    if counts.total() * max(len(classifier.classes_), _FEWEST_CLASSES) > _MOST_CELLS:
+    n_cells = counts.total() * max(len(classifier.classes_), _FEWEST_CLASSES)
+    if request.report and n_cells > _MOST_CELLS:
         console.note("no report: with so many targets and classes it needs much memory")
     elif request.report:
         report = report_at_end(path)
