@@ -122,7 +122,7 @@ def test_a_model_of_onnx_runtime_is_loaded_without_telling_its_maker(tmp_path):
 def test_control_characters_are_shown_and_not_obeyed(workplace, capsys):
     assert visible("\x1b[2Jcat\u202e\udc80\n\x9b") == "\\x1b[2Jcat\\u202e\\udc80\\n\\x9b"
     assert visible("Käse 🧀 日本") == "Käse 🧀 日本"
-    console.show(console.label_counts(["\x1b[2Jcat", "[red]dog", "[/]"], "unknown"))
+    console.show_labels({"\x1b[2Jcat": 1, "[red]dog": 1, "[/]": 1}, "unknown")
     console.say("\x1b[31mred")
     console.warn("\x1b]0;title\x07")
     both = capsys.readouterr()
@@ -135,7 +135,7 @@ def test_control_characters_are_shown_and_not_obeyed(workplace, capsys):
 
 
 def test_an_error_is_a_line_of_limited_length(capsys):
-    console.fail(f"start {'x' * 50_000} end", 2)
+    console.fail(f"start {'x' * 50_000} end")
     line = capsys.readouterr().err
     assert len(line) < 1100
     assert "start" in line

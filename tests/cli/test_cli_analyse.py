@@ -8,7 +8,6 @@ import struct
 import numpy as np
 import pytest
 
-from cli_helpers import names_in
 from opensetda.cli.main import main
 from opensetda.data.benchmarks.catalogue import benchmark
 
@@ -54,14 +53,3 @@ def test_every_analysis_leaves_a_table_and_a_figure(name, more, n_rows, features
     page = (tmp_path / "out" / f"{name}.md").read_text()
     assert f"]({name}.png)" in page
     assert f"Made by `osda analyse {name} office31" in page
-
-
-def test_the_same_command_gives_the_same_files(features, tmp_path, capsys):
-    for place in ("one", "two"):
-        assert run("steps", features, tmp_path / place, *MEANS) == 0
-    out = capsys.readouterr().out
-    assert "dslr-webcam" in out
-    assert "OS*" in out
-    assert names_in(tmp_path / "one") == ["steps.csv", "steps.md", "steps.pdf", "steps.png"]
-    for file in ("steps.csv", "steps.png", "steps.pdf"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()

@@ -85,16 +85,3 @@ class TestBroken:
         assert row == [str(folder / "mug" / "a broken one.jpg"), "not an image"]
         with np.load(out) as file:
             assert len(file["X"]) == len(file["y"]) == len(file["paths"]) == 12
-
-    def test_strict_refuses(self, folder, network, tmp_path, capsys):
-        out = tmp_path / "photos.npz"
-        assert main(["features", str(folder), "--out", str(out), *network, "--strict"]) == 2
-        assert "a broken one.jpg: not an image" in capsys.readouterr().err
-        assert not out.exists()
-
-    def test_nothing_but_broken_images(self, network, tmp_path, capsys):
-        (tmp_path / "all").mkdir()
-        (tmp_path / "all" / "x.jpg").write_text("no image")
-        out = tmp_path / "x.npz"
-        assert main(["features", str(tmp_path / "all"), "--out", str(out), *network]) == 2
-        assert "none of its 1 images" in capsys.readouterr().err

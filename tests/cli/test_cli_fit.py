@@ -19,8 +19,7 @@ from cli_helpers import (
     run_fit,
     write_csv,
 )
-from opensetda.cli.main import main
-from opensetda.cli.options import with_optional_values
+from opensetda.cli.main import main, with_optional_values
 
 
 def test_fit_evaluate_predict_on_tables_with_ids(workplace, capsys):
@@ -98,18 +97,14 @@ def test_the_default_is_moving_means(workplace, capsys):
     assert not [word for word in ("learn", "network", "train") if word in (out + err).lower()]
 
 
+def test_scaling_is_printed_and_recorded(workplace, capsys):
+    run_fit("--scaling", "standard")
+    assert "columns: standardised within each domain\n" in capsys.readouterr().out
+    settings = json.loads((workplace / "run" / "settings.json").read_text())
+    assert settings["scaling"] == "standard"
+
+
 # the method itself --------------------------------------------------------------------------
-
-
-def test_settings_of_pgl_are_checked_before_files_are_read(workplace, capsys):
-    arguments = ["fit", "no.npz", "no.npz", "--out", "run", *OPENNESS, "--method", "pgl"]
-    for change, words in [
-        (["--set", "edge_wieght=1"], "did you mean 'edge_weight'?"),
-        (["--set", "steps=0"], "steps='0'"),
-        (["--preset", "papers"], "office-home"),
-    ]:
-        assert main([*arguments, *change]) == 2
-        assert words in capsys.readouterr().err
 
 
 def test_fit_evaluate_predict_with_pgl(workplace, capsys):

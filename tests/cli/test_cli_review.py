@@ -22,7 +22,7 @@ def test_the_command_says_what_it_saved_and_ends_with_ctrl_c(tmp_path, capsys):
         port = int(osda.address.split(":")[2].split("/")[0])
         make_run(tmp_path / "other", images=False)
         assert main(["review", str(tmp_path / "other"), "--no-browser", "--port", str(port)]) == 2
-        assert f"--port {port}: address already in use" in capsys.readouterr().err
+        assert f"--port {port}: Address already in use" in capsys.readouterr().err
         code, out, errors = osda.end(signal.SIGINT)
     assert (code, out) == (0, "0 decisions saved\n")
     assert "Ctrl-C ends it" in errors

@@ -150,11 +150,9 @@ def test_what_one_command_line_asks_for_is_not_for_the_next(workplace, told, cap
 
 
 def test_a_result_is_ascii_whatever_files_are_called(capsys):
-    with console.command_line():
-        console.speak_json(True)
-        console.result(
-            {"labels": {"caf\u00e9 \udcff": 1}, "share": float("nan"), "file": Path("x")}
-        )
+    console.begin(as_json=True)
+    console.result({"labels": {"caf\u00e9 \udcff": 1}, "share": float("nan"), "file": Path("x")})
+    console.begin()
     result = json.loads(capsys.readouterr().out)
     assert result["labels"] == {"caf\u00e9 \udcff": 1}
     assert result["share"] is None

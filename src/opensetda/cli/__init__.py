@@ -1,1 +1,1 @@
-"""The `osda` command, one file per command."""
+"""The `osda` command."""

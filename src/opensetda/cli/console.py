@@ -9,12 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -25,12 +22,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opensetda.base import OpenSetClassifier
-    from opensetda.metrics.open_set import OpenSetMetrics
-    from opensetda.runs.evaluation import Evaluation
 
 DASH = "-"
-# Of a warning or an error.
-_LONGEST_LINE = 1000
 
 
 @dataclass
@@ -38,51 +31,23 @@ class _Mode:
     quiet: bool = False
     json: bool = False
     warnings: list[str] = field(default_factory=list)
-    begun: float = field(default_factory=lambda: time.monotonic())
 
 
 _mode = _Mode()
 
 
-@contextmanager
-def command_line() -> Iterator[None]:
-    """Run one command line with output options of its own."""
+def begin(quiet: bool = False, as_json: bool = False) -> None:
+    """Begin a command with these output options."""
     global _mode
-    before, _mode = _mode, _Mode()
-    try:
-        yield
-    finally:
-        _mode = before
-
-
-def be_quiet(wanted: bool) -> bool:
-    """Handle `--quiet`."""
-    _mode.quiet = wanted
-    if wanted:
+    _mode = _Mode(quiet, as_json)
+    if quiet:
         # The progress bar of the hub's downloads.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    return wanted
-
-
-def speak_json(wanted: bool) -> bool:
-    """Handle `--json`."""
-    _mode.json = wanted
-    return wanted
 
 
 def is_quiet() -> bool:
     """Whether notes and progress are off."""
     return _mode.quiet
-
-
-def seconds_so_far() -> float:
-    """Return how long the command has been running."""
-    return time.monotonic() - _mode.begun
-
-
-def typed(context: typer.Context) -> tuple[str, ...]:
-    """Return the command line, for the record."""
-    return ("osda", *(context.obj or ()))
 
 
 # lines ---------------------------------------------------------------------------------------
@@ -109,17 +74,9 @@ def result(values: Mapping[str, Any]) -> None:
     if _mode.json:
         from opensetda.system.files import plain
 
-        whole = plain(_with_paths({**values, "warnings": _mode.warnings}))
+        whole = plain({**values, "warnings": _mode.warnings})
         # In ASCII: the name of a file may have bytes that are not text.
-        _print(json.dumps(whole, allow_nan=False))
-
-
-def _with_paths(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _with_paths(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_paths(entry) for entry in value]
-    return str(value.absolute()) if isinstance(value, Path) else value
+        _print(json.dumps(whole, allow_nan=False, default=lambda path: str(path.absolute())))
 
 
 def note(line: str) -> None:
@@ -134,20 +91,18 @@ def warn(message: str) -> None:
     _complain("warning:", typer.colors.YELLOW, message)
 
 
-def fail(message: str | Sequence[str], exit_code: int) -> int:
-    """Print the one line of an error, or the lines of a list, and return the exit code."""
-    first, *others = [message] if isinstance(message, str) else message
-    _complain("error:", typer.colors.RED, first)
+def fail(message: str, *others: str) -> None:
+    """Print the one line of an error, or the lines of a list."""
+    _complain("error:", typer.colors.RED, message)
     for line in others:
         _print(visible(line), err=True)
-    return exit_code
 
 
 def _complain(label: str, colour: str, message: str) -> None:
     line = visible(" ".join(message.split()))
-    if len(line) > _LONGEST_LINE:
+    if len(line) > 1000:
         # What it is about is at the start, what to do at the end.
-        line = f"{line[: _LONGEST_LINE - 300]} ... {line[-300:]}"
+        line = f"{line[:700]} ... {line[-300:]}"
     _print(f"{typer.style(label, fg=colour, bold=True)} {line}", err=True)
 
 
@@ -190,19 +145,27 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
     say(f"columns: {SENTENCES[classifier.scaler_.name]}")
 
 
-def label_summary(labels: Iterable[str], unknown_label: str) -> dict[str, Any]:
-    """Return the content of `label_counts` for programs."""
-    counts = Counter(labels)
-    unknown = counts.pop(unknown_label, 0)
-    return {"labels": dict(sorted(counts.items())), "unknown": unknown}
-
-
-def files_in(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder by name, for programs."""
-    return {path.name: path for path in sorted(folder.iterdir())}
-
-
 # tables --------------------------------------------------------------------------------------
+
+
+def new_table(title: str, left: Sequence[str], right: Sequence[str] = ()) -> Table:
+    """Return an empty table with columns of text, then of numbers; further ones may be added."""
+    from rich import box
+    from rich.table import Table
+
+    style: dict[str, Any] = {"title_style": "bold", "header_style": "bold"}
+    style |= {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+    table = Table(title=visible(title), **style)
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
+
+
+def add_row(table: Table, *cells: str, bold: bool = False) -> None:
+    """Add a row to a table; names in it may come from outside."""
+    table.add_row(*map(visible, cells), style="bold" if bold else None)
 
 
 def show(table: Table) -> None:
@@ -221,110 +184,30 @@ def show(table: Table) -> None:
     _print(drawn.get().removesuffix("\n"), color=True)
 
 
-def new_table(title: str, left: Sequence[str], right: Sequence[str] = ()) -> Table:
-    """Return an empty table with columns of text, then of numbers; further ones may be added."""
-    from rich import box
-    from rich.table import Table
-
-    style: dict[str, Any] = {"title_style": "bold", "header_style": "bold"}
-    style |= {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
-    table = Table(title=visible(title), **style)
-    for name in left:
-        table.add_column(name, no_wrap=True)
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def add_row(table: Table, *cells: str, bold: bool = False) -> None:
-    """Add a row to a table; names in it may come from outside."""
-    table.add_row(*map(visible, cells), style="bold" if bold else None)
-
-
-def label_counts(labels: Iterable[str], unknown_label: str, most: int = 12) -> Table:
-    """Show how many targets got each label: the most frequent classes, and unknown."""
-    counts = Counter(labels)
-    total, n_unknown = counts.total(), counts.pop(unknown_label, 0)
-    ordered = sorted(counts, key=lambda name: (-counts[name], name))
-    rows = [(name, counts[name]) for name in ordered[:most]]
-    if rest := sum(counts[name] for name in ordered[most:]):
-        rows.append((f"{len(ordered) - most} more classes", rest))
+def show_labels(counts: Mapping[str, int], unknown_label: str, most: int = 12) -> dict[str, Any]:
+    """Show how many targets got each label, the most frequent first; return all for programs."""
+    known = {name: counts[name] for name in sorted(counts) if name != unknown_label}
+    total, n_unknown = sum(counts.values()), counts.get(unknown_label, 0)
+    rows = sorted(known.items(), key=lambda row: -row[1])
+    if rest := rows[most:]:
+        rows[most:] = [(f"{len(rest)} more classes", sum(count for _, count in rest))]
     table = new_table("Labels given", ["label"], ["targets", "%"])
     for name, count in rows:
         add_row(table, name, str(count), percent(count / total))
     table.add_section()
     add_row(table, unknown_label, str(n_unknown), percent(n_unknown / total), bold=True)
-    return table
+    show(table)
+    return {"labels": known, "unknown": n_unknown}
 
 
-_STEP_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "n_known": ("known", str),
-    "n_unknown": ("unknown", str),
-    "changed": ("changed %", percent),
-    "mean_score": ("mean score", "{:.3f}".format),
-    "loss": ("loss", lambda losses: f"{losses.get('total', sum(losses.values())):.3f}"),
-    "seconds": ("seconds", "{:.1f}".format),
-}
-
-
-def step_table(
-    history: Sequence[Mapping[str, Any]], metrics: Mapping[int, OpenSetMetrics] | None = None
-) -> Table:
+def show_steps(history: Sequence[Mapping[str, Any]], metrics: Mapping[int, Any]) -> None:
     """Show one row per step, with metrics if the true labels are known."""
-    own = [name for name in _STEP_COLUMNS if any(entry.get(name) is not None for entry in history)]
-    told = ["os_star", "unk", "hos"] if metrics else []
-    headings = [*(_STEP_COLUMNS[name][0] for name in own), *(_METRICS[name][0] for name in told)]
-    table = new_table("Steps", [], ["step", *headings])
+    told = {"os_star": "OS*", "unk": "UNK", "hos": "HOS"} if metrics else {}
+    own = ["step", "known", "unknown", "changed %", "seconds"]
+    table = new_table("Steps", [], [*own, *told.values()])
     for step, entry in enumerate(history, start=1):
-        values = [(_STEP_COLUMNS[name][1], entry.get(name)) for name in own]
-        cells = [DASH if value is None else text(value) for text, value in values]
-        cells += [percent(getattr((metrics or {}).get(step), name, None)) for name in told]
+        counts = [str(entry.get(name, DASH)) for name in ("n_known", "n_unknown")]
+        cells = [*counts, percent(entry.get("changed")), f"{entry.get('seconds', 0):.1f}"]
+        cells += [percent(getattr(metrics.get(step), name, None)) for name in told]
         add_row(table, str(step), *cells)
-    return table
-
-
-_METRICS = {
-    "os_star": ("OS*", "mean accuracy of the known classes"),
-    "unk": ("UNK", "unknowns that were called unknown"),
-    "hos": ("HOS", "harmonic mean of OS* and UNK"),
-    "os": ("OS", "mean accuracy of the known classes and unknown"),
-    "all": ("ALL", "accuracy over all samples"),
-    "unk_per_class": ("UNK/class", "UNK, averaged over the true unknown classes"),
-    "auroc": ("AUROC", "known before unknown, by the known score"),
-    "oscr": ("OSCR", "knowns accepted and right, over accepted unknowns"),
-    "ece": ("ECE", "calibration error of the labels (lower is better)"),
-    "unknown_ece": ("UNK ECE", "calibration error of the probability of unknown (lower is better)"),
-}
-
-
-def metrics_table(evaluation: Evaluation) -> Table:
-    """Show every metric with its interval and its meaning."""
-    table = new_table("Metrics", ["metric"], ["%", "95 % interval"])
-    table.add_column("meaning")
-    for name, (heading, meaning) in _METRICS.items():
-        value, interval = getattr(evaluation.final, name), evaluation.intervals[name]
-        cells = (heading, percent(value), _interval(interval), meaning)
-        add_row(table, *cells, bold=name == "hos")
-    return table
-
-
-def class_table(metrics: OpenSetMetrics) -> Table:
-    """Show one row per true class."""
-    from opensetda.metrics.intervals import binomial_interval
-
-    table = new_table("Classes", ["class", "kind"], ["n", "right %", "95 % interval"])
-    table.add_column("taken for", no_wrap=True)
-    kind = "known"
-    for row in metrics.per_class:
-        if row.kind != kind:
-            table.add_section()
-            kind = row.kind
-        mistaken = f"{row.confused_with} ({row.confused_count})" if row.confused_count else ""
-        interval = _interval(binomial_interval(row.correct, row.n) if row.n else None)
-        cells = (str(row.label), row.kind, str(row.n), percent(row.accuracy), interval, mistaken)
-        add_row(table, *cells)
-    return table
-
-
-def _interval(interval: tuple[float, float] | None) -> str:
-    return DASH if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"
+    show(table)

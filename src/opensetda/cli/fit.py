@@ -1,52 +1,29 @@
-"""`osda fit`: label the target, write a run folder; `osda resume` goes on with it."""
+"""`osda fit` labels a target and writes a run; `osda resume` goes on; `osda demo` shows it."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.bars import counting_progress, training_progress
-from opensetda.cli.options import NoCache, RunOut, output, with_cache
-from opensetda.progress import ProgressListener
-from opensetda.runs.listening import CountingProgress, RunListener
-from opensetda.runs.options import FitOptions
+from opensetda.cli.bars import ConsoleListener
+from opensetda.cli.options import NoCache, Overwrite, RunOut, Seed, cached, of_method, output
+from opensetda.cli.results import HEADINGS, report_at_end
+from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
 
 if TYPE_CHECKING:
     from opensetda.runs.fit_and_resume import FittedRun
-    from opensetda.runs.fitting import Training
 
-# A report of more targets needs more memory than most machines have.
-MOST_REPORTED, MOST_CELLS = 1_000_000, 2**27
-_SOURCE_HELP = (
-    "Labelled images (one folder per class, list, manifest, tar shards) or feature table."
-)
+# A report of more targets times classes needs more memory than most machines have.
+_MOST_CELLS, _FEWEST_CLASSES = 2**27, 128
+_SOURCE_HELP = "Labelled images (folder per class, list, manifest, tar shards) or feature table."
 _TARGET_HELP = "Images or rows to label; labels in it are not read."
 _RESUME_HELP = "Run folder that was given to 'osda fit --out'."
-
-
-class ConsoleListener(RunListener):
-    """Prints notes, warnings and progress."""
-
-    def note(self, line: str) -> None:
-        """Print a note."""
-        console.note(line)
-
-    def warn(self, message: str) -> None:
-        """Print a warning."""
-        console.warn(message)
-
-    def counting(self, title: str, noun: str = "image") -> AbstractContextManager[CountingProgress]:
-        """Show a bar, or lines in a log."""
-        return counting_progress(title, noun)
-
-    def training(self, method: str) -> AbstractContextManager[ProgressListener]:
-        """Show a bar, or lines in a log."""
-        return training_progress(method)
+_NO_REPORT_HELP = "Write no report; 'osda report' does it later."
+_COLUMNS = ("os_star", "unk", "hos", "all", "auroc")
 
 
 def fit(
@@ -55,10 +32,10 @@ def fit(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET_HELP)],
     out: RunOut,
     options: FitOptions,
+    images: ImageOptions,
+    tables: TableOptions,
     no_cache: NoCache = False,
-    no_report: Annotated[
-        bool, output("--no-report", "Write no report; 'osda report' does it later.")
-    ] = False,
+    no_report: Annotated[bool, output("--no-report", _NO_REPORT_HELP)] = False,
 ) -> None:
     """Label an unlabelled target by a labelled source, which lacks some of its classes.
 
@@ -70,37 +47,21 @@ def fit(
 
     The source is a folder with one folder per class, a list of 'path label'
     lines, a manifest (.csv or .parquet with the columns path and label), tar
-    shards (.tar, a folder of them, 'shop-{000..009}.tar') or a feature table
-    (.npz, .csv, .tsv, .xlsx, .feather, .jsonl, .parquet or a folder of .parquet
-    parts). The target is of the same kind, without labels; a table may be .npy,
-    too. Columns that look like counters, times or ids are left out, with a
-    warning; --keep uses them. The features of images are cached for the next
-    run. The run folder holds the labels (predictions.csv), the model, the
-    settings and the curves. The share of unknowns is estimated, unless you give
-    it or its audit (--corrections). 'osda resume' goes on with an interrupted
-    run.
+    shards ('shop-{000..009}.tar') or a feature table (.npz, .csv, .tsv, .xlsx,
+    .feather, .jsonl, .parquet). The target is of the same kind, without labels.
+    Columns that look like counters, times or ids are left out, with a warning;
+    --keep uses them. The share of unknowns is estimated, unless you give it or
+    its audit (--corrections). 'osda resume' goes on with an interrupted run.
     """
-    options = replace(options, images=with_cache(options.images, no_cache))
     from opensetda.runs.fit_and_resume import fit as fit_run
 
-    run = fit_run(
-        source,
-        target,
-        out,
-        report=not no_report,
-        command=console.typed(context),
-        listener=ConsoleListener(),
-        **vars(options),
-    )
-    _finish(run)
+    options = replace(options, images=cached(images, no_cache), tables=tables)
+    how: dict[str, Any] = {"command": context.obj, "listener": ConsoleListener()}
+    _finish(fit_run(source, target, out, report=not no_report, **how, **vars(options)))
 
 
 def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help=_RESUME_HELP)]) -> None:
     """Continue a run that was interrupted; the result is the same.
-
-    [bold]Example[/bold]
-
-      osda resume run
 
     RUN.unfinished holds what 'osda fit' was asked for and, once a step of a
     training is done, its checkpoint. On the CPU the result is the same to the
@@ -113,23 +74,46 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help=_RESUME_HELP)
 
 def _finish(run: FittedRun) -> None:
     """Write the report of a run, and print the result."""
-    training, request = run.training, run.request
+    from opensetda.data.images.lists import printable
+    from opensetda.runs.folder import BROKEN
+    from opensetda.system.files import in_shell
+
+    training, request, path = run.training, run.request, run.path
     if training is None or request is None:
-        console.say(f"{run.path} is complete: nothing to resume.")
-        console.result({"run": run.path, "resumed": False})
+        console.say(f"{path} is complete: nothing to resume.")
+        console.result({"run": path, "resumed": False})
         return
-    report = _report(run.path, training) if request.report else None
-    _show(run.path, training, report)
-    classifier, labels = training.classifier, training.labels
+    classifier, counts, shell = training.classifier, training.labels, in_shell(path)
+    report = None
+    n_cells = counts.total() * max(len(classifier.classes_), _FEWEST_CLASSES)
+    if request.report and n_cells > _MOST_CELLS:
+        console.note("no report: with so many targets and classes it needs much memory")
+    elif request.report:
+        report = report_at_end(path)
+    if len(classifier.history_) > 1:
+        console.show_steps(classifier.history_, {})
+    labels = console.show_labels(counts, classifier.unknown_label)
+    console.show_estimates(classifier)
+    many = console.counted(counts.total(), training.noun)
+    console.say(f"Labelled {many} of {printable(training.target)} in {training.seconds:.1f} s.")
+    later = "FILE" if training.noun == "row" else "PATHS"
+    console.say_places(
+        labels=path / "predictions.csv",
+        left_out=path / BROKEN if training.n_broken else None,
+        report=report or f"osda report {shell}",
+        check=f"osda review {shell}",
+        later=f"osda predict {shell} {later} --out labels.csv",
+        how_good=f"osda evaluate {shell} --labels TRUTH",
+    )
     console.result(
         {
-            "run": run.path,
+            "run": path,
             "method": request.method,
-            "targets": labels.total(),
-            **console.label_summary(labels, classifier.unknown_label),
+            "targets": counts.total(),
+            **labels,
             "openness": classifier.openness_report_.to_dict(),
             "scaling": classifier.scaler_.name,
-            "files": console.files_in(run.path),
+            "files": {file.name: file for file in sorted(path.iterdir())},
             "tensorboard": None if request.tensorboard is None else Path(request.tensorboard),
             "left_out": training.left_out,
             "broken": training.n_broken,
@@ -140,40 +124,41 @@ def _finish(run: FittedRun) -> None:
     )
 
 
-def _report(run: Path, training: Training) -> Path | None:
-    from opensetda.cli.report import report_at_end
+def demo(
+    context: typer.Context,
+    out: RunOut = Path("osda-demo"),
+    seed: Seed = 0,
+    quick: Annotated[bool, of_method("--quick", "Train PGL for two steps only.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Label scikit-learn's digits by MNIST's: 0 to 4 are known, 5 to 9 unknown.
+
+    Downloads nothing. Compares three methods, and writes the run folder of the
+    default, moving-means.
+    """
+    from opensetda.runs.demo import run_demo
     from opensetda.system.files import in_shell
 
-    n_targets, n_classes = training.labels.total(), len(training.classifier.classes_)
-    if n_targets <= MOST_REPORTED and n_targets * n_classes <= MOST_CELLS:
-        return report_at_end(run)
-    console.note(
-        f"no report: with {n_targets:,} targets and {n_classes:,} classes it needs much memory; "
-        f"'osda report {in_shell(run)}' writes it"
-    )
-    return None
-
-
-def _show(out: Path, training: Training, report: Path | None) -> None:
-    from opensetda.data.images.lists import printable
-    from opensetda.runs.folder import BROKEN
-    from opensetda.system.files import in_shell
-
-    classifier, labels = training.classifier, training.labels
-    if len(classifier.history_) > 1:
-        console.show(console.step_table(classifier.history_))
-    console.show(console.label_counts(labels, classifier.unknown_label))
-    console.show_estimates(classifier)
-    many, seconds = console.counted(labels.total(), training.noun), console.seconds_so_far()
-    console.say(f"Labelled {many} of {printable(training.target)} in {seconds:.1f} s.")
-    if training.n_broken:
-        many = console.counted(training.n_broken, "broken image")
-        console.say(f"Left out {many}: {out / BROKEN}")
-    later, typed = "FILE" if training.noun == "row" else "PATHS", in_shell(out)
+    how: dict[str, Any] = {"command": context.obj, "listener": ConsoleListener()}
+    found = run_demo(out, seed=seed, quick=quick, overwrite=overwrite, **how)
+    folder, rows = found.path, found.rows
+    report = report_at_end(folder)
+    console.show_steps(found.classifier.history_, found.steps)
+    true = console.percent(found.true_openness)
+    title = f"Comparison (%, share of unknowns estimated by each method, true {true})"
+    numbers = [*(HEADINGS[name][0] for name in _COLUMNS), "share of unknowns", "seconds"]
+    table = console.new_table(title, ["method"], numbers)
+    best = max(rows, key=lambda method: rows[method]["hos"])
+    for method, row in rows.items():
+        cells = [console.percent(row[name]) for name in _COLUMNS]
+        cells += [console.percent(row["openness"]["share"]), f"{row['seconds']:.1f}"]
+        console.add_row(table, method, *cells, bold=method == best)
+    console.show(table)
+    console.show_estimates(found.classifier)
     console.say_places(
-        labels=out / "predictions.csv",
-        report=report or f"osda report {typed}",
-        check=f"osda review {typed}",
-        later=f"osda predict {typed} {later} --out labels.csv",
-        how_good=f"osda evaluate {typed} --labels TRUTH",
+        labels=folder / "predictions.csv",
+        metrics=folder / "metrics.json",
+        report=report or f"osda report {in_shell(folder)}",
     )
+    summary = {"run": folder, "true_openness": found.true_openness, "methods": rows}
+    console.result({**summary, "files": {file.name: file for file in sorted(folder.iterdir())}})

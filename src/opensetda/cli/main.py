@@ -7,37 +7,30 @@ each command imports what it needs when it runs.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from opensetda import __version__
 from opensetda.cli import console
-from opensetda.cli.analyse import analyse
 from opensetda.cli.benchmark import benchmark
-from opensetda.cli.data import data_app, features
-from opensetda.cli.demo import demo
-from opensetda.cli.evaluate import evaluate
-from opensetda.cli.fit import fit, resume
-from opensetda.cli.options import other, spread, with_optional_values
-from opensetda.cli.predict import export, predict
-from opensetda.cli.report import report
-from opensetda.cli.review import review
-from opensetda.errors import InputError, ListedError, RunPausedError
+from opensetda.cli.fit import demo, fit, resume
+from opensetda.cli.options import other, spread
+from opensetda.cli.predict import export, features, predict
+from opensetda.cli.published import analyse, data_app
+from opensetda.cli.results import evaluate, report, review
+from opensetda.errors import InputError, RunPausedError
 from opensetda.system import default_cache_folder
 
 app = typer.Typer(
     name="osda",
-    help=(
-        "Label a target domain with the classes of a source domain, and say "
-        "[bold]unknown[/bold] where none of them fits.\n\n"
-        "[bold]Start here:[/bold]  osda demo"
-    ),
+    help="Label a target domain with the classes of a source domain, and say [bold]unknown[/bold] "
+    "where none of them fits.\n\n[bold]Start here:[/bold]  osda demo",
     epilog="Errors are one line. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.",
     rich_markup_mode="rich",
     no_args_is_help=True,
@@ -56,24 +49,13 @@ _UsageError = typer.BadParameter.__mro__[1]
 
 _INTERRUPTED = 130
 _LIBRARY_CACHES = {"MPLCONFIGDIR": "matplotlib", "TORCHINDUCTOR_CACHE_DIR": "torchinductor"}
-_NOTHING_WRITTEN = "interrupted; nothing was written"
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, other("--version", "Show the version.")] = False) -> None:
+    if version:
         typer.echo(f"osda {__version__}")
         raise typer.Exit
-
-
-_Version = Annotated[
-    bool,
-    other("--version", "Show the version and exit.", callback=_print_version, is_eager=True),
-]
-
-
-@app.callback()
-def _options(version: _Version = False) -> None:
-    pass
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,66 +63,74 @@ def main(arguments: Sequence[str]) -> int:
     # What libraries keep, a list of fonts and a folder for compiled code, is kept with our cache.
     for variable, name in _LIBRARY_CACHES.items():
         os.environ.setdefault(variable, str(default_cache_folder() / name))
-    with console.command_line():
-        return _answer(arguments)
-
-
-def _answer(arguments: Sequence[str]) -> int:
     try:
-        given = with_optional_values(arguments)
-        code = app(args=given, prog_name="osda", standalone_mode=False, obj=arguments)
+        # Commands record what was typed.
+        typed, given = ("osda", *arguments), with_optional_values(arguments)
+        code = app(args=given, prog_name="osda", standalone_mode=False, obj=typed)
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
     except SystemExit:
         raise
     except BaseException as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        message, exit_code = _explain(error)
+        lines, code = _explain(error)
         # Without a command, typer has shown the help.
-        return console.fail(message, exit_code) if message else exit_code
-    if code == _INTERRUPTED:
-        return console.fail(_NOTHING_WRITTEN, _INTERRUPTED)
-    return code if isinstance(code, int) else 0
+        if lines[0]:
+            console.fail(*lines)
+        return code
+    finally:
+        console.begin()
 
 
-def _explain(error: BaseException) -> tuple[str | tuple[str, ...], int]:
-    """Return the one line about an error, or the lines of a list, and the exit code."""
-    if isinstance(error, RunPausedError):
-        return f"interrupted; {error}", _INTERRUPTED
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return _NOTHING_WRITTEN, _INTERRUPTED
-    if isinstance(error, ListedError):
-        return error.lines, 2
-    if isinstance(error, InputError):
-        return str(error), 2
-    if isinstance(error, _UsageError):
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "osda"
-        message = getattr(error, "format_message", error.__str__)().rstrip(".")
-        text = getattr(getattr(error, "param", None), "help", None)
-        if message.startswith("Missing") and text:
-            message += f" ({text.rstrip('.')})"
-        elif "unexpected extra argument" in message:
-            message += "; put a name with spaces in quotes"
-        joint = " See" if message.endswith("?") else "; see"
-        return (f"{message}{joint} '{command} --help'" if message else ""), 2
-    if isinstance(error, MemoryError):
-        return "out of memory; give fewer rows or a smaller graph", 1
-    if isinstance(error, OSError) and error.strerror is not None:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror, 1
-    if isinstance(error, OSError):
-        return str(error), 1
-    kind = type(error).__name__
-    return f"{kind}: {error} (run again with --debug for the traceback)", 1
+def with_optional_values(arguments: Sequence[str]) -> list[str]:
+    """Give --finetune its value where it has none, and --openness its other name.
+
+    typer has no options with an optional value, and cuts two long names in the help.
+    """
+    given = list(arguments)
+    end = given.index("--") if "--" in given else len(given)
+    given[:end] = [re.sub("^--unknown-share(?=$|=)", "--openness", word) for word in given[:end]]
+    for place in (number for number in range(end) if given[number] == "--finetune"):
+        if not {"auto", "last", "all"}.intersection(given[place + 1 : place + 2]):
+            given[place] = "--finetune=auto"
+    return given
 
 
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    # As an exception, so that temporary files are removed.
-    raise SystemExit(128 + signum)
+def _explain(error: BaseException) -> tuple[Sequence[str], int]:
+    """Return the line about an error, or the lines of a list, and the exit code."""
+    match error:
+        case RunPausedError():
+            return [f"interrupted; {error}"], _INTERRUPTED
+        case KeyboardInterrupt() | typer.Abort():
+            return ["interrupted; nothing was written"], _INTERRUPTED
+        case InputError():
+            return getattr(error, "lines", [str(error)]), 2
+        case _ if isinstance(error, _UsageError):
+            return [_usage(error)], 2
+        case MemoryError():
+            return ["out of memory; give fewer rows or a smaller graph"], 1
+        case OSError():
+            reason = error.strerror or str(error)
+            return [f"{error.filename}: {reason}" if error.filename else reason], 1
+    return [f"{type(error).__name__}: {error} (run again with --debug for the traceback)"], 1
+
+
+def _usage(error: BaseException) -> str:
+    context = getattr(error, "ctx", None)
+    message = getattr(error, "format_message", error.__str__)().rstrip(".")
+    text = getattr(getattr(error, "param", None), "help", None)
+    if message.startswith("Missing") and text:
+        message += f" ({text.rstrip('.')})"
+    joint = " See" if message.endswith("?") else "; see"
+    return message and f"{message}{joint} '{context.command_path if context else 'osda'} --help'"
 
 
 def run() -> None:
     """Run `sys.argv`: the entry point of the `osda` command."""
     # Spinning threads make training ten times slower on a machine with other work.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    signal.signal(signal.SIGTERM, _terminate)
+    # As an exception, so that temporary files are removed.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

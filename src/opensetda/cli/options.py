@@ -8,8 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,76 +16,48 @@ from typing import Annotated, Any
 import typer
 
 from opensetda.cli import console
-from opensetda.errors import InputError
 from opensetda.runs.options import OVERWRITE, SEED, ImageOptions, Option, absolute, declared
+from opensetda.system import default_cache_folder
 
-METHOD_PANEL, OUTPUT_PANEL, IMAGE_PANEL = "Method", "Output", "Images"
 
-
-def of_typer(option: Option, **more: Any) -> Any:
-    """Return an option as typer declares it."""
+def _of_typer(option: Option) -> Any:
     flag, _, metavar = option.flag.partition(" ")
-    more |= {"min": option.low, "max": option.high, "autocompletion": option.names}
+    more: dict[str, Any] = {"min": option.low, "max": option.high, "autocompletion": option.names}
     more |= {"metavar": metavar or None, "rich_help_panel": option.panel}
     return typer.Option(flag, help=option.help, **more)
 
 
 def option_of(panel: str | None, flag: str, text: str, **more: Any) -> Any:
     """Return an option of one command; `flag` may have a metavar after a space."""
-    low, high = more.pop("min", None), more.pop("max", None)
-    return of_typer(Option(flag, text, panel, low=low, high=high), **more)
+    return _of_typer(Option(flag, text, panel, **more))
 
 
-output, method_option, other = (
-    functools.partial(option_of, panel) for panel in (OUTPUT_PANEL, METHOD_PANEL, None)
+output, of_method, other = (
+    functools.partial(option_of, panel) for panel in ("Output", "Method", None)
 )
+_keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+_QUIET = "Show no progress, notes or tables: only warnings and errors on stderr."
+_JSON = "Print the result as one JSON object on stdout, instead of tables and lines."
+_IMAGES = "Find the images of a feature table here: its ids are paths that start in this folder."
+_DATA = "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders."
+_PRESET = "Start from these settings, of the first method."
+_SET = "Change a setting of the first method; may be repeated."
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
 RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
-Overwrite = Annotated[bool, of_typer(OVERWRITE)]
-Seed = Annotated[int, of_typer(SEED)]
-NoCache = Annotated[bool, option_of(IMAGE_PANEL, "--no-cache", "Do not cache features.")]
-SampleImages = Annotated[
-    Path | None,
-    other(
-        "--images FOLDER",
-        "Find the images of a feature table here: its ids are paths that start in this folder.",
-    ),
-]
-BenchmarkData = Annotated[
-    Path | None,
-    other(
-        "--data PATH",
-        "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders.",
-    ),
-]
-OwnPreset = Annotated[
-    str | None, method_option("--preset NAME", "Start from these settings, of the first method.")
-]
-OwnChanges = Annotated[
-    list[str] | None,
-    method_option("--set NAME=VALUE", "Change a setting of the first method; may be repeated."),
-]
-
-Quiet = Annotated[
-    bool,
-    output(
-        "--quiet",
-        "Show no progress, notes or tables: only warnings and errors on stderr.",
-        callback=console.be_quiet,
-    ),
-]
-Json = Annotated[
-    bool,
-    output(
-        "--json",
-        "Print the result as one JSON object on stdout, instead of tables and lines.",
-        callback=console.speak_json,
-    ),
-]
-Debug = Annotated[bool, output("--debug", "Show the traceback of an error.")]
-# The console handles them, not the command.
-_COMMON = {"quiet": Quiet, "as_json": Json, "debug": Debug}
+Overwrite = Annotated[bool, _of_typer(OVERWRITE)]
+Seed = Annotated[int, _of_typer(SEED)]
+NoCache = Annotated[bool, option_of("Images", "--no-cache", "Do not cache features.")]
+SampleImages = Annotated[Path | None, other("--images FOLDER", _IMAGES)]
+Data = Annotated[Path | None, other("--data PATH", _DATA)]
+Preset = Annotated[str | None, of_method("--preset NAME", _PRESET)]
+Changes = Annotated[list[str] | None, of_method("--set NAME=VALUE", _SET)]
+# Of every command; the console handles them.
+_COMMON = {
+    "quiet": Annotated[bool, output("--quiet", _QUIET)],
+    "as_json": Annotated[bool, output("--json", _JSON)],
+    "debug": Annotated[bool, output("--debug", "Show the traceback of an error.")],
+}
 
 
 @dataclass(frozen=True)
@@ -100,35 +71,31 @@ class Fields:
     names: str = ""
     as_in_fit: bool = False
 
-    def __iter__(self) -> Iterator[tuple[str, Any, Option | None, Any]]:
-        defaults = {field.name: field.default for field in dataclasses.fields(self.group)}
+    def options(self, prefix: str) -> Iterator[tuple[str, str, Any, Option]]:
+        """Yield the name of each field, that of its parameter, its type and its option."""
         for name, (kind, option) in declared(self.group).items():
-            if not self.names or name in self.names.split():
-                yield name, kind, option, None if self.as_in_fit else defaults[name]
+            if option is not None and (not self.names or name in self.names.split()):
+                yield name, f"{prefix}_{name}", kind, option
 
     def parameters(self, prefix: str) -> Iterator[inspect.Parameter]:
         """Yield the parameters that typer sees."""
-        for name, kind, option, default in self:
-            if option is None:
-                yield from Fields(kind).parameters(f"{prefix}_{name}")
-                continue
+        defaults = {field.name: field.default for field in dataclasses.fields(self.group)}
+        for name, parameter, kind, option in self.options(prefix):
+            default = defaults[name]
             if self.as_in_fit:
                 text = option.help.partition("; by default")[0].rstrip(".")
-                kind, option = kind | None, replace(option, help=f"{text}; by default as in fit.")
-            shown = default if isinstance(default, str | int) else None
+                option = replace(option, help=f"{text}; by default as in fit.")
+                kind, default = kind | None, None
             annotated: Any = Annotated  # Its arguments are known here only.
-            annotation = annotated[option.kind or kind, of_typer(option)]
-            yield _keyword(f"{prefix}_{name}", annotation, shown)
+            annotation = annotated[option.kind or kind, _of_typer(option)]
+            shown = default if isinstance(default, str | int) else None
+            yield _keyword(parameter, annotation=annotation, default=shown)
 
     def values(self, prefix: str, given: dict[str, Any]) -> dict[str, Any]:
         """Take the values of the fields from what typer has read."""
         found = {}
-        for name, kind, option, _ in self:
-            if option is None:
-                found[name] = kind(**Fields(kind).values(f"{prefix}_{name}", given))
-                continue
-            value = given.pop(f"{prefix}_{name}")
-            if value is not None:
+        for name, parameter, _, option in self.options(prefix):
+            if (value := given.pop(parameter)) is not None:
                 found[name] = value if option.parse is None else option.parse(value)
         return found
 
@@ -149,12 +116,12 @@ def spread(command: Callable[..., None], json: bool = True) -> Callable[..., Non
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     common = {name: kind for name, kind in _COMMON.items() if json or name != "as_json"}
-    parameters += [_keyword(name, kind, False) for name, kind in common.items()]
+    parameters += [_keyword(name, annotation=kind, default=False) for name, kind in common.items()]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        for name in common:
-            del given[name]
+        flags = {name: given.pop(name) for name in common}
+        console.begin(flags["quiet"], flags.get("as_json", False))
         made = {name: kind(**own.values(name, given)) for name, (kind, own) in groups.items()}
         command(**given, **made)
 
@@ -163,33 +130,7 @@ def spread(command: Callable[..., None], json: bool = True) -> Callable[..., Non
     return run
 
 
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-def with_optional_values(arguments: Sequence[str]) -> list[str]:
-    """Give --finetune its value where it has none, and --openness its other name.
-
-    typer has no options with an optional value, and cuts two long names in the help.
-    """
-    given = list(arguments)
-    end = given.index("--") if "--" in given else len(given)
-    given[:end] = [re.sub("^--unknown-share(?=$|=)", "--openness", word) for word in given[:end]]
-    for place in (number for number in range(end) if given[number] == "--finetune"):
-        if not {"auto", "last", "all"}.intersection(given[place + 1 : place + 2]):
-            given[place] = "--finetune=auto"
-    return given
-
-
-def with_cache(images: ImageOptions, no_cache: bool = False) -> ImageOptions:
+def cached(images: ImageOptions, no_cache: bool = False) -> ImageOptions:
     """Return options with the folder of the feature cache: that given, the usual one, or none."""
-    from opensetda.system import default_cache_folder
-
-    given = images.cache
-    if given is not None and no_cache:
-        raise InputError(f"--cache {given}: contradicts --no-cache; leave one of them out")
-    if given is not None and Path(given).is_file():
-        raise InputError(f"--cache {given}: this is a file; give a folder")
-    folder = None if no_cache else absolute(given or default_cache_folder())
+    folder = None if no_cache else absolute(images.cache or default_cache_folder())
     return replace(images, cache=folder)

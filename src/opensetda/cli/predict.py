@@ -1,4 +1,4 @@
-"""`osda predict` labels samples that came after `osda fit`; `osda export` takes the model away."""
+"""`osda predict`, `osda export` and `osda features`: later samples, the model, images as rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from opensetda.cli import console
-from opensetda.cli.options import Fields, Overwrite, RunArgument, output
+from opensetda.cli.bars import ConsoleListener
+from opensetda.cli.options import Fields, NoCache, Overwrite, RunArgument, cached, output
 from opensetda.runs.options import ImageOptions, TableOptions
 
-_PATHS_HELP = (
-    "Images to label: files, folders, lists, manifests or tar shards; or one feature table."
-)
+_PATHS_HELP = "Images: files, folders, lists, manifests or tar shards; or one feature table."
 _TOP_HELP = "Write this many of the likeliest classes; by default 5 for images, all for tables."
 _OUT_HELP = "The .csv or .parquet file to make."
 _TO_HELP = "The .onnx file to make, or a folder for it, its description and a script."
+_IMAGES_HELP = "Images: a folder, a list (.txt), a manifest (.csv, .parquet) or tar shards."
 
 
 def predict(
@@ -26,7 +26,7 @@ def predict(
     images: Annotated[ImageOptions, Fields(ImageOptions, "strict")],
     as_in_fit: Annotated[dict[str, Any], Fields(TableOptions, "id features", as_in_fit=True)],
     tables: Annotated[TableOptions, Fields(TableOptions, "drop path root")],
-    top_k: Annotated[int | None, output("--top-k NUMBER", _TOP_HELP, min=1)] = None,
+    top_k: Annotated[int | None, output("--top-k NUMBER", _TOP_HELP, low=1)] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Label later samples with the model of a run, independently of each other.
@@ -37,12 +37,10 @@ def predict(
 
       osda predict run new.csv --out labels.parquet
 
-    Images are read, labelled and written part by part: a folder may hold any
-    number of them. A table is of any format of 'osda fit'. Features that had
-    names there are found by name, empty cells and categories are treated as
-    there, and other columns are ignored.
+    Any number of images is read, labelled and written part by part. Features of
+    a table that had names in 'osda fit' are found by name, empty cells and
+    categories are treated as there, and other columns are ignored.
     """
-    from opensetda.cli.fit import ConsoleListener
     from opensetda.runs.predicting import WrittenLabels
     from opensetda.runs.predicting import predict as predict_samples
 
@@ -61,16 +59,14 @@ def predict(
         listener=ConsoleListener(),
     )
     assert isinstance(written, WrittenLabels), "a file is written"
-    counts, unknown_label = written.counts, written.unknown_label
-    console.show(console.label_counts(counts, unknown_label))
-    many = f"{counts.total():,} rows of {paths[0].name}"
-    if written.has_images:
-        many = console.counted(counts.total(), "image")
-    console.say(f"Labelled {many}.")
+    labels, total = (
+        console.show_labels(written.counts, written.unknown_label),
+        written.counts.total(),
+    )
+    console.say(f"Labelled {console.counted(total, 'image' if written.has_images else 'row')}.")
     console.say_places(labels=out)
-    summary = {"samples": counts.total(), **console.label_summary(counts, unknown_label)}
     files = {"labels": out, "broken": written.broken_list}
-    console.result({**summary, "broken": len(written.broken), "files": files})
+    console.result({"samples": total, **labels, "broken": len(written.broken), "files": files})
 
 
 def export(
@@ -87,10 +83,8 @@ def export(
       osda export run --to model && python model/use.py photo.jpg
 
     The file takes resized RGB images, or rows of features, and returns label,
-    confidence, probabilities (unknown last) and known score. Scaling, backbone
-    and rejection are in it; use.py in the folder resizes images. It is compared
-    with 'osda predict' before it is written: same labels, probabilities within
-    1e-4.
+    confidence, probabilities (unknown last) and known score; use.py in the folder
+    resizes images. It is compared with 'osda predict' before it is written.
     """
     from opensetda.runs.exporting import export as export_model
 
@@ -100,10 +94,52 @@ def export(
         f"Same labels as 'osda predict' for {many}, {written.n_own:,} of them of the run; "
         f"probabilities differ by at most {written.difference:.0e}."
     )
-    use = written.path != written.model
-    console.say_places(
-        model=written.model, try_it=f"python {written.path / 'use.py'} FILE" if use else None
-    )
+    in_folder = written.path != written.model
+    try_it = f"python {written.path / 'use.py'} FILE" if in_folder else None
+    console.say_places(model=written.model, try_it=try_it)
     checked = {"samples": written.n_checked, "own": written.n_own}
     files = {"model": written.model}
     console.result({**checked, "difference": written.difference, "files": files})
+
+
+def features(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=_IMAGES_HELP)],
+    out: Annotated[Path, output("--out FILE", "The .npz or .parquet file to make.")],
+    images: Annotated[ImageOptions, Fields(ImageOptions, "backbone weights size cache strict")],
+    columns: Annotated[TableOptions, Fields(TableOptions, "label path root")],
+    no_cache: NoCache = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Turn images into features, one row per image.
+
+    [bold]Examples[/bold]
+
+      osda features photos/ --out photos.npz
+
+      osda fit photos.npz drawings.npz --out run --id-column paths
+
+    A .npz file holds X, paths and, if the images have classes, y and classes; a
+    .parquet file the columns f0, f1, ..., path and label. Images that cannot be
+    read are left out and listed beside the file.
+    """
+    from opensetda.runs.feature_files import extract_features
+
+    written = extract_features(
+        data,
+        out,
+        cached(images, no_cache),
+        label_column=columns.label,
+        path_column=columns.path,
+        images_root=columns.root,
+        overwrite=overwrite,
+        listener=ConsoleListener(),
+    )
+    console.say(
+        f"{written.n_images:,} images, {written.n_features:,} features each, in "
+        f"{written.seconds:.1f} s ({written.n_cached:,} from the cache)."
+    )
+    console.say_places(features=out)
+    counts = {"images": written.n_images, "features": written.n_features}
+    counts |= {"broken": written.n_broken, "cached": written.n_cached}
+    files = {"features": out, "broken": written.broken_list}
+    console.result({**counts, "seconds": written.seconds, "files": files})
