@@ -1,7 +1,6 @@
 """The task of two labelled domains of one's own: images or tables, all that `fit` takes.
 
-The rows come from the readers of `fit`, which drop the labels of the target. The truth is read on
-its own, and leaves as `OpenSetTask.target_truth`, which `grid` passes to the evaluator only.
+Labels of the target leave as `OpenSetTask.target_truth`, which `grid` passes to the evaluator only.
 """
 
 from __future__ import annotations
@@ -10,26 +9,23 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from opensetda.benchmark.tasks import CountingProgress, TaskSet, read_all, table_truth
+from opensetda.benchmark.tasks import (
+    TaskSet,
+    labelled_images,
+    labelled_tables,
+    pair_request,
+    read_all,
+)
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.images.loading import read_images
 from opensetda.data.names import printable, twins
 from opensetda.data.tables.formats import listing
-from opensetda.data.tables.loading import TableColumns
 from opensetda.errors import InputError
-from opensetda.runs.fit_data import (
-    FitData,
-    image_columns,
-    is_image_request,
-    load_images,
-    load_tables,
-)
-from opensetda.runs.outputs import many_images
+from opensetda.runs.fit_data import image_columns, is_image_request, recipe_of
+from opensetda.runs.listening import CountingProgress
 from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import near
 
@@ -45,35 +41,14 @@ def own_task(
 ) -> TaskSet:
     """Read two labelled domains; images become features, which are kept in the cache.
 
-    Parameters
-    ----------
-    source, target : str or Path
-        Labelled images or a feature table, as in `opensetda.runs.fit`.
-    tables, images : TableOptions and ImageOptions, optional
-        Names of columns, and how images become features.
-    known : sequence of str
-        Known classes, at least two; by default all of the source. Source rows of other classes are
-        left out. All other classes of the target are unknown.
-    progress : callable, optional
-        Called with the number of images done, and of all, while features are computed.
-    command : tuple of str
-        What was typed, which an error about columns corrects.
+    Of the source, the classes `known` are kept, at least two, by default all; all others of the
+    target are unknown. An error about columns corrects the `command`, what was typed.
     """
-    paths = Path(source).absolute(), Path(target).absolute()
-    parts = [path.resolve() for path in paths]
-    names = [path.stem for path in parts]
-    if names[0] == names[1]:
-        names = [f"{path.parent.name}-{path.stem}" for path in parts]
-    name = "-".join(re.sub(r"[^\w.]+", "-", printable(own)).strip("-").lower() for own in names)
-    first, second = map(str, paths)
-    request = FitRequest(
-        *("", first, second),
-        tables=tables or TableOptions(),
-        images=images or ImageOptions(),
-        command=command,
-        # A class may be called "unknown" as long as it is not known.
-        unknown_label="",
-    )
+    paths = Path(source), Path(target)
+    names = [printable(path.resolve().stem) for path in paths]
+    name = "-".join(re.sub(r"[^\w.]+", "-", own).strip("-").lower() for own in names)
+    usual = tables or TableOptions(), images or ImageOptions()
+    request = pair_request(*paths, *usual, command)
     read = partial(_read_own, request=request, known=tuple(dict.fromkeys(known)))
     return read_all(name, (name,), read, progress=progress)
 
@@ -85,60 +60,46 @@ def _read_own(
     warnings: list[str] | None = None,
     progress: CountingProgress | None = None,
 ) -> OpenSetTask:
-    """Read both domains without labels of the target, then these for the evaluator."""
-    notes: list[str] = []
+    """Read both domains, and divide their classes."""
+    notes = [] if warnings is None else warnings
     if is_image_request(request):
-        data = load_images(request, progress or (lambda *_: None))
-        truth = _image_truth(request, data)
+        columns, images = image_columns(request.tables), request.images
+        source, target = (
+            read_images(near(path), columns, labelled=True)
+            for path in (request.source, request.target)
+        )
+        notes.extend((*source.notes, *target.notes))
+        assert target.labels is not None
+        domains = labelled_images(
+            (source, target), target.labels, images, recipe_of(images), notes, progress
+        )
     else:
-        data = load_tables(request)
-        columns = TableColumns(label=request.tables.label or "y")
-        truth = table_truth(near(request.target), columns, len(data.target))
-    notes.extend((*data.notes, *data.warnings))
-    if data.broken:
-        first = data.broken[0]
-        n = many_images(len(data.broken))
-        notes.append(f"left out {n}, the first is {first.path}: {first.reason}")
-    split = _split(request, known, data.labels, truth)
-    notes.extend(twins({*np.unique(data.labels).tolist(), *np.unique(truth).tolist()}))
+        domains = labelled_tables(request, notes)
+    classes, true_classes = (np.unique(labels).tolist() for _, labels in domains)
+    split = _split(near(request.target), known, classes, true_classes)
+    notes.extend(twins({*classes, *true_classes}))
     if not split.unknown:
         notes.append(
             f"{printable(str(near(request.target)))}: no class that is not known, so UNK and HOS "
             "are not defined; name the known classes with --known"
         )
-    if warnings is not None:
-        warnings.extend(notes)
-    return open_set_task((data.source, data.labels), (data.target, truth), split)
+    return open_set_task(*domains, split)
 
 
 def _split(
-    request: FitRequest,
-    wanted: tuple[str, ...],
-    labels: npt.NDArray[Any],
-    truth: npt.NDArray[Any],
+    target: Path, wanted: tuple[str, ...], classes: list[str], true_classes: list[str]
 ) -> ClassSplit:
-    classes, true_classes = np.unique(labels).tolist(), np.unique(truth).tolist()
     for name in wanted:
         if name not in classes:
             raise InputError(f"--known {name}: no class of the source, but {listing(classes)}")
     known = tuple(sorted(wanted or classes))
-    if "unknown" in known:
-        raise InputError(
-            "a known class is called 'unknown', as unknowns are; rename it, or leave it out: "
-            "name the known classes with --known"
-        )
     if len(known) < 2:
         raise InputError(f"--known {known[0]}: one class only; name at least two")
+    if "unknown" in known:
+        raise InputError("a known class is called 'unknown', as unknowns are; rename it")
     if not {*known} & {*true_classes}:
         raise InputError(
-            f"{near(request.target)}: none of its classes ({listing(true_classes, 3)}) is "
+            f"{target}: none of its classes ({listing(true_classes, 3)}) is "
             f"known ({listing(known, 3)}); spell them as in the source"
         )
     return ClassSplit(known, tuple(name for name in true_classes if name not in known))
-
-
-def _image_truth(request: FitRequest, data: FitData) -> npt.NDArray[np.str_]:
-    listed = read_images(near(request.target), image_columns(request.tables), labelled=True)
-    assert listed.labels is not None
-    label_of = dict(zip(listed.ids.tolist(), listed.labels.tolist(), strict=True))
-    return np.array([label_of[name] for name in np.asarray(data.ids).tolist()])

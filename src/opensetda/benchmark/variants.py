@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opensetda.errors import InputError
-from opensetda.runs.methods import METHODS, build_method, method_class, split_rejector
+from opensetda.runs.methods import build_method, method_class
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -64,17 +64,6 @@ def make_variants(
     for variant in (*rows, *others):
         variant.build("auto")
     return [*rows, *others]
-
-
-def benchmark_methods() -> tuple[str, ...]:
-    """Return all methods, those that are compared by default first."""
-    return tuple(dict.fromkeys((*COMPARED, *METHODS)))
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Raise an `InputError` for a name that is not a method, without importing any."""
-    for name in names:
-        split_rejector(name)
 
 
 def _changed(variant: Variant, label: str, changes: Mapping[str, Any]) -> Variant:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opensetda.benchmark.variants import check_names
 from opensetda.cli import console
 from opensetda.cli.bars import training_progress
 from opensetda.cli.benchmark import Images, Openness, Protocol, find_benchmark, rich_table
@@ -80,7 +79,6 @@ def analyse(
     if analysis not in ANALYSES:
         raise InputError(f"analysis {analysis!r} does not exist; {choice(analysis, ANALYSES)}")
     names = methods or (EMBEDDED if analysis == "embedding" else ("pgl",))
-    check_names(names)
     if analysis != "embedding" and len(names) > 1:
         raise InputError(f"--method {names[1]}: {analysis} is of one method; name one")
     if analysis == "edges" and names[0] != "pgl":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opensetda.benchmark.variants import COMPARED, OPENNESS, benchmark_methods, check_names
+from opensetda.benchmark.variants import COMPARED, OPENNESS
 from opensetda.cli import console
 from opensetda.cli.bars import counting_progress
 from opensetda.cli.options import (
@@ -26,19 +26,20 @@ from opensetda.cli.options import (
     with_cache,
 )
 from opensetda.errors import InputError, RunPausedError, visible
+from opensetda.runs.methods import METHODS
 from opensetda.runs.options import ImageOptions, TableOptions, parse_openness, parse_settings
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opensetda.benchmark.grid import GridProgress, Results
+    from opensetda.benchmark.grid import GridProgress, Row
     from opensetda.benchmark.output import Section, TextTable
     from opensetda.benchmark.tasks import TaskSet
 
-_SHOWN_FAILURES = 10
 _METHODS_HELP = (
     f"Method to compare; repeatable. Default: {', '.join(COMPARED)}. There are also "
-    f"{', '.join(benchmark_methods()[len(COMPARED) :])}; some take a rejector, as in dann+osvm."
+    f"{', '.join(name for name in METHODS if name not in COMPARED)}; some take a rejector, as in "
+    "dann+osvm."
 )
 _TASKS_HELP = "Task to run; repeatable. Default: all of the protocol."
 _OPENNESS_HELP = "Use the true share of unknowns or estimate it; repeatable. Default: both."
@@ -108,13 +109,12 @@ def benchmark(
     Of your own data, the classes of the source are known, all others of the
     target unknown. Finished runs are kept: the same command resumes an
     interrupted grid. Failed runs are listed, and tried again by the next call.
-    Writes results.parquet, one row per run, and table.md and table.csv.
+    Writes results.csv, one row per run, table.md and summary.json.
     """
     names = list(dict.fromkeys(methods or COMPARED))
-    check_names(names)
     settings, swept = parse_settings(changes), _parse_sweep(sweep)
     shares_of_targets = _shares(swept)
-    from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid
+    from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
     from opensetda.benchmark.output import write_report
     from opensetda.benchmark.variants import make_variants
     from opensetda.system.files import check_writable
@@ -143,7 +143,6 @@ def benchmark(
     folder = out or Path(f"benchmark-{found.name}")
     shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
     cells = grid_cells(variants, found.tasks, shares, tuple(range(seeds)), shares_of_targets)
-    check_folder(found, folder)
     kept = n_finished(found, cells, folder)
     console.note(
         f"{found.name}: {console.counted(len(labels), 'method')}, "
@@ -152,7 +151,7 @@ def benchmark(
     )
     try:
         with grid_progress() as progress:
-            results = run_grid(found, cells, folder, jobs, progress)
+            rows = run_grid(found, cells, folder, jobs, progress)
     except KeyboardInterrupt:
         raise RunPausedError(
             f"{n_finished(found, cells, folder):,} of {len(cells):,} runs are finished and kept in "
@@ -161,9 +160,9 @@ def benchmark(
     # One task of your own is too few for a test, unless it is asked for.
     against = reference or (labels[0] if target is None and labels[1:] else None)
     title = _title(found.name, protocol, target)
-    sections = write_report(results.rows, folder, title, against, shlex.join(typed))
-    _show_results(results, sections, folder)
-    if len(results.failed) == len(cells):
+    sections = write_report(rows, folder, title, against, shlex.join(typed))
+    n_failed = _show_results(rows, sections, folder)
+    if n_failed == len(cells):
         raise typer.Exit(1)
 
 
@@ -225,11 +224,9 @@ def find_benchmark(
 ) -> TaskSet:
     """Find the tasks of a benchmark, with a progress bar for image features, and warn."""
     from opensetda.benchmark.tasks import find_tasks
-    from opensetda.runs.domain_arrays import table_columns
 
-    columns, images = table_columns(tables), with_cache(images)
     with counting_progress("features") as progress:
-        found = find_tasks(protocol, data, tasks, columns, images, progress, only_first)
+        found = find_tasks(protocol, data, tasks, tables, with_cache(images), progress, only_first)
     return _with_warnings(found)
 
 
@@ -263,26 +260,23 @@ def grid_progress() -> Iterator[GridProgress]:
         yield tell
 
 
-def _show_results(results: Results, sections: Sequence[Section], out: Path) -> None:
-    """Print the tables, the failures and the paths of the files."""
+def _show_results(rows: Sequence[Row], sections: Sequence[Section], out: Path) -> int:
+    """Print the tables, the failures and the paths of the files; return how many failed."""
     from opensetda.benchmark import output
 
-    failed = output.failures(results.rows)
-    runs, page = out / output.RESULTS, out / output.MARKDOWN
+    n_failed = sum(row["error"] is not None for row in rows)
+    names = {"runs": output.RESULTS, "table": output.MARKDOWN, "summary": output.SUMMARY}
+    files = {name: out / file for name, file in names.items()}
     for section in sections:
         console.show(rich_table(output.task_table(section)))
         console.show(rich_table(output.average_table(section)))
-    for line in output.notes(results.rows, sections):
+    for line in output.notes(rows, sections):
         console.say(line)
-    for line in failed[:_SHOWN_FAILURES]:
-        console.warn(f"failed: {line}")
-    if len(failed) > _SHOWN_FAILURES:
-        console.warn(f"{len(failed) - _SHOWN_FAILURES:,} more failed; {page} lists all")
-    if failed:
+    if n_failed:
         console.note("The same command tries the failed runs again.")
-    console.say_places(runs=runs, table=f"{page}, {output.CSV}")
-    files = {"runs": runs, "table": [page, out / output.CSV]}
-    console.result({"rows": results.rows, "failed": len(failed), "files": files})
+    console.say_places(**files)
+    console.result({"rows": rows, "failed": n_failed, "files": files})
+    return n_failed
 
 
 def rich_table(table: TextTable) -> Table:
