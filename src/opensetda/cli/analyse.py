@@ -62,7 +62,7 @@ def analyse(
     preset: OwnPreset = None,
     changes: OwnChanges = None,
 ) -> None:
-    """Draw a figure of the paper: a table (.csv, .md) and a figure (.png, .pdf).
+    """Draw a figure of the paper: a table (.csv, .md) and a figure (.png).
 
     [bold]Analyses[/bold]
 
@@ -85,7 +85,7 @@ def analyse(
         raise InputError(f"--method {names[0]}: only pgl learns edges; leave --method out")
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: a file is in the way; choose another folder")
-    from opensetda.analyses.request import AnalysisRequest
+    from opensetda.analyses.request import fit_methods
     from opensetda.benchmark.variants import make_variants
     from opensetda.system.files import check_writable
 
@@ -95,16 +95,14 @@ def analyse(
     found = find_benchmark(protocol, data, tasks, tables, images, only_first=True)
     module = importlib.import_module(f"opensetda.analyses.{analysis}")
     with training_progress(analysis) as listen:
-        request = AnalysisRequest(found, variants, openness.value, seed, listen)
-        result: AnalysisResult = module.analyse(request)
+        fits = fit_methods(found, variants, openness.value, seed, listen)
+        result: AnalysisResult = module.analyse(*fits)
     files = result.write(out, analysis, shlex.join(console.typed(context)))
     console.show(rich_table(result.table()))
-    for note in result.notes:
-        console.say(note)
     made = {"table": files[:2], "figure": files[2:]}
     console.say_places(**{name: ", ".join(map(str, paths)) for name, paths in made.items()})
     told = {"analysis": analysis, "title": result.title, "rows": list(result.rows)}
-    console.result({**told, "notes": list(result.notes), "files": made})
+    console.result({**told, "files": made})
 
 
 analyse.__doc__ = (analyse.__doc__ or "").format(
