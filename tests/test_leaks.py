@@ -312,7 +312,7 @@ def test_no_label_of_a_benchmark_of_ones_own_reaches_a_method(kind, rows, tmp_pa
     import pandas
 
     from opensetda.benchmark import grid
-    from opensetda.benchmark.own_tasks import own_task
+    from opensetda.benchmark.tasks import own_task
     from opensetda.benchmark.variants import Variant
 
     source, source_labels, target, truth, _ = rows

@@ -124,7 +124,7 @@ def labels_of(y):
         (
             lambda folder: write_csv(folder / "mnist.csv", np.ones((2, 2)), y=["0", "1"]),
             ("digits",),
-            r"mnist\.csv and mnist\.npz are both mnist",
+            r"mnist\.csv: mnist\.npz is mnist, too",
         ),
         (labels_of(np.arange(60) % 4), ("digits", ["mnist-usps"]), "no sample of the class '4'"),
         (labels_of(np.arange(60) % 5), ("digits", ["usps-mnist"]), "no sample of an unknown class"),

@@ -10,7 +10,7 @@ import pytest
 
 from benchmark_helpers import domain, read_rows
 from cli_helpers import KNOWN_COLOURS, UNKNOWN_COLOURS, make_images, names_in, write_csv
-from opensetda.benchmark.own_tasks import own_task
+from opensetda.benchmark.tasks import own_task
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.runs import ImageOptions, TableOptions

@@ -106,6 +106,6 @@ def draw_planes(
             axes.scatter(*own, marker=marker, color=color, label=named, **look)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     columns = max(3, int(figure.get_figwidth() / (0.4 + 0.075 * max(map(len, labels)))))
-    words = {"title": "targets; source samples are hollow", "loc": "outside lower left"}
-    figure.legend(handles=handles, ncols=columns, frameon=False, fontsize=9, **words)
+    look = {"title": "targets; source samples are hollow", "frameon": False, "fontsize": 9}
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns, **look)
     return figure

@@ -1,10 +1,9 @@
 """Method x task x openness x seed, with one small file per cell, so that a grid can be resumed.
 
-``out/benchmark.json`` says which data the cells belong to, ``out/cells/KEY.json`` holds one
-finished or failed cell. KEY is a hash of all that decides the result: data, method and its
-settings, openness, seed, and the release of this package. Finished cells are read from their
-files, failed ones are run again. A cell runs in a worker, on one thread, so that its result does
-not depend on the number of workers: it fits a method without the truth, then scores with it.
+``out/benchmark.json`` says which data the cells belong to, ``out/cells/KEY.json`` holds one cell.
+KEY is a hash of all that decides the result. Failed cells are run again. A cell runs on one thread,
+so that its result does not depend on the number of workers: it fits a method without the truth,
+then scores with it.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ METRICS = (
 COSTS = ("seconds", "cpu_seconds", "memory_mb")
 MEASURED = (*METRICS, "share", "true_share", "differs", "scaling", *COSTS)
 COLUMNS = (*RUN, *MEASURED, "status", "error", "warnings")
-"""The columns of a row."""
+# Those that hold text.
 TEXT = ("benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings")
-"""Those that hold text."""
 
 Row = dict[str, Any]
 GridProgress = Callable[[int, int, Row | None], None]
@@ -133,19 +131,15 @@ def run_grid(
     how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "n_jobs"}
     try:
         # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
-        with warnings.catch_warnings(), closing(Parallel(jobs, **how)(pieces)) as outcomes:
-            # joblib replaces workers that have grown.
-            warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
+        with closing(Parallel(jobs, **how)(pieces)) as outcomes:
             for done, (key, outcome) in enumerate(outcomes, start=1):
                 rows[key] = plain(outcome)
                 with new_file(out / CELLS / f"{key}.json") as aside:
                     write_json(aside, {"key": key, "release": __version__, "row": rows[key]})
                 tell(done, len(left), rows[key])
     except TerminatedWorkerError:
-        raise ChildProcessError(
-            "a process of --jobs was killed, perhaps for lack of memory; finished runs are "
-            "kept, give the same command again, with fewer --jobs"
-        ) from None
+        advice = "finished runs are kept, give the same command again, with fewer --jobs"
+        raise ChildProcessError(f"a process was killed, perhaps for memory; {advice}") from None
     # Two labels may stand for one run.
     pairs = zip(keys, cells, strict=True)
     return [rows[key] | _run_columns(tasks.name, cell) for key, cell in pairs]

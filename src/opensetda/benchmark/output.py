@@ -92,8 +92,8 @@ class Figure:
 class Section:
     """All methods with true or with estimated openness; `true_share` is a mean over tasks.
 
-    `hos` is by method and task, `averages` by method and metric. `tests` has the p-value, the
-    tasks on which the reference is better, and those compared, for each method but the reference.
+    `hos` is by method and task, `averages` by method and metric. `tests` against the reference
+    are the p-value, the number of tasks on which the reference is better, and of those compared.
     """
 
     openness: str
@@ -110,28 +110,26 @@ def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section
     parts: dict[tuple[float | None, str], list[Row]] = {}
     for row in rows:
         parts.setdefault((row["target_openness"], row["openness"]), []).append(row)
-    return [_section(openness, share, own, reference) for (share, openness), own in parts.items()]
-
-
-def _section(
-    openness: str, share: float | None, rows: Sequence[Row], reference: str | None
-) -> Section:
-    tasks = dict.fromkeys(row["task"] for row in rows)
-    hos, averages, tests = {}, {}, {}
-    for method in dict.fromkeys(row["method"] for row in rows):
-        own = [[r for r in rows if (r["method"], r["task"]) == (method, task)] for task in tasks]
-        hos[method] = {task: _figure("hos", [runs]) for task, runs in zip(tasks, own, strict=True)}
-        averages[method] = {metric: _figure(metric, own) for metric in _AVERAGES}
-    against = reference if reference in hos else None
-    for method in hos if against is not None else ():
-        if method == against:
-            continue
-        apart = [hos[against][task].mean - figure.mean for task, figure in hos[method].items()]
-        apart = [difference for difference in apart if not math.isnan(difference)]
-        tests[method] = paired_p_value(apart), sum(d > 0 for d in apart), len(apart)
-    shares = {row["task"]: row["true_share"] for row in rows if row["status"] == OK}
-    true_share = fmean(shares.values()) if shares else NAN
-    return Section(openness, share, true_share, hos, averages, against, tests)
+    sections = []
+    for (share, openness), part in parts.items():
+        tasks = dict.fromkeys(row["task"] for row in part)
+        hos, averages, tests = {}, {}, {}
+        for method in dict.fromkeys(row["method"] for row in part):
+            runs = {
+                task: [r for r in part if (r["method"], r["task"]) == (method, task)]
+                for task in tasks
+            }
+            hos[method] = {task: _figure("hos", [own]) for task, own in runs.items()}
+            averages[method] = {metric: _figure(metric, [*runs.values()]) for metric in _AVERAGES}
+        against = reference if reference in hos else None
+        for method in [name for name in hos if against is not None and name != against]:
+            apart = [hos[str(against)][task].mean - own.mean for task, own in hos[method].items()]
+            apart = [difference for difference in apart if not math.isnan(difference)]
+            tests[method] = paired_p_value(apart), sum(d > 0 for d in apart), len(apart)
+        shares = {row["task"]: row["true_share"] for row in part if row["status"] == OK}
+        true_share = fmean(shares.values()) if shares else NAN
+        sections.append(Section(openness, share, true_share, hos, averages, against, tests))
+    return sections
 
 
 def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
@@ -159,10 +157,8 @@ def _value(row: Row, metric: str) -> float:
 def paired_p_value(differences: Sequence[float]) -> float:
     """Return the exact two-sided p-value of Wilcoxon's signed-rank test; NaN without any pair.
 
-    Wilcoxon, Biometrics Bulletin 1945; recommended for methods on several data sets by Demsar,
-    JMLR 2006. Differences of 0 are left out; ties share the mean of their ranks, which scipy's
-    exact distribution does not allow for. If neither method is better, all 2^n sums of positive
-    ranks are equally likely: the p-value is twice the share of sums as extreme as the one observed.
+    Recommended for methods on several data sets by Demsar, JMLR 2006. Differences of 0 are left
+    out; ties share the mean of their ranks, which scipy's exact distribution does not allow for.
     """
     if not len(differences):
         return NAN

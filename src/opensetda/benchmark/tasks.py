@@ -1,4 +1,4 @@
-"""The tasks of a benchmark, on embedded digits, feature files or image folders.
+"""The tasks of a benchmark, on embedded digits, feature files or image folders, or of own data.
 
 Target labels are read here, for the protocol (which rows belong to a task, and the true share of
 unknowns), and leave as `OpenSetTask.target_truth`; `grid` passes them to the evaluator only.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.recipe import Recipe
 from opensetda.data.benchmarks.catalogue import (
     Benchmark,
     benchmark,
@@ -28,10 +28,12 @@ from opensetda.data.benchmarks.catalogue import (
 )
 from opensetda.data.benchmarks.digits import digit_task
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
-from opensetda.data.images.loading import ImageList
+from opensetda.data.images.loading import ImageList, read_images
+from opensetda.data.names import printable, twins
+from opensetda.data.tables.formats import listing
 from opensetda.data.tables.loading import TableColumns, read_truth
 from opensetda.errors import InputError
-from opensetda.runs.fit_data import features_of, is_image_request, load_tables, recipe_of
+from opensetda.runs.fit_data import features_of, image_columns, is_image_request, load_tables
 from opensetda.runs.listening import CountingProgress
 from opensetda.runs.outputs import many_images
 from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
@@ -124,14 +126,13 @@ def find_tasks(
                     f"{Path(data) / domain}: missing; {spec.title} wants a folder of images, or "
                     f"a feature file ({_slug(domain)}.npz, .parquet, .csv); or name --task"
                 )
-        requests[task] = pair_request(*(places[domain] for domain in pairs[task]), tables, images)
-    is_images = any(is_image_request(request) for request in requests.values())
+        first, second = (places[domain] for domain in pairs[task])
+        requests[task] = _pair_request(first, second, tables, images)
     where: Any = {"folder": Path(data).absolute(), "pairs": pairs, "requests": requests}
-    read = partial(_read, name=spec.name, recipe=recipe_of(images) if is_images else None, **where)
-    return read_all(spec.name, chosen, read, progress=progress)
+    return read_all(spec.name, chosen, partial(_read, name=spec.name, **where), progress=progress)
 
 
-def pair_request(
+def _pair_request(
     source: Path,
     target: Path,
     tables: TableOptions,
@@ -139,10 +140,9 @@ def pair_request(
     command: tuple[str, ...] = (),
 ) -> FitRequest:
     """Return what the readers of `fit` want to know of two domains."""
-    paths = (str(path.absolute()) for path in (source, target))
     # A class may be called "unknown" as long as it is not known.
     how: Any = {"tables": tables, "images": images, "command": command, "unknown_label": ""}
-    return FitRequest("", *paths, **how)
+    return FitRequest("", str(source.absolute()), str(target.absolute()), **how)
 
 
 def _places(spec: Benchmark, folder: Path) -> dict[str, Path]:
@@ -151,13 +151,10 @@ def _places(spec: Benchmark, folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         domain = by_plain.get(plain_name(path.stem))
-        if domain is None or path.suffix.lower() not in _SUFFIXES or not path.is_file():
-            continue
-        if domain in found:
-            raise InputError(
-                f"{folder}: {found[domain].name} and {path.name} are both {domain}; keep one"
-            )
-        found[domain] = path
+        if domain is not None and path.suffix.lower() in _SUFFIXES and path.is_file():
+            if domain in found:
+                raise InputError(f"{found[domain]}: {path.name} is {domain}, too; keep one")
+            found[domain] = path
     if found:
         return found
     return {name: path for name, path in find_domains(spec.name, folder).items() if path}
@@ -175,6 +172,29 @@ def _slug(domain: str) -> str:
     return domain.lower().replace(" ", "-")
 
 
+def own_task(
+    source: str | Path,
+    target: str | Path,
+    tables: TableOptions | None = None,
+    images: ImageOptions | None = None,
+    known: Sequence[str] = (),
+    progress: CountingProgress | None = None,
+    command: tuple[str, ...] = (),
+) -> TaskSet:
+    """Read two labelled domains; images become features, which are kept in the cache.
+
+    Of the source, the classes `known` are kept, at least two, by default all; all others of the
+    target are unknown. An error about columns corrects the `command`, what was typed.
+    """
+    paths = Path(source), Path(target)
+    names = [printable(path.resolve().stem) for path in paths]
+    name = "-".join(re.sub(r"[^\w.]+", "-", own).strip("-").lower() for own in names)
+    usual = tables or TableOptions(), images or ImageOptions()
+    request = _pair_request(*paths, *usual, command)
+    read = partial(_read_own, request=request, known=tuple(dict.fromkeys(known)))
+    return read_all(name, (name,), read, progress=progress)
+
+
 # Reading --------------------------------------------------------------------------------------
 
 
@@ -182,7 +202,7 @@ def _read_demo(task: str, warnings: list[str] | None = None) -> OpenSetTask:
     return digit_task(DEMO_SHIFTS[task])
 
 
-def labelled_tables(request: FitRequest, warnings: list[str]) -> tuple[Labelled, Labelled]:
+def _labelled_tables(request: FitRequest, warnings: list[str]) -> tuple[Labelled, Labelled]:
     """Read two tables without labels of the target, then these for the evaluator."""
     data, path = load_tables(request), near(request.target)
     truth = read_truth(path, TableColumns(label=request.tables.label or "y")).labels
@@ -192,16 +212,15 @@ def labelled_tables(request: FitRequest, warnings: list[str]) -> tuple[Labelled,
     return (data.source, data.labels), (data.target, truth)
 
 
-def labelled_images(
+def _labelled_images(
     lists: tuple[ImageList, ImageList],
     truth: npt.NDArray[np.str_],
     options: ImageOptions,
-    recipe: Recipe,
     warnings: list[str],
     progress: CountingProgress | None,
 ) -> tuple[Labelled, Labelled]:
     """Get the features of both domains; broken images are left out."""
-    _, extraction = features_of(lists, options, progress or (lambda *_: None), recipe=recipe)
+    _, extraction = features_of(lists, options, progress or (lambda *_: None))
     if extraction.broken:
         first, n = extraction.broken[0], many_images(len(extraction.broken))
         warnings.append(f"left out {n}, the first is {first.path}: {first.reason}")
@@ -217,19 +236,17 @@ def _read(
     folder: Path,
     pairs: dict[str, tuple[str, str]],
     requests: dict[str, FitRequest],
-    recipe: Recipe | None,
     warnings: list[str] | None = None,
     progress: CountingProgress | None = None,
 ) -> OpenSetTask:
-    """Read two domains, images with a recipe, and apply the protocol of a benchmark."""
+    """Read two domains, and apply the protocol of a benchmark."""
     spec, request, notes = benchmark(name), requests[task], [] if warnings is None else warnings
-    if recipe is None:
-        (source, labels), (target, truth) = labelled_tables(request, notes)
-    else:
+    if is_image_request(request):
         *lists, listed = benchmark_task_with_truth(name, folder, *pairs[task])
-        (source, labels), (target, truth) = labelled_images(
-            (lists[0], lists[1]), listed.labels, request.images, recipe, notes, progress
-        )
+        rest = listed.labels, request.images, notes, progress
+        (source, labels), (target, truth) = _labelled_images((lists[0], lists[1]), *rest)
+    else:
+        (source, labels), (target, truth) = _labelled_tables(request, notes)
     labels, truth = _spelt(spec, labels), _spelt(spec, truth)
     unknown = spec.unknown
     if spec.others_unknown:
@@ -248,6 +265,55 @@ def _spelt(spec: Benchmark, labels: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
     """Spell classes as the benchmark does."""
     names, which = np.unique(labels, return_inverse=True)
     return np.array([spec.class_of(name) or name for name in names.tolist()], dtype=np.str_)[which]
+
+
+def _read_own(
+    task: str,
+    request: FitRequest,
+    known: tuple[str, ...],
+    warnings: list[str] | None = None,
+    progress: CountingProgress | None = None,
+) -> OpenSetTask:
+    """Read both domains, and divide their classes."""
+    notes = [] if warnings is None else warnings
+    if is_image_request(request):
+        columns = image_columns(request.tables)
+        paths = near(request.source), near(request.target)
+        source, target = (read_images(path, columns, labelled=True) for path in paths)
+        notes.extend((*source.notes, *target.notes))
+        assert target.labels is not None
+        rest = target.labels, request.images, notes, progress
+        domains = _labelled_images((source, target), *rest)
+    else:
+        domains = _labelled_tables(request, notes)
+    classes, true_classes = (np.unique(labels).tolist() for _, labels in domains)
+    split = _split(near(request.target), known, classes, true_classes)
+    notes.extend(twins({*classes, *true_classes}))
+    if not split.unknown:
+        notes.append(
+            f"{printable(str(near(request.target)))}: no class that is not known, so UNK and HOS "
+            "are not defined; name the known classes with --known"
+        )
+    return open_set_task(*domains, split)
+
+
+def _split(
+    target: Path, wanted: tuple[str, ...], classes: list[str], true_classes: list[str]
+) -> ClassSplit:
+    for name in wanted:
+        if name not in classes:
+            raise InputError(f"--known {name}: no class of the source, but {listing(classes)}")
+    known = tuple(sorted(wanted or classes))
+    if len(known) < 2:
+        raise InputError(f"--known {known[0]}: one class only; name at least two")
+    if "unknown" in known:
+        raise InputError("a known class is called 'unknown', as unknowns are; rename it")
+    if not {*known} & {*true_classes}:
+        raise InputError(
+            f"{target}: none of its classes ({listing(true_classes, 3)}) is "
+            f"known ({listing(known, 3)}); spell them as in the source"
+        )
+    return ClassSplit(known, tuple(name for name in true_classes if name not in known))
 
 
 def digest(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opensetda.errors import InputError
@@ -60,20 +60,16 @@ def make_variants(
         name, values = sweep
         rows = [_changed(first, f"{first.label} {name}={v}", {name: v}) for v in values]
     if ablations:
-        rows += [_changed(first, name, parts) for name, parts in _ablations(first.method).items()]
+        from opensetda.pgl.settings import ABLATIONS
+
+        if first.method != "pgl":
+            raise InputError(f"--ablations: {first.method} has none; name --method pgl first")
+        rows += [_changed(first, name, parts) for name, parts in ABLATIONS.items()]
     for variant in (*rows, *others):
         variant.build("auto")
     return [*rows, *others]
 
 
 def _changed(variant: Variant, label: str, changes: Mapping[str, Any]) -> Variant:
-    settings = tuple(sorted({**dict(variant.changes), **changes}.items()))
-    return Variant(label, variant.method, variant.preset, settings)
-
-
-def _ablations(method: str) -> dict[str, dict[str, Any]]:
-    from opensetda.pgl.settings import ABLATIONS
-
-    if method != "pgl":
-        raise InputError(f"--ablations: {method} has none; name --method pgl first")
-    return ABLATIONS
+    settings = {**dict(variant.changes), **changes}
+    return replace(variant, label=label, changes=tuple(sorted(settings.items())))

@@ -203,7 +203,7 @@ def _find_own(
     command: tuple[str, ...],
 ) -> TaskSet:
     """Read a source and a target, with a progress bar for image features, and warn."""
-    from opensetda.benchmark.own_tasks import own_task
+    from opensetda.benchmark.tasks import own_task
     from opensetda.data.benchmarks.catalogue import BENCHMARKS
 
     if source in BENCHMARKS and not Path(source).exists():
