@@ -266,7 +266,7 @@ def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
 
 
 def _page(rows: Sequence[Row], sections: Sequence[Section], title: str, command: str) -> str:
-    parts = [f"# {title}\n", f"```\n{command}\n```\n"]
+    parts = [f"# {title}\n", *([f"```\n{command}\n```\n"] if command else [])]
     for section in sections:
         share = number(100 * section.true_share, 1)
         parts += [markdown(task_table(section)), markdown(average_table(section))]
