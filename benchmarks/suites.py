@@ -86,7 +86,7 @@ def measure(suite: str, options: argparse.Namespace) -> list[Row]:
     variants = make_variants(options.methods)
     openness = ("true",) if options.told else tuple(OPENNESS)
     cells = grid_cells(variants, tasks.tasks, openness, range(options.seeds))
-    rows = run_grid(tasks, cells, options.results / suite, options.jobs, _tell).rows
+    rows = run_grid(tasks, cells, options.results / suite, options.jobs, _tell)
     lines = []
     for share in openness:
         for variant in variants:

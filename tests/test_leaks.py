@@ -312,7 +312,7 @@ def test_no_label_of_a_benchmark_of_ones_own_reaches_a_method(kind, rows, tmp_pa
     import pandas
 
     from opensetda.benchmark import grid
-    from opensetda.benchmark.own_tasks import own_task
+    from opensetda.benchmark.tasks import own_task
     from opensetda.benchmark.variants import Variant
 
     source, source_labels, target, truth, _ = rows
@@ -340,7 +340,7 @@ def test_no_label_of_a_benchmark_of_ones_own_reaches_a_method(kind, rows, tmp_pa
         task = own_task(first, write("target", target, given))
         for name in ("class-means", "source-only"):
             cell = grid.Cell(Variant(name, name), task.tasks[0], grid.AUTO, 0)
-            row = grid.run_cell((task, cell))
+            row = grid.run_cell(task, cell)
             assert row["status"] == grid.OK, row["error"]
             assert scored[-1][1].tolist() == given.tolist(), "the evaluator has them"
     later = target[:5]

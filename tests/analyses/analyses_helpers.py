@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from feature_shifts import feature_task
-from opensetda.analyses.request import AnalysisRequest
+from opensetda.analyses.request import FittedTask, fit_methods
 from opensetda.benchmark.tasks import read_all
 from opensetda.benchmark.variants import make_variants
 
@@ -13,5 +13,5 @@ def read(task, warnings=None):
     return feature_task(3, 2, 32, "translation", 0.4, int(task), per_class=12)
 
 
-def a_request(*methods, **changes) -> AnalysisRequest:
-    return AnalysisRequest(read_all("small", ["0"], read), make_variants(methods, None, changes))
+def fits(*methods, **changes) -> list[FittedTask]:
+    return fit_methods(read_all("small", ["0"], read), make_variants(methods, None, changes))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from analyses_helpers import a_request
+from analyses_helpers import fits
 
 from opensetda.analyses.bound import (
     analyse,
@@ -17,11 +17,8 @@ from opensetda.analyses.bound import (
 )
 
 
-def some_terms(**changes):
-    values = {"share": 0.5, "labelled": 0.4, "target_risk": 0.3, "source_risk": 0.1}
-    values |= {"discrepancy": 0.5, "unknown_risk": 0.2}
-    values |= {"joint_source_risk": 0.01, "joint_target_risk": 0.02}
-    return bound_terms(**{**values, **changes})
+def some_terms(share=0.5, labelled=0.4, unknown_risk=0.2):
+    return bound_terms(share, labelled, (0.3, 0.1, unknown_risk), 0.5, (0.01, 0.02))
 
 
 def test_both_theorems_by_hand():
@@ -68,8 +65,7 @@ def test_a_shift_of_conditionals_is_in_the_shared_error():
 
 
 def test_over_the_steps_of_a_method():
-    request = a_request("moving-means", steps=4)
-    fitted = request.fit()
+    (fitted,) = fits("moving-means", steps=4)
     measured = measure_steps(fitted)
     labelled = [terms["labelled"] for terms in measured]
     assert labelled == pytest.approx([0.25, 0.5, 0.75, 1], abs=0.02)
@@ -79,7 +75,7 @@ def test_over_the_steps_of_a_method():
     odds = unknown.mean() / (1 - unknown.mean())
     assert measured[-1]["open_set_risk"] == pytest.approx(odds * (last[unknown] != 3).mean())
     assert 0 <= measured[-1]["source_risk"] < 0.2
-    result = analyse(request)
+    result = analyse(fitted)
     assert list(result.rows) == measured
     assert len(result.figure.axes) == 2
     assert result.table().headings[:2] == ("step", "pseudo-labelled")

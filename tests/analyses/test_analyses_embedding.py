@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from analyses_helpers import a_request
+from analyses_helpers import fits
 
 from opensetda.analyses.embedding import RAW, analyse, embedding_quality
 from opensetda.errors import InputError
@@ -38,15 +38,15 @@ def test_a_shift_shows_in_the_distance_of_the_domains():
 
 
 def test_the_analysis_has_a_row_and_a_panel_for_each_method():
-    request = a_request("class-means", "moving-means")
-    task, fitted = request.task, request.fit()
+    fitted, other = fits("class-means", "moving-means")
+    task = fitted.task
     # Class means have each domain centred on its own mean.
     for rows, raw in zip(
         fitted.features(), (task.source_features, task.target_features), strict=True
     ):
         unit = unit_rows(raw)
         np.testing.assert_allclose(rows, unit_rows(unit - unit.mean(axis=0)), atol=1e-5)
-    result = analyse(request)
+    result = analyse(fitted, other)
     assert [row["method"] for row in result.rows] == [RAW, "class-means", "moving-means"]
     assert len(result.figure.axes) == 3
     drawn = sum(len(points.get_offsets()) for points in result.figure.axes[0].collections)
@@ -57,4 +57,4 @@ def test_the_analysis_has_a_row_and_a_panel_for_each_method():
 
 def test_a_method_without_features_is_refused():
     with pytest.raises(InputError, match="--method source-only: it learns no features"):
-        analyse(a_request("source-only"))
+        analyse(*fits("source-only"))

@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from analyses_helpers import a_request
+from analyses_helpers import fits
 
 from opensetda.analyses import steps
-from opensetda.analyses.request import Column, share_above, true_classes
+from opensetda.analyses.request import share_above, shown, true_classes
 from opensetda.errors import InputError
 from opensetda.runs.evaluation import evaluate_targets
 
@@ -18,21 +18,21 @@ from opensetda.runs.evaluation import evaluate_targets
 def test_unknown_is_the_last_class_ties_count_half_and_undefined_is_a_dash():
     truth = np.array(["b", "z", "a", "0"])
     assert true_classes(truth, np.array(["a", "b"])).tolist() == [1, 2, 0, 2]
-    assert Column("HOS", 1, 100).text(0.12345) == "12.3"
-    assert Column("risk", 3).text(math.nan) == "-"
+    assert shown(0.12345, "HOS %") == "12.3"
+    assert shown(math.nan, "risk") == "-"
+    assert shown(2, "step") == "2"
     assert share_above(np.array([1.0, 2.0]), np.array([1.0, 0.0])) == (0.5 + 1 + 1 + 1) / 4
     assert math.isnan(share_above(np.array([]), np.array([1.0])))
 
 
 def test_the_last_step_is_the_result(tmp_path):
-    request = a_request("moving-means", steps=3)
-    result = steps.analyse(request)
-    fitted = request.fit()
+    (fitted,) = fits("moving-means", steps=3)
+    result = steps.analyse(fitted)
     assert [row["step"] for row in result.rows] == [1, 2, 3]
-    metrics = evaluate_targets(fitted.classifier, request.task.target_truth)
+    metrics = evaluate_targets(fitted.classifier, fitted.task.target_truth)
     assert result.rows[-1]["hos"] == pytest.approx(metrics.hos)
     files = result.write(tmp_path, "steps", "osda analyse steps")
-    assert [file.name for file in files] == ["steps.csv", "steps.md", "steps.png", "steps.pdf"]
+    assert [file.name for file in files] == ["steps.csv", "steps.md", "steps.png"]
     with files[0].open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [float(row["hos"]) for row in rows] == [row["hos"] for row in result.rows]
@@ -41,4 +41,4 @@ def test_the_last_step_is_the_result(tmp_path):
 
 def test_a_method_without_steps_has_no_curve():
     with pytest.raises(InputError, match="--method source-only: it has no steps"):
-        steps.analyse(a_request("source-only"))
+        steps.analyse(*fits("source-only"))

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from network_helpers import tensor
-from opensetda.baselines.daod import (
-    DAOD,
-    Regression,
-    Weights,
-    gaussian_kernel,
-    graph_laplacian,
-)
+from opensetda.baselines.daod import DAOD, Regression, gaussian_kernel, graph_laplacian
 from opensetda.context import FitContext
 from opensetda.openness.audit import Audit, CheckedTargets
 
@@ -24,15 +18,8 @@ def fitted(task):
 
 # The closed form --------------------------------------------------------------------------
 
-WEIGHTS = Weights(
-    alpha=0.6,
-    gamma=0.3,
-    discrepancy=20.0,
-    conditional=0.4,
-    manifold=2.0,
-    ridge=0.7,
-    neighbours=4,
-)
+WEIGHTS = DAOD(alpha=0.6, gamma=0.3, discrepancy=20.0, conditional=0.4, manifold=2.0, ridge=0.7)
+WEIGHTS.set_params(neighbours=4)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +72,7 @@ def objective(coefficients, rows, y, labels, weights):
 
 def test_the_closed_form_is_the_minimum_of_the_objective(problem):
     rows, y, labels = problem
-    best = Regression(rows, y, 3, WEIGHTS).coefficients(labels)
+    best = Regression(rows, y, 3, WEIGHTS.alpha, WEIGHTS).coefficients(labels)
     lowest = objective(best, rows, y, labels, WEIGHTS)
     rng = np.random.default_rng(1)
     for _ in range(20):

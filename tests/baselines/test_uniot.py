@@ -56,7 +56,7 @@ def test_the_unbalanced_plan_is_a_maximum(similarity):
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    network = UniOTNetwork(4, 2, True, weight=0.1, groups=3, memory=8, filling=0.5)
+    network = UniOTNetwork(4, 2, True, UniOT(weight=0.1, groups=3, memory=8, filling=0.5))
     with torch.no_grad():
         network.classes.copy_(torch.eye(2, 4))
     return network

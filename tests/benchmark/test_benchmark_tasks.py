@@ -8,9 +8,8 @@ import pytest
 from benchmark_helpers import DIGITS, domain, write_domains
 from cli_helpers import write_csv
 from opensetda.benchmark.tasks import find_tasks
-from opensetda.data.tables.loading import TableColumns
 from opensetda.errors import InputError
-from opensetda.runs.request import ImageOptions
+from opensetda.runs.request import ImageOptions, TableOptions
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_files_of_all_formats_give_the_same_task(folder, tmp_path):
     pyarrow.parquet.write_table(
         pa.table({"label": DIGITS[y].tolist(), **columns}), other / "usps.parquet"
     )
-    columns = TableColumns(label="label")
+    columns = TableOptions(label="label")
     task = find_tasks("digits", other, ["usps-mnist"], columns).read("usps-mnist")
     expected = find_tasks("digits", folder).read("usps-mnist")
     assert (task.source_features == expected.source_features).all()
@@ -119,16 +118,16 @@ def labels_of(y):
     ("damage", "arguments", "words"),
     [
         (None, ("office32",), "office31.*demo"),
-        (None, ("office31",), "neither a feature file"),
+        (None, ("office31",), "no domain of Office-31"),
         (None, ("digits", ["svhn-svhn"]), "svhn-mnist"),
-        (lambda folder: (folder / "svhn.npz").unlink(), ("digits",), r"svhn\.npz: missing"),
+        (lambda folder: (folder / "svhn.npz").unlink(), ("digits",), "svhn: missing"),
         (
             lambda folder: write_csv(folder / "mnist.csv", np.ones((2, 2)), y=["0", "1"]),
             ("digits",),
-            r"mnist\.csv and mnist\.npz are both mnist",
+            r"mnist\.csv: mnist\.npz is mnist, too",
         ),
-        (labels_of(np.arange(60) % 4), ("digits", ["mnist-usps"]), "no row of the class '4'"),
-        (labels_of(np.arange(60) % 5), ("digits", ["usps-mnist"]), "no row of an unknown class"),
+        (labels_of(np.arange(60) % 4), ("digits", ["mnist-usps"]), "no sample of the class '4'"),
+        (labels_of(np.arange(60) % 5), ("digits", ["usps-mnist"]), "no sample of an unknown class"),
         (labels_of(np.arange(59)), ("digits", ["usps-mnist"]), "59 labels for 60 rows"),
     ],
 )
@@ -142,8 +141,8 @@ def test_wrong_data_is_named_in_one_line(folder, damage, arguments, words):
 def test_options_that_mean_nothing_here(folder):
     with pytest.raises(InputError, match="--backbone"):
         find_tasks("digits", folder, images=ImageOptions(backbone="resnet50"))
-    with pytest.raises(InputError, match="--label-column: the demo"):
-        find_tasks("demo", columns=TableColumns(label="class"))
+    with pytest.raises(InputError, match="demo: it has data of its own"):
+        find_tasks("demo", tables=TableOptions(label="class"))
 
 
 # images ---------------------------------------------------------------------------------------

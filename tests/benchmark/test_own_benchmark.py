@@ -10,7 +10,7 @@ import pytest
 
 from benchmark_helpers import domain, read_rows
 from cli_helpers import KNOWN_COLOURS, UNKNOWN_COLOURS, make_images, names_in, write_csv
-from opensetda.benchmark.own_tasks import own_task
+from opensetda.benchmark.tasks import own_task
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.runs import ImageOptions, TableOptions
@@ -41,9 +41,9 @@ def test_two_tables_give_the_table_and_files_of_a_benchmark(place, capsys):
     # One task is no sample for a test.
     assert "p: exact" not in out
     folder = place / "benchmark-farm-wild"
-    assert {"benchmark.json", "cells", "results.parquet", "table.md"} <= {*names_in(folder)}
+    assert {"benchmark.json", "cells", "results.csv", "table.md"} <= {*names_in(folder)}
     assert (folder / "table.md").read_text().startswith("# farm.csv to wild.csv\n")
-    rows = read_rows(folder / "results.parquet")
+    rows = read_rows(folder / "results.csv")
     assert [row["method"] for row in rows] == [
         *("moving-means steps=2", "moving-means steps=3", "class-means"),
     ]
@@ -72,7 +72,7 @@ def test_wrong_use(place, capsys):
     write_csv(place / "caps.csv", np.ones((3, 12)), y=["ANT", "BEE", "Cow"])
     (place / "gap.csv").write_text((place / "wild.csv").read_text().replace("gnu", ""))
     for arguments, words in [
-        (["farm.npz"], "farm.npz: a source without a target; give both, labelled"),
+        (["farm.npz"], "or give a source and a target of your own, both labelled"),
         (["nowhere"], "no such benchmark"),
         (["office31", "wild.npz"], "office31: no such"),
         (["farm.npz", "wild.npz", "--data", "x"], "--data and --task: for a PROTOCOL"),
@@ -107,8 +107,8 @@ def test_a_target_without_unknowns_is_told_of(place, capsys):
     assert main(["benchmark", "farm.npz", "farm.npz", *QUICK, "--out", "out"]) == 0
     err = capsys.readouterr().err
     assert "no class that is not known, so UNK and HOS are not defined" in err
-    assert read_rows(place / "out" / "results.parquet")[0]["hos"] is None
-    assert read_rows(place / "out" / "results.parquet")[0]["os_star"] is not None
+    assert read_rows(place / "out" / "results.csv")[0]["hos"] is None
+    assert read_rows(place / "out" / "results.csv")[0]["os_star"] is not None
 
 
 def test_images_in_folders_lists_and_manifests_are_the_same_task(pictures, tmp_path, monkeypatch):

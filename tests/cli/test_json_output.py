@@ -114,8 +114,8 @@ def test_benchmark(tmp_path, monkeypatch, told):
     assert [row["openness"] for row in result["rows"]] == ["true", "auto"]
     assert all(0 <= row["hos"] <= 1 for row in result["rows"])
     assert result["failed"] == 0
-    assert result["files"]["runs"] == str(tmp_path / "out" / "results.parquet")
-    assert [Path(path).name for path in result["files"]["table"]] == [*("table.md", "table.csv")]
+    assert result["files"]["runs"] == str(tmp_path / "out" / "results.csv")
+    assert Path(result["files"]["table"]).name == "table.md"
     assert "1 method, 1 task, 2 runs" in err
 
 

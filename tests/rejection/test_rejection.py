@@ -13,12 +13,7 @@ from opensetda.baselines.ati import ATI
 from opensetda.openness.decision import Scores
 from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
 from opensetda.rejection import REJECTORS, make_rejector
-from opensetda.rejection.source_rows import (
-    Round,
-    best_threshold,
-    hidings,
-    squared_distances,
-)
+from opensetda.rejection.base import Round, best_threshold, hidings, squared_distances
 
 # ATI with osvm, its default, is among all methods of tests/test_estimator*.py.
 COMBINATIONS = [*((SourceOnly, name) for name in REJECTORS), (ATI, "quantile")]

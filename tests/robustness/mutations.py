@@ -7,7 +7,6 @@ import io
 import json
 import os
 import struct
-import warnings
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -80,15 +79,6 @@ def _changed(rng: Random, value: Any) -> Any:
     return value
 
 
-def as_tensors(rng: Random, data: bytes) -> bytes:
-    """Change the header of a safetensors file, or the last number."""
-    size = int.from_bytes(data[:8], "little")
-    text = json.dumps(_changed(rng, json.loads(data[8 : 8 + size]))).encode()
-    number = struct.pack("<f", rng.choice((float("nan"), float("inf"), 1e30)))
-    head = len(text).to_bytes(8, "little") + text
-    return rng.choice((head + data[8 + size :], data[:-4] + number))
-
-
 def as_array(rng: Random, data: bytes) -> bytes:
     """Change shape or type in the header of an .npy file, or the last number."""
     heads = ((b"9)", b"8)"), (b", 9)", b", -9)"), (b", 9)", b"9**9)"), (b"<f4", b"|O8"),
@@ -98,7 +88,7 @@ def as_array(rng: Random, data: bytes) -> bytes:
 
 
 def as_archive(rng: Random, data: bytes) -> bytes:
-    """Change a member of a zip file (.npz, .xlsx): content, name, number, compression; a bomb."""
+    """Change a member of a zip file (.npz, .xlsx): content, name, number; a bomb."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [(name, archive.read(name)) for name in archive.namelist()]
     place = rng.randrange(len(members))
@@ -106,14 +96,11 @@ def as_archive(rng: Random, data: bytes) -> bytes:
     mutation = as_array if name.endswith(".npy") and rng.random() < 0.7 else as_bytes
     other, new = rng.choice(("x.npy", "../X.npy", "/X.npy", "é.npy")), mutation(rng, content)
     members[place : place + 1] = rng.choice(
-        ([(name, new)], [(name, new)], [], [(other, content)], [(name, content + bytes(2**26))],
-         [members[0], members[place]])
-    )  # fmt: skip
-    how = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
-    with zipfile.ZipFile(stream := io.BytesIO(), "w", how) as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of names that are there twice.
+        ([(name, new)], [(name, new)], [], [(other, content)], [(name, content + bytes(2**26))])
+    )
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
         for name, content in members:
-            archive.writestr(zipfile.ZipInfo(name), content, how)
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return stream.getvalue()
 
 
@@ -137,24 +124,10 @@ def as_columns(rng: Random, data: bytes) -> bytes:
     return stream.getvalue()
 
 
-def as_tar(rng: Random, data: bytes) -> bytes:
-    """Change a field of a header, and make its checksum right again."""
-    place = rng.choice([n for n in range(0, len(data), 512) if data[n + 257 : n + 262] == b"ustar"])
-    head = bytearray(data[place : place + 512])
-    values = (b"", b"77777777777", b"\x80" + b"\xff" * 11, b"-1", b"/etc/passwd", b"../../a.png",
-              b"0000.png", b"a" * 100, b"\xfe\xff.png", b"a\x1b[2J.png")  # fmt: skip
-    start, size = rng.choice(((0, 100), (124, 12), (156, 1), (157, 100), (345, 155)))
-    value = bytes([rng.choice(b"123567xgLKS\0Z")]) if size == 1 else rng.choice(values)
-    head[start : start + size] = value[:size].ljust(size, b"\0")
-    head[148:156] = b" " * 8
-    head[148:156] = b"%06o\0 " % sum(head)
-    return data[:place] + head + data[place + 512 :]
-
-
 GRAMMARS: dict[str, Callable[[Random, bytes], bytes]] = {
     ".csv": as_text, ".tsv": as_text, ".txt": as_text, ".json": as_json, ".jsonl": as_json,
     ".parquet": as_columns, ".feather": as_columns, ".npz": as_archive, ".xlsx": as_archive,
-    ".npy": as_array, ".safetensors": as_tensors, ".tar": as_tar,
+    ".npy": as_array,
 }  # fmt: skip
 INSTEAD: tuple[Callable[[Path], object], ...] = (
     Path.exists, Path.touch, Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name),
@@ -181,12 +154,8 @@ def damage(path: Path, number: int) -> None:
 
 
 def _reseal(path: Path, old: bytes, new: bytes) -> None:
-    """Make checksums right again: of the file in its manifest, and of a JSON file in itself."""
+    """Make the checksum of a file of a run right again, in its manifest."""
     before, after = (f"{len(data)}:{hashlib.sha256(data).hexdigest()}" for data in (old, new))
-    for file in (path, path.with_name("manifest.json")):
-        with suppress(OSError, ValueError, RecursionError):
-            content = json.loads(file.read_text().replace(before, after))
-            if isinstance(content, dict) and content.pop("sha256", None):
-                own = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-                content["sha256"] = own
-            file.write_text(json.dumps(content))
+    with suppress(OSError, ValueError):
+        manifest = path.with_name("manifest.json")
+        manifest.write_text(manifest.read_text().replace(before, after))

@@ -1,12 +1,10 @@
 """Attack the commands: mutated files of every kind, kill -9 at any moment, a disk that is full.
 
     python tests/robustness/run.py --count 20000 --kills 5 --every 10    # hours on two cores
-    python tests/robustness/run.py --small --count 90                    # tables only
     python tests/robustness/run.py --attacks fuzz --only tables/source.csv:17
 
 Every command ends with success or with one line that names the file; nothing hangs, and nothing is
-lost, half-written or left behind. Prints the findings; the exit code is 1 if there are any. Needs
-Linux, and a C compiler for full disks.
+lost, half-written or left behind. Needs Linux, and a C compiler for full disks.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import multiprocessing
 import shutil
@@ -113,12 +112,11 @@ def _make_images(folder: Path) -> None:
     table.to_csv(folder / "manifest.csv", index=False)
     with tarfile.open(folder / "shard.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         for number, (path, name) in enumerate(listed):
-            stem = "long" * 30 * (number == 1) + str(number)  # A long name has a pax record.
-            note = json.dumps({"label": name}).encode()
-            for ending, data in ((".png", (folder / path).read_bytes()), (".json", note)):
-                info = tarfile.TarInfo(stem + ending)
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+            note = folder / f"{number}.json"
+            note.write_text(json.dumps({"label": name}))
+            tar.add(folder / path, f"{number}.png")
+            tar.add(note, note.name)
+            note.unlink()
     frames = [_draw(number, 1) for number in range(3)]
     for form in FORMATS:
         more = {"save_all": True, "append_images": frames[1:]} if form in ("gif", "tiff") else {}

@@ -2,44 +2,27 @@ r"""The terms of the target error's upper bound, measured step by step (Theorems
 
 Luo et al., "Progressive Graph Learning for Open-Set Domain Adaptation", ICML 2020; Theorem 1
 goes back to Fang et al., "Open Set Domain Adaptation: Theoretical Bound and Algorithm", 2019.
-With :math:`\pi = \pi_{C+1}^t` the share of unknowns in the target and the 0-1 loss:
-
-Theorem 1, for one classifier h of C + 1 answers,
-
-.. math::
-    \frac{R_t(h)}{1 - \pi} \le R_s(h) + disc(Q^t_{X|Y \le C}, P^s_X) + \lambda
-        + \underbrace{\frac{\pi}{1 - \pi} R_{t,C+1}(h)}_{\Delta_o}, \qquad
-    \lambda = \min_h \frac{R_t^*(h)}{1 - \pi} + R_s(h)
-
-Theorem 2, for the shared classifier :math:`\tilde h` and the pseudo-labels
-:math:`h_b` of step m, which :math:`\pi_\alpha = m \alpha` of the targets have,
-
-.. math::
-    \frac{R_t(\tilde h, h_b)}{1 - \pi} \le
-        (1 - \pi_\alpha) (R_s(\tilde h) + disc(Q^t_{X|Y \le C}, P^s_X)) + \lambda
-        + \underbrace{\frac{\pi_\alpha \pi}{1 - \pi} R_{t,C+1}(h_b)}_{\tilde\Delta_o} + const
-
-where the second part of :math:`\lambda` is :math:`(1 - \pi_\alpha) R_s(\tilde h)`. The paper does
-not say what `const` is; it is left out.
-
-The risks of the targets are those of the labels of each step, for :math:`h_b`, too. Source risk,
-discrepancy and :math:`\lambda` are those of the fitted method: its own classifier and, for the
-last two, the features of ``transform``. Everything but the source risk needs true target labels:
-this is evaluation, and never used in training.
+The theorems, and how each term is measured, are in docs/analyses.md. The risks of the targets are
+those of the labels of each step; source risk, discrepancy and :math:`\lambda` those of the fitted
+method and its features. Everything but the source risk needs true target labels: this is
+evaluation, and never used in training.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult, Column, FittedTask
+from opensetda.analyses.request import AnalysisResult, FittedTask
 from opensetda.report.charts import draw_lines, step_line
 from opensetda.report.content import LinePanel
 from opensetda.rows import FloatArray, IntArray
@@ -58,34 +41,21 @@ SIDES = {
     "progressive_bound": ("Theorem 2", SKY, "v", 1.6),
     "target_error": ("error", BLACK, "o", 2.4),
 }
-_NOTE = (
-    "With π the true share of unknowns and p the share of targets that have a pseudo-label: "
-    "error = R_t / (1 - π), the left side of both theorems. "
-    "Theorem 1 = source risk + discrepancy + shared error + open-set risk. "
-    "Theorem 2 = (1 - p) (source risk + discrepancy) + shared error, its source part times "
-    "1 - p, + progressive open-set risk; its constant, which the paper does not give, is left out, "
-    "so the error may lie above it. How each term is measured: docs/analyses.md."
-)
 _FOLDS = 5
 
 
-def analyse(request: AnalysisRequest) -> AnalysisResult:
-    """Fit a method, and measure the terms after every step."""
-    request.check_features()
-    fitted = request.fit()
-    rows = measure_steps(fitted)
-    lines = {
-        name: step_line(heading, (row[name] for row in rows), *look)
-        for name, (heading, *look) in (TERMS | SIDES).items()
-    }
-    kinds = {"The terms": TERMS, "Both sides: the error and its bounds": SIDES}
-    panels = [
-        LinePanel(words, "share", [lines[name] for name in kind]) for words, kind in kinds.items()
-    ]
-    title = f"The error bound over the steps of {fitted.method}: {request.what}"
-    columns = {"step": Column("step"), "labelled": Column("pseudo-labelled", 3)}
-    columns |= {name: Column(look[0], 3) for name, look in (TERMS | SIDES).items()}
-    return AnalysisResult(title, columns, rows, draw_lines(panels, title), (_NOTE,))
+def analyse(fitted: FittedTask) -> AnalysisResult:
+    """Measure the terms after every step."""
+    rows, columns = measure_steps(fitted), {"step": "step", "labelled": "pseudo-labelled"}
+    panels = []
+    for words, kind in (("The terms", TERMS), ("Both sides: the error and its bounds", SIDES)):
+        lines = []
+        for name, (heading, *look) in kind.items():
+            lines.append(step_line(heading, (row[name] for row in rows), *look))
+            columns[name] = heading
+        panels.append(LinePanel(words, "share", lines))
+    title = f"The error bound over the steps of {fitted.method}: {fitted.what}"
+    return AnalysisResult(title, columns, rows, draw_lines(panels, title))
 
 
 def measure_steps(fitted: FittedTask) -> list[dict[str, float]]:
@@ -95,44 +65,48 @@ def measure_steps(fitted: FittedTask) -> list[dict[str, float]]:
     source, target = fitted.features()
     joint = joint_risks(source, labels, target[known], truth[known])
     discrepancy = proxy_a_distance(source, target[known]) / 2
-    source_risk = _mean(fitted.source_classes() != labels)
+    source_risk = _mean(_source_classes(fitted) != labels)
     rows: list[dict[str, float]] = []
     for step, entry in zip(fitted.step_labels, fitted.classifier.history_, strict=True):
         labelled = (entry["n_known"] + entry["n_unknown"]) / len(truth)
         risks = _mean(step != truth), source_risk, _mean(step[~known] != n_classes)
-        terms = bound_terms(_mean(~known), labelled, *risks, discrepancy, *joint)
+        terms = bound_terms(_mean(~known), labelled, risks, discrepancy, joint)
         rows.append({"step": len(rows) + 1, "labelled": labelled, **terms})
     return rows
 
 
+@torch.no_grad()
+def _source_classes(fitted: FittedTask) -> IntArray:
+    """Return the class that the method gives to each row of the source: (n_s,)."""
+    scorer: Any = fitted.classifier.scorer_
+    rows = torch.from_numpy(np.array(fitted.task.source_features))
+    x = fitted.classifier.scaler_(rows, of_source=True)
+    # Without alignment, rows of both domains are scored alike.
+    aligned = hasattr(scorer, "alignment")
+    logits = scorer.score(scorer.embed(x, True))[0] if aligned else scorer(x)[0]
+    return np.asarray(logits.argmax(dim=1).numpy())
+
+
 def bound_terms(
-    share: float,
-    labelled: float,
-    target_risk: float,
-    source_risk: float,
-    unknown_risk: float,
-    discrepancy: float,
-    joint_source_risk: float,
-    joint_target_risk: float,
+    share: float, labelled: float, risks: Sequence[float], distance: float, joint: Sequence[float]
 ) -> dict[str, float]:
     r"""Return the terms of both bounds (Eq. 4, Eq. 7), and the error that they bound.
 
-    `share` is :math:`\pi`, `labelled` :math:`\pi_\alpha`; the risks are :math:`R_t`,
-    :math:`R_s(\tilde h)` and :math:`R_{t,C+1}`, the share of unknowns that are not rejected, NaN
-    of none; the joint risks are the two parts of :math:`\lambda`.
+    `share` is :math:`\pi`, `labelled` :math:`\pi_\alpha`, `risks` are :math:`R_t`, :math:`R_s` and
+    :math:`R_{t,C+1}`, NaN of no unknowns, `joint` the source and target parts of :math:`\lambda`.
     """
+    target_risk, source_risk, unknown_risk = risks
     odds, rest = share / (1 - share) if share < 1 else math.nan, 1 - labelled
     open_set_risk = 0.0 if math.isnan(unknown_risk) else odds * unknown_risk
-    shared_error = joint_target_risk + joint_source_risk
-    shared = joint_target_risk + rest * joint_source_risk
+    shared_error, shared = joint[1] + joint[0], joint[1] + rest * joint[0]
     return {
         "source_risk": source_risk,
-        "discrepancy": discrepancy,
+        "discrepancy": distance,
         "shared_error": shared_error,
         "open_set_risk": open_set_risk,
         "progressive_risk": labelled * open_set_risk,
-        "bound": source_risk + discrepancy + shared_error + open_set_risk,
-        "progressive_bound": rest * (source_risk + discrepancy) + shared + labelled * open_set_risk,
+        "bound": source_risk + distance + shared_error + open_set_risk,
+        "progressive_bound": rest * (source_risk + distance) + shared + labelled * open_set_risk,
         "target_error": target_risk / (1 - share) if share < 1 else math.nan,
     }
 
@@ -141,10 +115,7 @@ def proxy_a_distance(source: FloatArray, target: FloatArray) -> float:
     r"""How well a classifier tells two domains apart: :math:`2 (1 - 2 \epsilon)`, in [0, 2].
 
     Ben-David et al., "Analysis of representations for domain adaptation", 2007. The error
-    :math:`\epsilon` is the mean of the two domains' errors, so that a larger domain does
-    not look more different, of a logistic regression on rows it was not fitted to. Where it
-    is worse than chance, the distance is 0. NaN if a domain has fewer than two rows. Half of it
-    stands for the discrepancy of Eq. 3.
+    :math:`\epsilon` is the mean of both domains' errors. NaN if a domain has fewer than two rows.
     """
     if min(len(source), len(target)) < 2:
         return math.nan
@@ -157,11 +128,7 @@ def proxy_a_distance(source: FloatArray, target: FloatArray) -> float:
 def joint_risks(
     source: FloatArray, source_labels: IntArray, target: FloatArray, target_labels: IntArray
 ) -> tuple[float, float]:
-    """Errors of one classifier for both domains, on the source and on the known targets.
-
-    A logistic regression, fitted to both domains with their true labels and evaluated on held-out
-    rows, approximates the minimum over all classifiers.
-    """
+    """Errors, on the source and on the known targets, of one classifier for both domains."""
     if not len(target):
         return math.nan, math.nan
     labels = np.concatenate([source_labels, target_labels])
@@ -170,7 +137,7 @@ def joint_risks(
 
 
 def _predicted_by_others(rows: FloatArray, labels: IntArray) -> IntArray:
-    """Cross-validated predictions of a logistic regression."""
+    """Predictions of a logistic regression on rows that it was not fitted to."""
     folds = max(2, min(_FOLDS, int(np.bincount(labels)[np.unique(labels)].min())))
     regression = LogisticRegression(class_weight="balanced", max_iter=1000)
     model = make_pipeline(StandardScaler(), regression)

@@ -15,13 +15,7 @@ import torch
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from opensetda.analyses.request import (
-    AnalysisRequest,
-    AnalysisResult,
-    Column,
-    FittedTask,
-    share_above,
-)
+from opensetda.analyses.request import AnalysisResult, FittedTask, share_above
 from opensetda.errors import InputError
 from opensetda.rows import FloatArray, IntArray
 from opensetda.runs.figure_style import figure_name, new_figure
@@ -30,67 +24,43 @@ Matrix = npt.NDArray[np.float64]
 
 # Nodes of each domain in each class, fewer if there are many classes.
 PER_CLASS, MOST_NODES = 12, 240
-# The few strongest edges would make all others look alike.
-_HIGHEST_QUANTILE = 0.99
-# More groups are too narrow for their names.
-_MOST_NAMES, _LONGEST_NAME = 40, 14
+_COLUMNS = {"quantity": "quantity", "same": "same class", "other": "other class"}
+_COLUMNS |= {"unknown_known": "unknown and known", "auroc": "AUROC %"}
 
 
-def analyse(request: AnalysisRequest) -> AnalysisResult:
-    """Train PGL, and draw the edges of one graph of its last step."""
-    fitted = request.fit()
+def analyse(fitted: FittedTask) -> AnalysisResult:
+    """Draw the edges of one graph of the last step of PGL."""
     n_classes, n_source = fitted.n_classes, len(fitted.source_labels)
     per_class = max(1, min(PER_CLASS, MOST_NODES // (4 * n_classes)))
-    nodes = draw_nodes(fitted, per_class, request.seed)
+    nodes = draw_nodes(fitted, per_class)
     classes = np.concatenate([fitted.source_labels, fitted.truth])[nodes]
     affinity, edges = edge_maps(fitted.classifier, fitted.rows[nodes], nodes >= n_source)
     maps = {"Affinity A": affinity, "Edge E": edges}
-    table = [
-        {"quantity": name, **pair_means(values, classes, n_classes)}
-        for name, values in maps.items()
-    ]
-    groups = np.bincount(classes)
-    names = [*map(str, fitted.classifier.classes_), "unknown"][: len(groups)]
-    title = f"Edges of {fitted.method}: {request.what}"
-    columns = {
-        "quantity": Column("quantity"),
-        "same": Column("same class", 3),
-        "other": Column("other class", 3),
-        "unknown_known": Column("unknown and known", 3),
-        "auroc": Column("AUROC %", 1, 100),
-    }
-    note = (
-        f"Means over the pairs of {len(nodes)} nodes of both domains, sources first in each "
-        "class; A is the affinity of the last layer, E the normalised edge. AUROC: same class "
-        "before the others. Grey in the true map: two unknowns, of any class."
-    )
+    table = [{"quantity": k, **pair_means(map_, classes, n_classes)} for k, map_ in maps.items()]
+    names = [*map(str, fitted.classifier.classes_), "unknown"]
+    title = f"Edges of {fitted.method}: {fitted.what}"
     maps = {"True: same class": true_edges(classes, n_classes), **maps}
-    return AnalysisResult(title, columns, table, draw_maps(maps, groups, names, title), (note,))
+    figure = draw_maps(maps, np.bincount(classes), names, title)
+    return AnalysisResult(title, _COLUMNS, table, figure)
 
 
-def draw_nodes(fitted: FittedTask, per_class: int, seed: int) -> IntArray:
+def draw_nodes(fitted: FittedTask, per_class: int) -> IntArray:
     """Draw rows of `fitted.rows`, ordered by true class, sources first; unknowns are last.
 
     As many of each known class in both domains, and unknowns by their share of the target.
     """
-    rng = np.random.default_rng(seed)
-    truth, labels, n_classes = fitted.truth, fitted.source_labels, fitted.n_classes
-
-    def draw(pool: npt.NDArray[np.bool_], count: int) -> IntArray:
-        chosen = np.flatnonzero(pool)
-        return np.asarray(rng.choice(chosen, min(count, len(chosen)), replace=False))
-
-    pairs = [
-        (draw(labels == label, per_class), len(labels) + draw(truth == label, per_class))
-        for label in range(n_classes)
-    ]
-    n_targets, is_unknown = sum(len(targets) for _, targets in pairs), truth == n_classes
-    wanted = round(n_targets * is_unknown.sum() / max((~is_unknown).sum(), 1))
-    unknowns = draw(is_unknown, min(wanted, 2 * n_targets))
-    # Unknowns of one class beside each other: what the network sees in them becomes visible.
-    names = np.asarray(fitted.task.target_truth)[unknowns].astype(str)
-    unknowns = len(labels) + unknowns[np.argsort(names, kind="stable")]
-    return np.concatenate([*(rows for pair in pairs for rows in pair), unknowns])
+    rng, n_classes = np.random.default_rng(fitted.seed), fitted.n_classes
+    n_unknown = int((fitted.truth == n_classes).sum())
+    odds = min(n_unknown / max(len(fitted.truth) - n_unknown, 1), 2.0)
+    nodes = []
+    for label in range(n_classes + 1):
+        count = per_class if label < n_classes else round(odds * per_class * n_classes)
+        for first, classes in (
+            (0, fitted.source_labels),
+            (len(fitted.source_labels), fitted.truth),
+        ):
+            nodes.append(first + rng.permutation(np.flatnonzero(classes == label))[:count])
+    return np.concatenate(nodes)
 
 
 @torch.no_grad()
@@ -128,10 +98,7 @@ def true_edges(classes: IntArray, n_classes: int) -> Matrix:
 
 
 def pair_means(values: Matrix, classes: IntArray, n_classes: int) -> dict[str, float]:
-    """Take means over pairs of different nodes of one known class, of two, of unknown and known.
-
-    `auroc` is that of pairs of one class against the others.
-    """
+    """Take means over pairs of different nodes of one known class, of two, of unknown and known."""
     truth = true_edges(classes, n_classes)
     unknown = classes == n_classes
     mixed = unknown[:, None] ^ unknown[None, :]
@@ -152,16 +119,17 @@ def draw_maps(
     for number, (name, values) in enumerate(maps.items(), start=1):
         axes = figure.add_subplot(1, len(maps), number)
         apart = values[~np.eye(len(values), dtype=bool)]
-        highest = float(np.nanquantile(apart, _HIGHEST_QUANTILE)) or 1.0
+        # The few strongest edges would make all others look alike.
+        highest = float(np.nanquantile(apart, 0.99)) or 1.0
         image = axes.imshow(values, cmap=colors, interpolation="nearest", vmin=0, vmax=highest)
         for border in ends[:-1] - 0.5:
             axes.axhline(border, color="white", linewidth=0.35)
             axes.axvline(border, color="white", linewidth=0.35)
         axes.set_title(name, fontsize=10.5, loc="left")
         axes.set(xticks=[], yticks=[])
-        if number == 1 and len(names) <= _MOST_NAMES:
-            shown = [figure_name(name, _LONGEST_NAME) for name in names]
-            axes.set_yticks(ends - groups / 2 - 0.5, shown, fontsize=8 if len(names) < 25 else 5)
-            axes.tick_params(axis="y", length=0)
+        # More groups are too narrow for their names.
+        if number == 1 and len(ends) <= 40:
+            shown = [figure_name(name, 14) for name in names[: len(ends)]]
+            axes.set_yticks(ends - groups / 2 - 0.5, shown, fontsize=8 if len(ends) < 25 else 5)
         figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02).ax.tick_params(labelsize=8)
     return figure

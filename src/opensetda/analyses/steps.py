@@ -6,7 +6,7 @@ result. Figure 7 has ALL, OS and OS*; UNK and HOS are added.
 
 from __future__ import annotations
 
-from opensetda.analyses.request import AnalysisRequest, AnalysisResult, Column
+from opensetda.analyses.request import AnalysisResult, FittedTask
 from opensetda.metrics.open_set import evaluate
 from opensetda.report.charts import draw_lines, step_line
 from opensetda.report.content import LinePanel
@@ -15,19 +15,17 @@ from opensetda.runs.figure_style import METRIC_STYLE
 METRICS = ("all", "os", "os_star", "unk", "hos")
 
 
-def analyse(request: AnalysisRequest) -> AnalysisResult:
-    """Fit a method, and score its labels after every step."""
-    fitted = request.fit()
-    classifier, truth = fitted.classifier, request.task.target_truth
-    rows = []
+def analyse(fitted: FittedTask) -> AnalysisResult:
+    """Score the labels of every step."""
+    classifier, rows, lines = fitted.classifier, [], []
     for step, labels in enumerate(fitted.step_labels, start=1):
-        scores = evaluate(truth, classifier.decode_labels(labels), classifier.classes_)
+        decoded = classifier.decode_labels(labels)
+        scores = evaluate(fitted.task.target_truth, decoded, classifier.classes_)
         rows.append({"step": step, **{name: getattr(scores, name) for name in METRICS}})
-    lines = []
     for metric in METRICS:
         heading, *look = METRIC_STYLE[metric]
         lines.append(step_line(heading, (row[metric] for row in rows), *look, factor=100))
-    title = f"{fitted.method} over its steps: {request.what}"
+    title = f"{fitted.method} over its steps: {fitted.what}"
     figure = draw_lines([LinePanel("", "%", lines, percent=True)], title)
-    columns = {name: Column(f"{METRIC_STYLE[name][0]} %", 1, 100) for name in METRICS}
-    return AnalysisResult(title, {"step": Column("step"), **columns}, rows, figure)
+    columns = {"step": "step", **{name: f"{METRIC_STYLE[name][0]} %" for name in METRICS}}
+    return AnalysisResult(title, columns, rows, figure)

@@ -18,8 +18,7 @@ from opensetda.features.alignment import Alignment, unit
 from opensetda.features.domain_transformer import DomainTransformer
 from opensetda.openness.decision import Matrix
 from opensetda.rejection import make_rejector
-from opensetda.rejection.base import Rejector
-from opensetda.rejection.source_rows import squared_distances
+from opensetda.rejection.base import Rejector, squared_distances
 from opensetda.rows import IntArray, Rows
 
 OUTLIER = -1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -29,11 +28,9 @@ VALUE_SCALE = 16.0
 
 
 class DAODScorer(nn.Module):
-    r"""The regression :math:`f(x) = \sum_i \beta_i k(x, x_i)` on aligned rows.
+    r"""The regression :math:`f(x) = \sum_i \beta_i k(x, x_i)`: (n, D) -> (n, C), (n,).
 
     Aligned rows (m, d) with coefficients (m, C + 1).
-
-    Shapes: x (n, D) -> logits (n, C), known scores (n,).
     """
 
     rows: Tensor
@@ -70,11 +67,10 @@ class DAOD(OpenSetClassifier):
         + \lambda\, D(f) + \rho\, M(f) + \sigma \|f\|^2
 
     :math:`R_s` is the squared error on the labelled source, :math:`R^u_s` and :math:`R^u_t` the
-    errors if all samples of a domain were labelled unknown: targets are
-    drawn to unknown, and what lies near the source is pushed away from it. :math:`D` is the
-    squared distance of the means of f between the source and the targets that are labelled known,
-    of all together and class by class (`mean_differences`). :math:`M` penalises differences
-    between neighbours (`graph_laplacian`).
+    errors if all samples of a domain were labelled unknown. :math:`D` is the squared distance of
+    the means of f between the source and the targets that are labelled known, of all together and
+    class by class (`mean_differences`). :math:`M` penalises differences between neighbours
+    (`graph_laplacian`).
 
     The solution has a closed form (`Regression`). D needs labels of the targets: the first are
     those of OSNN; then regression and labels alternate until no label changes. With a given
@@ -130,7 +126,8 @@ class DAOD(OpenSetClassifier):
         rows, y = np.concatenate([sources, targets]).astype(np.float64), y[kept]
         audited = context.checked is not None and context.checked.audit is not None
         told = share if audited else check_openness(self.openness)
-        regression = Regression(rows, y, n_classes, self._weights(told))
+        alpha = self.alpha if told is None else self.gamma / (1 - told)
+        regression = Regression(rows, y, n_classes, alpha, self)
         labels = _nearest_neighbour_labels(rows, y, n_classes)
         if len(target):
             labels = self._iterate(regression, labels, told, context)
@@ -154,27 +151,11 @@ class DAOD(OpenSetClassifier):
                 break
         return before
 
-    def _weights(self, told: float | None) -> Weights:
-        own = {name: getattr(self, name) for name in Weights._fields if name != "alpha"}
-        return Weights(alpha=self.alpha if told is None else self.gamma / (1 - told), **own)
-
     def _own_cut(self, scores: Scores) -> float | None:
         return 0.0
 
     def _make_scorer(self, arrays: Mapping[str, Tensor]) -> DAODScorer:
         return DAODScorer(Alignment.of_state(arrays), arrays["rows"], arrays["coefficients"])
-
-
-class Weights(NamedTuple):
-    """The weights of the objective, under the names of `DAOD`'s parameters."""
-
-    alpha: float
-    gamma: float
-    discrepancy: float
-    conditional: float
-    manifold: float
-    ridge: float
-    neighbours: int
 
 
 class Regression:
@@ -193,24 +174,26 @@ class Regression:
     (Sherman-Morrison-Woodbury). The rows (n_s + n_t, d) begin with the source.
     """
 
-    def __init__(self, rows: Matrix, y: IntArray, n_classes: int, weights: Weights) -> None:
-        self.y, self.n_classes, self.weights = y, n_classes, weights
+    def __init__(
+        self, rows: Matrix, y: IntArray, n_classes: int, alpha: float, settings: DAOD
+    ) -> None:
+        self.y, self.n_classes, self.settings = y, n_classes, settings
         every = torch.from_numpy(rows)
         self.kernel = gaussian_kernel(every, every).numpy()
         n_sources, n_targets = len(y), len(rows) - len(y)
         size = max(n_sources, n_targets)
         # Without targets there is nothing to keep from being labelled unknown.
-        gamma = weights.gamma if n_targets else 0.0
+        gamma = settings.gamma if n_targets else 0.0
         labelled = np.repeat(size / n_sources, n_sources)
-        unlabelled = np.repeat(weights.alpha * size / max(n_targets, 1), n_targets)
+        unlabelled = np.repeat(alpha * size / max(n_targets, 1), n_targets)
         wanted = np.zeros((len(rows), n_classes + 1))
         wanted[np.arange(n_sources), y] = labelled
         wanted[:n_sources, n_classes] -= gamma * labelled
         wanted[n_sources:, n_classes] = unlabelled
         diagonal = np.concatenate([(1 - gamma) * labelled, unlabelled])
         system = diagonal[:, None] * self.kernel
-        system += weights.manifold * (graph_laplacian(rows, weights.neighbours) @ self.kernel)
-        system[np.diag_indices_from(system)] += weights.ridge
+        system += settings.manifold * (graph_laplacian(rows, settings.neighbours) @ self.kernel)
+        system[np.diag_indices_from(system)] += settings.ridge
         self._factors = scipy.linalg.lu_factor(system, overwrite_a=True, check_finite=False)
         self._unaligned = self._solve(wanted)
 
@@ -218,9 +201,9 @@ class Regression:
         """Return beta for these labels of the targets, C for unknown: (n_s + n_t, C + 1)."""
         if not len(labels):
             return self._unaligned
-        weights = self.weights
-        columns, factors = mean_differences(self.y, labels, self.n_classes, weights.conditional)
-        factors = weights.discrepancy * factors
+        share = self.settings.conditional
+        columns, factors = mean_differences(self.y, labels, self.n_classes, share)
+        factors = self.settings.discrepancy * factors
         through_kernel = (self.kernel @ columns).T
         solved = self._solve(columns)
         inner = np.eye(len(factors)) + factors[:, None] * (through_kernel @ solved)

@@ -11,8 +11,8 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from opensetda.base import NON_NEGATIVE, checked
-from opensetda.baselines.shared.rival import ExtraClassNetwork, ExtraClassRival
-from opensetda.nn.network import Batch
+from opensetda.baselines.shared.rival import ExtraClassNetwork
+from opensetda.nn.network import Batch, NetworkRival
 from opensetda.nn.parts import reversal_strength, reverse_gradient
 
 
@@ -39,7 +39,7 @@ class OSBPNetwork(ExtraClassNetwork):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class OSBP(ExtraClassRival):
+class OSBP(NetworkRival):
     r"""Open set domain adaptation by backpropagation.
 
     Saito, Yamamoto, Ushiku and Harada, "Open set domain adaptation by backpropagation" (ECCV

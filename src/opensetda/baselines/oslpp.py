@@ -27,12 +27,9 @@ PARTS = ("mean", "components", "projection", "centre", "means")
 
 
 class OSLPPScorer(nn.Module):
-    """Steps 2 and 3 of `OSLPP`, after the reduction by PCA.
+    """Steps 2 and 3 of `OSLPP`, after the reduction by PCA: (n, D) -> logits (n, C), known (n,).
 
-    The mean (D,) and components (D, r) of the PCA, the projection P (r, d), the centre (d,) of
-    both domains, and the class means (C, d).
-
-    Shapes: x (n, D) -> logits (n, C), known scores (n,).
+    Mean (D,) and components (D, r) of the PCA, projection P (r, d), centre (d,), means (C, d).
     """
 
     mean: Tensor
@@ -99,13 +96,10 @@ class OSLPP(DomainTransformer, OpenSetClassifier):
        that are not among the :math:`n_r` least confident, each class selects its t/T most
        confident (`select_and_reject`). All targets are ranked again at every step.
 
-    Our reading, where the abstract of the paper and the projection of 2020 leave room:
-
-    - A rejected target is similar to itself only, as it may be of any class: it enters :math:`D`,
-      which spreads samples, and not :math:`L`, which gathers them.
-    - Rejections follow the same schedule t/T as selections. The paper's :math:`n_r` is one
-      constant per dataset; here it follows from the openness.
-    - The known score is :math:`\log(C \max_c p(c | x))`, which does not grow with fewer classes.
+    Our reading: a rejected target is similar to itself only, so it enters :math:`D`, which spreads
+    samples, and not :math:`L`, which gathers them. Rejections follow the same schedule t/T as
+    selections. The paper's :math:`n_r` is one constant per dataset; here it follows from the
+    openness. The known score is :math:`\log(C \max_c p(c | x))`.
 
     The other parameters are those of `OpenSetClassifier`.
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from opensetda.base import NON_NEGATIVE, checked
 from opensetda.nn.network import Batch, NetworkRival, RivalNetwork
 from opensetda.nn.parts import zero_linear
-from opensetda.openness.decision import Scores
 
 
 class OVANetNetwork(RivalNetwork):
@@ -108,7 +107,3 @@ class OVANet(NetworkRival):
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OVANetNetwork:
         return OVANetNetwork(width, n_classes, adapts, self.entropy_weight)
-
-    def _own_cut(self, scores: Scores) -> float | None:
-        # The known score is a logit: 0 is a probability of 1/2.
-        return 0.0

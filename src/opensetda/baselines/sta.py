@@ -11,8 +11,8 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from opensetda.base import NON_NEGATIVE, checked
-from opensetda.baselines.shared.rival import ExtraClassNetwork, ExtraClassRival
-from opensetda.nn.network import Batch
+from opensetda.baselines.shared.rival import ExtraClassNetwork
+from opensetda.nn.network import Batch, NetworkRival
 from opensetda.nn.parts import Discriminator, reversal_strength
 
 # Shares of the training after which targets are ranked, and after which they are aligned.
@@ -65,7 +65,7 @@ class STANetwork(ExtraClassNetwork):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class STA(ExtraClassRival):
+class STA(NetworkRival):
     r"""Separate to Adapt.
 
     Liu, Cao, Long, Wang and Yang, "Separate to adapt: Open set domain adaptation via progressive

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from opensetda.base import COUNT, NON_NEGATIVE, checked
 from opensetda.nn.network import Batch, NetworkRival, RivalNetwork
-from opensetda.openness.decision import Scores
 from opensetda.rows import IntArray
 
 # The paper's: temperature of the softmax, entropy and marginals of the unbalanced transport,
@@ -37,24 +36,16 @@ class UniOTNetwork(RivalNetwork):
     potential: Tensor
     offset: Tensor
 
-    def __init__(
-        self,
-        width: int,
-        n_classes: int,
-        adapts: bool,
-        weight: float,
-        groups: int,
-        memory: int,
-        filling: float,
-    ) -> None:
+    def __init__(self, width: int, n_classes: int, adapts: bool, settings: UniOT) -> None:
         # The seed of torch is set: this one follows from it.
         seed = int(torch.randint(2**31 - 1, (1,)).item())
         # Cosines to class means reject unknowns better than anything learned from a few hundred
         # source samples: the training begins at them, and only the adapter is learned.
         super().__init__(width, n_classes, adapts, bottleneck=False)
         self.classes = nn.Parameter(F.normalize(torch.randn(n_classes, self.width_out), dim=1))
-        self.groups = nn.Parameter(F.normalize(torch.randn(groups, self.width_out), dim=1))
-        self.weight, self.memory_size, self.filling = weight, memory, filling
+        self.groups = nn.Parameter(F.normalize(torch.randn(settings.groups, self.width_out), dim=1))
+        self.weight, self.filling = settings.weight, settings.filling
+        self.memory_size = settings.memory
         self.rng = np.random.default_rng(seed)
         self.register_buffer("potential", torch.full((n_classes,), -math.log(n_classes)))
         self.register_buffer("offset", torch.tensor(0.0))
@@ -115,9 +106,8 @@ class UniOTNetwork(RivalNetwork):
     def group_loss(self, z: Tensor, index: Tensor) -> Tensor:
         r"""Private class discovery, :math:`L_{PCD}`: a target and its neighbour, one group.
 
-        Balanced transport of the batch, of each target's nearest neighbour in batch and memory,
-        and of some of the memory to the K prototypes gives soft groups. Each target is trained on
-        its own group (globally) and its neighbour's (locally), the neighbour on the target's.
+        Balanced transport gives soft groups. Each target is trained on its own group (globally)
+        and that of its nearest neighbour in batch and memory (locally), and the reverse.
         """
         fixed = z.detach()
         itself = torch.eye(len(z), device=z.device, dtype=torch.bool)
@@ -155,11 +145,10 @@ class UniOTNetwork(RivalNetwork):
         return plan, len(filled)
 
     def fill(self, z: Tensor, similarity: Tensor) -> Tensor:
-        r"""Adaptive filling: rows that make near and far ones equally many.
+        """Adaptive filling: return cosines of rows that make near and far ones equally many.
 
         If far rows (largest cosine up to gamma) are more, near ones by the plan are repeated; if
-        near rows are more, targets are moved half way to the class they are farthest from. Returns
-        the cosines of the rows to be added.
+        near rows are more, targets are moved half way to the class they are farthest from.
         """
         near = similarity.amax(dim=1) > self.filling
         missing = int((~near).sum() - near.sum())
@@ -238,11 +227,7 @@ class UniOT(NetworkRival):
     rate: float = 0.05
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> UniOTNetwork:
-        settings = self.weight, self.groups, self.memory, self.filling
-        return UniOTNetwork(width, n_classes, adapts, *settings)
-
-    def _own_cut(self, scores: Scores) -> float:
-        return 0.0
+        return UniOTNetwork(width, n_classes, adapts, self)
 
 
 def plan_statistics(plan: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
@@ -282,8 +267,8 @@ def unbalanced_transport(
 
     solved by :math:`u = (n^{-1} / K v)^\rho`, :math:`v = (C^{-1} / K^\top u)^\rho` with
     :math:`K = e^{S/\epsilon}` and :math:`\rho = \kappa / (\kappa + \epsilon)`, from the potential
-    `start` until no log v changes by more than `tolerance`. Given v, later samples have rows, too
-    (`log_plan`). S (n, C) in double precision -> Q (n, C) and the potential log v (C,).
+    `start` until no log v changes by more than `tolerance`. S (n, C) in double precision -> Q
+    (n, C) and the potential log v (C,), which also gives rows of later samples (`log_plan`).
     """
     n, n_columns = similarity.shape
     largest = similarity.amax(dim=1)

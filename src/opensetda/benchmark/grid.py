@@ -1,10 +1,9 @@
 """Method x task x openness x seed, with one small file per cell, so that a grid can be resumed.
 
-``out/benchmark.json`` says which data the cells belong to, ``out/cells/KEY.json`` holds one
-finished or failed cell. KEY is a hash of all that decides the result: data, method and its
-settings, openness, seed, and the release of this package. Finished cells are read from their
-files, failed ones are run again. A cell runs in a worker, on one thread, so that its result does
-not depend on the number of workers: it fits a method without the truth, then scores with it.
+``out/benchmark.json`` says which data the cells belong to, ``out/cells/KEY.json`` holds one cell.
+KEY is a hash of all that decides the result. Failed cells are run again. A cell runs on one thread,
+so that its result does not depend on the number of workers: it fits a method without the truth,
+then scores with it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +49,14 @@ METRICS = (
     *("all", "os", "os_star", "unk", "unk_per_class", "hos"),
     *("auroc", "oscr", "ece", "unknown_ece"),
 )
-MEASURED = (
-    *(*METRICS, "share", "true_share", "differs", "scaling"),
-    *("seconds", "cpu_seconds", "memory_mb"),
-)
+COSTS = ("seconds", "cpu_seconds", "memory_mb")
+MEASURED = (*METRICS, "share", "true_share", "differs", "scaling", *COSTS)
 COLUMNS = (*RUN, *MEASURED, "status", "error", "warnings")
-"""The columns of a row."""
+# Those that hold text.
 TEXT = ("benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings")
-"""Those that hold text."""
 
-GridProgress = Callable[[int, int, "dict[str, Any] | None"], None]
+Row = dict[str, Any]
+GridProgress = Callable[[int, int, Row | None], None]
 """Called with the number of finished cells, of all cells, and the row of the last one."""
 
 _loaded: tuple[str, OpenSetTask] | None = None
@@ -84,18 +81,6 @@ class Cell:
         # The same run under another label is the same run.
         del own["variant"]["label"]
         return digest([tasks.fingerprints[self.task], own, __version__])[:32]
-
-
-@dataclass
-class Results:
-    """One row of `COLUMNS` per cell, in the order of the cells."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def failed(self) -> list[dict[str, Any]]:
-        """The rows of the cells that failed."""
-        return [row for row in self.rows if row["status"] != OK]
 
 
 def grid_cells(
@@ -129,26 +114,15 @@ def run_grid(
     out: str | Path,
     jobs: int = 1,
     progress: GridProgress | None = None,
-) -> Results:
-    """Run the cells that are not finished yet, and return the rows of all.
+) -> list[Row]:
+    """Run the cells that are not finished yet, and return one row of `COLUMNS` for each cell.
 
-    Raises an `InputError` if `out` belongs to another benchmark or to other data.
-
-    Parameters
-    ----------
-    tasks : TaskSet
-        The data, from `find_tasks`.
-    cells : sequence of Cell
-        What to run.
-    out : str or Path
-        Folder of the finished cells; created if missing.
-    jobs : int
-        Cells at once; 1 works in this process.
-    progress : callable, optional
-        Called once before the first cell, with None, and after each cell.
+    Works on `jobs` cells at once; 1 works in this process. `progress` is called once before the
+    first cell, with None, and after each cell. Raises an `InputError` if the folder `out`, which is
+    created if missing, belongs to another benchmark or to other data.
     """
     out = Path(out)
-    known = check_folder(tasks, out)
+    known = _known_tasks(tasks, out)
     keys = [cell.key(tasks) for cell in cells]
     found = {key: _finished(out, key) for key in dict.fromkeys(keys)}
     rows = {key: row for key, row in found.items() if row is not None}
@@ -164,56 +138,43 @@ def run_grid(
     how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "n_jobs"}
     try:
         # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
-        with warnings.catch_warnings(), closing(Parallel(jobs, **how)(pieces)) as outcomes:
-            # joblib replaces workers that have grown.
-            warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
+        with closing(Parallel(jobs, **how)(pieces)) as outcomes:
             for done, (key, outcome) in enumerate(outcomes, start=1):
                 rows[key] = plain(outcome)
-                with new_file(_cell_file(out, key)) as aside:
+                with new_file(out / CELLS / f"{key}.json") as aside:
                     write_json(aside, {"key": key, "release": __version__, "row": rows[key]})
                 tell(done, len(left), rows[key])
     except TerminatedWorkerError:
-        raise ChildProcessError(
-            "a process of --jobs was killed, perhaps for lack of memory; finished runs are "
-            "kept, give the same command again, with fewer --jobs"
-        ) from None
+        advice = "finished runs are kept, give the same command again, with fewer --jobs"
+        raise ChildProcessError(f"a process was killed, perhaps for memory; {advice}") from None
     # Two labels may stand for one run.
-    named = [_run_columns(tasks.name, cell) for cell in cells]
-    return Results([rows[key] | own for key, own in zip(keys, named, strict=True)])
+    pairs = zip(keys, cells, strict=True)
+    return [rows[key] | _run_columns(tasks.name, cell) for key, cell in pairs]
 
 
 # The folder ---------------------------------------------------------------------------------
 
 
 def n_finished(tasks: TaskSet, cells: Sequence[Cell], out: Path) -> int:
-    """Return how many of the cells are finished."""
+    """Return how many of the cells are finished; an `InputError` as in `run_grid`."""
+    _known_tasks(tasks, out)
     return sum(_finished(out, cell.key(tasks)) is not None for cell in cells)
 
 
-def check_folder(tasks: TaskSet, out: Path) -> dict[str, str]:
-    """Return the fingerprint of each task that the folder has results of, without creating it.
-
-    Raises an `InputError` if it belongs to something else.
-    """
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: a file is in the way; choose another --out")
+def _known_tasks(tasks: TaskSet, out: Path) -> dict[str, str]:
+    """Return the fingerprint of each task that the folder has results of, without creating it."""
     if not (out / IDENTITY).exists():
+        check_writable(out / IDENTITY)
         # A grid that was killed before its first cell has left its folder for them.
         there = [*out.iterdir()] if out.is_dir() else []
-        others = [path for path in there if not is_partial(path.name)]
-        if any(path.name != CELLS or any(path.iterdir()) for path in others):
+        if any(path.name != CELLS for path in there if not is_partial(path.name)):
             raise InputError(f"{out}: not empty, and not of a benchmark; choose another --out")
-        check_writable(out)
         return {}
     match read_json(out / IDENTITY):
-        case {"benchmark": str(name), "tasks": dict(known)}:
+        case {"benchmark": tasks.name, "tasks": dict(known)}:
             pass
         case _:
-            raise InputError(f"{out / IDENTITY}: damaged; choose another --out")
-    if name != tasks.name:
-        raise InputError(
-            f"{out}: holds results of {name}, not of {tasks.name}; choose another --out"
-        )
+            raise InputError(f"{out}: not of the benchmark {tasks.name}; choose another --out")
     for task, fingerprint in tasks.fingerprints.items():
         if known.get(task, fingerprint) != fingerprint:
             raise InputError(
@@ -223,14 +184,10 @@ def check_folder(tasks: TaskSet, out: Path) -> dict[str, str]:
     return known
 
 
-def _cell_file(out: Path, key: str) -> Path:
-    return out / CELLS / f"{key}.json"
-
-
-def _finished(out: Path, key: str) -> dict[str, Any] | None:
+def _finished(out: Path, key: str) -> Row | None:
     """Return the row of a successful cell; None if it is missing, failed or damaged."""
     try:
-        cell = read_json(_cell_file(out, key))
+        cell = read_json(out / CELLS / f"{key}.json")
     except InputError:
         return None
     match cell:
@@ -248,13 +205,12 @@ def _fits(name: str, value: object) -> bool:
 # In a worker --------------------------------------------------------------------------------
 
 
-def _run_keyed(key: str, tasks: TaskSet, cell: Cell) -> tuple[str, dict[str, Any]]:
-    return key, run_cell((tasks, cell))
+def _run_keyed(key: str, tasks: TaskSet, cell: Cell) -> tuple[str, Row]:
+    return key, run_cell(tasks, cell)
 
 
-def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
+def run_cell(tasks: TaskSet, cell: Cell) -> Row:
     """Run a cell and return its row; an error becomes a row, too."""
-    tasks, cell = work
     try:
         with warnings.catch_warnings(record=True) as caught, _one_thread():
             warnings.simplefilter("default")
@@ -266,11 +222,11 @@ def run_cell(work: tuple[TaskSet, Cell]) -> dict[str, Any]:
     return _row(tasks.name, cell, **measured, warnings="; ".join(said) or None)
 
 
-def _row(benchmark: str, cell: Cell, **values: Any) -> dict[str, Any]:
+def _row(benchmark: str, cell: Cell, **values: Any) -> Row:
     return {**dict.fromkeys(COLUMNS), **_run_columns(benchmark, cell), "status": OK, **values}
 
 
-def _run_columns(benchmark: str, cell: Cell) -> dict[str, Any]:
+def _run_columns(benchmark: str, cell: Cell) -> Row:
     run = (benchmark, cell.task, cell.variant.label, cell.openness, cell.target_openness, cell.seed)
     return dict(zip(RUN, run, strict=True))
 
@@ -287,16 +243,14 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
+def _measure(tasks: TaskSet, cell: Cell) -> Row:
     task = _load(tasks, cell.task)
     if cell.target_openness is not None:
         task = with_openness(task, cell.target_openness, cell.seed)
     classifier = cell.variant.build(task.openness if cell.openness == TRUE else AUTO, cell.seed)
     reset_peak()
     worked = time.process_time()
-    seconds = fit_task(classifier, task)
-    worked = time.process_time() - worked
-    memory = peak_megabytes()
+    costs = fit_task(classifier, task), time.process_time() - worked, peak_megabytes()
     later = classifier.predict(task.target_features)
     metrics = evaluate_targets(classifier, task.target_truth)
     return {
@@ -305,9 +259,7 @@ def _measure(tasks: TaskSet, cell: Cell) -> dict[str, Any]:
         "true_share": task.openness,
         "differs": float(np.mean(classifier.transduction_ != later)),
         "scaling": classifier.scaler_.name,
-        "seconds": seconds,
-        "cpu_seconds": worked,
-        "memory_mb": memory,
+        **dict(zip(COSTS, costs, strict=True)),
     }
 
 

@@ -1,4 +1,4 @@
-"""From the rows of a grid to its files: all rows as Parquet, tables as Markdown and CSV.
+"""From the rows of a grid to its files: results.csv, table.md and summary.json.
 
 A method's figure on a task is the mean over its seeds; its average is the mean of those over
 tasks; the deviation of the average is that of the mean over tasks, over seeds. Deviations are those
@@ -12,21 +12,19 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 from scipy.stats import rankdata
 
-from opensetda.benchmark.grid import COLUMNS, OK, TEXT
-from opensetda.system.files import new_file
+from opensetda.benchmark.grid import OK
+from opensetda.system.files import new_file, plain, write_json
 
-RESULTS, MARKDOWN, CSV = "results.parquet", "table.md", "table.csv"
+RESULTS, MARKDOWN, SUMMARY = "results.csv", "table.md", "summary.json"
 DASH, INCOMPLETE, PLUS_MINUS = "-", "†", "±"
 NAN = float("nan")
 
@@ -52,7 +50,6 @@ _AVERAGES = {
     "seconds": _Column("seconds", 1, 1, min),
     "memory_mb": _Column("MB", 1, 0, min),
 }
-_SHARES = ("share", "share_error")
 
 
 def write_report(
@@ -60,27 +57,24 @@ def write_report(
 ) -> list[Section]:
     """Write all files of a benchmark into the folder `out`, and return the summaries.
 
-    `rows` are `Results.rows`; `reference` is the method that the others are tested against, without
-    a row there is no test; `command` is the command line, which is written above the tables.
+    `rows` are those of `run_grid`; the others are tested against the method `reference`, if any;
+    `command` is the command line, which is written above the tables.
     """
     sections = summarise(rows, reference)
-    # Explicit types: a column of nulls has none of its own.
-    types = dict.fromkeys(TEXT, pa.string()) | {"seed": pa.int64()}
-    schema = pa.schema([(name, types.get(name, pa.float64())) for name in COLUMNS])
-    columns = {name: [row.get(name) for row in rows] for name in COLUMNS}
     with new_file(out / RESULTS) as aside:
-        pyarrow.parquet.write_table(pa.table(columns, schema=schema), aside)
+        write_csv(rows, aside)
     with new_file(out / MARKDOWN) as aside:
-        aside.write_text(_markdown(rows, sections, title, command), encoding="utf-8")
-    with new_file(out / CSV) as aside:
-        write_csv((record for section in sections for record in _records(section)), aside)
+        aside.write_text(_page(rows, sections, title, command), encoding="utf-8")
+    with new_file(out / SUMMARY) as aside:
+        write_json(aside, plain([asdict(section) for section in sections]))
     return sections
 
 
 # Figures --------------------------------------------------------------------------------------
 
 
-class Figure(NamedTuple):
+@dataclass(frozen=True)
+class Figure:
     """A mean, its deviation, and the numbers of successful and failed runs."""
 
     mean: float
@@ -95,30 +89,20 @@ class Figure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MethodSummary:
-    """A row of the tables: HOS by task, averages over tasks, and the test against the reference.
-
-    The reference is better on `n_better` of `n_compared` tasks.
-    """
-
-    method: str
-    tasks: dict[str, Figure]
-    averages: dict[str, Figure]
-    p_value: float = NAN
-    n_better: int = 0
-    n_compared: int = 0
-
-
-@dataclass(frozen=True)
 class Section:
-    """All methods with true or with estimated openness; `true_share` is a mean over tasks."""
+    """All methods with true or with estimated openness; `true_share` is a mean over tasks.
+
+    `hos` is by method and task, `averages` by method and metric. `tests` against the reference
+    are the p-value, the number of tasks on which the reference is better, and of those compared.
+    """
 
     openness: str
     target_openness: float | None
-    tasks: tuple[str, ...]
-    methods: tuple[MethodSummary, ...]
-    reference: str | None
     true_share: float
+    hos: dict[str, dict[str, Figure]]
+    averages: dict[str, dict[str, Figure]]
+    reference: str | None
+    tests: dict[str, tuple[float, int, int]]
 
 
 def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section]:
@@ -126,28 +110,26 @@ def summarise(rows: Sequence[Row], reference: str | None = None) -> list[Section
     parts: dict[tuple[float | None, str], list[Row]] = {}
     for row in rows:
         parts.setdefault((row["target_openness"], row["openness"]), []).append(row)
-    return [_section(openness, share, own, reference) for (share, openness), own in parts.items()]
-
-
-def _section(
-    openness: str, share: float | None, rows: Sequence[Row], reference: str | None
-) -> Section:
-    tasks = tuple(dict.fromkeys(row["task"] for row in rows))
-    methods = {}
-    for name in dict.fromkeys(row["method"] for row in rows):
-        own = [[r for r in rows if (r["method"], r["task"]) == (name, task)] for task in tasks]
-        by_task = {task: _figure("hos", [found]) for task, found in zip(tasks, own, strict=True)}
-        averages = {metric: _figure(metric, own) for metric in _AVERAGES}
-        methods[name] = MethodSummary(name, by_task, averages)
-    first = methods.get(reference or "")
-    compared = tuple(
-        method if first is None or method is first else _compared(method, first)
-        for method in methods.values()
-    )
-    shares = {row["task"]: row["true_share"] for row in rows if row["status"] == OK}
-    true_share = fmean(shares.values()) if shares else NAN
-    against = None if first is None else first.method
-    return Section(openness, share, tasks, compared, against, true_share)
+    sections = []
+    for (share, openness), part in parts.items():
+        tasks = dict.fromkeys(row["task"] for row in part)
+        hos, averages, tests = {}, {}, {}
+        for method in dict.fromkeys(row["method"] for row in part):
+            runs = {
+                task: [r for r in part if (r["method"], r["task"]) == (method, task)]
+                for task in tasks
+            }
+            hos[method] = {task: _figure("hos", [own]) for task, own in runs.items()}
+            averages[method] = {metric: _figure(metric, [*runs.values()]) for metric in _AVERAGES}
+        against = reference if reference in hos else None
+        for method in [name for name in hos if against is not None and name != against]:
+            apart = [hos[str(against)][task].mean - own.mean for task, own in hos[method].items()]
+            apart = [difference for difference in apart if not math.isnan(difference)]
+            tests[method] = paired_p_value(apart), sum(d > 0 for d in apart), len(apart)
+        shares = {row["task"]: row["true_share"] for row in part if row["status"] == OK}
+        true_share = fmean(shares.values()) if shares else NAN
+        sections.append(Section(openness, share, true_share, hos, averages, against, tests))
+    return sections
 
 
 def _figure(metric: str, tasks: Sequence[Sequence[Row]]) -> Figure:
@@ -172,21 +154,11 @@ def _value(row: Row, metric: str) -> float:
     return NAN if row[metric] is None else float(row[metric])
 
 
-def _compared(method: MethodSummary, reference: MethodSummary) -> MethodSummary:
-    differences = [reference.tasks[task].mean - own.mean for task, own in method.tasks.items()]
-    differences = [difference for difference in differences if not math.isnan(difference)]
-    better = sum(difference > 0 for difference in differences)
-    p_value = paired_p_value(differences)
-    return replace(method, p_value=p_value, n_better=better, n_compared=len(differences))
-
-
 def paired_p_value(differences: Sequence[float]) -> float:
     """Return the exact two-sided p-value of Wilcoxon's signed-rank test; NaN without any pair.
 
-    Wilcoxon, Biometrics Bulletin 1945; recommended for methods on several data sets by Demsar,
-    JMLR 2006. Differences of 0 are left out; ties share the mean of their ranks, which scipy's
-    exact distribution does not allow for. If neither method is better, all 2^n sums of positive
-    ranks are equally likely: the p-value is twice the share of sums as extreme as the one observed.
+    Recommended for methods on several data sets by Demsar, JMLR 2006. Differences of 0 are left
+    out; ties share the mean of their ranks, which scipy's exact distribution does not allow for.
     """
     if not len(differences):
         return NAN
@@ -221,16 +193,14 @@ class TextTable(NamedTuple):
 
 def task_table(section: Section) -> TextTable:
     """Return HOS of each method on each task, with the average and the test."""
-    methods, hos = section.methods, _AVERAGES["hos"]
-    columns = {
-        task: _shown(hos, [method.tasks[task] for method in methods]) for task in section.tasks
-    }
-    columns["average"] = _shown(hos, [method.averages["hos"] for method in methods])
+    column, by_method = _AVERAGES["hos"], section.hos.values()
+    tasks = next(iter(by_method))
+    columns = {task: _shown(column, [own[task] for own in by_method]) for task in tasks}
+    columns["average"] = _shown(column, [own["hos"] for own in section.averages.values()])
     if section.reference is not None:
-        p_values = [method.p_value for method in methods]
-        columns["p"] = [Entry("<0.001" if p < 0.001 else number(p, 3)) for p in p_values]
-        better = [(method.n_better, method.n_compared) for method in methods]
-        won = [Entry(f"{n} of {compared}" if compared else DASH) for n, compared in better]
+        tests = [section.tests.get(method, (NAN, 0, 0)) for method in section.hos]
+        columns["p"] = [Entry("<0.001" if p < 0.001 else number(p, 3)) for p, *_ in tests]
+        won = [Entry(f"{better} of {n}" if n else DASH) for _, better, n in tests]
         columns[f"{section.reference} better"] = won
     return _table(section, "HOS in %", columns)
 
@@ -238,39 +208,35 @@ def task_table(section: Section) -> TextTable:
 def average_table(section: Section) -> TextTable:
     """Return every average over the tasks; a given share is met by every method."""
     columns = {
-        column.heading: _shown(column, [method.averages[name] for method in section.methods])
+        column.heading: _shown(column, [own[name] for own in section.averages.values()])
         for name, column in _AVERAGES.items()
-        if section.openness != "true" or name not in _SHARES
+        if section.openness != "true" or not name.startswith("share")
     }
-    return _table(section, f"averages over {_tasks(len(section.tasks))}", columns)
+    return _table(section, "averages over the tasks", columns)
 
 
 def _table(section: Section, title: str, columns: dict[str, list[Entry]]) -> TextTable:
-    names = [Entry(method.method) for method in section.methods]
-    how = _OPENNESS.get(section.openness, section.openness)
+    how = _OPENNESS[section.openness]
     if section.target_openness is not None:
         how += f", targets reduced to {section.target_openness:g} unknown"
-    rows = tuple(zip(names, *columns.values(), strict=True))
+    rows = tuple(zip(map(Entry, section.hos), *columns.values(), strict=True))
     return TextTable(f"{how}: {title}", ("method", *columns), rows)
 
 
 def _shown(column: _Column, figures: Sequence[Figure]) -> list[Entry]:
     """Return a column as text; values with equal digits are equally good."""
-    rounded = [round(column.scale * figure.mean, column.digits) for figure in figures]
+    scale, digits = column.scale, column.digits
+    rounded = [round(scale * figure.mean, digits) for figure in figures]
     whole = [value for value, figure in zip(rounded, figures, strict=True) if figure.complete]
     best = column.best(whole) if column.best is not None and whole else math.nan
     entries = []
     for value, figure in zip(rounded, figures, strict=True):
-        text = number(column.scale * figure.mean, column.digits)
+        text = number(scale * figure.mean, digits)
         if column.best is max and text != DASH:
-            text += f" {PLUS_MINUS} {number(column.scale * figure.deviation, column.digits)}"
+            text += f" {PLUS_MINUS} {number(scale * figure.deviation, digits)}"
         text = text if figure.n_failed == 0 else f"{text} {INCOMPLETE}"
         entries.append(Entry(text, figure.complete and value == best))
     return entries
-
-
-def _tasks(n_tasks: int) -> str:
-    return f"{n_tasks} task" if n_tasks == 1 else f"{n_tasks} tasks"
 
 
 def number(value: float | None, digits: int) -> str:
@@ -285,42 +251,27 @@ def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
         f"Mean {PLUS_MINUS} deviation over the seeds ({seeds}); a dash for "
         "the deviation of one run: the method is deterministic, or there is one seed."
     ]
-    tested = [section for section in sections if section.reference is not None]
-    if tested:
-        n_tasks = len(tested[0].tasks)
-        # That of a method that wins on every task.
-        smallest = min(1.0, 2.0 ** (1 - n_tasks))
-        said.append(
-            f"p: exact two-sided Wilcoxon signed-rank test against {tested[0].reference} over "
-            f"{_tasks(n_tasks)}; no result could give less than {smallest:.2g}."
-        )
-    n_failed = len(failures(rows))
-    if n_failed:
+    if reference := sections[0].reference:
+        test = "exact two-sided Wilcoxon signed-rank test"
+        said.append(f"p: {test} against {reference} over the tasks.")
+    if n_failed := sum(row["status"] != OK for row in rows):
         said.append(
             f"{INCOMPLETE} {n_failed} of {len(rows)} runs failed: a mean of the others, "
-            "incomplete and never marked as the best."
+            f"incomplete and never marked as the best; {RESULTS} says why."
         )
     return said
-
-
-def failures(rows: Sequence[Row]) -> list[str]:
-    """Return one line per failed run."""
-    form = "{method}, {task}, openness {openness}, seed {seed}: {error}"
-    return [form.format(**row) for row in rows if row["status"] != OK]
 
 
 # Forms ----------------------------------------------------------------------------------------
 
 
-def _markdown(rows: Sequence[Row], sections: Sequence[Section], title: str, command: str) -> str:
+def _page(rows: Sequence[Row], sections: Sequence[Section], title: str, command: str) -> str:
     parts = [f"# {title}\n", *([f"```\n{command}\n```\n"] if command else [])]
     for section in sections:
         share = number(100 * section.true_share, 1)
         parts += [markdown(task_table(section)), markdown(average_table(section))]
         parts.append(f"True share of unknowns, averaged over the tasks: {share} %.\n")
-    parts.append("\n".join(f"- {line}" for line in notes(rows, sections)) + "\n")
-    listed = "\n".join(f"- {markdown_text(line)}" for line in failures(rows))
-    return "\n".join([*parts, *([f"Runs that failed:\n\n{listed}\n"] if listed else [])])
+    return "\n".join([*parts, *(f"- {line}" for line in notes(rows, sections)), ""])
 
 
 def markdown(table: TextTable) -> str:
@@ -339,28 +290,9 @@ def markdown_text(text: str) -> str:
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", " ".join(text.split()))
 
 
-def write_csv(records: Iterable[Row], path: Path) -> None:
+def write_csv(records: Sequence[Row], path: Path) -> None:
     """Write unrounded values by column; NaN and missing ones are empty cells."""
-    records = [{k: "" if v != v else v for k, v in record.items()} for record in records]
-    headings = list(dict.fromkeys(name for record in records for name in record))
     with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, headings, restval="")
+        writer = csv.DictWriter(stream, list(records[0]))
         writer.writeheader()
-        writer.writerows(records)
-
-
-def _records(section: Section) -> Iterator[dict[str, Any]]:
-    """Yield one line per method, as fractions."""
-    for method in section.methods:
-        record: dict[str, Any] = {"openness": section.openness, "method": method.method}
-        if section.target_openness is not None:
-            record["target openness"] = section.target_openness
-        by_task = {f"hos {task}": figure for task, figure in method.tasks.items()}
-        for name, figure in (by_task | method.averages).items():
-            record |= {name: figure.mean, f"{name} deviation": figure.deviation}
-        hos = method.averages["hos"]
-        record |= {"runs": hos.n_runs, "failed": hos.n_failed}
-        if section.reference is not None:
-            record |= {"reference": section.reference, "p": method.p_value}
-            record |= {"reference better": method.n_better, "tasks compared": method.n_compared}
-        yield record
+        writer.writerows({k: "" if v != v else v for k, v in row.items()} for row in records)

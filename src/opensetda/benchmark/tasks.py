@@ -1,4 +1,4 @@
-"""The tasks of a benchmark, on embedded digits, feature files or image folders.
+"""The tasks of a benchmark, on embedded digits, feature files or image folders, or of own data.
 
 Target labels are read here, for the protocol (which rows belong to a task, and the true share of
 unknowns), and leave as `OpenSetTask.target_truth`; `grid` passes them to the evaluator only.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.recipe import Recipe
 from opensetda.data.benchmarks.catalogue import (
     Benchmark,
     benchmark,
@@ -28,24 +28,26 @@ from opensetda.data.benchmarks.catalogue import (
 )
 from opensetda.data.benchmarks.digits import digit_task
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
-from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
+from opensetda.data.images.loading import ImageList, read_images
+from opensetda.data.names import printable, twins
+from opensetda.data.tables.formats import listing
+from opensetda.data.tables.loading import TableColumns, read_truth
 from opensetda.errors import InputError
-from opensetda.runs.fit_data import features_of, recipe_of
-from opensetda.runs.request import ImageOptions
+from opensetda.runs.fit_data import features_of, image_columns, is_image_request, load_tables
+from opensetda.runs.listening import CountingProgress
+from opensetda.runs.pictures import many_images
+from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
 from opensetda.system import default_cache_folder
+from opensetda.system.files import near
 
-CountingProgress = Callable[[int, int], None]
 DEMO = "demo"
 # Shifts of the embedded digits of scikit-learn.
 DEMO_SHIFTS = {"mnist-digits": "none"}
 DEMO_SHIFTS |= {f"mnist-{shift}": shift for shift in ("rotated", "noise", "background")}
 _SUFFIXES = (".npz", ".parquet", ".csv")
-# The published protocols have these directions only; elsewhere every ordered pair is a task.
-_DIRECTIONS = {
-    "visda-17": ("train-validation",),
-    "syn2real-o": ("train-validation",),
-    "digits": ("svhn-mnist", "usps-mnist", "mnist-usps"),
-}
+
+Labelled = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""The rows of a domain, and their labels."""
 
 
 @dataclass(frozen=True)
@@ -83,124 +85,79 @@ def find_tasks(
     protocol: str,
     data: str | Path | None = None,
     tasks: Sequence[str] | None = None,
-    columns: TableColumns | None = None,
+    tables: TableOptions | None = None,
     images: ImageOptions | None = None,
     progress: CountingProgress | None = None,
     only_first: bool = False,
 ) -> TaskSet:
     """Find the data of a benchmark; an `InputError` names what is missing.
 
-    Parameters
-    ----------
-    protocol : str
-        A key of `opensetda.data.benchmarks.catalogue.BENCHMARKS`, or "demo".
-    data : str or Path, optional
-        A folder of feature files, one per domain (``amazon.npz``, ``.parquet`` or ``.csv``), or
-        of image folders. "demo" needs none.
-    tasks : sequence of str, optional
-        Some of the tasks, for example "amazon-dslr"; by default those of the benchmark.
-    columns : TableColumns, optional
-        Names of the columns or arrays in feature files.
-    images : ImageOptions, optional
-        How images become features.
-    progress : callable, optional
-        Called with the number of images done, and of all, while features are computed.
-    only_first : bool
-        Read the first task only.
+    `protocol` is a key of `catalogue.BENCHMARKS`, or "demo", which needs no data; `data` a folder
+    of feature files, one per domain (``amazon.npz``, ``.parquet`` or ``.csv``), or of image
+    folders. `tasks` are some of the tasks, for example "amazon-dslr". `progress` is called with
+    the number of images done, and of all. With `only_first`, only the first task is read.
     """
-    columns, images = columns or TableColumns(), images or ImageOptions()
+    tables, images = tables or TableOptions(), images or ImageOptions()
     end = 1 if only_first else None
     if plain_name(protocol) == DEMO:
-        _refuse_options("the demo has data of its own", columns, images)
-        if data is not None:
-            raise InputError(f"--data {data}: the demo has data of its own; leave --data out")
+        given = data, tables, replace(images, cache=None)
+        if given != (None, TableOptions(), ImageOptions()):
+            raise InputError("demo: it has data of its own; leave out --data and options of data")
         return read_all(DEMO, _choose(DEMO, DEMO_SHIFTS, tasks)[:end], _read_demo)
-    spec, data = _find_benchmark(protocol, data)
-    pairs = {f"{_slug(a)}-{_slug(b)}": (a, b) for a, b in permutations(spec.domains, 2)}
-    chosen = _choose(spec.title, pairs, tasks or _DIRECTIONS.get(spec.name))
-    pairs = {name: pairs[name] for name in chosen[:end]}
-    files = _feature_files(spec, data)
-    if files:
-        _refuse_options(f"{data} holds feature files, not images", None, images)
-    else:
-        _refuse_options(f"{data} holds images, not feature files", columns, None)
-    domains: dict[str, Any] = files or _image_folders(spec, data)
-    for domain in (domain for pair in pairs.values() for domain in pair):
-        if domains.get(domain) is None:
-            what = f"{_slug(domain)}.npz" if files else domain
-            raise InputError(
-                f"{data / what}: missing; {spec.title} wants a folder of images, or a feature file "
-                f"(.npz, .parquet or .csv) of {domain}; or name tasks with --task"
-            )
-    if files:
-        found = {task: (files[source], files[target]) for task, (source, target) in pairs.items()}
-        read = partial(_read_features, name=spec.name, files=found, columns=columns)
-        return read_all(spec.name, pairs, read)
-    # The command's own process computes features that are not in the cache; workers only read.
-    images = replace(images, cache=images.cache or str(default_cache_folder()))
-    how: Any = {"options": images, "recipe": recipe_of(images), "folder": data.absolute()}
-    of_images = partial(_read_images, name=spec.name, pairs=pairs, **how)
-    return read_all(spec.name, pairs, of_images, progress=progress)
-
-
-def _find_benchmark(protocol: str, data: str | Path | None) -> tuple[Benchmark, Path]:
     try:
         spec = benchmark(protocol)
     except InputError as error:
-        if Path(protocol).exists():
-            raise InputError(
-                f"{protocol}: a source without a target; give both, labelled: "
-                "osda benchmark SOURCE TARGET"
-            ) from None
+        more = f"and {DEMO}, which needs no data; or give a source and a target of your own"
+        raise InputError(f"{error}; {more}, both labelled") from None
+    if data is None or not Path(data).is_dir():
         raise InputError(
-            f"{error}; and {DEMO}, which needs no data; or give a source and a target of your own"
-        ) from None
-    if data is None:
-        raise InputError(
-            f"--data: say where {spec.title} is: a folder of feature files "
-            f"({_slug(next(iter(spec.domains)))}.npz, ...) or of image folders"
+            f"--data {data or 'FOLDER'}: no such folder; say where {spec.title} is: a folder of "
+            f"feature files ({_slug(next(iter(spec.domains)))}.npz, ...) or of image folders"
         )
-    if not Path(data).is_dir():
-        raise InputError(
-            f"--data {data}: no such folder; give the one that holds the domains of {spec.title}"
-        )
-    return spec, Path(data)
+    pairs = {f"{_slug(a)}-{_slug(b)}": (a, b) for a, b in permutations(spec.domains, 2)}
+    chosen = _choose(spec.title, pairs, tasks or spec.tasks)[:end]
+    places, requests = _places(spec, Path(data)), {}
+    # The command's own process computes features that are not in the cache; workers only read.
+    images = replace(images, cache=images.cache or str(default_cache_folder()))
+    for task in chosen:
+        for domain in pairs[task]:
+            if domain not in places:
+                raise InputError(
+                    f"{Path(data) / domain}: missing; {spec.title} wants a folder of images, or "
+                    f"a feature file ({_slug(domain)}.npz, .parquet, .csv); or name --task"
+                )
+        first, second = (places[domain] for domain in pairs[task])
+        requests[task] = _pair_request(first, second, tables, images)
+    where: Any = {"folder": Path(data).absolute(), "pairs": pairs, "requests": requests}
+    return read_all(spec.name, chosen, partial(_read, name=spec.name, **where), progress=progress)
 
 
-def _feature_files(spec: Benchmark, folder: Path) -> dict[str, Path]:
-    """Return the feature file of each domain that has one."""
+def _pair_request(
+    source: Path,
+    target: Path,
+    tables: TableOptions,
+    images: ImageOptions,
+    command: tuple[str, ...] = (),
+) -> FitRequest:
+    """Return what the readers of `fit` want to know of two domains."""
+    # A class may be called "unknown" as long as it is not known.
+    how: Any = {"tables": tables, "images": images, "command": command, "unknown_label": ""}
+    return FitRequest("", str(source.absolute()), str(target.absolute()), **how)
+
+
+def _places(spec: Benchmark, folder: Path) -> dict[str, Path]:
+    """Return the feature file of each domain that has one, or else the image folders."""
     by_plain = {plain_name(domain): domain for domain in spec.domains}
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         domain = by_plain.get(plain_name(path.stem))
-        if domain is None or path.suffix.lower() not in _SUFFIXES or not path.is_file():
-            continue
-        if domain in found:
-            raise InputError(
-                f"{folder}: {found[domain].name} and {path.name} are both {domain}; keep one"
-            )
-        found[domain] = path
-    return found
-
-
-def _image_folders(spec: Benchmark, folder: Path) -> dict[str, Any]:
-    try:
-        return dict(find_domains(spec.name, folder))
-    except InputError:
-        raise InputError(
-            f"{folder}: neither a feature file ({_slug(next(iter(spec.domains)))}.npz, .parquet or "
-            f".csv) nor an image folder of a domain of {spec.title} ({spec.layout})"
-        ) from None
-
-
-def _refuse_options(why: str, columns: TableColumns | None, images: ImageOptions | None) -> None:
-    """Raise an `InputError` if an option was given that this data has no use for."""
-    names = {"backbone": "--backbone", "weights": "--weights", "size": "--image-size"}
-    names |= {"strict": "--strict", "label": "--label-column", "drop": "--drop"}
-    for options in filter(None, (columns, images)):
-        for name, option in (names | {"features": "--features-key"}).items():
-            if getattr(options, name, None) != getattr(type(options)(), name, None):
-                raise InputError(f"{option}: {why}; leave it out")
+        if domain is not None and path.suffix.lower() in _SUFFIXES and path.is_file():
+            if domain in found:
+                raise InputError(f"{found[domain]}: {path.name} is {domain}, too; keep one")
+            found[domain] = path
+    if found:
+        return found
+    return {name: path for name, path in find_domains(spec.name, folder).items() if path}
 
 
 def _choose(title: str, known: dict[str, Any], wanted: Sequence[str] | None) -> tuple[str, ...]:
@@ -215,6 +172,29 @@ def _slug(domain: str) -> str:
     return domain.lower().replace(" ", "-")
 
 
+def own_task(
+    source: str | Path,
+    target: str | Path,
+    tables: TableOptions | None = None,
+    images: ImageOptions | None = None,
+    known: Sequence[str] = (),
+    progress: CountingProgress | None = None,
+    command: tuple[str, ...] = (),
+) -> TaskSet:
+    """Read two labelled domains; images become features, which are kept in the cache.
+
+    Of the source, the classes `known` are kept, at least two, by default all; all others of the
+    target are unknown. An error about columns corrects the `command`, what was typed.
+    """
+    paths = Path(source), Path(target)
+    names = [printable(path.resolve().stem) for path in paths]
+    name = "-".join(re.sub(r"[^\w.]+", "-", own).strip("-").lower() for own in names)
+    usual = tables or TableOptions(), images or ImageOptions()
+    request = _pair_request(*paths, *usual, command)
+    read = partial(_read_own, request=request, known=tuple(dict.fromkeys(known)))
+    return read_all(name, (name,), read, progress=progress)
+
+
 # Reading --------------------------------------------------------------------------------------
 
 
@@ -222,43 +202,63 @@ def _read_demo(task: str, warnings: list[str] | None = None) -> OpenSetTask:
     return digit_task(DEMO_SHIFTS[task])
 
 
-def _read_features(
+def _labelled_tables(request: FitRequest, warnings: list[str]) -> tuple[Labelled, Labelled]:
+    """Read two tables without labels of the target, then these for the evaluator."""
+    data, path = load_tables(request), near(request.target)
+    truth = read_truth(path, TableColumns(label=request.tables.label or "y")).labels
+    if len(truth) != len(data.target):
+        raise InputError(f"{path}: {len(truth)} labels for {len(data.target)} rows of features")
+    warnings.extend((*data.notes, *data.warnings))
+    return (data.source, data.labels), (data.target, truth)
+
+
+def _labelled_images(
+    lists: tuple[ImageList, ImageList],
+    truth: npt.NDArray[np.str_],
+    options: ImageOptions,
+    warnings: list[str],
+    progress: CountingProgress | None,
+) -> tuple[Labelled, Labelled]:
+    """Get the features of both domains; broken images are left out."""
+    _, extraction = features_of(lists, options, progress or (lambda *_: None))
+    if extraction.broken:
+        first, n = extraction.broken[0], many_images(len(extraction.broken))
+        warnings.append(f"left out {n}, the first is {first.path}: {first.reason}")
+    assert lists[0].labels is not None
+    labels = np.concatenate([lists[0].labels, truth])[extraction.rows]
+    X, n_source = extraction.X, int((extraction.rows < len(lists[0])).sum())
+    return (X[:n_source], labels[:n_source]), (X[n_source:], labels[n_source:])
+
+
+def _read(
     task: str,
     name: str,
-    files: dict[str, tuple[Path, Path]],
-    columns: TableColumns,
+    folder: Path,
+    pairs: dict[str, tuple[str, str]],
+    requests: dict[str, FitRequest],
     warnings: list[str] | None = None,
+    progress: CountingProgress | None = None,
 ) -> OpenSetTask:
-    """Read two tables, and apply the protocol of a benchmark."""
-    spec, (source_file, target_file) = benchmark(name), files[task]
-    source, target = read_domains(source_file, target_file, columns)
-    assert source.labels is not None
-    source_labels = _spelt(spec, source.labels)
-    target_labels = _spelt(spec, table_truth(target_file, columns, len(target)))
+    """Read two domains, and apply the protocol of a benchmark."""
+    spec, request, notes = benchmark(name), requests[task], [] if warnings is None else warnings
+    if is_image_request(request):
+        *lists, listed = benchmark_task_with_truth(name, folder, *pairs[task])
+        rest = listed.labels, request.images, notes, progress
+        (source, labels), (target, truth) = _labelled_images((lists[0], lists[1]), *rest)
+    else:
+        (source, labels), (target, truth) = _labelled_tables(request, notes)
+    labels, truth = _spelt(spec, labels), _spelt(spec, truth)
     unknown = spec.unknown
     if spec.others_unknown:
-        unknown += tuple(n for n in np.unique(target_labels).tolist() if n not in spec.classes)
-    missing = [f"the class {label!r}" for label in sorted({*spec.known} - {*source_labels})]
-    no_unknown = [] if np.isin(target_labels, unknown).any() else ["an unknown class"]
-    for path, lacking, labels in (
-        (source_file, missing, source_labels),
-        (target_file, no_unknown, target_labels),
-    ):
-        if lacking:
-            raise InputError(
-                f"{path}: no row of {lacking[0]}, which {spec.title} wants; its labels are such as "
-                f"{str(labels[0])!r} (--label-column says where they are)"
-            )
-    split = ClassSplit(known=spec.known, unknown=unknown)
-    return open_set_task((source.X, source_labels), (target.X, target_labels), split)
-
-
-def table_truth(path: Path, columns: TableColumns, n_rows: int) -> npt.NDArray[np.str_]:
-    """Read the labels of a target, for the evaluator: one for each row of features."""
-    labels = read_truth(path, columns).labels
-    if len(labels) != n_rows:
-        raise InputError(f"{path}: {len(labels)} labels for {n_rows} rows of features")
-    return labels
+        unknown += tuple(n for n in np.unique(truth).tolist() if n not in spec.classes)
+    missing = [f"the class {label!r}" for label in sorted({*spec.known} - {*labels})]
+    if missing or not np.isin(truth, unknown).any():
+        path, example = (request.source, labels) if missing else (request.target, truth)
+        raise InputError(
+            f"{near(path)}: no sample of {(missing or ['an unknown class'])[0]}, which "
+            f"{spec.title} wants; its labels (--label-column) are such as {str(example[0])!r}"
+        )
+    return open_set_task((source, labels), (target, truth), ClassSplit(spec.known, unknown))
 
 
 def _spelt(spec: Benchmark, labels: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
@@ -267,32 +267,53 @@ def _spelt(spec: Benchmark, labels: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
     return np.array([spec.class_of(name) or name for name in names.tolist()], dtype=np.str_)[which]
 
 
-def _read_images(
+def _read_own(
     task: str,
-    name: str,
-    pairs: dict[str, tuple[str, str]],
-    folder: Path,
-    options: ImageOptions,
-    recipe: Recipe,
+    request: FitRequest,
+    known: tuple[str, ...],
     warnings: list[str] | None = None,
     progress: CountingProgress | None = None,
 ) -> OpenSetTask:
-    """List the images of a task and get their features; broken images are left out."""
-    source, target, truth = benchmark_task_with_truth(name, folder, *pairs[task])
-    tell = progress or (lambda *_: None)
-    _, extraction = features_of((source, target), options, tell, recipe=recipe)
-    if extraction.broken and warnings is not None:
-        first = extraction.broken[0]
-        line = f"{first.path}: {first.reason} ({len(extraction.broken)} broken images in all)"
-        warnings.append(f"{task}: left out {line}")
-    rows, n_source = extraction.rows, len(source)
-    is_source = rows < n_source
-    assert source.labels is not None
-    sources = extraction.X[is_source], source.labels[rows[is_source]]
-    targets = extraction.X[~is_source], truth.labels[rows[~is_source] - n_source]
-    known = benchmark(name).known
-    unknown = tuple(sorted({*truth.labels.tolist()} - {*known}))
-    return open_set_task(sources, targets, ClassSplit(known, unknown))
+    """Read both domains, and divide their classes."""
+    notes = [] if warnings is None else warnings
+    if is_image_request(request):
+        columns = image_columns(request.tables)
+        paths = near(request.source), near(request.target)
+        source, target = (read_images(path, columns, labelled=True) for path in paths)
+        notes.extend((*source.notes, *target.notes))
+        assert target.labels is not None
+        rest = target.labels, request.images, notes, progress
+        domains = _labelled_images((source, target), *rest)
+    else:
+        domains = _labelled_tables(request, notes)
+    classes, true_classes = (np.unique(labels).tolist() for _, labels in domains)
+    split = _split(near(request.target), known, classes, true_classes)
+    notes.extend(twins({*classes, *true_classes}))
+    if not split.unknown:
+        notes.append(
+            f"{printable(str(near(request.target)))}: no class that is not known, so UNK and HOS "
+            "are not defined; name the known classes with --known"
+        )
+    return open_set_task(*domains, split)
+
+
+def _split(
+    target: Path, wanted: tuple[str, ...], classes: list[str], true_classes: list[str]
+) -> ClassSplit:
+    for name in wanted:
+        if name not in classes:
+            raise InputError(f"--known {name}: no class of the source, but {listing(classes)}")
+    known = tuple(sorted(wanted or classes))
+    if len(known) < 2:
+        raise InputError(f"--known {known[0]}: one class only; name at least two")
+    if "unknown" in known:
+        raise InputError("a known class is called 'unknown', as unknowns are; rename it")
+    if not {*known} & {*true_classes}:
+        raise InputError(
+            f"{target}: none of its classes ({listing(true_classes, 3)}) is "
+            f"known ({listing(known, 3)}); spell them as in the source"
+        )
+    return ClassSplit(known, tuple(name for name in true_classes if name not in known))
 
 
 def digest(value: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opensetda.errors import InputError
-from opensetda.runs.methods import METHODS, build_method, method_class, split_rejector
+from opensetda.runs.methods import build_method, method_class
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -60,31 +60,16 @@ def make_variants(
         name, values = sweep
         rows = [_changed(first, f"{first.label} {name}={v}", {name: v}) for v in values]
     if ablations:
-        rows += [_changed(first, name, parts) for name, parts in _ablations(first.method).items()]
+        from opensetda.pgl.settings import ABLATIONS
+
+        if first.method != "pgl":
+            raise InputError(f"--ablations: {first.method} has none; name --method pgl first")
+        rows += [_changed(first, name, parts) for name, parts in ABLATIONS.items()]
     for variant in (*rows, *others):
         variant.build("auto")
     return [*rows, *others]
 
 
-def benchmark_methods() -> tuple[str, ...]:
-    """Return all methods, those that are compared by default first."""
-    return tuple(dict.fromkeys((*COMPARED, *METHODS)))
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Raise an `InputError` for a name that is not a method, without importing any."""
-    for name in names:
-        split_rejector(name)
-
-
 def _changed(variant: Variant, label: str, changes: Mapping[str, Any]) -> Variant:
-    settings = tuple(sorted({**dict(variant.changes), **changes}.items()))
-    return Variant(label, variant.method, variant.preset, settings)
-
-
-def _ablations(method: str) -> dict[str, dict[str, Any]]:
-    from opensetda.pgl.settings import ABLATIONS
-
-    if method != "pgl":
-        raise InputError(f"--ablations: {method} has none; name --method pgl first")
-    return ABLATIONS
+    settings = {**dict(variant.changes), **changes}
+    return replace(variant, label=label, changes=tuple(sorted(settings.items())))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opensetda.benchmark.variants import COMPARED, OPENNESS, benchmark_methods, check_names
+from opensetda.benchmark.variants import COMPARED, OPENNESS
 from opensetda.cli import console
 from opensetda.cli.bars import counting_progress
 from opensetda.cli.options import (
@@ -25,6 +25,7 @@ from opensetda.cli.options import (
     output,
 )
 from opensetda.errors import InputError, RunPausedError, visible
+from opensetda.runs.methods import METHODS
 from opensetda.runs.options import ImageOptions, TableOptions, parse_openness, parse_settings
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 _METHODS_HELP = (
     f"Method to compare; repeatable. Default: {', '.join(COMPARED)}. There are also "
-    f"{', '.join(benchmark_methods()[len(COMPARED) :])}; some take a rejector, as in dann+osvm."
+    f"{', '.join(name for name in METHODS if name not in COMPARED)}; some take a rejector, "
+    "as in dann+osvm."
 )
 _TASKS_HELP = "Task to run; repeatable. Default: all of the protocol."
 _OPENNESS_HELP = "Use the true share of unknowns or estimate it; repeatable. Default: both."
@@ -99,17 +101,14 @@ def benchmark(
     Of your own data, the classes of the source are known, all others of the
     target unknown. Finished runs are kept: the same command resumes an
     interrupted grid. Failed runs are listed, and tried again by the next call.
-    Writes results.parquet, one row per run, and table.md and table.csv.
+    Writes results.csv, one row per run, table.md and summary.json.
     """
     names = list(dict.fromkeys(methods or COMPARED))
-    check_names(names)
     settings, (swept, shares_of_targets) = parse_settings(changes), _parse_sweep(sweep)
     from opensetda.benchmark import output as report
-    from opensetda.benchmark.grid import check_folder, grid_cells, n_finished, run_grid
-    from opensetda.benchmark.own_tasks import own_task
-    from opensetda.benchmark.tasks import find_tasks
+    from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
+    from opensetda.benchmark.tasks import find_tasks, own_task
     from opensetda.benchmark.variants import make_variants
-    from opensetda.runs.domain_arrays import table_columns
 
     variants = make_variants(names, preset, settings, ablations, swept)
     labels = [variant.label for variant in variants]
@@ -128,13 +127,12 @@ def benchmark(
                     "--known, --id-column, --keep, --one-hot, --impute, --path-column and "
                     "--images-root: for a SOURCE and a TARGET; leave them out with a PROTOCOL"
                 )
-            found = find_tasks(protocol, data, tasks, table_columns(tables), images, progress)
+            found = find_tasks(protocol, data, tasks, tables, images, progress)
     for warning in found.warnings:
         console.warn(warning)
     folder = out or Path(f"benchmark-{found.name}")
     shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
     cells = grid_cells(variants, found.tasks, shares, tuple(range(seeds)), shares_of_targets)
-    check_folder(found, folder)
     kept = n_finished(found, cells, folder)
     console.note(
         f"{found.name}: {console.counted(len(labels), 'method')}, "
@@ -149,7 +147,7 @@ def benchmark(
                     console.warn(f"{row['method']} on {row['task']} failed: {row['error']}")
                 progress(done, total)
 
-            rows = run_grid(found, cells, folder, jobs, tell).rows
+            rows = run_grid(found, cells, folder, jobs, tell)
     except KeyboardInterrupt:
         raise RunPausedError(
             f"{n_finished(found, cells, folder):,} of {len(cells):,} runs are finished and kept in "
@@ -164,12 +162,12 @@ def benchmark(
         console.show(rich_table(report.average_table(section)))
     for line in report.notes(rows, sections):
         console.say(line)
-    if n_failed := len(report.failures(rows)):
+    if n_failed := sum(row["error"] is not None for row in rows):
         console.note("The same command tries the failed runs again.")
-    runs, page, table = (folder / name for name in (report.RESULTS, report.MARKDOWN, report.CSV))
-    console.say_places(runs=runs, table=f"{page}, {report.CSV}")
-    made = {"runs": runs, "table": [page, table]}
-    console.result({"rows": rows, "failed": n_failed, "files": made})
+    names_of = {"runs": report.RESULTS, "table": report.MARKDOWN, "summary": report.SUMMARY}
+    files = {name: folder / file for name, file in names_of.items()}
+    console.say_places(**files)
+    console.result({"rows": rows, "failed": n_failed, "files": files})
     if n_failed == len(cells):
         raise typer.Exit(1)
 

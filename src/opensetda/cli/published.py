@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from opensetda.benchmark.variants import check_names
 from opensetda.cli import console, options
 from opensetda.cli.bars import counting_progress, training_progress
 from opensetda.cli.benchmark import Images, Openness, Protocol, rich_table
@@ -58,7 +57,7 @@ def analyse(
     preset: options.Preset = None,
     changes: options.Changes = None,
 ) -> None:
-    """Draw a figure of the paper: a table (.csv, .md) and a figure (.png, .pdf).
+    """Draw a figure of the paper: a table (.csv, .md) and a figure (.png).
 
     [bold]Example[/bold]
 
@@ -67,34 +66,31 @@ def analyse(
     if analysis not in ANALYSES:
         raise InputError(f"analysis {analysis!r} does not exist; {choice(analysis, ANALYSES)}")
     names = methods or (EMBEDDED if analysis == "embedding" else ("pgl",))
-    check_names(names)
     if analysis != "embedding" and len(names) > 1:
         raise InputError(f"--method {names[1]}: {analysis} is of one method; name one")
-    from opensetda.analyses.request import AnalysisRequest
+    if analysis == "edges" and names[0] != "pgl":
+        raise InputError(f"--method {names[0]}: only pgl learns edges; leave --method out")
+    from opensetda.analyses.request import fit_methods
     from opensetda.benchmark.tasks import find_tasks
     from opensetda.benchmark.variants import make_variants
-    from opensetda.runs.domain_arrays import table_columns
     from opensetda.system.files import check_writable
 
     variants = make_variants(names, preset, parse_settings(changes))
     check_writable(out / f"{analysis}.csv")
-    asked = (None if task is None else [task]), table_columns(tables), options.cached(images)
+    asked = (None if task is None else [task]), tables, options.cached(images)
     with counting_progress("features") as progress:
         found = find_tasks(protocol, data, *asked, progress, only_first=True)
     for warning in found.warnings:
         console.warn(warning)
     module = importlib.import_module(f"opensetda.analyses.{analysis}")
     with training_progress(analysis) as listen:
-        request = AnalysisRequest(found, variants, openness.value, seed, listen)
-        result = module.analyse(request)
+        result = module.analyse(*fit_methods(found, variants, openness.value, seed, listen))
     files = result.write(out, analysis, shlex.join(context.obj))
     console.show(rich_table(result.table()))
-    for note in result.notes:
-        console.say(note)
     made = {"table": files[:2], "figure": files[2:]}
     console.say_places(**{name: ", ".join(map(str, paths)) for name, paths in made.items()})
     told = {"analysis": analysis, "title": result.title, "rows": list(result.rows)}
-    console.result({**told, "notes": list(result.notes), "files": made})
+    console.result({**told, "files": made})
 
 
 @data_app.command("list")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +17,7 @@ from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment
 from opensetda.features.domain_transformer import DomainTransformer
 from opensetda.finetuning.inputs import FixedRows, TunedImages
-from opensetda.nn.parts import (
-    COMPONENTS,
-    WHITENING,
-    Adapter,
-    Leak,
-    make_accelerator,
-    make_optimiser,
-)
+from opensetda.nn import parts
 from opensetda.openness.decision import Scores
 from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import IntArray, Rows
@@ -32,15 +25,9 @@ from opensetda.rows import IntArray, Rows
 # Rows of unit length are short for a layer that starts with weights of 1 / sqrt(d).
 ROW_SCALE = 8.0
 
-Inputs = FixedRows | TunedImages
 
-
-@dataclass(frozen=True)
-class Batch:
-    """Aligned samples of one iteration: source (b, d), target (b', d) with its row numbers.
-
-    `progress` is the share of the training that is done.
-    """
+class Batch(NamedTuple):
+    """Aligned samples of one iteration, and the share of the training that is done."""
 
     source: Tensor
     labels: Tensor
@@ -54,8 +41,8 @@ class RivalNetwork(nn.Module, ABC):
 
     .. math:: g(x) = \operatorname{LeakyReLU}(\operatorname{LN}(W_b\, s\, G_B(x)))
 
-    The adapter :math:`G_B` is trained if `adapts`; it is not if an image backbone is. It is
-    trained on aligned rows; with an `alignment` it scores rows as they are.
+    The adapter :math:`G_B` is trained if `adapts`, on aligned rows; it is not if an image backbone
+    is. With an `alignment` the network scores rows as they are.
     """
 
     alignment: Alignment
@@ -63,19 +50,17 @@ class RivalNetwork(nn.Module, ABC):
     def __init__(self, width: int, n_classes: int, adapts: bool, bottleneck: bool = True) -> None:
         super().__init__()
         self.n_classes, self.width_out = n_classes, 256 if bottleneck else width
-        self.backbone = Adapter(width, unit=True, learns=adapts)
+        self.backbone = parts.Adapter(width, unit=True, learns=adapts)
         self.bottleneck = nn.Sequential()
         if bottleneck:
-            # Not batch normalisation: with it OSBP's own boundary gets an HOS of 51, with this one
-            # 87 (three tasks of Office-31). Why is open: statistics of both domains together do no
-            # better.
+            # Not batch normalisation: with it OSBP's own boundary gets an HOS of 51, not 87
+            # (three tasks of Office-31).
             linear, norm = nn.Linear(width, self.width_out), nn.LayerNorm(self.width_out)
-            self.bottleneck.extend([linear, norm, Leak()])
+            self.bottleneck.extend([linear, norm, parts.Leak()])
 
     def features(self, x: Tensor) -> Tensor:
         """Return what the heads see: (N, d) -> (N, h)."""
-        embedded: Tensor = self.bottleneck(ROW_SCALE * self.backbone(x))
-        return embedded
+        return torch.as_tensor(self.bottleneck(ROW_SCALE * self.backbone(x)))
 
     def embed(self, x: Tensor, of_source: bool = False) -> Tensor:
         """Return the features of rows: (n, D) -> (n, h)."""
@@ -137,8 +122,7 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
     ) -> Scores | None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows = source, target, Alignment.fit(source, target, COMPONENTS, WHITENING)
-        inputs: Inputs
+        rows = source, target, Alignment.fit(source, target, parts.COMPONENTS, parts.WHITENING)
         images = context.images
         inputs = FixedRows(*rows) if images is None else TunedImages(images, *rows)
         with torch.random.fork_rng(devices=[]):
@@ -163,24 +147,22 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
     def _train(
         self,
         network: RivalNetwork,
-        inputs: Inputs,
+        inputs: FixedRows,
         labels: Tensor,
         seed: int,
         listener: ProgressListener | None,
     ) -> dict[str, float]:
         """Train the network; returns the mean of each loss over the last tenth."""
-        accelerator = make_accelerator("no")
+        accelerator = parts.make_accelerator("no")
         inputs.to(accelerator.device)
         network.to(accelerator.device)
         labels = labels.to(accelerator.device)
-        optimiser = make_optimiser(network, self.rate, inputs.parameters(), self.momentum)
+        optimiser = parts.make_optimiser(network, self.rate, inputs.parameters(), self.momentum)
         rates = [group["lr"] for group in optimiser.param_groups]
         optimiser = accelerator.prepare(optimiser)
         rng = np.random.default_rng(seed)
-        source_batches = _batches(len(inputs.source), self.batch_size, rng)
-        target_batches = _batches(len(inputs.target), self.batch_size, rng)
-        # A batch of the source is always full.
         n = self.batch_size
+        batches = [_batches(len(rows), n, rng) for rows in (inputs.source, inputs.target)]
         network.train()
         network.start(inputs.source, labels, inputs.target)
         late: list[dict[str, Tensor]] = []
@@ -189,26 +171,29 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
             # The schedule of DANN.
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate * (1 + 10 * progress) ** -0.75
-            drawn = np.concatenate([next(source_batches), next(target_batches)])
+            drawn = np.concatenate([next(own) for own in batches])
             index = torch.from_numpy(drawn).to(labels.device)
+            # A batch of the source is always full.
             is_target = torch.arange(len(index), device=labels.device) >= n
             rows = inputs.of_graph(index, is_target, rng)
             batch = Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
             losses = network.source_losses(batch)
             if len(batch.target):
                 losses |= network.target_losses(batch)
-            total = torch.stack(list(losses.values())).sum()
+            total = torch.stack([*losses.values()]).sum()
             accelerator.backward(total)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             if progress >= 0.9 or iteration + 1 == self.iterations:
                 late.append({name: value.detach() for name, value in losses.items()})
             if listener is not None:
-                loss = float(total.detach())
-                listener(ProgressEvent(1, 1, iteration + 1, self.iterations, loss))
+                listener(ProgressEvent(1, 1, iteration + 1, self.iterations, float(total.detach())))
         inputs.refresh()
         names = dict.fromkeys(name for losses in late for name in losses)
         return {n: sum(float(losses.get(n, 0.0)) for losses in late) / len(late) for n in names}
+
+    def _own_cut(self, scores: Scores) -> float | None:
+        return 0.0  # Known scores are logarithms of odds, but those of a rejector.
 
     def _make_scorer(self, arrays: Mapping[str, Tensor]) -> RivalNetwork:
         alignment = Alignment.of_state(arrays)
@@ -219,10 +204,9 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
 
 
 def _batches(n_rows: int, size: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Yield row numbers without end; every row comes once before any is repeated."""
+    """Yield full batches of row numbers; every row comes once before any is repeated."""
     waiting = np.arange(0)
     while True:
-        # A batch is always full: small data are drawn more than once.
         while n_rows and len(waiting) < size:
             waiting = np.concatenate([waiting, rng.permutation(n_rows)])
         yield waiting[:size]

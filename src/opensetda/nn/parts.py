@@ -14,14 +14,12 @@ from opensetda.system.memory import check_free
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+# Rows of the rivals are turned onto this many principal components, and not whitened.
 COMPONENTS, WHITENING = 256, 0.0
-"""Rows of the rivals are turned onto this many principal components, and not whitened."""
-# Bytes per weight of an adapter: weight, gradient, two moments of Adam, and in double precision.
-_PER_WEIGHT = 24.0
-# Up to this width there is always memory for it.
-WIDEST = 4096
+# Up to this width there is always memory for an adapter; otherwise bytes per weight: weight,
+# gradient, two moments of Adam, and in double precision.
+WIDEST, _PER_WEIGHT = 4096, 24.0
 WEIGHT_DECAY = 5e-4
-"""Of the optimisers of the rivals."""
 
 
 def zero_linear(width_in: int, width_out: int) -> nn.Linear:
@@ -41,20 +39,17 @@ class Leak(nn.Module):
 
 
 class Adapter(nn.Module):
-    r"""Replaces the backbone where samples are feature rows.
+    """Replaces the backbone where samples are feature rows: x + W x + b, zeros at the start.
 
-    .. math:: v^{(0)} = x + W x + b, \quad W = 0, b = 0 \text{ at the start}
-
-    If an image backbone is trained (`learns` is False), W and b are left out.
-
-    Shapes: x (N, D) -> (N, D), of unit length if `unit` is set.
+    If an image backbone is trained (`learns` is False), W and b are left out. Shapes: x (N, D) ->
+    (N, D), of unit length if `unit` is set.
     """
 
     def __init__(self, width: int, unit: bool, learns: bool = True) -> None:
         super().__init__()
         if learns and width > WIDEST:
-            advice = "take fewer columns"
-            check_free(_PER_WEIGHT * width**2, f"a network for {width} columns", advice)
+            what = f"a network for {width} columns"
+            check_free(_PER_WEIGHT * width**2, what, "take fewer columns")
         self.change = zero_linear(width, width) if learns else None
         self.unit = unit
 
@@ -74,12 +69,10 @@ def reverse_gradient(v: Tensor, strength: float) -> Tensor:
 
 
 class Discriminator(nn.Module):
-    r"""The domain classifier D: tells source from target, against the backbone (DANN).
+    """The domain classifier D (DANN): v (N, D) -> logits (N,), positive for target.
 
-    One backward pass trains both sides of Eq. 11: the discriminator minimises the loss, and
-    the backbone, behind the reversed gradient, maximises it.
-
-    Shapes: v (N, D) -> logits (N,), positive for target.
+    One backward pass trains both sides of Eq. 11: D minimises the loss, and the backbone, behind
+    the reversed gradient, maximises it.
     """
 
     def __init__(self, width: int) -> None:
@@ -89,8 +82,7 @@ class Discriminator(nn.Module):
 
     def forward(self, v: Tensor, strength: float) -> Tensor:
         """Score the nodes; `strength` scales the reversed gradient."""
-        logits: Tensor = self.layers(reverse_gradient(v, strength)).squeeze(-1)
-        return logits
+        return torch.squeeze(self.layers(reverse_gradient(v, strength)), -1)
 
 
 def reversal_strength(progress: float) -> float:
@@ -114,17 +106,13 @@ def make_accelerator(precision: str) -> Accelerator:
 def make_optimiser(
     network: nn.Module, rate: float, backbone: list[nn.Parameter], momentum: bool
 ) -> torch.optim.Optimizer:
-    """Adam, or SGD with Nesterov momentum, as in most papers of the rivals.
-
-    The adapter, which is the module `backbone` of the network, and the trained parameters of an
-    image backbone learn at a tenth of the rate.
+    """Adam, or SGD with Nesterov momentum; adapter and image backbone have a tenth of the rate.
 
     Adam gives every principal component of the rows the same weight. That is a whitening, and
     costs heads that see the rows themselves about two points of HOS (OVANet, Office-31).
     """
     adapter = list(network.get_submodule("backbone").parameters())
-    theirs = {id(parameter) for parameter in adapter}
-    rest = [p for p in network.parameters() if id(p) not in theirs]
+    rest = [p for name, p in network.named_parameters() if not name.startswith("backbone.")]
     slow: dict[str, Any] = {"params": [*adapter, *backbone], "lr": rate / 10}
     groups = [slow, {"params": rest, "lr": rate}]
     if momentum:

@@ -1,8 +1,4 @@
-"""From closed-set scores to unknowns: rejectors that any adapter can be combined with.
-
-A rejector is a module that learns from adapted source rows, and scores how likely a sample is of
-a known class. Only the rejector that is made is imported.
-"""
+"""From closed-set scores to unknowns: rejectors that any adapter can be combined with."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ REJECTORS = {
     "osnn": "opensetda.rejection.osnn:DistanceRatioRejector",
     "osvm": "opensetda.rejection.osvm:InclusionRejector",
 }
-"""Each rejector's name, and the class behind it."""
 
 
 def make_rejector(name: str) -> Rejector:

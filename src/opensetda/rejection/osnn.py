@@ -10,22 +10,17 @@ import torch
 from torch import Tensor
 
 from opensetda.openness.decision import Matrix, Scores
-from opensetda.rejection import source_rows
-from opensetda.rejection.base import Rejector
+from opensetda.rejection import base
 from opensetda.rows import IntArray, first_of_every_class
 
+# T with two classes, of which none can be hidden; Lowe's value for matching key points.
 DEFAULT_THRESHOLD = 0.8
-"""T with two classes, of which none can be hidden; Lowe's value for matching key points."""
-
-# Number of source rows that choose the threshold: all distances between them are computed.
-VALIDATION_ROWS = 4000
-# Number of rows whose distances are computed at a time.
-BLOCK_ROWS = 512
-# Distances to neighbouring classes differ by little: as logits they need a scale.
-DISTANCE_SCALE = 16.0
+# Number of source rows that choose the threshold, and whose distances are computed at a time.
+VALIDATION_ROWS, BLOCK_ROWS = 4000, 512
+DISTANCE_SCALE = 16.0  # Of distances as logits: those to neighbouring classes differ by little.
 
 
-class DistanceRatioRejector(Rejector):
+class DistanceRatioRejector(base.Rejector):
     r"""Open-set nearest neighbours by the ratio of two distances.
 
     Mendes Júnior et al., "Nearest neighbors distance ratio open-set classifier", Machine
@@ -35,20 +30,15 @@ class DistanceRatioRejector(Rejector):
     .. math:: R(s) = d(s, t) / d(s, u), \qquad
         \text{s has the class of t if } R(s) \le T, \text{ else it is unknown.}
 
-    T is chosen on the source: half of the classes in turn are hidden and used as unknowns, and
-    T maximises the normalised accuracy (`best_threshold`). The paper splits the samples of
-    seen classes in two, one half to be neighbours of the other; here all other samples are
-    neighbours.
-
-    The known score is -R. The class scores are minus the distances to the nearest row of each
-    class.
+    T is chosen on the source: half of the classes in turn are hidden and used as unknowns
+    (`best_threshold`). All other samples are neighbours of a sample there; in the paper half of
+    them. The known score is -R, the class scores are minus the distances to each class.
     """
 
     needs_logits = False
     kept = ("rows", "counts", "typical")
 
-    # The source class by class, the number of rows of each class, and the mean distance of a row
-    # to another class.
+    # The source class by class, its rows of each class, mean distance of a row to another class.
     rows: Tensor
     counts: Tensor
     typical: Tensor
@@ -64,8 +54,8 @@ class DistanceRatioRejector(Rejector):
         # A class of one sample has no neighbour of its own class: it cannot be recognised.
         alone = np.isinf(distances[np.arange(len(own)), y])
         distances, y = distances[~alone], y[~alone]
-        rounds = [_simulate(distances, y, hidden) for hidden in source_rows.hidings(n_classes)]
-        self.threshold = -source_rows.best_threshold(rounds, -DEFAULT_THRESHOLD)
+        rounds = [_simulate(distances, y, hidden) for hidden in base.hidings(n_classes)]
+        self.threshold = -base.best_threshold(rounds, -DEFAULT_THRESHOLD)
 
     def keep(self, values: Mapping[str, Any]) -> None:
         """Register the rows class by class."""
@@ -74,7 +64,7 @@ class DistanceRatioRejector(Rejector):
 
     def forward(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
         """Score rows (m, d) by their neighbours; the logits are not used."""
-        distances = self._nearest(source_rows.squared_distances(features, self.rows))
+        distances = self._nearest(base.squared_distances(features, self.rows))
         return -DISTANCE_SCALE * distances / self.typical, -distance_ratio(distances)
 
     def own_cut(self, scores: Scores) -> float | None:
@@ -90,7 +80,7 @@ class DistanceRatioRejector(Rejector):
         """Return the distances of some of the rows to all others: (m, C)."""
         nearest = []
         for block in torch.split(torch.from_numpy(places), BLOCK_ROWS):
-            squared = source_rows.squared_distances(self.rows[block], self.rows)
+            squared = base.squared_distances(self.rows[block], self.rows)
             squared[torch.arange(len(block)), block] = torch.inf
             nearest.append(self._nearest(squared))
         return np.asarray(torch.cat(nearest).numpy())
@@ -103,8 +93,8 @@ def distance_ratio(distances: Tensor) -> Tensor:
     return torch.where(first < second, first / second, 1.0)
 
 
-def _simulate(distances: Matrix, y: IntArray, hidden: source_rows.Mask) -> source_rows.Round:
+def _simulate(distances: Matrix, y: IntArray, hidden: base.Mask) -> base.Round:
     """Hide classes from rows whose distances to all classes are known: (n, C)."""
     seen = np.where(hidden, np.inf, distances)
     known = -distance_ratio(torch.from_numpy(seen)).numpy()
-    return source_rows.Round(known, hidden[y], seen.argmin(axis=1) == y)
+    return base.Round(known, hidden[y], seen.argmin(axis=1) == y)

@@ -14,10 +14,7 @@ from opensetda.rows import IntArray
 
 
 class QuantileRejector(Rejector):
-    r"""The known score is the largest softmax; the given or estimated openness is the cut.
-
-    .. math:: \text{known}(x) = \max_c \operatorname{softmax}(f(x))_c
-    """
+    """The known score is the largest softmax; the given or estimated openness is the cut."""
 
     def fit(self, features: Tensor, y: IntArray, n_classes: int) -> None:
         """Learn nothing: the classifier is trained already."""
@@ -29,15 +26,11 @@ class QuantileRejector(Rejector):
 
 
 class MixtureRejector(QuantileRejector):
-    r"""The same score, cut where known and unknown are equally likely.
-
-    The known scores of all targets are a mixture of two normal distributions (`fit_mixture`), the
-    one of unknowns anchored by the scores of held-out classes, if there are any. The cut s is at
+    r"""The same score, cut at the s where known and unknown are equally likely.
 
     .. math:: \beta\, \mathcal N(s; \mu_u, \sigma_u) = (1 - \beta)\, \mathcal N(s; \mu_k, \sigma_k)
 
-    The quantile at the mixture's share would reject as many targets as there are unknowns; this
-    cut rejects those that are probably unknown.
+    in a mixture of two normal distributions (`fit_mixture`) of the known scores of all targets.
     """
 
     def own_cut(self, scores: Scores) -> float | None:

@@ -106,13 +106,6 @@ class ExtraClassNetwork(RivalNetwork):
         return logits[:, :-1], logits[:, :-1].amax(dim=1) - logits[:, -1]
 
 
-class ExtraClassRival(NetworkRival):
-    """Base of the rivals with an `ExtraClassNetwork`; their own boundary is zero."""
-
-    def _own_cut(self, scores: Scores) -> float | None:
-        return 0.0
-
-
 class ClosedSetNetwork(RivalNetwork):
     r"""A linear classifier on the bottleneck, trained by the cross-entropy of the source.
 

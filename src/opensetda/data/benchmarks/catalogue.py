@@ -24,7 +24,8 @@ class Benchmark:
     `title` is its name in papers, and `layout` an example of an image's path below its folder;
     `domains` are folders, with the number of their images, 0 if it is not published. `known`,
     `unused` and `unknown` are class folders: labelled by the source, left out, only in the target.
-    With `others_unknown`, every further class folder of the target is unknown, too.
+    With `others_unknown`, every further class folder of the target is unknown, too. `tasks` are
+    published pairs of domains; by default all.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Benchmark:
     unknown: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     others_unknown: bool = False
+    tasks: tuple[str, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
