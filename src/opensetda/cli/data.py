@@ -51,9 +51,7 @@ def features(
         data,
         out,
         with_cache(images, no_cache),
-        label_column=columns.label,
-        path_column=columns.path,
-        images_root=columns.root,
+        tables=columns,
         overwrite=overwrite,
         listener=ConsoleListener(),
     )

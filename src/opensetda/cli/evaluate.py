@@ -14,15 +14,12 @@ from opensetda.runs.options import TableOptions
 if TYPE_CHECKING:
     from opensetda.runs.evaluation import Evaluation
 
-_RUN_HELP = "Run folder of 'osda fit', or a .csv or .parquet file of 'osda predict'."
+_RUN_HELP = "Run folder of 'osda fit', or, with --run, a .csv or .parquet file of 'osda predict'."
 _TRUTH_HELP = (
     "True labels of all samples or of some: a table (.npz, .csv, .parquet, a folder of .parquet "
     "parts), or images (one folder per class, list, manifest, tar shards)."
 )
-_MADE_BY_HELP = (
-    "Run that wrote the file of 'osda predict'; needed if the file names only the likeliest "
-    "classes."
-)
+_MADE_BY_HELP = "Run that wrote the file of 'osda predict'."
 
 
 def evaluate(
@@ -37,7 +34,7 @@ def evaluate(
 
       osda evaluate run --labels truth.csv --label-column class
 
-      osda evaluate labels.csv --labels truth.csv
+      osda evaluate labels.csv --labels truth.csv --run run
 
     Labels are matched by id if the samples have ids, by row otherwise; those
     without a true label (or an empty one) do not count. A label that is not a

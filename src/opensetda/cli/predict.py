@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,11 +53,7 @@ def predict(
         out,
         top_k=top_k,
         strict=images.strict,
-        id_column=as_in_fit.get("id"),
-        drop=tables.drop,
-        features_key=as_in_fit.get("features"),
-        path_column=tables.path,
-        images_root=tables.root,
+        tables=replace(tables, **as_in_fit),
         overwrite=overwrite,
         listener=ConsoleListener(),
     )

@@ -10,17 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from opensetda.backbones.extraction import Extraction
-from opensetda.data.images.lists import ImageColumns
 from opensetda.data.images.loading import ImageList, read_images
 from opensetda.errors import InputError
-from opensetda.runs.fit_data import features_of, none_readable
+from opensetda.runs.fit_data import features_of, image_columns, none_readable
 from opensetda.runs.listening import RunListener
+from opensetda.runs.options import ImageOptions, TableOptions
 from opensetda.runs.outputs import check_new_file, write_broken_list
-from opensetda.runs.request import ImageOptions
 from opensetda.system.files import new_file, temporary_folder
-
-_SUFFIXES = (".npz", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -44,9 +40,7 @@ def extract_features(
     out: str | Path,
     options: ImageOptions | None = None,
     *,
-    label_column: str | None = None,
-    path_column: str | None = None,
-    images_root: str | Path | None = None,
+    tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
 ) -> WrittenFeatures:
@@ -61,62 +55,51 @@ def extract_features(
         ``.parquet`` (f0, f1, ..., path and label).
     options : ImageOptions, optional
         The backbone and its cache.
-    label_column, path_column, images_root : optional
+    tables : TableOptions, optional
         Columns of a manifest, and the folder that relative paths start from.
     overwrite : bool
         Replace an existing file.
     listener : RunListener, optional
         Receives notes, warnings and progress.
     """
-    options, listener = options or ImageOptions(), listener or RunListener()
-    images, place = Path(images), Path(out)
-    check_new_file("--out", place, _SUFFIXES, overwrite)
-    root = None if images_root is None else Path(images_root)
-    found = _find(images, ImageColumns(path_column, label_column, root), listener)
+    options, listener, place = options or ImageOptions(), listener or RunListener(), Path(out)
+    check_new_file("--out", place, (".npz", ".parquet"), overwrite)
+    columns = image_columns(tables or TableOptions())
+    try:
+        found = read_images(images, columns, labelled=True)
+    except InputError as error:
+        found = read_images(images, columns)
+        listener.note(f"no classes are written: {error}")
+    for line in found.notes:
+        listener.note(line)
     with temporary_folder(place.resolve()) as scratch:
         with listener.counting("features") as progress:
-            _, extraction = features_of([found], options, progress, scratch)
-        for warning in extraction.warnings:
+            _, made = features_of([found], options, progress, scratch)
+        for warning in made.warnings:
             listener.warn(warning)
-        if not len(extraction.rows):
-            raise none_readable(images, len(found), extraction.broken[0])
+        if not len(made.rows):
+            raise none_readable(Path(images), len(found), made.broken[0])
         with new_file(place) as aside:
-            _write(aside, found.select(extraction.rows), extraction)
-        listed = write_broken_list(place, extraction.broken)
-    n_broken, n_cached = len(extraction.broken), extraction.n_cached
+            _write(aside, found.select(made.rows), made.X)
+        listed = write_broken_list(place, made.broken)
+    n_broken = len(made.broken)
     if listed is not None:
-        listener.warn(
-            f"{n_broken:,} of {len(found):,} images cannot be read and are left out; they are "
-            f"listed in {listed}"
-        )
-    n_images, width = extraction.X.shape
-    return WrittenFeatures(place, n_images, width, n_broken, n_cached, listed, extraction.seconds)
+        listener.warn(f"{n_broken:,} of {len(found):,} images cannot be read: {listed}")
+    return WrittenFeatures(place, *made.X.shape, n_broken, made.n_cached, listed, made.seconds)
 
 
-def _find(path: Path, columns: ImageColumns, listener: RunListener) -> ImageList:
-    """List images, with their classes if each has one."""
-    try:
-        images = read_images(path, columns, labelled=True)
-    except InputError as error:
-        images = read_images(path, columns)
-        listener.note(f"no classes are written: {error}")
-    for line in images.notes:
-        listener.note(line)
-    return images
-
-
-def _write(path: Path, images: ImageList, extraction: Extraction) -> None:
+def _write(path: Path, images: ImageList, X: Any) -> None:
+    columns: dict[str, Any]
     if path.suffix.lower() == ".npz":
         # Numbers and text only: an array of objects would be pickled.
-        arrays: dict[str, Any] = {"X": extraction.X, "paths": images.ids.astype(np.str_)}
+        columns = {"X": X, "paths": images.ids.astype(np.str_)}
         if images.labels is not None:
             classes, y = np.unique(images.labels, return_inverse=True)
-            arrays |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
+            columns |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
         with path.open("wb") as stream:
-            np.savez(stream, **arrays)
+            np.savez(stream, **columns)
         return
-    columns: dict[str, Any]
-    columns = {f"f{n}": np.ascontiguousarray(column) for n, column in enumerate(extraction.X.T)}
+    columns = {f"f{n}": np.ascontiguousarray(column) for n, column in enumerate(X.T)}
     columns["path"] = pa.array(images.ids.tolist(), pa.string())
     if images.labels is not None:
         columns["label"] = pa.array(images.labels.tolist(), pa.string())

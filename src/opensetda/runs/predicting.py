@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,16 @@ import numpy.typing as npt
 from opensetda.backbones.extraction import Broken, Extractor
 from opensetda.data.images.lists import ImageColumns, printable
 from opensetda.data.images.loading import is_image_data, iterate_images
-from opensetda.data.tables.column_files import ColumnTable, frame_table, is_frame
+from opensetda.data.tables.column_files import frame_table, is_frame
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.rows import release_pages
 from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import none_readable, refuse_options
+from opensetda.runs.fit_data import image_columns, none_readable, refuse_options
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
+from opensetda.runs.options import TableOptions
 from opensetda.runs.outputs import check_new_file, many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, numbers_of
 from opensetda.system.files import new_file, temporary_folder
@@ -43,14 +44,9 @@ _Parts = Generator[tuple[npt.NDArray[np.float32], npt.NDArray[Any]], None, None]
 
 @dataclass(frozen=True)
 class WrittenLabels:
-    """A file of labels that `predict` wrote.
+    """A file of labels that `predict` wrote; `counts` has how many samples got each label.
 
-    Attributes
-    ----------
-    counts : Counter
-        How many samples got each label.
-    broken : list of Broken
-        Images that could not be read and were left out; `broken_list` is a CSV file of them.
+    `broken` images could not be read and were left out; `broken_list` is a CSV file of them.
     """
 
     path: Path
@@ -68,11 +64,7 @@ def predict(
     *,
     top_k: int | None = None,
     strict: bool = False,
-    id_column: str | None = None,
-    drop: Sequence[str] | None = None,
-    features_key: str | None = None,
-    path_column: str | None = None,
-    images_root: str | Path | None = None,
+    tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
 ) -> PredictionTable | WrittenLabels:
@@ -90,10 +82,8 @@ def predict(
         Write the likeliest classes only; by default 5 for images, all for tables.
     strict : bool
         Raise an `InputError` at an image that cannot be read, instead of leaving it out.
-    id_column, drop, features_key : optional
-        Columns and arrays of a table; by default as in `fit`.
-    path_column, images_root : optional
-        Column of the image files in manifests, and the folder that relative paths start from.
+    tables : TableOptions, optional
+        Columns and arrays of a table or manifest; by default as in `fit`.
     overwrite : bool
         Replace an existing file.
     listener : RunListener, optional
@@ -104,43 +94,40 @@ def predict(
     PredictionTable or WrittenLabels
         The labels, or with `out` what was written.
     """
-    listener = listener or RunListener()
-    if out is not None:
-        check_new_file("--out", Path(out), SUFFIXES, overwrite)
+    tables, listener = tables or TableOptions(), listener or RunListener()
+    place = None if out is None else Path(out)
+    if place is not None:
+        check_new_file("--out", place, SUFFIXES, overwrite)
     folder = open_run(run)
-    columns = _Columns(id_column, drop, features_key, path_column, images_root)
-    with ExitStack() as stack:
-        own = stack.enter_context(temporary_folder()) if out is None else Path()
-        place = own / "labels.parquet" if out is None else Path(out)
-        scratch = stack.enter_context(temporary_folder(place.resolve()))
-        found = _find(folder, samples, columns, strict)
-        broken: list[Broken] = []
-        if isinstance(found, _Images):
-            parts = _image_parts(folder, found, strict, broken, listener)
-            id_name, likeliest = IMAGE_ID, None if out is None else top_k or TOP_K
+    images = _find_images(folder, samples, tables, strict)
+    counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
+    with temporary_folder(None if place is None else place.resolve()) as scratch:
+        id_name = "id" if images is None else IMAGE_ID
+        if images is None:
+            parts = _row_parts(*_read_rows(folder, samples, tables, scratch, listener), listener)
         else:
-            parts = _row_parts(*_read(folder, found, columns, scratch, listener), listener)
-            id_name, likeliest = "id", top_k
-        counts: Counter[str] = Counter()
+            columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
+            parts = _image_parts(folder, images, columns, strict, broken, listener)
+            top_k = top_k or TOP_K
         model = folder.model()
-        with (
-            closing(parts),
-            new_file(place) as aside,
-            PredictionWriter(aside, likeliest) as writer,
-        ):
-            for features, ids in parts:
-                table = PredictionTable.of_samples(model, features, ids, id_name)
-                counts.update(table.labels.tolist())
-                writer.write(table)
-        listed = write_broken_list(place, broken)
-        if listed is not None:
-            where = "left out" if out is None else listed
-            listener.warn(f"{many_images(len(broken))} cannot be read: {where}")
-        if out is None:
-            made = PredictionTable.read_parquet(place)
-            return replace(made, unknown_label=folder.unknown_label)
-    has_images = isinstance(found, _Images)
-    return WrittenLabels(place, counts, folder.unknown_label, has_images, broken, listed)
+        with closing(parts):
+            labelled = (PredictionTable.of_samples(model, *part, id_name) for part in parts)
+            if place is None:
+                made += labelled
+            else:
+                with new_file(place) as aside, PredictionWriter(aside, top_k) as writer:
+                    for table in labelled:
+                        counts.update(table.labels.tolist())
+                        writer.write(table)
+                listed = write_broken_list(place, broken)
+    if broken:
+        listener.warn(f"{many_images(len(broken))} cannot be read: {listed or 'left out'}")
+    if place is None:
+        names = ("ids", "labels", "known_scores", "nearest", "proba")
+        whole = {name: np.concatenate([getattr(part, name) for part in made]) for name in names}
+        return replace(made[0], **whole)
+    is_image_file = images is not None
+    return WrittenLabels(place, counts, folder.unknown_label, is_image_file, broken, listed)
 
 
 def open_run(run: Run) -> RunFolder:
@@ -150,81 +137,56 @@ def open_run(run: Run) -> RunFolder:
     return run.folder if isinstance(run, FittedRun) else RunFolder.open(run)
 
 
-class _Columns(NamedTuple):
-    """Options for tables, then those for manifests of images."""
-
-    id: str | None
-    drop: Sequence[str] | None
-    features: str | None
-    path: str | None
-    root: str | Path | None
-
-
-class _Images(NamedTuple):
-    """Files, folders, lists and shards of images."""
-
-    paths: list[Path]
-    columns: ImageColumns
-
-
-def _find(
-    folder: RunFolder, samples: Any, columns: _Columns, strict: bool
-) -> _Images | Path | ColumnTable | npt.NDArray[Any]:
-    """Return samples of the kind that the run needs: images, a table, or rows of features."""
-    several = list(samples) if isinstance(samples, list | tuple) else [samples]
-    unfit = f"the backbone of {folder.path} was fine-tuned, and features of any other do not fit"
-    if not all(isinstance(sample, str | Path) for sample in several):
-        if folder.is_finetuned:
-            raise InputError(f"the array, but {unfit}; give the images")
-        if is_frame(samples):
-            return frame_table(samples, "samples")
-        expected = int(folder.model().n_features_in_), "the model"
-        return feature_rows(samples, "samples", expected)
-    paths = [Path(sample) for sample in several]
-    if not paths:
-        raise InputError("no samples; give images or a feature table")
-    root = None if columns.root is None else Path(columns.root)
-    image_columns = ImageColumns(path=columns.path or folder.column("path"), root=root)
-    tables = [path for path in paths if not is_image_data(path, image_columns)]
+def _find_images(
+    folder: RunFolder, samples: Any, options: TableOptions, strict: bool
+) -> list[Path] | None:
+    """Return the paths of images; None if the samples are a table, or rows of features."""
+    several = samples if isinstance(samples, list | tuple) else [samples]
+    paths = [Path(sample) for sample in several if isinstance(sample, str | Path)]
+    columns = ImageColumns(path=options.path or folder.column("path"))
+    tables = [path for path in paths if not is_image_data(path, columns)]
     if tables and len(paths) > 1:
         raise InputError(
             f"{tables[-1]}: a feature table among others; label it in a run of its own"
         )
-    if tables and folder.is_finetuned:
-        raise InputError(f"{paths[0]}: a feature table, but {unfit}; give the images")
-    if not tables and not folder.has_images:
+    is_images = bool(paths) and not tables
+    if is_images and not folder.has_images:
         raise InputError(
             f"{paths[0]}: images, but {folder.path} was fitted to a feature table; give a "
             "table, or fit to images"
         )
+    if not is_images and folder.is_finetuned:
+        raise InputError(
+            f"{paths[0] if paths else 'samples'}: features, but the backbone of {folder.path} was "
+            "fine-tuned, and those of any other do not fit; give the images"
+        )
     wrong: dict[str, Any]
-    wrong = {"--strict": strict, "--path-column": columns.path, "--images-root": columns.root}
-    if not tables:
-        wrong = {"--id-column": columns.id, "--drop": columns.drop}
-        wrong["--features-key"] = columns.features
-    refuse_options((option for option, value in wrong.items() if value), paths[0], not tables)
-    return paths[0] if tables else _Images(paths, image_columns)
+    wrong = {"--strict": strict, "--path-column": options.path, "--images-root": options.root}
+    if is_images:
+        wrong = {"--id-column": options.id, "--drop": options.drop}
+    first = paths[0] if paths else Path("samples")
+    refuse_options((option for option, value in wrong.items() if value), first, is_images)
+    return paths if is_images else None
 
 
-def _read(
-    folder: RunFolder,
-    table: Path | ColumnTable | npt.NDArray[Any],
-    columns: _Columns,
-    scratch: Path,
-    listener: RunListener,
+def _read_rows(
+    folder: RunFolder, samples: Any, options: TableOptions, scratch: Path, listener: RunListener
 ) -> tuple[Any, Any]:
-    """Return rows and ids of a table, which may be stored in files."""
-    if isinstance(table, np.ndarray):
-        return table, None
+    """Return rows and ids of a table, which may be stored in files, or of an array."""
+    samples = samples[0] if isinstance(samples, list | tuple) and len(samples) == 1 else samples
+    width = int(folder.model().n_features_in_)
+    if not isinstance(samples, str | Path) and not is_frame(samples):
+        return feature_rows(samples, "samples", (width, "the model")), None
+    table = frame_table(samples, "samples") if is_frame(samples) else Path(samples)
+    key = options.features
     names = TableColumns(
         label=folder.column("label") or "y",
-        id=columns.id,
-        features=columns.features or folder.column("features") or "X",
-        drop=tuple(columns.drop or folder.column("drop") or ()),
+        id=options.id,
+        features=key if key != TableOptions.features else folder.column("features") or key,
+        drop=options.drop or tuple(folder.column("drop") or ()),
     )
-    width = int(folder.model().n_features_in_)
-    given = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
-    found = read_samples(table, width, *given)
+    known = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
+    found = read_samples(table, width, *known)
     for warning in found.notes:
         listener.warn(warning)
     return found.X, found.ids
@@ -243,11 +205,16 @@ def _row_parts(X: Any, ids: Any, listener: RunListener) -> _Parts:
 
 
 def _image_parts(
-    folder: RunFolder, images: _Images, strict: bool, broken: list[Broken], listener: RunListener
+    folder: RunFolder,
+    images: list[Path],
+    columns: ImageColumns,
+    strict: bool,
+    broken: list[Broken],
+    listener: RunListener,
 ) -> _Parts:
     """Yield the features of images, in constant memory; `broken` gets those that are left out."""
-    total = sum(1 for _ in iterate_images(*images))
-    paths, done = (path for _, path in iterate_images(*images)), 0
+    total = sum(1 for _ in iterate_images(images, columns))
+    paths, done = (path for _, path in iterate_images(images, columns)), 0
     with (
         listener.counting("predict") as progress,
         Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,
@@ -273,6 +240,6 @@ def _image_parts(
                 ids = [printable(path) for path, why in results if why is None]
                 yield features, np.array(ids)
     if len(broken) == total:
-        raise none_readable(images.paths[0], total, broken[0])
+        raise none_readable(images[0], total, broken[0])
     for warning in extractor.warnings:
         listener.warn(warning)
