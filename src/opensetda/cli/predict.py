@@ -94,13 +94,12 @@ def export(
     written = export_model(run, to, overwrite=overwrite)
     many = console.counted(written.n_checked, "image" if written.has_images else "row")
     console.say(
-        f"Same labels as 'osda predict' for {many}, {written.n_own:,} of them of the run; "
+        f"Same labels as 'osda predict' for {many}; "
         f"probabilities differ by at most {written.difference:.0e}."
     )
     use = written.path != written.model
     console.say_places(
         model=written.model, try_it=f"python {written.path / 'use.py'} FILE" if use else None
     )
-    checked = {"samples": written.n_checked, "own": written.n_own}
-    files = {"model": written.model}
-    console.result({**checked, "difference": written.difference, "files": files})
+    checked = {"samples": written.n_checked, "difference": written.difference}
+    console.result({**checked, "files": {"model": written.model}})

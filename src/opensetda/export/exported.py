@@ -1,7 +1,11 @@
-"""A fitted method as one module, from rows or pixels to probabilities, and as an ONNX file."""
+"""A fitted method as an ONNX file, from rows or pixels to labels, and scripts that use the file.
+
+The scripts need neither torch nor this package.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,11 +18,45 @@ from torch import Tensor, nn
 
 from opensetda import __version__
 from opensetda.backbones.engines import ExportError, FromPixels, export
-from opensetda.backbones.model import ImageBackbone
+from opensetda.backbones.model import ImageBackbone, resized
+from opensetda.backbones.recipe import Preprocessing
 from opensetda.base import OpenSetClassifier
 from opensetda.errors import InputError
-from opensetda.openness.decision import Rejection
 from opensetda.state import json_float
+
+_START = """\
+import os
+import sys
+from pathlib import Path
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import
+import numpy as np
+import onnxruntime
+"""
+
+ROW_SCRIPT = f'''\
+"""Label rows: python use.py TABLE.csv, or ROWS.npy (needs onnxruntime and numpy)."""
+
+import csv
+import json
+{_START}
+session = onnxruntime.InferenceSession(Path(__file__).with_name("model.onnx"))
+about = session.get_modelmeta().custom_metadata_map
+if sys.argv[1].endswith(".npy"):
+    rows = np.load(sys.argv[1], allow_pickle=False)
+else:
+    names, categories = json.loads(about["feature_names"]), json.loads(about["categories"])
+    values = [(name, value) for name, kinds in categories.items() for value in kinds]
+    numbers = names[: len(names) - len(values)]
+    with Path(sys.argv[1]).open(newline="") as table:
+        rows = [[float(row[name] or "nan") for name in numbers] + [row[c] == v for c, v in values]
+                for row in csv.DictReader(table)]  # fmt: skip
+rows = np.array(rows, np.float32)
+for start in range(0, len(rows), 64):  # More at a time need more memory, and no less time.
+    found = session.run(["label", "confidence"], {{"rows": rows[start : start + 64]}})
+    for number, (name, share) in enumerate(zip(*found), start=start + 1):
+        print(number, name, f"{{share:.3f}}")
+'''
 
 
 class Exported(nn.Module):
@@ -61,8 +99,8 @@ class Exported(nn.Module):
         return index, probabilities.gather(1, index[:, None])[:, 0], probabilities, known
 
 
-def _rejection(classifier: OpenSetClassifier) -> Rejection:
-    return classifier.rejection if classifier.has_target_ else Rejection(-np.inf, 0.0)
+def _rejection(classifier: OpenSetClassifier) -> tuple[float, float]:
+    return classifier.rejection if classifier.has_target_ else (-np.inf, 0.0)
 
 
 def describe(classifier: OpenSetClassifier, method: str | None = None) -> dict[str, Any]:
@@ -113,3 +151,28 @@ def to_onnx(
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in about.items()}
     helper.set_model_props(model, texts)
     return bytes(model.SerializeToString())
+
+
+def image_script(how: Preprocessing) -> str:
+    """Return the script for images, which resizes them with the function that `fit` used."""
+    arguments = f"{how.size}, {how.shorter_side}, {how.resize!r}, {how.interpolation!r}"
+    return f'''\
+"""Label images: python use.py IMAGES... (needs onnxruntime, numpy and pillow)."""
+
+{_START}from PIL import Image, ImageOps
+
+
+{inspect.getsource(resized)}
+
+options = onnxruntime.SessionOptions()
+options.add_free_dimension_override_by_name("n", 1)  # faster, one image at a time
+session = onnxruntime.InferenceSession(Path(__file__).with_name("model.onnx"), options)
+for path in sys.argv[1:]:
+    image = ImageOps.exif_transpose(Image.open(path))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    pixels = np.asarray(resized(image.convert("RGB"), {arguments}))
+    label, confidence = session.run(["label", "confidence"], {{"pixels": pixels[None]}})
+    print(path, label[0], f"{{confidence[0]:.3f}}")
+'''

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.data.tables.loading import TableColumns, read_samples
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4  # largest difference of a probability between the exported file and `predict`
 GRAPH, SCRIPT = "model.onnx", "use.py"
-# Samples of the run that the file is checked on: images take their time, and a table is read.
+# Samples of the run that the file is checked on; bytes of a table that is read for them.
 _CHECKED_IMAGES, _CHECKED_ROWS, _LARGEST_TABLE, _BLOCK = 8, 1000, 1 << 28, 64
 
 
@@ -34,15 +32,13 @@ _CHECKED_IMAGES, _CHECKED_ROWS, _LARGEST_TABLE, _BLOCK = 8, 1000, 1 << 28, 64
 class ExportedModel:
     """A model that `export` wrote: `path`, a file or a folder, and the ONNX file `model`.
 
-    It was checked on `n_checked` samples, `n_own` of them of the run: their probabilities differ
-    from those of `predict` by at most `difference`.
+    On `n_checked` samples, its probabilities differ from those of `predict` by `difference`.
     """
 
     path: Path
     model: Path
     has_images: bool
     n_checked: int
-    n_own: int
     difference: float
 
 
@@ -78,8 +74,7 @@ def export(run: Run, to: str | Path, *, overwrite: bool = False) -> ExportedMode
 def _contents(folder: RunFolder) -> dict[str, bytes]:
     """Return the ONNX file, its description, and the script that uses it."""
     from opensetda.backbones.model import load_backbone
-    from opensetda.export import scripts
-    from opensetda.export.exported import describe, to_onnx
+    from opensetda.export.exported import ROW_SCRIPT, describe, image_script, to_onnx
 
     classifier = folder.model()
     about = describe(classifier, folder.settings["method"])
@@ -88,81 +83,75 @@ def _contents(folder: RunFolder) -> dict[str, bytes]:
         how, backbone = recipe.preprocessing, load_backbone(recipe, folder.backbone_state())
         inputs = {"pixels": f"uint8, (n, {how.size}, {how.size}, 3): resized RGB images"}
         about |= {"backbone": recipe.backbone, "preprocessing": asdict(how)}
-        content, script = to_onnx(classifier, about, backbone), scripts.image_script(how)
+        content, script = to_onnx(classifier, about, backbone), image_script(how)
     else:
         names, plan = folder.feature_names(), folder.column_plan()
         inputs = {"rows": f"float32, (n, {classifier.n_features_in_}): finite numbers"}
         about |= {"feature_names": names, "medians": plan.medians, "categories": plan.categories}
-        content, script = to_onnx(classifier, about), scripts.ROWS
+        content, script = to_onnx(classifier, about), ROW_SCRIPT
     described = files.json_bytes({"inputs": inputs, **about})
     return {GRAPH: content, MODEL: described, SCRIPT: script.encode()}
 
 
-def _check(folder: RunFolder, content: bytes) -> tuple[int, int, float]:
-    """Compare the file with `predict`; return the samples, the run's own, and the difference."""
+def _check(folder: RunFolder, content: bytes) -> tuple[int, float]:
+    """Compare the file with `predict`; return the number of samples, and the largest difference."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     name, classifier = session.get_inputs()[0].name, folder.model()
-    largest, checked = 0.0, {True: 0, False: 0}
-    samples = _images(folder) if folder.has_images else _rows(folder, classifier)
-    for given, features, is_own in samples:
-        found, probabilities = session.run(["label", "probabilities"], {name: given})
-        difference = float(np.abs(probabilities - classifier.predict_proba(features)).max())
-        same = found == classifier.predict(features).astype(np.str_)
+    given, features = _images(folder) if folder.has_images else _rows(folder, classifier)
+    largest = 0.0
+    for start in range(0, len(given), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        found, probabilities = session.run(["label", "probabilities"], {name: given[part]})
+        difference = float(np.abs(probabilities - classifier.predict_proba(features[part])).max())
+        same = found == classifier.predict(features[part]).astype(np.str_)
         if not difference <= TOLERANCE or not same.all():
             raise InputError(
                 f"{folder.path}: the exported model differs from 'osda predict' by "
                 f"{difference:.1e}, so it was not written; use 'osda predict'"
             )
         largest = max(largest, difference)
-        checked[is_own] += len(features)
-    return sum(checked.values()), checked[True], largest
+    return len(given), largest
 
 
-def _images(folder: RunFolder) -> Iterator[tuple[Any, Any, bool]]:
-    """Yield two made-up images, and some of the run that are still there, with their features."""
+def _images(folder: RunFolder) -> tuple[Any, Any]:
+    """Return some images of the run, made-up ones if they are gone, and their features."""
     from opensetda.backbones.engines import make_engine, probe_images
     from opensetda.backbones.model import resize_image
 
-    how, pictures = folder.recipe().preprocessing, Pictures(folder)
-    samples = [(pixels, False) for pixels in probe_images(how.size)]
+    how, pictures, found = folder.recipe().preprocessing, Pictures(folder), []
     for row in np.linspace(0, len(folder.labels()) - 1, _CHECKED_IMAGES).astype(int).tolist():
         if (path := pictures.file(row)) is not None:
             with suppress(BrokenImageError):
-                image = resize_image(decode_image(path), how)
-                samples.append((image.permute(1, 2, 0).numpy(), True))
+                found.append(resize_image(decode_image(path), how).permute(1, 2, 0).numpy())
+    pixels = np.stack(found) if found else probe_images(how.size)
     engine, _ = make_engine(folder.recipe(), state=folder.backbone_state())
-    for pixels, is_own in samples:
-        yield pixels[None], engine.run(pixels[None]), is_own
+    features = np.concatenate([engine.run(image[None]) for image in pixels])
     engine.release()
+    return pixels, features
 
 
-def _rows(folder: RunFolder, classifier: OpenSetClassifier) -> Iterator[tuple[Any, Any, bool]]:
-    """Yield made-up rows, of values that the scaling knows, and rows of the run's target."""
-    rng, scaler = np.random.default_rng(0), classifier.scaler_
-    shape = _BLOCK, int(classifier.n_features_in_)
-    table = scaler.arrays().get("target", rng.normal(size=shape))
-    rows = np.take_along_axis(table, rng.integers(0, len(table), shape), axis=0)
-    exponent, offset = scaler.moderation
-    rows = np.ldexp(rows, exponent) + (0 if offset is None else offset)
-    own = _target_rows(folder, shape[1])
-    for start in range(-_BLOCK, len(own), _BLOCK):
-        part = rows if start < 0 else own[start : start + _BLOCK]
-        part = np.ascontiguousarray(part, dtype=np.float32)
-        yield part, part, start >= 0
-
-
-def _target_rows(folder: RunFolder, width: int) -> npt.NDArray[Any]:
-    """Return some rows of the target's file; none if it is not there, or large."""
+def _rows(folder: RunFolder, classifier: OpenSetClassifier) -> tuple[Any, Any]:
+    """Return rows of the run's target, twice; made-up ones if its file is gone, or large."""
     path = Path(folder.settings["inputs"]["target"].get("path", ""))
     columns = TableColumns(features=folder.column("features") or "X")
+    width = int(classifier.n_features_in_)
+    rows = None
     # It may not be the table that it was.
     with suppress(InputError, OSError), files.temporary_folder() as scratch:
         if path.is_file() and path.stat().st_size <= _LARGEST_TABLE:
             known = folder.feature_names(), columns, folder.column("id")
             X = read_samples(path, width, *known, scratch, folder.column_plan()).X
-            return np.array(X[:: max(1, len(X) // _CHECKED_ROWS)][:_CHECKED_ROWS])
-    return np.zeros((0, width))
+            rows = np.array(X[:: max(1, len(X) // _CHECKED_ROWS)][:_CHECKED_ROWS])
+    if rows is None:
+        rng, scaler, shape = np.random.default_rng(0), classifier.scaler_, (_BLOCK, width)
+        # Values that the scaling knows, if it knows any.
+        table = scaler.arrays().get("target", rng.normal(size=shape))
+        rows = np.take_along_axis(table, rng.integers(0, len(table), shape), axis=0)
+        exponent, offset = scaler.moderation
+        rows = np.ldexp(rows, exponent) + (0 if offset is None else offset)
+    rows = np.ascontiguousarray(rows, dtype=np.float32)
+    return rows, rows
