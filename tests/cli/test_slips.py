@@ -97,7 +97,6 @@ SLIPS = [
     ("fit shop street --out new --unknown-label ' '", "unknown label ' '", "can be seen"),
     ("fit shop street --out new --seed 99999999999", "'--seed'", "4294967295"),
     ("predict run later.csv --out new.csv --top-k 0", "'--top-k'", "equal to 1"),
-    ("predict run later.csv --out new.csv --strict", "--strict", "is for images"),
     ("evaluate run --labels others.csv --label-column z", "no column 'z'", "label"),
     ("report run --images empty", "--images empty", "none of the ids is an image in it"),
     ("features shop --out new.npz --weights no.pth", "no.pth: no such file", "give one"),

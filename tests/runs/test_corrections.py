@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_used_is_found_before_data_is_read(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     corrections_file(tmp_path)
     for name, words in (
-        ("nowhere.csv", "No such file"),
+        ("nowhere.csv", "no such file"),
         ("corrections.csv", "no correction in it"),
         ("pipe.csv", "a pipe, not a file"),
     ):

@@ -10,7 +10,7 @@ import typer
 
 from opensetda.cli import console
 from opensetda.cli.options import Fields, Overwrite, RunArgument, output
-from opensetda.runs.options import ImageOptions, TableOptions
+from opensetda.runs.options import TableOptions
 
 _PATHS_HELP = (
     "Images to label: files, folders, lists, manifests or tar shards; or one feature table."
@@ -24,7 +24,6 @@ def predict(
     run: RunArgument,
     paths: Annotated[list[Path], typer.Argument(metavar="PATHS...", help=_PATHS_HELP)],
     out: Annotated[Path, output("--out LABELS", _OUT_HELP)],
-    images: Annotated[ImageOptions, Fields(ImageOptions, "strict")],
     as_in_fit: Annotated[dict[str, Any], Fields(TableOptions, "id features", as_in_fit=True)],
     tables: Annotated[TableOptions, Fields(TableOptions, "drop path root")],
     top_k: Annotated[int | None, output("--top-k NUMBER", _TOP_HELP, min=1)] = None,
@@ -52,7 +51,6 @@ def predict(
         paths,
         out,
         top_k=top_k,
-        strict=images.strict,
         tables=replace(tables, **as_in_fit),
         overwrite=overwrite,
         listener=ConsoleListener(),
@@ -60,14 +58,11 @@ def predict(
     assert isinstance(written, WrittenLabels), "a file is written"
     counts, unknown_label = written.counts, written.unknown_label
     console.show(console.label_counts(counts, unknown_label))
-    many = f"{counts.total():,} rows of {paths[0].name}"
-    if written.has_images:
-        many = console.counted(counts.total(), "image")
-    console.say(f"Labelled {many}.")
+    console.say(f"Labelled {console.counted(counts.total(), written.noun)}.")
     console.say_places(labels=out)
     summary = {"samples": counts.total(), **console.label_summary(counts, unknown_label)}
     files = {"labels": out, "broken": written.broken_list}
-    console.result({**summary, "broken": len(written.broken), "files": files})
+    console.result({**summary, "broken": written.n_broken, "files": files})
 
 
 def export(

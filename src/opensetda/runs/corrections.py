@@ -205,9 +205,10 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str, str]]:
                 audit = row.get("audit", "").strip().lower()
                 label = row["label"] if row["label"].strip() else ""
                 yield reader.line_num, row[name], label, audit
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; 'osda review' writes one") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: not a CSV file that can be read ({reason})") from error
+        raise InputError(f"{path}: not a CSV file that can be read ({error})") from error
 
 
 def class_name(name: str, in_use: Collection[str]) -> str:

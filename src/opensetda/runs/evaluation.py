@@ -53,26 +53,16 @@ _PREDICTED = {"label", "p_unknown", "known_score", "nearest_class"}
 class Evaluation:
     """The metrics of a run, or of later samples.
 
-    Attributes
-    ----------
-    final, steps : OpenSetMetrics, and dict of them
-        Metrics of the predictions, and of the labels after each step, by its number; of those
-        samples whose truth is known.
-    truth : array of str of shape (n,)
-        The true label of each prediction, "" if it is not known.
-    n_nearest : int
-        Known samples whose nearest class is right.
-    n_ignored : int
-        True labels of samples that were not predicted.
-    notes : tuple of str
-        What the truth lacks, and what does not match, one line each.
+    `final` and `steps`, by number, are metrics of the predictions, and of the labels after each
+    step, of samples whose truth is known; `truth` has the true label of each prediction, "" if it
+    is not known. The nearest class of `n_nearest` samples is right. `notes` say what the truth
+    lacks, and what does not match.
     """
 
     final: OpenSetMetrics
     steps: dict[int, OpenSetMetrics]
     truth: Labels
     n_nearest: int
-    n_ignored: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -109,7 +99,6 @@ class Evaluation:
         return {
             "samples": len(self.truth),
             "labelled": self.n_labelled,
-            "ignored": self.n_ignored,
             "notes": list(self.notes),
             "true_openness": self.true_openness,
             "final": final,
@@ -157,10 +146,9 @@ def evaluate(
     if label_column is not None:
         columns = {**columns, "label": label_column}
     truth = _true_labels(labels, table, columns, id_column, folder is not None and folder.has_ids)
-    found, n_ignored, notes = _matched(table, truth)
+    found, notes = _matched(table, truth)
     evaluation = evaluate_labels(table, steps, found, table.unknown_label)
-    notes = (*notes, *_class_notes(table, truth.path, found), *evaluation.notes)
-    evaluation = replace(evaluation, n_ignored=n_ignored, notes=notes)
+    evaluation = replace(evaluation, notes=(*notes, *evaluation.notes))
     if folder is not None:
         record = {"path": str(truth.path.resolve())}
         if not isinstance(labels, str | Path):
@@ -193,13 +181,14 @@ def evaluate_labels(
 ) -> Evaluation:
     """Compare predictions, and the labels after each step, with true labels in their order."""
     classes, there, notes = list(predictions.classes), truth != "", []
-    proba: npt.NDArray[np.float64] | None = _whole(predictions.proba[there])
+    true, nearest, proba = truth[there], predictions.nearest[there], predictions.proba[there]
+    # A file of the likeliest classes leaves some out.
+    can_calibrate = bool((proba.sum(axis=1) > 0.999).all())
     if not there.all():
         notes.append(_DRAWN)
         if there.sum() < _LABELS_TO_CALIBRATE:
-            proba = None
+            can_calibrate = False
             notes.append(f"ECE and UNK ECE need {_LABELS_TO_CALIBRATE} true labels.")
-    true, nearest = truth[there], predictions.nearest[there]
     final = open_set.evaluate(
         true,
         predictions.labels[there],
@@ -207,21 +196,13 @@ def evaluate_labels(
         unknown_label=unknown_label,
         known_score=predictions.known_scores[there],
         nearest_class=nearest,
-        probabilities=proba,
+        probabilities=proba if can_calibrate else None,
     )
     by_step = {
         step: open_set.evaluate(true, labels[there], classes, unknown_label=unknown_label)
         for step, labels in steps.items()
     }
     return Evaluation(final, by_step, truth, int((nearest == true).sum()), notes=tuple(notes))
-
-
-def _whole(proba: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return probabilities that sum to 1: classes that a file leaves out share the rest."""
-    listed = proba > 0
-    listed[:, -1] = True
-    left = np.maximum(1 - proba.sum(axis=1, keepdims=True), 0)
-    return np.where(listed, proba, left / np.maximum((~listed).sum(axis=1, keepdims=True), 1))
 
 
 def _read_labels(path: Path, run: RunFolder) -> PredictionTable:
@@ -269,12 +250,12 @@ def _true_labels(
     return read_truth(path, TableColumns(label=label or "y", id=id_column), partial=True)
 
 
-def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, int, tuple[str, ...]]:
-    """Find the true label of each prediction: by id, else by row; "" where it is not known.
+def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, tuple[str, ...]]:
+    """Find the true label of each prediction, by id, else by row; "" where it is not known.
 
-    Returns them, how many labels are of other samples, and notes about what does not match.
+    Returns them, and notes about what does not match.
     """
-    names, others = table.ids.tolist(), []
+    names, known, others = table.ids.tolist(), table.classes, []
     if truth.ids is None:
         if len(truth.labels) != len(names):
             raise InputError(
@@ -285,42 +266,27 @@ def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, int, tu
         found = truth.labels
     else:
         pairs = zip(truth.ids.tolist(), truth.labels.tolist(), strict=True)
-        known = {name: label for name, label in pairs if label}
-        found = np.array([known.get(name, "") for name in names], dtype=np.str_)
-        others = sorted(known.keys() - {*names})
-    n_found, notes = int((found != "").sum()), []
-    if not n_found:
+        of_name = {name: label for name, label in pairs if label}
+        found = np.array([of_name.get(name, "") for name in names], dtype=np.str_)
+        others = sorted(of_name.keys() - {*names})
+    true_classes = {*np.unique(found).tolist()} - {""}
+    if not true_classes:
         raise InputError(
             f"{truth.path}: none of its {len(others):,} ids (such as {shown(others[0])}) with a "
             f"label is that of a prediction (such as {shown(names[0])}); write them as there, or "
             "name their column with --id-column"
         )
-    if n_found < len(found):
-        example = shown(names[int((found == "").argmax())])
-        notes.append(
-            f"True labels of {n_found:,} of {len(found):,} samples; none of {example}, for example."
-        )
-    if others:
-        notes.append(
-            f"True labels of other samples, ignored: {len(others):,}, such as {shown(others[0])}."
-        )
-    return found, len(others), tuple(notes)
-
-
-def _class_notes(table: PredictionTable, path: Path, truth: Labels) -> list[str]:
-    """Return notes about the classes of the truth; an `InputError` if none is a known one."""
-    known, notes, true_classes = table.classes, [], {*np.unique(truth).tolist()} - {""}
     if not true_classes & {*known} and true_classes != {table.unknown_label}:
         raise InputError(
-            f"{path}: none of its labels (such as {min(true_classes)!r}) is a known class "
+            f"{truth.path}: none of its labels (such as {min(true_classes)!r}) is a known class "
             f"(such as {known[0]!r}); spell them as in the source, or write {table.unknown_label!r}"
         )
-    if missing := [name for name in known if name not in true_classes]:
-        some = ", ".join(map(shown, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        notes.append(
-            f"No true label of {len(missing):,} of {len(known):,} known classes ({some}): OS, OS* "
-            "and HOS are means of the others."
-        )
-    if true_classes <= {*known}:
-        notes.append("No true label of an unknown: UNK, HOS, AUROC and OSCR cannot be known.")
-    return [*notes, *twins({*known, *true_classes})]
+    n_found, notes = int((found != "").sum()), []
+    if n_found < len(found):
+        example = shown(names[int((found == "").argmax())])
+        line = f"True labels of {n_found:,} of {len(found):,} samples"
+        notes.append(f"{line}; none of {example}, for example.")
+    if others:
+        line = f"True labels of other samples, ignored: {len(others):,}"
+        notes.append(f"{line}, such as {shown(others[0])}.")
+    return found, (*notes, *twins({*known, *true_classes}))

@@ -139,19 +139,12 @@ def _rows(folder: RunFolder, classifier: OpenSetClassifier) -> tuple[Any, Any]:
     path = Path(folder.settings["inputs"]["target"].get("path", ""))
     columns = TableColumns(features=folder.column("features") or "X")
     width = int(classifier.n_features_in_)
-    rows = None
+    rows = np.random.default_rng(0).normal(size=(_BLOCK, width))
     # It may not be the table that it was.
     with suppress(InputError, OSError), files.temporary_folder() as scratch:
         if path.is_file() and path.stat().st_size <= _LARGEST_TABLE:
             known = folder.feature_names(), columns, folder.column("id")
             X = read_samples(path, width, *known, scratch, folder.column_plan()).X
             rows = np.array(X[:: max(1, len(X) // _CHECKED_ROWS)][:_CHECKED_ROWS])
-    if rows is None:
-        rng, scaler, shape = np.random.default_rng(0), classifier.scaler_, (_BLOCK, width)
-        # Values that the scaling knows, if it knows any.
-        table = scaler.arrays().get("target", rng.normal(size=shape))
-        rows = np.take_along_axis(table, rng.integers(0, len(table), shape), axis=0)
-        exponent, offset = scaler.moderation
-        rows = np.ldexp(rows, exponent) + (0 if offset is None else offset)
     rows = np.ascontiguousarray(rows, dtype=np.float32)
     return rows, rows

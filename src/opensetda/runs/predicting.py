@@ -22,7 +22,7 @@ from opensetda.errors import InputError
 from opensetda.rows import release_pages
 from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import image_columns, none_readable, refuse_options
+from opensetda.runs.fit_data import image_columns, none_readable
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
 from opensetda.runs.options import TableOptions
@@ -46,15 +46,15 @@ _Parts = Generator[tuple[npt.NDArray[np.float32], npt.NDArray[Any]], None, None]
 class WrittenLabels:
     """A file of labels that `predict` wrote; `counts` has how many samples got each label.
 
-    `broken` images could not be read and were left out; `broken_list` is a CSV file of them.
+    `n_broken` images could not be read and were left out; `broken_list` is a CSV file of them.
     """
 
     path: Path
     counts: Counter[str]
     unknown_label: str
-    has_images: bool
-    broken: list[Broken]
-    broken_list: Path | None = None
+    noun: str
+    n_broken: int
+    broken_list: Path | None
 
 
 def predict(
@@ -63,7 +63,6 @@ def predict(
     out: str | Path | None = None,
     *,
     top_k: int | None = None,
-    strict: bool = False,
     tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
@@ -80,8 +79,6 @@ def predict(
         File to write, ``.csv``, ``.json`` or ``.parquet``; without it the labels are returned.
     top_k : int, optional
         Write the likeliest classes only; by default 5 for images, all for tables.
-    strict : bool
-        Raise an `InputError` at an image that cannot be read, instead of leaving it out.
     tables : TableOptions, optional
         Columns and arrays of a table or manifest; by default as in `fit`.
     overwrite : bool
@@ -99,7 +96,7 @@ def predict(
     if place is not None:
         check_new_file("--out", place, SUFFIXES, overwrite)
     folder = open_run(run)
-    images = _find_images(folder, samples, tables, strict)
+    images = _find_images(folder, samples, tables)
     counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
     with temporary_folder(None if place is None else place.resolve()) as scratch:
         id_name = "id" if images is None else IMAGE_ID
@@ -107,7 +104,7 @@ def predict(
             parts = _row_parts(*_read_rows(folder, samples, tables, scratch, listener), listener)
         else:
             columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
-            parts = _image_parts(folder, images, columns, strict, broken, listener)
+            parts = _image_parts(folder, images, columns, broken, listener)
             top_k = top_k or TOP_K
         model = folder.model()
         with closing(parts):
@@ -126,8 +123,8 @@ def predict(
         names = ("ids", "labels", "known_scores", "nearest", "proba")
         whole = {name: np.concatenate([getattr(part, name) for part in made]) for name in names}
         return replace(made[0], **whole)
-    is_image_file = images is not None
-    return WrittenLabels(place, counts, folder.unknown_label, is_image_file, broken, listed)
+    noun = "row" if images is None else "image"
+    return WrittenLabels(place, counts, folder.unknown_label, noun, len(broken), listed)
 
 
 def open_run(run: Run) -> RunFolder:
@@ -137,9 +134,7 @@ def open_run(run: Run) -> RunFolder:
     return run.folder if isinstance(run, FittedRun) else RunFolder.open(run)
 
 
-def _find_images(
-    folder: RunFolder, samples: Any, options: TableOptions, strict: bool
-) -> list[Path] | None:
+def _find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list[Path] | None:
     """Return the paths of images; None if the samples are a table, or rows of features."""
     several = samples if isinstance(samples, list | tuple) else [samples]
     paths = [Path(sample) for sample in several if isinstance(sample, str | Path)]
@@ -160,12 +155,6 @@ def _find_images(
             f"{paths[0] if paths else 'samples'}: features, but the backbone of {folder.path} was "
             "fine-tuned, and those of any other do not fit; give the images"
         )
-    wrong: dict[str, Any]
-    wrong = {"--strict": strict, "--path-column": options.path, "--images-root": options.root}
-    if is_images:
-        wrong = {"--id-column": options.id, "--drop": options.drop}
-    first = paths[0] if paths else Path("samples")
-    refuse_options((option for option, value in wrong.items() if value), first, is_images)
     return paths if is_images else None
 
 
@@ -208,7 +197,6 @@ def _image_parts(
     folder: RunFolder,
     images: list[Path],
     columns: ImageColumns,
-    strict: bool,
     broken: list[Broken],
     listener: RunListener,
 ) -> _Parts:
@@ -229,13 +217,7 @@ def _image_parts(
         while part := list(islice(paths, PART)):
             features, reasons = extractor.features(part, finished)
             results = list(zip(part, reasons, strict=True))
-            failed = [Broken(path, path, why) for path, why in results if why is not None]
-            if failed and strict:
-                raise InputError(
-                    f"{failed[0].id}: {failed[0].reason}; repair or remove it, or leave out "
-                    "--strict"
-                )
-            broken += failed
+            broken += [Broken(path, path, why) for path, why in results if why is not None]
             if len(features):
                 ids = [printable(path) for path, why in results if why is None]
                 yield features, np.array(ids)
