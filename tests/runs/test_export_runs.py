@@ -13,8 +13,8 @@ from opensetda import InputError
 from opensetda.backbones.model import resize_image
 from opensetda.cli.main import main
 from opensetda.data.images.decoding import decode_image
-from opensetda.export.exported import Exported
 from opensetda.runs import TableOptions, export, fit, predict
+from opensetda.runs.exporting import Exported
 from opensetda.runs.folder import RunFolder
 
 TUNED = (
