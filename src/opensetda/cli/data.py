@@ -45,7 +45,7 @@ def features(
     read are left out and listed beside the file.
     """
     from opensetda.cli.fit import ConsoleListener
-    from opensetda.runs.feature_files import extract_features
+    from opensetda.runs.predicting import extract_features
 
     written = extract_features(
         data,
