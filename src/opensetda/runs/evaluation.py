@@ -36,7 +36,7 @@ from opensetda.runs.request import ARRAY
 from opensetda.system.files import file_record, open_regular
 
 Labels = npt.NDArray[Any]
-Columns = dict[str, Any]
+Columns = Mapping[str, Any]
 
 STEP_METRICS = ("all", "os", "os_star", "unk", "hos")
 # Ten for each of the 15 bins: of fewer, the calibration errors are mostly chance.
@@ -132,7 +132,8 @@ def evaluate(
     made_by : str, Path, RunFolder or FittedRun, optional
         The run that wrote a file of `predict`.
     """
-    folder, steps, columns = None, StepLabels(), Columns()
+    folder, steps = None, StepLabels()
+    columns: Columns = {}
     if isinstance(run, PredictionTable):
         table = run
     elif made_by is not None and isinstance(run, str | Path):

@@ -123,6 +123,7 @@ def predict(
         listener.warn(f"{many_images(len(broken))} cannot be read: {listed or 'left out'}")
     if place is None:
         names = ("ids", "labels", "known_scores", "nearest", "proba")
+        whole: dict[str, Any]
         whole = {name: np.concatenate([getattr(part, name) for part in made]) for name in names}
         return replace(made[0], **whole)
     noun = "row" if images is None else "image"
@@ -295,7 +296,8 @@ def extract_features(
     n_broken = len(made.broken)
     if listed is not None:
         listener.warn(f"{n_broken:,} of {len(found):,} images cannot be read: {listed}")
-    return WrittenFeatures(place, *made.X.shape, n_broken, made.n_cached, listed, made.seconds)
+    n, width = made.X.shape
+    return WrittenFeatures(place, n, width, n_broken, made.n_cached, listed, made.seconds)
 
 
 def _write_features(path: Path, images: ImageList, X: Any) -> None:
