@@ -25,8 +25,8 @@ import onnxruntime
 from opensetda.backbones.model import resize_image
 from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.data.images.decoding import decode_image
-from opensetda.export.exported import to_onnx
 from opensetda.runs import export, fit, predict
+from opensetda.runs.exporting import to_onnx
 from opensetda.runs.methods import METHODS, build_method
 from opensetda.runs.predictions import PredictionTable
 

@@ -31,7 +31,6 @@ rejection
 nn
 pgl
 baselines
-export
 runs
 report
 benchmark

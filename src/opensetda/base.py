@@ -62,7 +62,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     A method is a dataclass whose fields are its parameters (`checked`). It implements
     `_fit_domains`, which sets `scorer_`, and `_make_scorer`. The scorer is a module from scaled
     rows, float64 (n, D), to class logits (n, C) and known scores (n,), each row on its own:
-    prediction calls it, saving keeps its state dict, and `opensetda.export` exports it.
+    prediction calls it, saving keeps its state dict, and `opensetda.runs.exporting` exports it.
 
     Without target rows in `fit` the classifier is an ordinary closed-set one, and `predict_proba`
     and `decision_function` have scikit-learn's shapes.

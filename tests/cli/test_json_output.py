@@ -102,7 +102,6 @@ def test_evaluate(workplace, told):
     for name in ("true_openness", "final", "steps"):
         assert result[name] == written[name]
     assert result["openness"]["share"] == 0.333
-    assert result["ignored"] == 0
     assert Path(result["files"]["metrics"]).is_file()
 
 

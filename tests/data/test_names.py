@@ -16,7 +16,6 @@ from opensetda.data.names import (
     printable,
     shown,
     twins,
-    unseen,
 )
 
 PERSIAN, FAMILY, HEART = (
@@ -53,24 +52,6 @@ def test_names_that_do_not():
 def test_folding_twice_changes_nothing(name):
     assert folded(folded(name)) == folded(name)
     assert folded(unicodedata.normalize("NFD", name)) == folded(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "which"),
-    [
-        ("a\u200b", "U+200B ZERO WIDTH SPACE"),
-        ("so\u00adft", "U+00AD SOFT HYPHEN"),
-        ("cat\u3164", "U+3164 HANGUL FILLER"),
-        ("\u2800", "U+2800 BRAILLE PATTERN BLANK"),
-        ("\x1b[2J", "U+001B"),
-        ("a\u202eb", "U+202E RIGHT-TO-LEFT OVERRIDE"),
-        ("a\ud800", "U+D800"),
-        ("a\u2028", "U+2028 LINE SEPARATOR"),
-        ("\uffff", "U+FFFF"),
-    ],
-)
-def test_what_cannot_be_seen_is_named(name, which):
-    assert unseen(name) == which
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opensetda.errors import InputError
 from opensetda.review.decisions import DecisionLog, Decisions, NotSavedError
 from opensetda.review.session import ReviewSession
-from opensetda.runs.corrections import Names
+from opensetda.runs.corrections import class_name
 from review_helpers import corrections, make_run
 
 CLASSES = ("ant", "bee")
@@ -222,26 +222,22 @@ def test_table_and_log_that_do_not_agree(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (" \t\u2003", "nothing in it that can be seen"),
-        ("x" * 201, "201 characters; 200 are allowed"),
-        ("a\nb", "which cannot be seen"),
-        ("a\ud800", "which cannot be seen"),
-        ("a\u202eb", "which cannot be seen"),
-        ("\u0301\u0302", "nothing in it that can be seen"),
-        (" UNKNOWN ", "'UNKNOWN' is too like 'unknown', which means no class"),
-        ("\uff21\uff2e\uff34", "is too like the class 'ant'"),
-        ("a\u200cnt", r"'a\\u200cnt' is too like the class 'ant'"),
+        (" \t\u2003", "'' cannot be seen"),
+        ("x" * 201, "201 characters, at most 200"),
+        ("a\nb", "is no character of a name"),
+        (" UNKNOWN ", "'UNKNOWN' is too like 'unknown'"),
+        ("a\u200cnt", r"'a\\u200cnt' is too like 'ant'"),
     ],
 )
 def test_names_that_are_refused_in_one_line(name, words):
     with pytest.raises(InputError, match=words):
-        Names(CLASSES, "unknown").checked(name)
+        class_name(name, [*CLASSES, "unknown"])
 
 
 def test_names_that_are_taken():
-    names = Names([*CLASSES, " Ant"], "unknown")
+    names = [*CLASSES, " Ant", "unknown"]
     # A class that the run has is taken, odd as it may be.
     for name in ("ant", "unknown", " Ant", "<script>alert(1)</script>", "x" * 200):
-        assert names.checked(name) == name
-    assert names.checked("  moth \n") == "moth"
-    assert names.checked("caf" + "e\u0301") == "caf\u00e9"
+        assert class_name(name, names) == name
+    assert class_name("  moth \n", names) == "moth"
+    assert class_name("caf" + "e\u0301", names) == "caf\u00e9"

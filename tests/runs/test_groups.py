@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensetda.runs.groups import FEWEST, _note, group_rows
+from opensetda.runs.groups import FEWEST, group_rows
 
 
 def clouds(sizes, spread=0.15, wide=16, seed=0):
@@ -47,11 +47,3 @@ def test_twins_make_no_trouble():
     assert [len(members) for members in group_rows(rows)] == [20, 20]
     assert [len(members) for members in group_rows(np.ones((30, 4)))] == [30]
     assert [len(members) for members in group_rows(np.zeros((30, 4)))] == [30]
-
-
-def test_the_note_says_what_was_grouped():
-    assert _note(0, 0, 0) == "Nothing was labelled unknown."
-    assert _note(1, 5, 5).startswith("5 unknowns in one group")
-    assert _note(7, 3000, 41234).startswith(
-        "3,000 of 41,234 unknowns, drawn at random, in 7 groups"
-    )

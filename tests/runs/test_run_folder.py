@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from opensetda import InputError
-from opensetda.data.tables.loading import TruthTable
 from opensetda.runs import checked, folder
 from opensetda.runs.checked import MANIFEST, Manifest
-from opensetda.runs.evaluation import evaluate_run
+from opensetda.runs.evaluation import evaluate
 from opensetda.runs.fitting import write_run
 from opensetda.runs.folder import RunFolder, check_destination
 from opensetda.runs.predictions import PredictionTable
@@ -40,11 +39,6 @@ def written(path, classifier, ids=None, **changes):
     with files.new_folder(path) as aside:
         write_run(aside, classifier, record(**changes), ids)
     return RunFolder.open(path)
-
-
-def truth(labels, ids=None):
-    own = None if ids is None else np.asarray(ids)
-    return TruthTable(np.asarray(labels), own, Path("truth.csv"))
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +246,7 @@ def test_only_runs_are_overwritten(tmp_path, run):
 
 
 def test_a_good_run_is_called_good(run):
-    evaluation = evaluate_run(run, truth(NAMES[blobs(1)[1]]))
+    evaluation = evaluate(run, NAMES[blobs(1)[1]])
     assert evaluation.final.hos == evaluation.steps[10].hos == 1
     # All labels are right, so what is missing of confidence is the error.
     confidence = run.predictions().proba.max(axis=1)
@@ -266,13 +260,20 @@ def test_ids_decide_which_label_belongs_where(tmp_path, classifier):
     ids = np.array([f"image_{number}" for number in range(90)])
     run = written(tmp_path / "run", classifier, ids, has_ids=True)
     labels = NAMES[blobs(1)[1]]
+
+    def of(labels, ids):
+        rows = [f"{name},{label}\n" for name, label in zip(ids, labels, strict=True)]
+        (tmp_path / "truth.csv").write_text("id,y\n" + "".join(rows))
+        return evaluate(run, tmp_path / "truth.csv")
+
     order = np.random.default_rng(0).permutation(90)
-    evaluation = evaluate_run(run, truth([*labels[order], "cow"], [*ids[order], "other"]))
-    assert (evaluation.final.hos, evaluation.n_ignored) == (1, 1)
-    partial = evaluate_run(run, truth(labels[1:], ids[1:]))
+    evaluation = of([*labels[order], "cow"], [*ids[order], "other"])
+    assert evaluation.final.hos == 1
+    assert evaluation.notes[0] == "True labels of other samples, ignored: 1, such as 'other'."
+    partial = of(labels[1:], ids[1:])
     assert (partial.n_labelled, partial.truth[0]) == (89, "")
     assert partial.notes[0] == "True labels of 89 of 90 samples; none of 'image_0', for example."
     with pytest.raises(InputError, match=r"none of its labels .*'Cat'.* is a known class"):
-        evaluate_run(run, truth(["Cat"] * 90, ids))
+        of(["Cat"] * 90, ids)
     with pytest.raises(InputError, match=r"none of its 1 ids \(such as 'img_0'\).*'image_0'"):
-        evaluate_run(run, truth(["cat"], ["img_0"]))
+        of(["cat"], ["img_0"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,6 @@ def predict(
     run: RunArgument,
     paths: Annotated[list[Path], typer.Argument(metavar="PATHS...", help=_PATHS_HELP)],
     out: Annotated[Path, output("--out LABELS", _OUT_HELP)],
-    images: Annotated[ImageOptions, Fields(ImageOptions, "strict")],
     as_in_fit: Annotated[dict[str, Any], Fields(TableOptions, "id features", as_in_fit=True)],
     tables: Annotated[TableOptions, Fields(TableOptions, "drop path root")],
     top_k: Annotated[int | None, output("--top-k NUMBER", _TOP_HELP, low=1)] = None,
@@ -49,24 +49,17 @@ def predict(
         paths,
         out,
         top_k=top_k,
-        strict=images.strict,
-        id_column=as_in_fit.get("id"),
-        drop=tables.drop,
-        features_key=as_in_fit.get("features"),
-        path_column=tables.path,
-        images_root=tables.root,
+        tables=replace(tables, **as_in_fit),
         overwrite=overwrite,
         listener=ConsoleListener(),
     )
     assert isinstance(written, WrittenLabels), "a file is written"
-    labels, total = (
-        console.show_labels(written.counts, written.unknown_label),
-        written.counts.total(),
-    )
-    console.say(f"Labelled {console.counted(total, 'image' if written.has_images else 'row')}.")
+    labels = console.show_labels(written.counts, written.unknown_label)
+    total = written.counts.total()
+    console.say(f"Labelled {console.counted(total, written.noun)}.")
     console.say_places(labels=out)
     files = {"labels": out, "broken": written.broken_list}
-    console.result({"samples": total, **labels, "broken": len(written.broken), "files": files})
+    console.result({"samples": total, **labels, "broken": written.n_broken, "files": files})
 
 
 def export(
@@ -91,15 +84,14 @@ def export(
     written = export_model(run, to, overwrite=overwrite)
     many = console.counted(written.n_checked, "image" if written.has_images else "row")
     console.say(
-        f"Same labels as 'osda predict' for {many}, {written.n_own:,} of them of the run; "
+        f"Same labels as 'osda predict' for {many}; "
         f"probabilities differ by at most {written.difference:.0e}."
     )
     in_folder = written.path != written.model
     try_it = f"python {written.path / 'use.py'} FILE" if in_folder else None
     console.say_places(model=written.model, try_it=try_it)
-    checked = {"samples": written.n_checked, "own": written.n_own}
-    files = {"model": written.model}
-    console.result({**checked, "difference": written.difference, "files": files})
+    checked = {"samples": written.n_checked, "difference": written.difference}
+    console.result({**checked, "files": {"model": written.model}})
 
 
 def features(
@@ -122,15 +114,13 @@ def features(
     .parquet file the columns f0, f1, ..., path and label. Images that cannot be
     read are left out and listed beside the file.
     """
-    from opensetda.runs.feature_files import extract_features
+    from opensetda.runs.predicting import extract_features
 
     written = extract_features(
         data,
         out,
         cached(images, no_cache),
-        label_column=columns.label,
-        path_column=columns.path,
-        images_root=columns.root,
+        tables=columns,
         overwrite=overwrite,
         listener=ConsoleListener(),
     )

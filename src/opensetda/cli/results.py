@@ -34,12 +34,12 @@ HEADINGS = {
     "unknown_ece": ("UNK ECE", "calibration error of the probability of unknown (lower is better)"),
 }
 """Heading and meaning of each metric."""
-_RUN_HELP = "Run folder of 'osda fit', or a .csv or .parquet file of 'osda predict'."
+_RUN_HELP = "Run folder of 'osda fit', or, with --run, a .csv or .parquet file of 'osda predict'."
 _TRUTH_HELP = (
     "True labels of all samples or of some: a table (.npz, .csv, .parquet, a folder of .parquet "
     "parts), or images (one folder per class, list, manifest, tar shards)."
 )
-_MADE_BY_HELP = "Run that made LABELS; needed if the file names only the likeliest classes."
+_MADE_BY_HELP = "Run that wrote the file of 'osda predict'."
 _OUT_HELP = "HTML file to write. Default: report.html in the run folder."
 _PORT_HELP = "Port of the page. Default: 0, any free port."
 _AUDIT_HELP = "Targets drawn at random to say known or unknown to. Default: 30; 0 for none."
@@ -58,7 +58,7 @@ def evaluate(
 
       osda evaluate run --labels truth.csv --label-column class
 
-      osda evaluate labels.csv --labels truth.csv
+      osda evaluate labels.csv --labels truth.csv --run run
 
     Labels are matched by id if the samples have ids, by row otherwise; those
     without a true label (or an empty one) do not count. A label that is not a

@@ -35,12 +35,6 @@ def is_visible(name: str) -> bool:
     return any(unicodedata.category(c)[0] in "LNPS" for c in folded(name))
 
 
-def unseen(name: str) -> str | None:
-    """Return the first character that cannot be seen and shapes no other one; None without any."""
-    found = next((c for c in name if _is_hidden(c) and c not in _SHAPING), None)
-    return found and f"U+{ord(found):04X} {unicodedata.name(found, '')}".rstrip()
-
-
 def _is_hidden(c: str) -> bool:
     return c in _FILLERS or unicodedata.category(c) in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 

@@ -20,7 +20,7 @@ from opensetda.review.decisions import DecisionLog, Decisions, Mark
 from opensetda.review.hints import Columns, disagreement, open_columns
 from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
-from opensetda.runs.corrections import Names
+from opensetda.runs.corrections import class_name
 from opensetda.runs.folder import CORRECTIONS, REVIEW, RunFolder, predictions_name
 from opensetda.runs.groups import UnknownGroups, unknown_groups
 
@@ -203,8 +203,8 @@ class ReviewSession:
 
     def _decide(self, rows: Sequence[int], key: str, label: str | None) -> dict[str, Any]:
         if label is not None:
-            in_use = [*self.table.classes, *self.decisions.new_names]
-            label = Names(in_use, self.unknown_label).checked(label)
+            in_use = [self.unknown_label, *self.table.classes, *self.decisions.new_names]
+            label = class_name(label, in_use)
         if key == AUDIT:
             self.decisions.mark(rows[0], "known", label)
         else:

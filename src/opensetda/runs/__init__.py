@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opensetda.runs.evaluation import Evaluation, evaluate
     from opensetda.runs.exporting import ExportedModel, export
-    from opensetda.runs.feature_files import extract_features
     from opensetda.runs.fit_and_resume import FittedRun, fit, resume
     from opensetda.runs.folder import RunFolder
     from opensetda.runs.listening import RunListener
     from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
-    from opensetda.runs.predicting import WrittenLabels, predict
+    from opensetda.runs.predicting import WrittenLabels, extract_features, predict
 
 # Imported on first use: the command line imports light modules of this package for its help.
 _HOMES = {
     "evaluation": ("Evaluation", "evaluate"),
     "exporting": ("ExportedModel", "export"),
-    "feature_files": ("extract_features",),
     "fit_and_resume": ("FittedRun", "fit", "resume"),
     "folder": ("RunFolder",),
     "listening": ("RunListener",),
     "options": ("FitOptions", "ImageOptions", "TableOptions"),
-    "predicting": ("WrittenLabels", "predict"),
+    "predicting": ("WrittenLabels", "extract_features", "predict"),
 }
 
 __all__ = ["Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions", "RunFolder",

@@ -13,35 +13,26 @@ from __future__ import annotations
 import csv
 import shlex
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.names import LONGEST_LABEL, folded, is_visible, shown, unseen
+from opensetda.data.names import folded, label_problem, shown
 from opensetda.errors import InputError
 from opensetda.openness.audit import Audit, CheckedTargets, Vector
-from opensetda.openness.report import OpennessReport
 from opensetda.openness.share_model import ShareEstimate
 from opensetda.rows import IntArray
 from opensetda.runs.fit_data import FitData
-from opensetda.runs.folder import SETTINGS, RunFolder
+from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable
 from opensetda.system.files import file_record, near, open_regular
 
-Labels = npt.NDArray[Any]
-
 _KNOWN, _UNKNOWN = "known", "unknown"
-# Classes that a message names.
-_MOST_NAMED = 5
-# Warn if a class has lost this many targets, and this share of them.
-_FEWEST, _SHARE = 3, 0.1
-
 # Options of the first fit that the second must not repeat; those with a value first.
 _WITH_VALUE, _ALONE = ("--out", "-o", "--corrections"), ("--overwrite", "--quiet", "-q")
 
@@ -56,7 +47,7 @@ class Corrections:
 
     path: Path
     rows: IntArray
-    labels: Labels
+    labels: npt.NDArray[Any]
     unknown_label: str
     new: tuple[str, ...] = ()
     audit: Audit | None = None
@@ -91,11 +82,14 @@ class Corrections:
             theirs = tuple(paths[n_source + row] for row in told.tolist())
             paths = (*paths[:n_source], *theirs, *paths[n_source:])
         record = {**file_record(self.path), "rows": len(self.rows)}
+        note = f"corrections: {len(told):,} of a class, {len(self.rows) - len(told):,} unknown"
+        if self.new:
+            # A misspelt name shows as a new class.
+            note += f"; new: {', '.join(map(repr, self.new[:5]))}{', ...' * (len(self.new) > 5)}"
         if self.audit is not None:
-            found = self.audit.share(ShareEstimate(0.0, 0.0, 1.0))
-            counts = {"targets": len(self.audit.rows), "unknown": int(self.audit.unknown.sum())}
-            # With the share, which the reviewed run has a part in: `resume` must find the same.
-            record["audit"] = counts | asdict(found)
+            note += f"; audit: {self.audit.sentence}"
+            # The reviewed run has a part in the share: `resume` must find the same.
+            record["audit"] = asdict(self.audit.share(ShareEstimate(0.0, 0.0, 1.0)))
         return replace(
             data,
             source=np.concatenate([data.source, data.target[told]]),
@@ -103,18 +97,8 @@ class Corrections:
             source_ids=None if ids is None else np.concatenate([ids, data.target_names[told]]),
             image_paths=paths,
             inputs={**data.inputs, "corrections": record},
-            notes=(*data.notes, self._note()),
+            notes=(*data.notes, note),
         )
-
-    def _note(self) -> str:
-        """Return a note: a misspelt name shows as a new class."""
-        n_told, n_rows = int(self.names_class.sum()), len(self.rows)
-        targets = "1 target" if n_rows == 1 else f"{n_rows:,} targets"
-        line = f"corrections: {targets}, {n_told:,} of a class, {n_rows - n_told:,} unknown"
-        if self.new:
-            more = ", ..." if len(self.new) > _MOST_NAMED else ""
-            line += f"; new: {', '.join(map(repr, self.new[:_MOST_NAMED]))}{more}"
-        return line if self.audit is None else f"{line}; audit: {self.audit.sentence}"
 
     def applied_to(self, predictions: PredictionTable) -> PredictionTable:
         """Return predictions with the corrected labels, which have a probability of 1."""
@@ -149,220 +133,101 @@ class Corrections:
         )
 
 
-@dataclass(frozen=True)
-class ReviewedRun:
-    """The run that was corrected: its labels and scores, and the share of unknowns it used."""
-
-    path: Path
-    labels: Labels
-    known_scores: Vector
-    unknown_label: str
-    share: float
-
-    @classmethod
-    def beside(cls, corrections: Path, data: FitData) -> ReviewedRun | None:
-        """Read the run in whose folder the corrections are; None if it is not there, or another."""
-        if not (corrections.parent / SETTINGS).is_file():
-            return None
-        try:
-            run = RunFolder.open(corrections.parent)
-            table, estimates = run.predictions(), run.estimates()
-        except InputError:
-            # The corrections are all that is needed.
-            return None
-        if not np.array_equal(table.ids, data.target_names):
-            return None
-        share = estimates["openness"]["share"]
-        return cls(run.path, table.labels, table.known_scores, run.unknown_label, share)
-
-    def warning(
-        self, corrections: Corrections, labels: Labels, found: OpennessReport
-    ) -> str | None:
-        """Name classes whose targets have become unknown, though nobody decided on them.
-
-        `labels` are the method's own for all targets, `found` is the share that it rejected.
-        """
-        others = np.setdiff1d(np.arange(len(labels)), corrections.rows)
-        before, now = self.labels[others], labels[others].astype(np.str_)
-        was_unknown, is_unknown = before == self.unknown_label, now == corrections.unknown_label
-        of, lost = Counter(before.tolist()), Counter(before[is_unknown & ~was_unknown].tolist())
-        lost -= Counter(now[was_unknown & ~is_unknown].tolist())
-        words = [
-            f"{n:,} of {of[name]:,} {name!r:.60}"
-            for name, n in sorted(lost.items(), key=lambda item: (-item[1], item[0]))
-            if n >= max(_FEWEST, _SHARE * of[name])
-        ]
-        if not words:
-            return None
-        more = ", ..." if len(words) > _MOST_NAMED else ""
-        return (
-            f"unknown now, but not in {self.path.name}: {', '.join(words[:_MOST_NAMED])}{more}; "
-            f"the share of unknowns is {found.share:.2f} ({self.share:.2f} there): audit it with "
-            "'osda review', or give it (--openness)"
-        )
-
-
-class _Line(NamedTuple):
-    """What is said about a target; `number` is its row as an editor counts lines."""
-
-    number: int
-    name: str
-    label: str
-    audit: str
-
-
-def read_corrections(
-    path: Path, data: FitData, unknown_label: str, known_scores: Vector | None = None
-) -> Corrections:
+def read_corrections(path: Path, data: FitData, unknown_label: str) -> Corrections:
     """Read a CSV file with the columns ``id`` (or ``path``) and ``label``, perhaps ``audit``.
 
-    Raises an `InputError` that names the row if it does not fit the target. `known_scores` are
-    those of all targets in the run that was reviewed.
+    Raises an `InputError` that names the row if it does not fit the target. Where `label` and
+    `audit` differ, the label counts.
     """
     place = {name: row for row, name in enumerate(data.target_names.tolist())}
-    source = set(np.unique(data.labels).tolist())
-    names = Names(sorted(source), unknown_label)
-    told: dict[int, _Line] = {}
-    for line in _lines(path):
+    source = {*np.unique(data.labels).tolist()}
+    in_use = {unknown_label, *source}
+    told: dict[int, tuple[str, str]] = {}
+    for number, name, label, audit in _lines(path):
         try:
-            row = place.get(line.name)
-            if row is None:
-                raise InputError(
-                    f"{shown(line.name)} is no sample of the target; "
-                    "give the target that was reviewed"
-                )
+            if (row := place.get(name)) is None:
+                problem = f"{shown(name)} is no sample of the target"
+                raise InputError(f"{problem}; give the target that was reviewed")
             if row in told:
-                raise InputError(
-                    f"{shown(line.name)} is in row {told[row].number}, too; keep one of them"
-                )
-            told[row] = _consistent(line, names, source)
+                raise InputError(f"{shown(name)} is there twice; keep one of them")
+            if audit not in ("", _KNOWN, _UNKNOWN):
+                raise InputError(f"audit {shown(audit)}; write {_KNOWN} or {_UNKNOWN}, or nothing")
+            if label or not audit:
+                label = class_name(label, in_use)
+                in_use.add(label)
         except InputError as error:
-            raise InputError(f"{path}, row {line.number}: {error}") from None
-    new = {line.label for line in told.values()} - source - {unknown_label, ""}
-    audit = _audit(told, unknown_label, bool(new), known_scores)
-    if not new:
-        # Nothing else is left for an audited unknown without a label.
-        told = {
-            row: line if line.audit != _UNKNOWN else line._replace(label=unknown_label)
-            for row, line in told.items()
-        }
-    rows = np.array(sorted(row for row, line in told.items() if line.label), dtype=np.intp)
-    labels = np.array([told[row].label for row in rows.tolist()], dtype=np.str_)
-    return Corrections(path, rows, labels, unknown_label, tuple(sorted(new)), audit)
+            raise InputError(f"{path}, row {number}: {error}") from None
+        told[row] = label, audit
+    new = in_use - source - {unknown_label}
+    for row, (label, audit) in told.items():
+        if not new and not label and audit == _UNKNOWN:
+            # Without new classes, it cannot be anything else.
+            told[row] = unknown_label, audit
+    rows = sorted(row for row, (label, _) in told.items() if label)
+    labels = np.array([told[row][0] for row in rows], dtype=np.str_)
+    audited = sorted(row for row, (_, audit) in told.items() if audit)
+    found = None
+    if audited:
+        unknown = np.array([told[row][0] == unknown_label for row in audited])
+        unsettled = np.array([told[row] == ("", _UNKNOWN) for row in audited])
+        scores = _reviewed_scores(path.parent, data)
+        found = Audit(np.array(audited, dtype=np.intp), unknown, unsettled, scores)
+    rows_found = np.array(rows, dtype=np.intp)
+    return Corrections(path, rows_found, labels, unknown_label, tuple(sorted(new)), found)
 
 
-def _audit(
-    told: Mapping[int, _Line], unknown_label: str, has_new: bool, known_scores: Vector | None
-) -> Audit | None:
-    """Return the audited targets; those of a new class count as known from now on."""
-    rows = sorted(row for row, line in told.items() if line.audit)
-    if not rows:
-        return None
-    lines = [told[row] for row in rows]
-    no_class = [line.audit == _UNKNOWN and line.label in ("", unknown_label) for line in lines]
-    unsettled = np.array([has_new and not line.label for line in lines]) & np.array(no_class)
-    unknown = np.array(no_class) & ~unsettled
-    return Audit(np.array(rows, dtype=np.intp), unknown, unsettled, known_scores)
-
-
-def _consistent(line: _Line, names: Names, source: set[str]) -> _Line:
-    """Return a line as it is meant; a new class joins the names."""
-    audit = line.audit.strip().lower()
-    if audit not in ("", _KNOWN, _UNKNOWN):
-        raise InputError(
-            f"audit {shown(line.audit)}; write {_KNOWN} or {_UNKNOWN}, or leave it empty"
-        )
-    if not line.label.strip():
-        if not audit:
-            raise InputError("no label; fill it in, or remove the row")
-        return line._replace(label="", audit=audit)
-    label = names.checked(line.label)
-    if label not in names and folded(label) == _UNKNOWN:
-        # The reviewed run had this unknown label: it does not mean a class.
-        raise InputError(
-            f"{label!r} is no class of the source, and unknowns are called "
-            f"{names.unknown_label!r} here; give the --unknown-label of the run that was reviewed"
-        )
-    names.add(label)
-    is_class = label in source if audit == _UNKNOWN else label != names.unknown_label
-    if audit and is_class != (audit == _KNOWN):
-        what = f"the class {label!r} of the source" if is_class else repr(label)
-        raise InputError(f"audit {audit!r}, but the label is {what}; change one of them")
-    return line._replace(label=label, audit=audit)
+def _reviewed_scores(folder: Path, data: FitData) -> Vector | None:
+    """Return the scores of the targets in the run of this folder; None if it is not theirs."""
+    try:
+        table = RunFolder.open(folder).predictions()
+    except InputError:
+        return None  # The audit alone says how many are unknown, if less exactly.
+    return table.known_scores if np.array_equal(table.ids, data.target_names) else None
 
 
 def check_corrections(path: Path) -> None:
     """Raise an `InputError` if a file of corrections cannot be read, before any data is."""
-    if not sum(1 for _ in _lines(path)):
+    if not any(True for _ in _lines(path)):
         raise InputError(f"{path}: no correction in it; leave out --corrections")
 
 
-def _lines(path: Path) -> Iterator[_Line]:
-    """Yield the rows."""
+def _lines(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """Yield number (as an editor counts lines), name of the target, label and audit of each row."""
     try:
         with open_regular(path) as file, TextIOWrapper(file, "utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, restval=None)
+            reader = csv.DictReader(stream, restval="")
             header = list(reader.fieldnames or ())
-            name = next((name for name in ("id", IMAGE_ID) if name in header), None)
-            if name is None or "label" not in header:
-                lacks = f"id or {IMAGE_ID}" if name is None else "label"
-                raise InputError(f"{path}: no column {lacks}; 'osda review' writes one that has it")
-            if len({*header}) < len(header):
-                raise InputError(f"{path}: two columns of one name; keep one of them")
+            name = "id" if "id" in header else IMAGE_ID
+            if not {name, "label"} <= {*header}:
+                columns = f"a column id or {IMAGE_ID}, and one label"
+                raise InputError(f"{path}: needs {columns}, as 'osda review' writes them")
             for row in reader:
-                if None in row or None in row.values():
-                    raise InputError(
-                        f"{path}, row {reader.line_num}: not as many cells as the header; repair it"
-                    )
-                yield _Line(reader.line_num, row[name], row["label"], row.get("audit", ""))
+                audit = row.get("audit", "").strip().lower()
+                label = row["label"] if row["label"].strip() else ""
+                yield reader.line_num, row[name], label, audit
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; 'osda review' writes one") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a CSV file that can be read ({error})") from error
 
 
-class Names:
-    """Names in use: known classes, new ones so far, and the label of unknowns."""
+def class_name(name: str, in_use: Collection[str]) -> str:
+    """Return a label as it is to be stored, or raise an `InputError` that says what is wrong.
 
-    def __init__(self, classes: Iterable[str], unknown_label: str) -> None:
-        self.unknown_label = unknown_label
-        self._names, self._alike = set[str](), dict[str, str]()
-        for name in (unknown_label, *classes):
-            self.add(name)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
-
-    def add(self, name: str) -> None:
-        """Use a name from now on."""
-        self._names.add(name)
-        self._alike.setdefault(folded(name), name)
-
-    def checked(self, name: str) -> str:
-        """Return a label as it is to be stored, or raise an `InputError` that says what is wrong.
-
-        A name in use is taken as it is. A new one is trimmed and composed (NFC), so that the same
-        word typed on two machines is the same class; one that looks like another is refused.
-        """
-        if name in self:
-            return name
-        name = unicodedata.normalize("NFC", name).strip()
-        if name in self:
-            return name
-        if len(name) > LONGEST_LABEL:
-            raise InputError(f"the name has {len(name)} characters; {LONGEST_LABEL} are allowed")
-        if which := unseen(name):
-            raise InputError(f"the name has {which} in it, which cannot be seen; type it by hand")
-        if not is_visible(name):
-            raise InputError("the name has nothing in it that can be seen; type one")
-        alike = self._alike.get(folded(name))
-        if alike is not None:
-            # Files that say "unknown" and "Unknown" and mean two things would be read wrongly.
-            which = f"the class {alike!r}; take that or"
-            if alike == self.unknown_label:
-                which = f"{alike!r}, which means no class;"
-            raise InputError(f"{name!r} is too like {which} choose another")
+    A name in use is taken as it is. A new one is trimmed and composed (NFC), so that the same
+    word typed on two machines is the same class; one that looks like another is refused.
+    """
+    if name in in_use:
         return name
+    name = unicodedata.normalize("NFC", name).strip()
+    if name in in_use:
+        return name
+    if problem := label_problem(name):
+        raise InputError(f"not the name of a class ({problem}); type another")
+    for other in in_use:
+        if folded(other) == folded(name):
+            raise InputError(f"{name!r} is too like {other!r}; take that or choose another")
+    return name
 
 
 def refit_command(run: RunFolder, corrections: Path) -> str:

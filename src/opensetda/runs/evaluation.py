@@ -12,7 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
-from opensetda.data.tables.loading import TruthTable
+from opensetda.data.images.lists import MANIFEST_SUFFIXES, ImageColumns, header_of
+from opensetda.data.images.loading import is_image_data, read_image_truth
+from opensetda.data.names import shown, twins
+from opensetda.data.reading import reading
+from opensetda.data.tables.loading import TableColumns, TruthTable, labels_with_gaps, read_truth
+from opensetda.data.tables.mapped import as_text
 from opensetda.errors import InputError
 from opensetda.metrics import open_set
 from opensetda.metrics.intervals import (
@@ -22,13 +27,16 @@ from opensetda.metrics.intervals import (
     metric_intervals,
 )
 from opensetda.metrics.open_set import OpenSetMetrics
+from opensetda.runs.checked import CheckedTable
 from opensetda.runs.fit_data import content_digest
 from opensetda.runs.folder import RunFolder, StepLabels
-from opensetda.runs.predicting import Run, WrittenLabels, open_run
-from opensetda.runs.predictions import PredictionTable
+from opensetda.runs.predicting import Run, open_run
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
 from opensetda.runs.request import ARRAY
-from opensetda.runs.true_labels import Labelled, align, read_label_file, true_labels
-from opensetda.system.files import file_record
+from opensetda.system.files import file_record, open_regular
+
+Labels = npt.NDArray[Any]
+Columns = Mapping[str, Any]
 
 STEP_METRICS = ("all", "os", "os_star", "unk", "hos")
 # Ten for each of the 15 bins: of fewer, the calibration errors are mostly chance.
@@ -37,32 +45,24 @@ _DRAWN = (
     "The intervals hold if the samples with a true label were drawn at random, not chosen as "
     "easy, hard or corrected ones."
 )
+# A file with these columns holds predictions: its column "label" is not the truth.
+_PREDICTED = {"label", "p_unknown", "known_score", "nearest_class"}
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """The metrics of a run, or of later samples.
 
-    Attributes
-    ----------
-    final, steps : OpenSetMetrics, and dict of them
-        Metrics of the predictions, and of the labels after each step, by its number; of those
-        samples whose truth is known.
-    truth : array of str of shape (n,)
-        The true label of each prediction, "" if it is not known.
-    n_nearest : int
-        Known samples whose nearest class is right.
-    n_ignored : int
-        True labels of samples that were not predicted.
-    notes : tuple of str
-        What the truth lacks, and what does not match, one line each.
+    `final` and `steps`, by number, are metrics of the predictions, and of the labels after each
+    step, of samples whose truth is known; `truth` has the true label of each prediction, "" if it
+    is not known. The nearest class of `n_nearest` samples is right. `notes` say what the truth
+    lacks, and what does not match.
     """
 
     final: OpenSetMetrics
     steps: dict[int, OpenSetMetrics]
-    truth: npt.NDArray[Any]
+    truth: Labels
     n_nearest: int
-    n_ignored: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -99,7 +99,6 @@ class Evaluation:
         return {
             "samples": len(self.truth),
             "labelled": self.n_labelled,
-            "ignored": self.n_ignored,
             "notes": list(self.notes),
             "true_openness": self.true_openness,
             "final": final,
@@ -109,7 +108,7 @@ class Evaluation:
 
 
 def evaluate(
-    run: Run | PredictionTable | WrittenLabels,
+    run: Run | PredictionTable,
     labels: Any,
     *,
     label_column: str | None = None,
@@ -123,44 +122,44 @@ def evaluate(
 
     Parameters
     ----------
-    run : str, Path, RunFolder, FittedRun, PredictionTable or WrittenLabels
-        The run; or labels of later samples: a file of `predict`, or what it returned.
+    run : str, Path, RunFolder, FittedRun or PredictionTable
+        The run; or labels of later samples: what `predict` returned, or, with `made_by`, its file.
     labels : str, Path or array of shape (n,)
         True labels: a table or images with classes, matched by id if the samples have ids, else by
         row; or one label per sample, in their order. An empty one (None, NaN) is not known.
     label_column, id_column : str, optional
         Columns of a table or manifest; by default as in `fit`.
     made_by : str, Path, RunFolder or FittedRun, optional
-        The run that labelled later samples; needed if their file names only the likeliest classes.
+        The run that wrote a file of `predict`.
     """
-    folder, labelled = _labelled(run, made_by)
-    truth = true_labels(labelled, labels, label_column, id_column)
-    evaluation = _evaluated(labelled, truth)
+    folder, steps = None, StepLabels()
+    columns: Columns = {}
+    if isinstance(run, PredictionTable):
+        table = run
+    elif made_by is not None and isinstance(run, str | Path):
+        model = open_run(made_by)
+        table, columns = _read_labels(Path(run), model), model.settings["columns"]
+    elif isinstance(run, str | Path) and Path(run).is_file():
+        raise InputError(f"{run}: not a run; for a file of 'osda predict' add --run RUN")
+    else:
+        folder = open_run(run)
+        table, steps, columns = folder.predictions(), folder.steps(), folder.settings["columns"]
+    if label_column is not None:
+        columns = {**columns, "label": label_column}
+    truth = _true_labels(
+        labels, table, columns, id_column, folder is not None and folder.settings["has_ids"]
+    )
+    found, notes = _matched(table, truth)
+    evaluation = evaluate_labels(table, steps, found, table.unknown_label)
+    evaluation = replace(evaluation, notes=(*notes, *evaluation.notes))
     if folder is not None:
-        if isinstance(labels, str | Path):
-            path = Path(labels)
-            record = file_record(path) if path.is_file() else {"path": str(path.resolve())}
-        else:
+        record = {"path": str(truth.path.resolve())}
+        if not isinstance(labels, str | Path):
             record = {"path": ARRAY, "sha256": content_digest(None, truth.labels)}
+        elif truth.path.is_file():
+            record = file_record(truth.path)
         write_evaluation(folder, evaluation, {**record, "rows": len(truth.labels)})
     return evaluation
-
-
-def _labelled(
-    run: Run | PredictionTable | WrittenLabels, made_by: Run | None
-) -> tuple[RunFolder | None, Labelled]:
-    """Return what is to be evaluated, and its folder if it is a run."""
-    if isinstance(run, PredictionTable):
-        return None, Labelled.of_later(run)
-    if isinstance(run, WrittenLabels):
-        run = run.path
-    if isinstance(run, str | Path):
-        if made_by is not None and Path(run).is_dir():
-            raise InputError(f"--run: {run} is a run itself; leave it out")
-        if made_by is not None or Path(run).is_file():
-            return None, read_label_file(Path(run), None if made_by is None else open_run(made_by))
-    folder = open_run(run)
-    return folder, Labelled.of_run(folder)
 
 
 def write_evaluation(folder: RunFolder, evaluation: Evaluation, truth: Mapping[str, Any]) -> None:
@@ -168,19 +167,7 @@ def write_evaluation(folder: RunFolder, evaluation: Evaluation, truth: Mapping[s
     folder.write_metrics({"truth": truth, **evaluation.to_dict()}, evaluation.truth)
 
 
-def evaluate_run(run: RunFolder, truth: TruthTable) -> Evaluation:
-    """Compare the predictions and every step of a run with true labels."""
-    return _evaluated(Labelled.of_run(run), truth)
-
-
-def _evaluated(labelled: Labelled, truth: TruthTable) -> Evaluation:
-    found, n_ignored, notes = align(labelled, truth)
-    predictions, steps = labelled.predictions, labelled.steps
-    evaluation = evaluate_labels(predictions, steps, found, predictions.unknown_label)
-    return replace(evaluation, n_ignored=n_ignored, notes=(*notes, *evaluation.notes))
-
-
-def evaluate_targets(classifier: OpenSetClassifier, truth: npt.NDArray[Any]) -> OpenSetMetrics:
+def evaluate_targets(classifier: OpenSetClassifier, truth: Labels) -> OpenSetMetrics:
     """Score the targets of `fit` against their true labels, in the order of their rows."""
     return open_set.evaluate(
         truth,
@@ -193,23 +180,18 @@ def evaluate_targets(classifier: OpenSetClassifier, truth: npt.NDArray[Any]) -> 
 
 
 def evaluate_labels(
-    predictions: PredictionTable,
-    steps: StepLabels,
-    truth: npt.NDArray[Any],
-    unknown_label: str,
+    predictions: PredictionTable, steps: StepLabels, truth: Labels, unknown_label: str
 ) -> Evaluation:
     """Compare predictions, and the labels after each step, with true labels in their order."""
     classes, there, notes = list(predictions.classes), truth != "", []
-    proba: npt.NDArray[np.float64] | None = predictions.proba[there]
+    true, nearest, proba = truth[there], predictions.nearest[there], predictions.proba[there]
+    # A file of the likeliest classes leaves some out.
+    can_calibrate = bool((proba.sum(axis=1) > 0.999).all())
     if not there.all():
         notes.append(_DRAWN)
         if there.sum() < _LABELS_TO_CALIBRATE:
-            proba = None
-            notes.append(
-                f"ECE and UNK ECE need {_LABELS_TO_CALIBRATE} true labels: of fewer, they are "
-                "mostly chance."
-            )
-    true, nearest = truth[there], predictions.nearest[there]
+            can_calibrate = False
+            notes.append(f"ECE and UNK ECE need {_LABELS_TO_CALIBRATE} true labels.")
     final = open_set.evaluate(
         true,
         predictions.labels[there],
@@ -217,7 +199,7 @@ def evaluate_labels(
         unknown_label=unknown_label,
         known_score=predictions.known_scores[there],
         nearest_class=nearest,
-        probabilities=None if proba is None else _whole(proba),
+        probabilities=proba if can_calibrate else None,
     )
     by_step = {
         step: open_set.evaluate(true, labels[there], classes, unknown_label=unknown_label)
@@ -226,9 +208,89 @@ def evaluate_labels(
     return Evaluation(final, by_step, truth, int((nearest == true).sum()), notes=tuple(notes))
 
 
-def _whole(proba: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return probabilities that sum to 1: classes that a file leaves out share the rest."""
-    listed = proba > 0
-    listed[:, -1] = True
-    left = np.maximum(1 - proba.sum(axis=1, keepdims=True), 0)
-    return np.where(listed, proba, left / np.maximum((~listed).sum(axis=1, keepdims=True), 1))
+def _read_labels(path: Path, run: RunFolder) -> PredictionTable:
+    """Read a file of `predict`; classes and unknown label are those of the run."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"{path}: --run is for a .csv or .parquet file of 'osda predict'")
+    with reading(path, "the labels"), open_regular(path) as stream:
+        content = stream.read()
+    table = CheckedTable(content, path, advice="write it again with 'osda predict'")
+    classes = tuple(run.settings["classes"])
+    found = PredictionTable.of_table(table, classes)
+    labels = {*found.labels.tolist(), *found.nearest.tolist()}
+    if found.classes != classes or not labels <= {*classes, run.unknown_label}:
+        raise InputError(
+            f"{path}: its classes are not those of {run.path}; give the run that made it"
+        )
+    return replace(found, unknown_label=run.unknown_label)
+
+
+def _true_labels(
+    labels: Any, table: PredictionTable, columns: Columns, id_column: str | None, has_ids: bool
+) -> TruthTable:
+    """Read true labels from a file or folder, or take those of an array."""
+    if not isinstance(labels, str | Path):
+        values, where = np.asarray(labels), Path("labels")
+        if values.ndim != 1 or not len(values):
+            raise InputError(f"labels: shape {values.shape}; give one label per row")
+        return TruthTable(labels_with_gaps(as_text(values, "labels"), where, "labels"), None, where)
+    path, label = Path(labels), columns.get("label")
+    is_table = path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file()
+    names = header_of(path) if is_table else ()
+    if label in (None, "label") and {*names} >= _PREDICTED:
+        raise InputError(
+            f"{path}: its column 'label' holds predictions, not the truth; name the column of the "
+            "true labels with --label-column"
+        )
+    if table.id_name == IMAGE_ID:
+        usual = columns.get("path")
+        manifest = ImageColumns(id_column or (usual if usual in names else None), label)
+        # Further columns, such as those of predictions.csv, are ignored.
+        if is_image_data(path, manifest) or IMAGE_ID in names:
+            return read_image_truth(path, manifest)
+    has_ids = has_ids or table.ids.tolist() != row_numbers(len(table)).tolist()
+    if id_column is None and has_ids:
+        id_column = columns.get("id") or table.id_name
+    return read_truth(path, TableColumns(label=label or "y", id=id_column), partial=True)
+
+
+def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, tuple[str, ...]]:
+    """Find the true label of each prediction, by id, else by row; "" where it is not known.
+
+    Returns them, and notes about what does not match.
+    """
+    names, known, others = table.ids.tolist(), table.classes, []
+    if truth.ids is None:
+        if len(truth.labels) != len(names):
+            raise InputError(
+                f"{truth.path}: {len(truth.labels)} labels for {len(names)} predictions; "
+                "give one per row, in the same order (empty where the truth is not known), or "
+                "name the column of the ids with --id-column"
+            )
+        found = truth.labels
+    else:
+        pairs = zip(truth.ids.tolist(), truth.labels.tolist(), strict=True)
+        of_name = {name: label for name, label in pairs if label}
+        found = np.array([of_name.get(name, "") for name in names], dtype=np.str_)
+        others = sorted(of_name.keys() - {*names})
+    true_classes = {*np.unique(found).tolist()} - {""}
+    if not true_classes:
+        raise InputError(
+            f"{truth.path}: none of its {len(others):,} ids (such as {shown(others[0])}) with a "
+            f"label is that of a prediction (such as {shown(names[0])}); write them as there, or "
+            "name their column with --id-column"
+        )
+    if not true_classes & {*known} and true_classes != {table.unknown_label}:
+        raise InputError(
+            f"{truth.path}: none of its labels (such as {min(true_classes)!r}) is a known class "
+            f"(such as {known[0]!r}); spell them as in the source, or write {table.unknown_label!r}"
+        )
+    n_found, notes = int((found != "").sum()), []
+    if n_found < len(found):
+        example = shown(names[int((found == "").argmax())])
+        line = f"True labels of {n_found:,} of {len(found):,} samples"
+        notes.append(f"{line}; none of {example}, for example.")
+    if others:
+        line = f"True labels of other samples, ignored: {len(others):,}"
+        notes.append(f"{line}, such as {shown(others[0])}.")
+    return found, (*notes, *twins({*known, *true_classes}))

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -30,12 +30,7 @@ from opensetda.rows import FloatArray, IntArray, Rows
 from opensetda.runs import fit_data
 from opensetda.runs import folder as files
 from opensetda.runs.checked import Manifest
-from opensetda.runs.corrections import (
-    Corrections,
-    ReviewedRun,
-    check_corrections,
-    read_corrections,
-)
+from opensetda.runs.corrections import Corrections, check_corrections, read_corrections
 from opensetda.runs.domain_arrays import DomainArrays
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.folder import RunFolder
@@ -117,12 +112,9 @@ def train(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener
     request, started = run.request, time.perf_counter()
     run.clear_scratch()
     data = fit_data.load(request, listener, run.scratch, arrays)
-    corrections = reviewed = checked = None
+    corrections = checked = None
     if request.corrections is not None:
-        path = near(request.corrections)
-        reviewed = ReviewedRun.beside(path, data)
-        scores = None if reviewed is None else reviewed.known_scores
-        corrections = read_corrections(path, data, request.unknown_label, scores)
+        corrections = read_corrections(near(request.corrections), data, request.unknown_label)
         data, checked = corrections.joined_to(data), corrections.checked
     settings = full_settings(request.method, request.preset, request.changes)
     if request.images.finetune:
@@ -148,11 +140,6 @@ def train(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener
         with listener.counting("label", data.noun) as labelling:
             given = data.target, data.ids, data.id_name
             labels = label_targets(classifier, *given, run.scratch, labelling)
-    if corrections is not None and reviewed is not None:
-        found = classifier.openness_report_
-        warning = reviewed.warning(corrections, classifier.transduction_, found)
-        if warning is not None:
-            classifier.openness_report_ = replace(found, warnings=(*found.warnings, warning))
 
     features = None if images is None else partial(_trained_features, images)
     view = view_of(classifier, *domains, data.source_ids, features)

@@ -6,7 +6,7 @@ with the true classes better than groups of the features did (`docs/experiments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ FEWEST = 10
 NEARLY_BEST = 0.95
 
 
-@dataclass(frozen=True)
-class UnknownGroups:
+class UnknownGroups(NamedTuple):
     """Target rows of each group, the most typical and the largest group first, and a note."""
 
     groups: tuple[IntArray, ...]
@@ -32,26 +31,27 @@ class UnknownGroups:
 
 def unknown_groups(run: RunFolder) -> UnknownGroups:
     """Group the targets of a run that were labelled unknown."""
-    view, labels = run.view(), run.labels()
-    n_unknown = int((labels == run.unknown_label).sum())
-    embedded = view.embedding[len(view.source) :].astype(np.float64)
-    chosen = np.flatnonzero(labels[view.target] == run.unknown_label)
+    view, is_unknown = run.view(), run.labels() == run.unknown_label
+    chosen = np.flatnonzero(is_unknown[view.target])
     if len(chosen) > MOST_SAMPLES:
         chosen = np.random.default_rng(0).choice(chosen, MOST_SAMPLES, replace=False)
-    rows = view.target[chosen]
-    found = group_rows(embedded[chosen])
-    groups = tuple(rows[members] for members in found)
-    return UnknownGroups(groups, _note(len(groups), len(rows), n_unknown))
+    embedded = view.embedding[len(view.source) + chosen].astype(np.float64)
+    groups = tuple(view.target[chosen[members]] for members in group_rows(embedded))
+    if not groups:
+        return UnknownGroups((), "Nothing was labelled unknown.")
+    count = "one group" if len(groups) == 1 else f"{len(groups)} groups"
+    return UnknownGroups(
+        groups,
+        f"{len(chosen):,} of {is_unknown.sum():,} unknowns in {count}, by how alike they look to "
+        "the method. A group may hold several classes, or a part of one.",
+    )
 
 
 def group_rows(rows: FloatArray) -> list[IntArray]:
     """Group rows by Ward's linkage of their directions, into as many groups as fit best.
 
-    The number of groups is the smallest whose mean silhouette (by the cosine) is nearly the
-    best. Returns the members of each group, the most typical first, the largest group first.
+    Returns the members of each group, the most typical first, the largest group first.
     """
-    if len(rows) == 0:
-        return []
     unit = unit_rows(rows)
     labels = _cut(unit) if len(rows) >= FEWEST else np.zeros(len(rows), dtype=np.intp)
     groups = []
@@ -63,34 +63,19 @@ def group_rows(rows: FloatArray) -> list[IntArray]:
 
 
 def _cut(unit: FloatArray) -> IntArray:
-    """Cut Ward's tree: (n, d) -> group of each row."""
+    """Cut Ward's tree, (n, d) -> group of each row, where the silhouette is nearly the best."""
     from scipy.cluster.hierarchy import fcluster, linkage
     from sklearn.metrics import silhouette_score
 
     tree = linkage(unit, "ward")
     distances = np.clip(1 - unit @ unit.T, 0, None)
     np.fill_diagonal(distances, 0)
-    cuts, silhouettes = {}, {}
+    cuts = []
     for count in range(2, min(MOST_GROUPS, len(unit) // 5) + 1):
         labels = fcluster(tree, count, "maxclust")
         if 1 < len(np.unique(labels)) < len(unit):
-            cuts[count] = labels
-            silhouettes[count] = float(silhouette_score(distances, labels, metric="precomputed"))
-    # Without a cut better than chance there is one group.
-    best = max(silhouettes.values(), default=0.0)
-    if best <= 0:
+            cuts.append((silhouette_score(distances, labels, metric="precomputed"), labels))
+    best = max((score for score, _ in cuts), default=0.0)
+    if best <= 0:  # No cut is better than chance: one group.
         return np.zeros(len(unit), dtype=np.intp)
-    return np.asarray(cuts[min(c for c in cuts if silhouettes[c] >= NEARLY_BEST * best)])
-
-
-def _note(n_groups: int, n_grouped: int, n_unknown: int) -> str:
-    if not n_unknown:
-        return "Nothing was labelled unknown."
-    of = f"{n_unknown:,} unknowns"
-    if n_grouped < n_unknown:
-        of = f"{n_grouped:,} of {n_unknown:,} unknowns, drawn at random,"
-    groups = "one group" if n_groups == 1 else f"{n_groups} groups"
-    return (
-        f"{of} in {groups}, by how alike they look to the method (Ward's linkage; the number "
-        "of groups by the silhouette). A group may hold several classes, or a part of one."
-    )
+    return np.asarray(next(labels for score, labels in cuts if score >= NEARLY_BEST * best))

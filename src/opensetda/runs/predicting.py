@@ -1,37 +1,38 @@
-"""The use case predict: label samples that came after `fit`, with the model of a run."""
+"""The use cases predict, labels of samples that came after `fit`, and features, of any images."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
 
 from opensetda.backbones.extraction import Broken, Extractor
 from opensetda.data.images.lists import ImageColumns, printable
-from opensetda.data.images.loading import is_image_data, iterate_images
-from opensetda.data.tables.column_files import ColumnTable, frame_table, is_frame
+from opensetda.data.images.loading import ImageList, is_image_data, iterate_images, read_images
+from opensetda.data.tables.column_files import frame_table, is_frame
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.rows import release_pages
-from opensetda.runs.checked import CheckedTable
 from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import none_readable, refuse_options
+from opensetda.runs.fit_data import features_of, image_columns, none_readable
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.listening import RunListener
+from opensetda.runs.options import ImageOptions, TableOptions
 from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.system.files import check_new_file, new_file, temporary_folder
 
-SUFFIXES = (".csv", ".parquet")
+SUFFIXES = (".csv", ".json", ".parquet")
 TOP_K = 5
 # Images, and rows, whose features are in memory at a time.
 PART, PART_ROWS = 512, 8192
@@ -45,22 +46,17 @@ _Parts = Generator[tuple[npt.NDArray[np.float32], npt.NDArray[Any]], None, None]
 
 @dataclass(frozen=True)
 class WrittenLabels:
-    """A file of labels that `predict` wrote.
+    """A file of labels that `predict` wrote; `counts` has how many samples got each label.
 
-    Attributes
-    ----------
-    counts : Counter
-        How many samples got each label.
-    broken : list of Broken
-        Images that could not be read and were left out; `broken_list` is a CSV file of them.
+    `n_broken` images could not be read and were left out; `broken_list` is a CSV file of them.
     """
 
     path: Path
     counts: Counter[str]
     unknown_label: str
-    has_images: bool
-    broken: list[Broken]
-    broken_list: Path | None = None
+    noun: str
+    n_broken: int
+    broken_list: Path | None
 
 
 def predict(
@@ -69,12 +65,7 @@ def predict(
     out: str | Path | None = None,
     *,
     top_k: int | None = None,
-    strict: bool = False,
-    id_column: str | None = None,
-    drop: Sequence[str] | None = None,
-    features_key: str | None = None,
-    path_column: str | None = None,
-    images_root: str | Path | None = None,
+    tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
 ) -> PredictionTable | WrittenLabels:
@@ -87,15 +78,11 @@ def predict(
     samples : str, Path, sequence of paths, DataFrame, or array of shape (n, d)
         Images (files, folders, lists, manifests, tar shards), one feature table, or features.
     out : str or Path, optional
-        File to write, ``.csv`` or ``.parquet``; without it the labels are returned.
+        File to write, ``.csv``, ``.json`` or ``.parquet``; without it the labels are returned.
     top_k : int, optional
         Write the likeliest classes only; by default 5 for images, all for tables.
-    strict : bool
-        Raise an `InputError` at an image that cannot be read, instead of leaving it out.
-    id_column, drop, features_key : optional
-        Columns and arrays of a table; by default as in `fit`.
-    path_column, images_root : optional
-        Column of the image files in manifests, and the folder that relative paths start from.
+    tables : TableOptions, optional
+        Columns and arrays of a table or manifest; by default as in `fit`.
     overwrite : bool
         Replace an existing file.
     listener : RunListener, optional
@@ -106,43 +93,41 @@ def predict(
     PredictionTable or WrittenLabels
         The labels, or with `out` what was written.
     """
-    listener = listener or RunListener()
-    if out is not None:
-        check_new_file("--out", Path(out), SUFFIXES, overwrite)
+    tables, listener = tables or TableOptions(), listener or RunListener()
+    place = None if out is None else Path(out)
+    if place is not None:
+        check_new_file("--out", place, SUFFIXES, overwrite)
     folder = open_run(run)
-    columns = _Columns(id_column, drop, features_key, path_column, images_root)
-    with ExitStack() as stack:
-        own = Path(stack.enter_context(TemporaryDirectory()) if out is None else "")
-        place = own / "labels.parquet" if out is None else Path(out)
-        scratch = stack.enter_context(temporary_folder(place.resolve()))
-        found = _find(folder, samples, columns, strict)
-        broken: list[Broken] = []
-        if isinstance(found, _Images):
-            parts = _image_parts(folder, found, strict, broken, listener)
-            id_name, likeliest = IMAGE_ID, None if out is None else top_k or TOP_K
+    images = _find_images(folder, samples, tables)
+    counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
+    with temporary_folder(None if place is None else place.resolve()) as scratch:
+        id_name = "id" if images is None else IMAGE_ID
+        if images is None:
+            parts = _row_parts(*_read_rows(folder, samples, tables, scratch, listener), listener)
         else:
-            parts = _row_parts(*_read(folder, found, columns, scratch, listener), listener)
-            id_name, likeliest = "id", top_k
-        counts: Counter[str] = Counter()
+            columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
+            parts = _image_parts(folder, images, columns, broken, listener)
+            top_k = top_k or TOP_K
         model = folder.model()
-        with (
-            closing(parts),
-            new_file(place) as aside,
-            PredictionWriter(aside, likeliest) as writer,
-        ):
-            for features, ids in parts:
-                table = PredictionTable.of_samples(model, features, ids, id_name)
-                counts.update(table.labels.tolist())
-                writer.write(table)
-        listed = write_broken_list(place, broken)
-        if listed is not None:
-            where = "left out" if out is None else listed
-            listener.warn(f"{many_images(len(broken))} cannot be read: {where}")
-        if out is None:
-            made = PredictionTable.of_table(CheckedTable(place.read_bytes(), place))
-            return replace(made, unknown_label=folder.unknown_label)
-    has_images = isinstance(found, _Images)
-    return WrittenLabels(place, counts, folder.unknown_label, has_images, broken, listed)
+        with closing(parts):
+            labelled = (PredictionTable.of_samples(model, *part, id_name) for part in parts)
+            if place is None:
+                made += labelled
+            else:
+                with new_file(place) as aside, PredictionWriter(aside, top_k) as writer:
+                    for table in labelled:
+                        counts.update(table.labels.tolist())
+                        writer.write(table)
+                listed = write_broken_list(place, broken)
+    if broken:
+        listener.warn(f"{many_images(len(broken))} cannot be read: {listed or 'left out'}")
+    if place is None:
+        names = ("ids", "labels", "known_scores", "nearest", "proba")
+        whole: dict[str, Any]
+        whole = {name: np.concatenate([getattr(part, name) for part in made]) for name in names}
+        return replace(made[0], **whole)
+    noun = "row" if images is None else "image"
+    return WrittenLabels(place, counts, folder.unknown_label, noun, len(broken), listed)
 
 
 def open_run(run: Run) -> RunFolder:
@@ -152,81 +137,48 @@ def open_run(run: Run) -> RunFolder:
     return run.folder if isinstance(run, FittedRun) else RunFolder.open(run)
 
 
-class _Columns(NamedTuple):
-    """Options for tables, then those for manifests of images."""
-
-    id: str | None
-    drop: Sequence[str] | None
-    features: str | None
-    path: str | None
-    root: str | Path | None
-
-
-class _Images(NamedTuple):
-    """Files, folders, lists and shards of images."""
-
-    paths: list[Path]
-    columns: ImageColumns
-
-
-def _find(
-    folder: RunFolder, samples: Any, columns: _Columns, strict: bool
-) -> _Images | Path | ColumnTable | npt.NDArray[Any]:
-    """Return samples of the kind that the run needs: images, a table, or rows of features."""
-    several = list(samples) if isinstance(samples, list | tuple) else [samples]
-    unfit = f"the backbone of {folder.path} was fine-tuned, and features of any other do not fit"
-    if not all(isinstance(sample, str | Path) for sample in several):
-        if folder.is_finetuned:
-            raise InputError(f"the array, but {unfit}; give the images")
-        if is_frame(samples):
-            return frame_table(samples, "samples")
-        expected = int(folder.model().n_features_in_), "the model"
-        return feature_rows(samples, "samples", expected)
-    paths = [Path(sample) for sample in several]
-    if not paths:
-        raise InputError("no samples; give images or a feature table")
-    root = None if columns.root is None else Path(columns.root)
-    image_columns = ImageColumns(path=columns.path or folder.column("path"), root=root)
-    tables = [path for path in paths if not is_image_data(path, image_columns)]
+def _find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list[Path] | None:
+    """Return the paths of images; None if the samples are a table, or rows of features."""
+    several = samples if isinstance(samples, list | tuple) else [samples]
+    paths = [Path(sample) for sample in several if isinstance(sample, str | Path)]
+    columns = ImageColumns(path=options.path or folder.column("path"))
+    tables = [path for path in paths if not is_image_data(path, columns)]
     if tables and len(paths) > 1:
         raise InputError(
             f"{tables[-1]}: a feature table among others; label it in a run of its own"
         )
-    if tables and folder.is_finetuned:
-        raise InputError(f"{paths[0]}: a feature table, but {unfit}; give the images")
-    if not tables and not folder.has_images:
+    is_images = bool(paths) and not tables
+    if is_images and not folder.has_images:
         raise InputError(
             f"{paths[0]}: images, but {folder.path} was fitted to a feature table; give a "
             "table, or fit to images"
         )
-    wrong: dict[str, Any]
-    wrong = {"--strict": strict, "--path-column": columns.path, "--images-root": columns.root}
-    if not tables:
-        wrong = {"--id-column": columns.id, "--drop": columns.drop}
-        wrong["--features-key"] = columns.features
-    refuse_options((option for option, value in wrong.items() if value), paths[0], not tables)
-    return paths[0] if tables else _Images(paths, image_columns)
+    if not is_images and folder.is_finetuned:
+        raise InputError(
+            f"{paths[0] if paths else 'samples'}: features, but the backbone of {folder.path} was "
+            "fine-tuned, and those of any other do not fit; give the images"
+        )
+    return paths if is_images else None
 
 
-def _read(
-    folder: RunFolder,
-    table: Path | ColumnTable | npt.NDArray[Any],
-    columns: _Columns,
-    scratch: Path,
-    listener: RunListener,
+def _read_rows(
+    folder: RunFolder, samples: Any, options: TableOptions, scratch: Path, listener: RunListener
 ) -> tuple[Any, Any]:
-    """Return rows and ids of a table, which may be stored in files."""
-    if isinstance(table, np.ndarray):
-        return table, None
+    """Return rows and ids of a table, which may be stored in files, or of an array."""
+    samples = samples[0] if isinstance(samples, list | tuple) and len(samples) == 1 else samples
+    width = int(folder.model().n_features_in_)
+    if not isinstance(samples, str | Path) and not is_frame(samples):
+        return feature_rows(samples, "samples", (width, "the model")), None
+    table = frame_table(samples, "samples") if is_frame(samples) else Path(samples)
+    key = options.features
     names = TableColumns(
         label=folder.column("label") or "y",
-        id=columns.id,
-        features=columns.features or folder.column("features") or "X",
-        drop=tuple(columns.drop or folder.column("drop") or ()),
+        id=options.id,
+        features=key if key != TableOptions.features else folder.column("features") or key,
+        drop=options.drop or tuple(folder.column("drop") or ()),
     )
-    width = int(folder.model().n_features_in_)
-    given = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
-    found = read_samples(table, width, *given)
+    known = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
+    found = read_samples(table, width, *known)
     for warning in found.notes:
         listener.warn(warning)
     return found.X, found.ids
@@ -238,18 +190,22 @@ def _row_parts(X: Any, ids: Any, listener: RunListener) -> _Parts:
         progress(0, len(X))
         for start in range(0, len(X), PART_ROWS):
             part = slice(start, min(start + PART_ROWS, len(X)))
-            names = row_numbers(part.stop, part.start) if ids is None else np.asarray(ids[part])
+            names = row_numbers(part.stop, start) if ids is None else np.asarray(ids[part])
             yield X[part].astype(np.float32, copy=False), names
             release_pages(X)
             progress(part.stop, len(X))
 
 
 def _image_parts(
-    folder: RunFolder, images: _Images, strict: bool, broken: list[Broken], listener: RunListener
+    folder: RunFolder,
+    images: list[Path],
+    columns: ImageColumns,
+    broken: list[Broken],
+    listener: RunListener,
 ) -> _Parts:
     """Yield the features of images, in constant memory; `broken` gets those that are left out."""
-    total = sum(1 for _ in iterate_images(*images))
-    paths, done = (path for _, path in iterate_images(*images)), 0
+    total = sum(1 for _ in iterate_images(images, columns))
+    paths, done = (path for _, path in iterate_images(images, columns)), 0
     with (
         listener.counting("predict") as progress,
         Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,
@@ -264,17 +220,99 @@ def _image_parts(
         while part := list(islice(paths, PART)):
             features, reasons = extractor.features(part, finished)
             results = list(zip(part, reasons, strict=True))
-            failed = [Broken(path, path, why) for path, why in results if why is not None]
-            if failed and strict:
-                raise InputError(
-                    f"{failed[0].id}: {failed[0].reason}; repair or remove it, or leave out "
-                    "--strict"
-                )
-            broken += failed
+            broken += [Broken(path, path, why) for path, why in results if why is not None]
             if len(features):
                 ids = [printable(path) for path, why in results if why is None]
                 yield features, np.array(ids)
     if len(broken) == total:
-        raise none_readable(images.paths[0], total, broken[0])
+        raise none_readable(images[0], total, broken[0])
     for warning in extractor.warnings:
         listener.warn(warning)
+
+
+@dataclass(frozen=True)
+class WrittenFeatures:
+    """A feature table that was made from images; `n_cached` features came from the cache.
+
+    `n_broken` images could not be read and were left out; `broken_list` is a CSV file of them.
+    """
+
+    path: Path
+    n_images: int
+    n_features: int
+    n_broken: int
+    n_cached: int
+    broken_list: Path | None
+    seconds: float
+
+
+def extract_features(
+    images: str | Path,
+    out: str | Path,
+    options: ImageOptions | None = None,
+    *,
+    tables: TableOptions | None = None,
+    overwrite: bool = False,
+    listener: RunListener | None = None,
+) -> WrittenFeatures:
+    """Turn images into a feature table, one row per image.
+
+    Parameters
+    ----------
+    images : str or Path
+        A folder, list, manifest or tar shards.
+    out : str or Path
+        File to make: ``.npz`` (X, paths and, if the images have classes, y and classes) or
+        ``.parquet`` (f0, f1, ..., path and label).
+    options : ImageOptions, optional
+        The backbone and its cache.
+    tables : TableOptions, optional
+        Columns of a manifest, and the folder that relative paths start from.
+    overwrite : bool
+        Replace an existing file.
+    listener : RunListener, optional
+        Receives notes, warnings and progress.
+    """
+    options, listener, place = options or ImageOptions(), listener or RunListener(), Path(out)
+    check_new_file("--out", place, (".npz", ".parquet"), overwrite)
+    columns = image_columns(tables or TableOptions())
+    try:
+        found = read_images(images, columns, labelled=True)
+    except InputError as error:
+        found = read_images(images, columns)
+        listener.note(f"no classes are written: {error}")
+    for line in found.notes:
+        listener.note(line)
+    with temporary_folder(place.resolve()) as scratch:
+        with listener.counting("features") as progress:
+            _, made = features_of([found], options, progress, scratch)
+        for warning in made.warnings:
+            listener.warn(warning)
+        if not len(made.rows):
+            raise none_readable(Path(images), len(found), made.broken[0])
+        with new_file(place) as aside:
+            _write_features(aside, found.select(made.rows), made.X)
+        listed = write_broken_list(place, made.broken)
+    n_broken = len(made.broken)
+    if listed is not None:
+        listener.warn(f"{n_broken:,} of {len(found):,} images cannot be read: {listed}")
+    n, width = made.X.shape
+    return WrittenFeatures(place, n, width, n_broken, made.n_cached, listed, made.seconds)
+
+
+def _write_features(path: Path, images: ImageList, X: Any) -> None:
+    columns: dict[str, Any]
+    if path.suffix.lower() == ".npz":
+        # Numbers and text only: an array of objects would be pickled.
+        columns = {"X": X, "paths": images.ids.astype(np.str_)}
+        if images.labels is not None:
+            classes, y = np.unique(images.labels, return_inverse=True)
+            columns |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
+        with path.open("wb") as stream:
+            np.savez(stream, **columns)
+        return
+    columns = {f"f{n}": np.ascontiguousarray(column) for n, column in enumerate(X.T)}
+    columns["path"] = pa.array(images.ids.tolist(), pa.string())
+    if images.labels is not None:
+        columns["label"] = pa.array(images.labels.tolist(), pa.string())
+    pyarrow.parquet.write_table(pa.table(columns), path)

@@ -18,29 +18,18 @@ from opensetda.runs.checked import parse_tensors, reading
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
 
-# Largest numbers of samples.
-MOST_SOURCES, MOST_TARGETS = 1000, 5000
-# Principal components of the representation that are kept.
-COMPONENTS = 32
-_AT_A_TIME = 512
-
-_NAMES = "names"
+# Largest numbers of samples, and the principal components that are kept.
+MOST_SOURCES, MOST_TARGETS, COMPONENTS = 1000, 5000, 32
+_AT_A_TIME, _NAMES = 512, "names"
 
 
 @dataclass(frozen=True)
 class RunView:
     """What the report shows: a sample of both domains, of bounded size.
 
-    Attributes
-    ----------
-    source, target : arrays of int of shape (k_s,) and (k_t,)
-        Rows of the sample in each domain, from 0.
-    source_labels : array of int of shape (k_s,)
-        Classes of the source sample, as indices.
-    source_names : tuple of str
-        Ids of the source sample; empty if they have none.
-    embedding : array of shape (k_s + k_t, components)
-        How the method represents them, sources first, as principal components.
+    `source` and `target` are rows of each domain, from 0; `source_labels` are indices of classes;
+    `source_names` are ids, empty if there are none; `embedding`, (k_s + k_t, components), is how
+    the method represents them, sources first, as principal components.
     """
 
     source: IntArray
@@ -51,11 +40,8 @@ class RunView:
 
     def write(self, path: Path) -> None:
         """Write a safetensors file."""
-        arrays: dict[str, npt.NDArray[Any]] = {
-            name: np.ascontiguousarray(getattr(self, name), dtype=np.int64)
-            for name in ("source", "target", "source_labels")
-        }
-        arrays["embedding"] = np.ascontiguousarray(self.embedding)
+        names = "source", "target", "source_labels", "embedding"
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in names}
         metadata = {_NAMES: json.dumps(self.source_names)}
         path.write_bytes(safetensors.numpy.save(arrays, metadata=metadata))
 
@@ -103,12 +89,11 @@ def _drawn(count: int, most: int) -> IntArray:
 def _represented(classifier: OpenSetClassifier, rows: FloatArray, n_source: int) -> FloatArray:
     """Return the method's representation of rows, sources first, or centred rows without one."""
     if classifier.transforms_domains:
-        parts = []
-        for start in range(0, n_source, _AT_A_TIME):
-            some = rows[start : min(start + _AT_A_TIME, n_source)]
-            parts.append(classifier.transform(some, sample_domain=np.zeros(len(some), dtype=int)))
-        for start in range(n_source, len(rows), _AT_A_TIME):
-            parts.append(classifier.transform(rows[start : start + _AT_A_TIME]))
+        domain, parts = np.where(np.arange(len(rows)) < n_source, 0, -1), []
+        for start in range(0, len(rows), _AT_A_TIME):
+            some = slice(start, start + _AT_A_TIME)
+            domains = domain[some] if start < n_source else None
+            parts.append(classifier.transform(rows[some], sample_domain=domains))
         return np.concatenate(parts)
     import torch
 

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,12 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def temporary_folder(beside: Path) -> Iterator[Path]:
-    """Yield a new folder beside `beside`, removed at the end."""
+def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder beside `beside`, or in the system's own place, removed at the end."""
+    if beside is None:
+        with TemporaryDirectory() as name:
+            yield Path(name)
+        return
     scratch = _aside_of(beside.with_name(f"{beside.stem}.scratch{beside.suffix}"))
     with _emptied(scratch):
         scratch.mkdir(mode=0o700)

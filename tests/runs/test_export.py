@@ -16,8 +16,7 @@ from opensetda import ClassMeans, InputError, MovingMeans
 from opensetda.backbones.engines import FromPixels
 from opensetda.backbones.model import FixedView, load_backbone, resize_image
 from opensetda.data.images.decoding import decode_image
-from opensetda.export.exported import describe, to_onnx
-from opensetda.export.scripts import image_script
+from opensetda.runs.exporting import describe, image_script, to_onnx
 from opensetda.runs.methods import METHODS, build_method
 
 

@@ -1,1 +1,0 @@
-"""A fitted model as one ONNX file, from an image or the rows of a table to labels."""
