@@ -10,7 +10,7 @@ from cli_helpers import write_csv
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.data.tables.loading import TableColumns
 from opensetda.errors import InputError
-from opensetda.runs.request import ImageOptions
+from opensetda.runs.options import ImageOptions
 
 
 @pytest.fixture

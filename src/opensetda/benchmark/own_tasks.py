@@ -29,8 +29,8 @@ from opensetda.runs.fit_data import (
     load_images,
     load_tables,
 )
+from opensetda.runs.options import FitRequest, ImageOptions, TableOptions
 from opensetda.runs.outputs import many_images
-from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import near
 
 
@@ -65,9 +65,10 @@ def own_task(
     if names[0] == names[1]:
         names = [f"{path.parent.name}-{path.stem}" for path in parts]
     name = "-".join(re.sub(r"[^\w.]+", "-", printable(own)).strip("-").lower() for own in names)
-    first, second = map(str, paths)
     request = FitRequest(
-        *("", first, second),
+        identity="",
+        source=str(paths[0]),
+        target=str(paths[1]),
         tables=tables or TableOptions(),
         images=images or ImageOptions(),
         command=command,

@@ -31,7 +31,7 @@ from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_se
 from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
 from opensetda.runs.fit_data import features_of, recipe_of
-from opensetda.runs.request import ImageOptions
+from opensetda.runs.options import ImageOptions
 from opensetda.system.cache_folder import default_cache_folder
 
 CountingProgress = Callable[[int, int], None]

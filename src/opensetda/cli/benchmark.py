@@ -225,7 +225,7 @@ def find_benchmark(
 ) -> TaskSet:
     """Find the tasks of a benchmark, with a progress bar for image features, and warn."""
     from opensetda.benchmark.tasks import find_tasks
-    from opensetda.runs.domain_arrays import table_columns
+    from opensetda.runs.fit_data import table_columns
 
     columns, images = table_columns(tables), with_cache(images)
     with counting_progress("features") as progress:

@@ -12,13 +12,11 @@ import typer
 from opensetda.cli import console
 from opensetda.cli.bars import counting_progress, training_progress
 from opensetda.cli.options import NoCache, RunOut, output, with_cache
-from opensetda.progress import ProgressListener
-from opensetda.runs.listening import CountingProgress, RunListener
+from opensetda.progress import CountingProgress, ProgressListener, RunListener
 from opensetda.runs.options import FitOptions
 
 if TYPE_CHECKING:
-    from opensetda.runs.fit_and_resume import FittedRun
-    from opensetda.runs.fitting import Training
+    from opensetda.runs.fit_and_resume import FittedRun, Training
 
 # A report of more targets needs more memory than most machines have.
 MOST_REPORTED, MOST_CELLS = 1_000_000, 2**27

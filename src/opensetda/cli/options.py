@@ -18,7 +18,7 @@ import typer
 
 from opensetda.cli import console
 from opensetda.errors import InputError
-from opensetda.runs.options import OVERWRITE, SEED, ImageOptions, Option, absolute, declared
+from opensetda.runs.options import FitOptions, ImageOptions, Option, absolute, declared
 
 METHOD_PANEL, OUTPUT_PANEL, IMAGE_PANEL = "Method", "Output", "Images"
 
@@ -43,8 +43,8 @@ output, method_option, other = (
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
 RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
-Overwrite = Annotated[bool, of_typer(OVERWRITE)]
-Seed = Annotated[int, of_typer(SEED)]
+Overwrite = Annotated[bool, of_typer(declared(FitOptions)["overwrite"][1])]
+Seed = Annotated[int, of_typer(declared(FitOptions)["seed"][1])]
 NoCache = Annotated[bool, option_of(IMAGE_PANEL, "--no-cache", "Do not cache features.")]
 SampleImages = Annotated[
     Path | None,

@@ -24,9 +24,9 @@ from opensetda.metrics.intervals import (
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.fit_data import content_digest
 from opensetda.runs.folder import RunFolder, StepLabels
+from opensetda.runs.options import ARRAY
 from opensetda.runs.predicting import Run, WrittenLabels, open_run
 from opensetda.runs.predictions import PredictionTable
-from opensetda.runs.request import ARRAY
 from opensetda.runs.true_labels import Labelled, align, read_label_file, true_labels
 from opensetda.system.files import file_record
 

@@ -14,10 +14,10 @@ from opensetda.backbones.extraction import Extraction
 from opensetda.data.images.lists import ImageColumns
 from opensetda.data.images.loading import ImageList, read_images
 from opensetda.errors import InputError
+from opensetda.progress import RunListener
 from opensetda.runs.fit_data import features_of, none_readable
-from opensetda.runs.listening import RunListener
+from opensetda.runs.options import ImageOptions
 from opensetda.runs.outputs import check_new_file, write_broken_list
-from opensetda.runs.request import ImageOptions
 from opensetda.system.files import new_file, temporary_folder
 
 _SUFFIXES = (".npz", ".parquet")

@@ -26,28 +26,24 @@ METHODS = {
     "class-means": "opensetda.means.estimator:ClassMeans",
     "pgl": "opensetda.pgl.estimator:PGLClassifier",
 } | {
+    # Every module of `baselines` is a method.
     module.name.replace("_", "-"): f"{baselines.__name__}.{module.name}"
     for module in pkgutil.iter_modules(baselines.__path__)
     if not module.ispkg
 }
-"""Each method's name and its module, with its class if the module has several; the default first.
-
-Every module of `baselines` is a method.
-"""
+"""Each method's name and its module, with its class where there are several; the default first."""
 
 
 def method_class(method: str) -> type[OpenSetClassifier]:
     """Return the class of a method; only its own module is imported."""
-    place, _, name = METHODS[split_rejector(method)[0]].partition(":")
-    module = importlib.import_module(place)
     from opensetda.base import OpenSetClassifier
 
-    own = [found for found in vars(module).values() if getattr(found, "__module__", "") == place]
-    for found in own:
-        if isinstance(found, type) and issubclass(found, OpenSetClassifier):
-            cls: type[OpenSetClassifier] = found
-            if cls.__name__ == (name or cls.__name__):
-                return cls
+    place, _, name = METHODS[split_rejector(method)[0]].partition(":")
+    module = importlib.import_module(place)
+    for found in [getattr(module, name)] if name else vars(module).values():
+        is_own = isinstance(found, type) and found.__module__ == place
+        if is_own and issubclass(found, OpenSetClassifier):
+            return found
     raise InputError(f"{module.__file__}: no subclass of OpenSetClassifier in it; add the method")
 
 
@@ -84,6 +80,7 @@ def build_method(
     settings by name, whose values may be text from a command line; those of fine-tuning are left
     out. `preset` (of PGL) and `scaling` None are the method's default.
     """
+    from opensetda.features.scaling import check_scaling
     from opensetda.openness.report import check_openness
 
     cls = method_class(method)
@@ -91,8 +88,6 @@ def build_method(
     if cls.is_random:
         parameters["random_state"] = seed
     if scaling is not None:
-        from opensetda.features.scaling import check_scaling
-
         check_scaling(scaling)
         parameters["scaling"] = scaling
     classifier = cls(openness=openness, unknown_label=unknown_label, **parameters)
@@ -138,9 +133,8 @@ def _parameters(
     changes = {k: v for k, v in changes.items() if not k.startswith(FINETUNE)}
     if rejector is not None:
         if "rejector" not in defaults:
-            raise InputError(
-                f"method {method!r}: {name} rejects in its own way; leave out '+{rejector}'"
-            )
+            reason = f"{name} rejects in its own way"
+            raise InputError(f"method {method!r}: {reason}; leave out '+{rejector}'")
         changes["rejector"] = rejector
     if cls.presets:
         preset = preset or defaults["preset"]
@@ -150,14 +144,11 @@ def _parameters(
         raise InputError(f"preset {preset!r}: {name} has no presets; leave it out")
     for setting in changes:
         if setting not in defaults:
-            there_are = choice(setting, defaults)
-            raise InputError(f"setting {setting!r} does not exist; {there_are}")
+            raise InputError(f"setting {setting!r} does not exist; {choice(setting, defaults)}")
     parsed = {k: _parsed(k, v, defaults[k]) for k, v in changes.items()}
-    from sklearn.utils._param_validation import InvalidParameterError
-
     try:
         cls(**parsed)._validate_params()
-    except InvalidParameterError as error:
+    except ValueError as error:
         raise InputError(f"settings of {name}: {error}") from None
     return parsed
 

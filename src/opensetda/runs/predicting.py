@@ -19,12 +19,11 @@ from opensetda.data.images.loading import is_image_data, iterate_images
 from opensetda.data.tables.column_files import ColumnTable, frame_table, is_frame
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
+from opensetda.progress import RunListener
 from opensetda.rows import release_pages
-from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import none_readable, refuse_options
+from opensetda.runs.fit_data import feature_rows, none_readable, refuse_options
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.listening import RunListener
 from opensetda.runs.outputs import check_new_file, many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, numbers_of
 from opensetda.system.files import new_file, temporary_folder

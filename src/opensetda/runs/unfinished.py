@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -20,9 +21,9 @@ import safetensors.numpy
 
 from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.runs.checked import damaged, reading, sealed, unsealed
+from opensetda.runs.checked import check_value, damaged, reading, sealed, unsealed
 from opensetda.runs.folder import SETTINGS
-from opensetda.runs.request import START_ANEW, FitRequest
+from opensetda.runs.options import FitRequest
 from opensetda.system.files import (
     aside_of,
     check_writable,
@@ -41,6 +42,7 @@ from opensetda.system.files import (
 )
 
 SUFFIX = ".unfinished"
+START_ANEW = "start anew with 'osda fit ... --overwrite'"
 
 _FORMAT, _VERSION = "opensetda-unfinished-run", 3
 _REQUEST = "request.json"
@@ -83,7 +85,7 @@ class UnfinishedRun:
             raise _at_work(run.path) from None
         try:
             run._lock = _lock(run.path)
-            content = {"format": _FORMAT, "version": _VERSION, "request": request.to_dict()}
+            content = {"format": _FORMAT, "version": _VERSION, "request": asdict(request)}
             with new_file(run.path / _REQUEST) as aside:
                 write_json(aside, sealed(content))
         except BaseException:
@@ -106,7 +108,7 @@ class UnfinishedRun:
         if written.get("version") != _VERSION:
             version = f"version {written.get('version')!r} is not {_VERSION}"
             raise InputError(f"{place}: {version}; {START_ANEW}")
-        run = cls(out, FitRequest.from_dict(written.get("request"), place))
+        run = cls(out, check_value(written.get("request"), FitRequest, place, START_ANEW))
         run._lock = _lock(path)
         remove_abandoned(path)
         sweep(path)
