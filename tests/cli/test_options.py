@@ -88,18 +88,12 @@ def test_help_imports_nothing_heavy():
     assert not HEAVY.intersection(names)
 
 
-@pytest.mark.parametrize(
-    ("shell", "line", "answer"),
-    [("bash", "osda fi", "fit"), ("zsh", "osda fit a b --method class", '"class-means"')],
-)
-def test_commands_and_methods_are_completed(shell, line, answer):
-    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-    variables = {**os.environ, **words, "_TYPER_COMPLETE_ARGS": line}
-    variables["_OSDA_COMPLETE"] = f"complete_{shell}"
+def test_commands_are_completed():
+    words = {"COMP_WORDS": "osda fi", "COMP_CWORD": "1", "_OSDA_COMPLETE": "complete_bash"}
     command = [sys.executable, "-m", "opensetda"]
+    variables = {**os.environ, **words}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    assert answer in done.stdout
-    assert done.stderr == ""
+    assert done.stdout.split() == ["fit"]
 
 
 # tables --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ METHOD_PANEL, OUTPUT_PANEL, IMAGE_PANEL = "Method", "Output", "Images"
 def of_typer(option: Option, **more: Any) -> Any:
     """Return an option as typer declares it."""
     flag, _, metavar = option.flag.partition(" ")
-    more |= {"min": option.low, "max": option.high, "autocompletion": option.names}
+    more |= {"min": option.low, "max": option.high}
     more |= {"metavar": metavar or None, "rich_help_panel": option.panel}
     return typer.Option(flag, help=option.help, **more)
 

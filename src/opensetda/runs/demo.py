@@ -19,9 +19,8 @@ from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, thumbnail_
 from opensetda.runs.view import view_of
 from opensetda.system.files import json_bytes, new_folder, plain
 
-PGL_SMALL: dict[str, Any] = {"edge_width": 64, "node_width": 64, "epochs": 1}
-"""Settings of PGL that take less than a minute, for so small a task."""
-PGL_QUICK: dict[str, Any] = {**PGL_SMALL, "stop_step": 2}
+# Settings of PGL that take less than a minute, for so small a task.
+_SMALL = {"edge_width": 64, "node_width": 64, "epochs": 1}
 
 
 class Demo(NamedTuple):
@@ -59,7 +58,8 @@ def run_demo(
         "share of unknowns: to be estimated"
     )
     fitted, rows = {}, {}
-    own_settings = {"moving-means": {}, "pgl": PGL_QUICK if quick else PGL_SMALL, "source-only": {}}
+    small = {**_SMALL, "stop_step": 2} if quick else _SMALL
+    own_settings: dict[str, Any] = {"moving-means": {}, "pgl": small, "source-only": {}}
     for method, changes in own_settings.items():
         one = build_method(method, openness="auto", changes=changes, seed=seed)
         with listener.training(method) as progress:
@@ -72,14 +72,12 @@ def run_demo(
             "seconds": round(seconds, 3),
         }
     method, classifier = next(iter(fitted.items()))
+    source = {"embedded": "MNIST digits 0-4", "rows": n_source}
     target = {"embedded": "scikit-learn digits", "rows": n_target}
     record = {
         **{"method": method, "openness": "auto", "unknown_label": "unknown", "seed": seed},
         "settings": full_settings(method, None, {}),
-        "inputs": {
-            "source": {"embedded": "MNIST digits 0-4", "rows": n_source},
-            "target": target,
-        },
+        "inputs": {"source": source, "target": target},
         "command": list(command),
     }
     with new_folder(out) as aside:
@@ -90,9 +88,8 @@ def run_demo(
         for domain, pictures in zip((SOURCE, TARGET), digit_pictures(), strict=True):
             for row in view.source.tolist() if domain == SOURCE else range(len(pictures)):
                 thumbnails[Shown(domain, row)] = thumbnail(pictures[row], smooth=False)
-        run.manifest.replace(
-            {THUMBNAILS: thumbnail_table(thumbnails), COMPARISON: json_bytes(rows)}
-        )
+        contents = {THUMBNAILS: thumbnail_table(thumbnails), COMPARISON: json_bytes(rows)}
+        run.manifest.replace(contents)
         given = run.predictions(), run.steps(), task.target_truth, run.unknown_label
         evaluation = evaluate_labels(*given)
         write_evaluation(run, evaluation, target)

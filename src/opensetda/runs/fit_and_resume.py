@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -30,23 +30,16 @@ from opensetda.runs.methods import FINETUNE, build_method, finetune_settings, fu
 from opensetda.runs.options import ARRAY, FitOptions, FitRequest, ImageOptions, absolute, declared
 from opensetda.runs.outputs import many_images, write_broken
 from opensetda.runs.pictures import write_images
+from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun
 from opensetda.runs.view import view_of
 from opensetda.system.cache_folder import default_cache_folder
 from opensetda.system.files import in_shell, near, new_folder, plain
 from opensetda.system.memory import keep_freed_memory
 
-if TYPE_CHECKING:
-    from opensetda.backbones.model import ImageBackbone
 
-
-@dataclass(frozen=True)
-class Training:
-    """What a training left in memory, beside the run folder.
-
-    `labels` counts the targets by label; `noun` is "row" or "image"; `left_out` has columns of
-    tables that were not used, and why.
-    """
+class Training(NamedTuple):
+    """What a training left in memory; `left_out` columns of tables were not used, and why."""
 
     classifier: OpenSetClassifier
     labels: Counter[str]
@@ -60,11 +53,7 @@ class Training:
 
 @dataclass(frozen=True)
 class FittedRun:
-    """A complete run: its folder, what was asked for, and what the training left in memory.
-
-    `request` and `training` are None if `resume` found the run complete; `resumed` is whether it
-    was interrupted before.
-    """
+    """A complete run; `request` and `training` are None if `resume` found it complete."""
 
     path: Path
     request: FitRequest | None = None
@@ -125,10 +114,9 @@ def fit(
         Ctrl-C after the first checkpoint; `resume` goes on.
     """
     out, arrays = Path(out), None
-    kinds = {isinstance(domain, str | Path) for domain in (source, target)}
-    if len(kinds) > 1:
+    if isinstance(source, str | Path) != isinstance(target, str | Path):
         raise InputError("source and target: one is a path, one an array; give two of one kind")
-    if kinds == {False}:
+    if not isinstance(source, str | Path):
         if images is not None or finetune:
             raise InputError("images, finetune: for files; source and target are arrays")
         arrays = domain_tables(source, target, options.get("tables"))
@@ -138,7 +126,7 @@ def fit(
         identity=secrets.token_hex(16),
         source=absolute(source) if arrays is None else ARRAY,
         target=absolute(target) if arrays is None else ARRAY,
-        images=replace(images, finetune=_trained_part(images.finetune or finetune)),
+        images={**asdict(images), "finetune": _trained_part(images.finetune or finetune)},
         report=report,
         command=tuple(command),
     )
@@ -163,18 +151,17 @@ def _request(options: dict[str, Any], **own: Any) -> FitRequest:
         return TypeAdapter(FitRequest).validate_python({**given, **own})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise InputError(f"{first['loc'][0]}={first['input']!r}: {first['msg']}") from None
+        name = ".".join(map(str, first["loc"]))
+        raise InputError(f"{name}={first['input']!r}: {first['msg']}") from None
 
 
 def _trained_part(wanted: Any) -> Any:
     """Return what of a backbone is to be trained; the default depends on the device."""
-    if wanted is True or wanted == "auto":
-        from accelerate import PartialState
+    if wanted not in (True, "auto"):
+        return wanted or None
+    from accelerate import PartialState
 
-        return "last" if PartialState().device.type == "cpu" else "all"
-    if wanted and wanted not in ("last", "all"):
-        raise InputError(f"finetune={wanted!r}: give 'last' or 'all'")
-    return wanted or None
+    return "last" if PartialState().device.type == "cpu" else "all"
 
 
 def resume(
@@ -221,11 +208,7 @@ def resume(
 
 
 def _carry_out(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> FittedRun:
-    """Load the data, fit, write the run folder.
-
-    Whatever goes wrong, an unfinished run stays if it holds a checkpoint or was there before:
-    a `resume` with a disk missing must not lose the training.
-    """
+    """Train; whatever goes wrong, a run that holds a checkpoint or was there before stays."""
     try:
         training = train(run, arrays, listener)
     except BaseException as error:
@@ -236,8 +219,7 @@ def _carry_out(run: UnfinishedRun, arrays: Domains | None, listener: RunListener
         kept = f"the training so far is kept, go on with 'osda resume {in_shell(run.out)}'"
         if isinstance(error, KeyboardInterrupt):
             raise RunPausedError(kept) from error
-        if not (run.was_left_behind and isinstance(error, InputError)):
-            listener.note(f"{kept[0].upper()}{kept[1:]}")
+        listener.note(f"{kept[0].upper()}{kept[1:]}")
         raise
     run.remove()
     for warning in training.classifier.openness_report_.warnings:
@@ -294,9 +276,9 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         listener.note(line)
 
     sample = _sample(request, data, listener)
-    backbone = images = None
+    backbone = images = features = None
     if request.images.finetune:
-        backbone, images = _trainable_images(run, data, listener)
+        backbone, images, features = _trainable_images(run, data, listener)
     classifier = build_method(**request.method_arguments())
     domains = data.source, data.labels, data.target
     with listener.training(request.method) as told:
@@ -307,21 +289,15 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
     labels = None
     if sample is not None:
         with listener.counting("label", data.noun) as labelling:
-            given = data.target, data.ids, data.id_name
-            labels = label_targets(classifier, *given, run.scratch(), labelling)
+            id_name = "id" if data.recipe is None else IMAGE_ID
+            given = data.target, data.ids, id_name, run.scratch()
+            labels = label_targets(classifier, *given, labelling)
     if corrections is not None and reviewed is not None:
         found = classifier.openness_report_
         doubt = reviewed.warning(corrections, classifier.transduction_, found)
         if doubt is not None:
             classifier.openness_report_ = replace(found, warnings=(*found.warnings, doubt))
 
-    features = None
-    if images is not None:
-        from accelerate import PartialState
-
-        from opensetda.finetuning.inputs import features_of
-
-        features = partial(features_of, images, device=PartialState().device)
     view = view_of(classifier, *domains, data.source_ids, features)
     with new_folder(run.out) as aside:
         if backbone is not None:
@@ -373,20 +349,25 @@ def _sample(request: FitRequest, data: FitData, listener: RunListener) -> IntArr
 
 def _trainable_images(
     run: UnfinishedRun, data: FitData, listener: RunListener
-) -> tuple[ImageBackbone, TrainableImages]:
-    """Return the whole backbone, and the images with what is to be trained of it."""
+) -> tuple[Any, TrainableImages, Any]:
+    """Return the backbone, the images with what is to be trained of it, and their features."""
+    from accelerate import PartialState
+
     from opensetda.backbones.model import load_backbone
     from opensetda.finetuning.images import FineTunedImages, fixed_views, store_activations
+    from opensetda.finetuning.inputs import features_of
 
     assert data.recipe is not None, "options for images are refused for tables"
     keep_freed_memory()
     settings = finetune_settings(run.request.method, run.request.settings)
     backbone = load_backbone(data.recipe)
     backbone.views = fixed_views(settings)
-    images = backbone, data.image_paths, settings
+    given = backbone, data.image_paths, settings
     if run.request.images.finetune == "all":
-        return backbone, FineTunedImages(*images)
-    return backbone, store_activations(*images, run.scratch(), listener.note, listener.counting)
+        images: TrainableImages = FineTunedImages(*given)
+    else:
+        images = store_activations(*given, run.scratch(), listener.note, listener.counting)
+    return backbone, images, partial(features_of, images, device=PartialState().device)
 
 
 def _event_listener(folder: str | None, progress: ProgressListener) -> ProgressListener:
@@ -395,8 +376,7 @@ def _event_listener(folder: str | None, progress: ProgressListener) -> ProgressL
         return progress
     from torch.utils.tensorboard import SummaryWriter
 
-    make_writer: Any = SummaryWriter
-    writer = make_writer(folder)
+    writer: Any = SummaryWriter(folder)
 
     def write(event: ProgressEvent) -> None:
         progress(event)

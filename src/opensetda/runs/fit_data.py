@@ -67,11 +67,6 @@ class FitData:
         return "row" if self.recipe is None else "image"
 
     @property
-    def id_name(self) -> str:
-        """The name of the column of the ids."""
-        return "id" if self.recipe is None else IMAGE_ID
-
-    @property
     def target_names(self) -> Any:
         """The ids of the targets, or their row numbers."""
         return row_numbers(len(self.target)) if self.ids is None else self.ids
@@ -87,12 +82,10 @@ def load(
     request: FitRequest, listener: RunListener, scratch: Path, arrays: Domains | None = None
 ) -> FitData:
     """Read source and target, unless they are `arrays`; `scratch` is a folder for large data."""
-    if arrays is not None:
-        return _of_tables(request, *arrays)
-    if is_image_request(request):
+    if arrays is None and is_image_request(request):
         with listener.counting("features") as progress:
             return load_images(request, progress, scratch)
-    return load_tables(request, scratch)
+    return load_tables(request, scratch, arrays)
 
 
 def is_image_request(request: FitRequest) -> bool:
@@ -116,22 +109,20 @@ def refuse_options(options: Iterable[str], first: Path, is_images: bool) -> None
         raise InputError(f"{option}: {first} is {what[0]}; this option is for {what[1]}")
 
 
-def load_tables(request: FitRequest, scratch: Path | None = None) -> FitData:
-    """Read two feature tables."""
-    domains = near(request.source), near(request.target)
+def load_tables(
+    request: FitRequest, scratch: Path | None = None, arrays: Domains | None = None
+) -> FitData:
+    """Read two feature tables, unless they are `arrays`."""
+    columns, domains = table_columns(request.tables), (near(request.source), near(request.target))
     try:
-        tables = read_domains(*domains, table_columns(request.tables), scratch=scratch)
+        source, target = arrays or read_domains(*domains, columns, scratch=scratch)
     except ColumnsError as error:
         raise error.for_command(request.command) from None
-    return _of_tables(request, *tables)
-
-
-def _of_tables(request: FitRequest, source: FeatureTable, target: FeatureTable) -> FitData:
     return _fit_data(
         request,
         (source, target),
         (source.X, target.X),
-        columns={**asdict(table_columns(request.tables)), **asdict(source.plan)},
+        columns={**asdict(columns), **asdict(source.plan)},
         feature_names=source.feature_names or target.feature_names,
         summary=f"{target.X.shape[1]:,} features",
         warnings=source.notes,
@@ -144,12 +135,16 @@ def load_images(
     """List two sets of images and turn them into features; broken images are left out."""
     columns = image_columns(request.tables)
     listed = read_image_domains(near(request.source), near(request.target), columns)
-    if request.unknown_label in listed[0].class_counts():
-        # The method would refuse it, too, but after all features are computed.
-        given = f"--unknown-label {request.unknown_label!r}"
-        raise InputError(f"{given} is a class of the source; choose another")
     recipe, extraction = features_of(listed, request.images, progress, scratch)
-    source, target = _kept(*listed, extraction)
+    rows, n_source = extraction.rows, len(listed[0])
+    source = listed[0].select(rows[rows < n_source])
+    target = listed[1].select(rows[rows >= n_source] - n_source)
+    if not len(target):
+        first = extraction.broken[-len(listed[1])]  # The broken ones are in this order, too.
+        raise none_readable(target.origin, len(listed[1]), first)
+    if lost := sorted(listed[0].class_counts().keys() - source.class_counts().keys()):
+        problem = f"no image of the class {lost[0]!r} can be read"
+        raise InputError(f"{source.origin}: {problem}; repair or remove its folder")
     return _fit_data(
         request,
         (source, target),
@@ -171,7 +166,7 @@ def load_images(
 
 def _fit_data(
     request: FitRequest,
-    domains: Domains | tuple[ImageList, ImageList],
+    domains: tuple[Any, Any],
     rows: tuple[npt.NDArray[Any], npt.NDArray[Any]],
     *,
     summary: str,
@@ -230,9 +225,8 @@ def features_of(
     with folder or nullcontext() as cache:
         extraction = extract(recipe, ids, paths, cache, progress, scratch=scratch)
     if options.strict and extraction.broken:
-        first, many = extraction.broken[0], f"{len(extraction.broken):,} broken images in all"
-        advice = "repair or remove it, or leave out --strict"
-        raise InputError(f"{first.path}: {first.reason} ({many}); {advice}")
+        first, advice = extraction.broken[0], "repair or remove it, or leave out --strict"
+        raise InputError(f"{first.path}: {first.reason}; {advice}")
     return recipe, extraction
 
 
@@ -240,22 +234,6 @@ def none_readable(where: Path, count: int, first: Broken) -> InputError:
     """Return the error for images of which none can be read."""
     reason = f"the first is {first.id} ({first.reason})"
     return InputError(f"{where}: none of its {count:,} images can be read; {reason}")
-
-
-def _kept(
-    source: ImageList, target: ImageList, extraction: Extraction
-) -> tuple[ImageList, ImageList]:
-    """Leave out images that could not be read; an `InputError` if a class has no image left."""
-    rows = extraction.rows
-    kept = source.select(rows[rows < len(source)])
-    left = target.select(rows[rows >= len(source)] - len(source))
-    if not len(left):
-        # All of the target are broken, and they come last.
-        raise none_readable(target.origin, len(target), extraction.broken[-len(target)])
-    if lost := sorted(source.class_counts().keys() - kept.class_counts().keys()):
-        problem = f"no image of the class {lost[0]!r} can be read"
-        raise InputError(f"{source.origin}: {problem}; repair or remove its folder")
-    return kept, left
 
 
 def content_digest(X: npt.NDArray[Any] | None, *columns: npt.NDArray[Any] | None) -> str:
@@ -297,7 +275,7 @@ def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> 
 
     `expected` is the number of features it must have, and what has that number.
     """
-    values = X if isinstance(X, np.memmap) else np.asarray(X)
+    values = np.asanyarray(X)
     if values.ndim != 2 or values.dtype.kind not in "biuf" or not values.size:
         found = f"the array has shape {values.shape} of {values.dtype}"
         needed = "features need numbers in two dimensions, one row per sample"
@@ -307,9 +285,8 @@ def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> 
         raise InputError(f"{name}: {counts}; both must come from the same feature extractor")
     for start in range(0, len(values), _CHUNK):
         mapped.check_finite_values(Path(name), start, np.asarray(values[start : start + _CHUNK]))
-    if isinstance(values, np.memmap):
-        return values
-    return np.ascontiguousarray(mapped.to_float32(values))
+    is_mapped = isinstance(values, np.memmap)
+    return values if is_mapped else np.ascontiguousarray(mapped.to_float32(values))
 
 
 def _label_text(labels: Any) -> npt.NDArray[np.str_]:

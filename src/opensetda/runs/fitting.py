@@ -1,9 +1,8 @@
 """Fit a method to rows of two domains, label targets beyond memory, and write the run folder.
 
-Of targets that do not fit into memory a random sample is learned from, drawn by the content of
-the rows, so their order has no effect. Every target is then scored as later samples are,
-regardless of batch. The threshold is where the share of unknowns, estimated on the sample, cuts
-the sorted scores of all targets.
+Of targets beyond memory a random sample is learned from, drawn by the content of the rows, so
+their order has no effect. Every target is then scored as later samples are. The threshold is
+where the share of unknowns, estimated on the sample, cuts the sorted scores of all targets.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,16 +32,9 @@ from opensetda.progress import CountingProgress
 from opensetda.rows import IntArray, Rows, content_keys, row_chunks
 from opensetda.runs import folder as files
 from opensetda.runs.corrections import Corrections
-from opensetda.runs.folder import RunFolder
 from opensetda.runs.manifest import Manifest
 from opensetda.runs.options import SAMPLE, SMALLEST_SAMPLE
-from opensetda.runs.predictions import (
-    IMAGE_ID,
-    PredictionTable,
-    PredictionWriter,
-    class_names,
-    numbers_of,
-)
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, numbers_of
 from opensetda.runs.schemas import Settings
 from opensetda.runs.view import RunView
 from opensetda.system.files import plain, write_json
@@ -101,10 +92,9 @@ def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:
 
 
 def draw_sample(X: npt.NDArray[Any], size: int) -> IntArray:
-    """Return which rows are the sample, in rising order.
+    """Return the rows, ascending, whose content has the smallest hashes.
 
-    Those whose content has the smallest hashes. Content that occurs several times gets its share,
-    by largest remainders.
+    Content that occurs several times gets its share, by largest remainders.
     """
     chunk = max(1, min(CHUNK_ROWS, CHUNK_CELLS // X.shape[1]))
     keys = np.concatenate([content_keys(rows) for _, rows in row_chunks(X, range(len(X)), chunk)])
@@ -129,8 +119,8 @@ def label_targets(
 ) -> Counter[str]:
     """Write the predictions of all targets to a folder, and return how many got each label.
 
-    X and `ids` may be in files. Each target is scored twice: for the threshold, which is set in
-    the classifier of the sample, and for its label; after the first time it is half done.
+    Each target is scored twice: for the threshold, which is set in the classifier, and for its
+    label; after the first time it is half done.
     """
     n_classes = len(classifier.classes_)
     size = max(1, min(CHUNK_ROWS, CHUNK_CELLS // max(X.shape[1], n_classes)))
@@ -144,9 +134,8 @@ def label_targets(
     counts: Counter[str] = Counter()
     step = f"{files.STEP_PREFIX}{max(len(classifier.history_), 1)}"
     top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
-    with ExitStack() as stack:
-        names = files.predictions_name(len(X)), files.STEPS
-        full, steps = (stack.enter_context(PredictionWriter(folder / name)) for name in names)
+    name = files.predictions_name(len(X))
+    with PredictionWriter(folder / name) as full, PredictionWriter(folder / files.STEPS) as steps:
         for start, chunk in row_chunks(X, range(len(X)), size):
             part = slice(start, start + len(chunk))
             own = numbers_of(part) if ids is None else np.asarray(ids[part])
@@ -168,7 +157,7 @@ def write_run(
     seconds: tuple[float, float] = (0.0, 0.0),
     feature_names: tuple[str, ...] | None = None,
     corrections: Corrections | None = None,
-) -> RunFolder:
+) -> files.RunFolder:
     """Write the files of a run into a folder that `new_folder` gave; what is there belongs to it.
 
     `record` has entries of ``settings.json``; reading the data and fitting took `seconds`. Labels
@@ -179,7 +168,7 @@ def write_run(
     contiguous = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     # Not save_file: it makes files that only their owner may read.
     (folder / files.WEIGHTS).write_bytes(safetensors.numpy.save(contiguous))
-    write_json(folder / files.ENVIRONMENT, environment(record["seed"], *seconds))
+    write_json(folder / files.ENVIRONMENT, environment(*seconds))
     lines = [json.dumps(plain(entry), allow_nan=False) + "\n" for entry in classifier.history_]
     (folder / files.HISTORY).write_text("".join(lines), encoding="utf-8")
     estimates = {
@@ -201,7 +190,7 @@ def write_run(
         **{"format": files.FORMAT, "version": files.VERSION},
         **dict.fromkeys(Settings.__annotations__),
         **{"columns": {}, "has_ids": ids is not None, **record},
-        **{"scaling": classifier.scaler_.name, "classes": list(class_names(classifier))},
+        **{"scaling": classifier.scaler_.name, "classes": list(map(str, classifier.classes_))},
     }
     write_json(folder / files.SETTINGS, settings)
     # Last: a folder without it is not a run.
@@ -209,17 +198,16 @@ def write_run(
     if (folder / files.IMAGES).exists():
         manifest.sign_images(files.IMAGES)
     manifest.write()
-    return RunFolder.open(folder)
+    return files.RunFolder.open(folder)
 
 
-def environment(seed: int, data_seconds: float, fit_seconds: float) -> dict[str, Any]:
+def environment(data_seconds: float, fit_seconds: float) -> dict[str, Any]:
     """Return the machine and the versions a run was made with."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_count": os.cpu_count(),
         "packages": {"opensetda": __version__, **{p: metadata.version(p) for p in _PACKAGES}},
-        "seed": seed,
         "data_seconds": round(data_seconds, 3),
         "fit_seconds": round(fit_seconds, 3),
         "peak_megabytes": plain(round(peak_megabytes(), 1)),
@@ -228,11 +216,9 @@ def environment(seed: int, data_seconds: float, fit_seconds: float) -> dict[str,
 
 def _write_steps(path: Path, predictions: PredictionTable, classifier: OpenSetClassifier) -> None:
     """Write the targets' labels after each step; only the last if the method keeps none."""
-    if classifier.step_labels_ is None:
-        steps = {max(len(classifier.history_), 1): classifier.transduction_}
-    else:
-        decoded = map(classifier.decode_labels, classifier.step_labels_)
-        steps = dict(enumerate(decoded, start=1))
+    steps = {max(len(classifier.history_), 1): classifier.transduction_}
+    if classifier.step_labels_ is not None:
+        steps = dict(enumerate(map(classifier.decode_labels, classifier.step_labels_), start=1))
     columns = {"id": pa.array(predictions.ids.tolist(), pa.string())}
     for step, labels in steps.items():
         column = pa.array(map(str, labels.tolist()), pa.string()).dictionary_encode()

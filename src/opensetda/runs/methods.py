@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-import math
 import pkgutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opensetda import baselines
 from opensetda.errors import InputError, choice
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
     from opensetda.finetuning.settings import FineTuneSettings
 
-REJECTOR = "+"
-"""`dann+osvm` is the method dann with the rejector osvm."""
 FINETUNE = "finetune."
 """The names of settings for the training of a backbone begin with this, for every method."""
 
@@ -40,10 +38,11 @@ def method_class(method: str) -> type[OpenSetClassifier]:
 
     place, _, name = METHODS[split_rejector(method)[0]].partition(":")
     module = importlib.import_module(place)
-    for found in [getattr(module, name)] if name else vars(module).values():
-        is_own = isinstance(found, type) and found.__module__ == place
-        if is_own and issubclass(found, OpenSetClassifier):
-            return found
+    own = [found for found in vars(module).values() if getattr(found, "__module__", "") == place]
+    for found in own:
+        is_method = isinstance(found, type) and issubclass(found, OpenSetClassifier)
+        if is_method and name in ("", found.__name__):
+            return cast("type[OpenSetClassifier]", found)
     raise InputError(f"{module.__file__}: no subclass of OpenSetClassifier in it; add the method")
 
 
@@ -58,7 +57,7 @@ def method_name(classifier: OpenSetClassifier) -> str:
 
 def split_rejector(method: str) -> tuple[str, str | None]:
     """Split `dann+osvm` into the method and its rejector, None where none is named."""
-    name, plus, rejector = method.partition(REJECTOR)
+    name, plus, rejector = method.partition("+")
     if name not in METHODS:
         raise InputError(f"method {name!r} does not exist; {choice(name, METHODS)}")
     return name, rejector if plus else None
@@ -88,10 +87,14 @@ def build_method(
     if cls.is_random:
         parameters["random_state"] = seed
     if scaling is not None:
-        check_scaling(scaling)
         parameters["scaling"] = scaling
     classifier = cls(openness=openness, unknown_label=unknown_label, **parameters)
     check_openness(classifier._given_openness())
+    check_scaling(classifier.scaling)
+    try:
+        classifier._validate_params()
+    except ValueError as error:
+        raise InputError(str(error)) from None
     return classifier
 
 
@@ -100,8 +103,7 @@ def full_settings(method: str, preset: str | None, changes: Mapping[str, Any]) -
     cls = method_class(method)
     parameters = _parameters(cls, method, preset, changes)
     if cls.presets:
-        own = cls(**parameters).get_params(deep=False)
-        return cls.settings_of(own["preset"], own["settings"] or {})
+        return cls.settings_of(parameters["preset"], parameters["settings"] or {})
     return {**_own_defaults(cls), **parameters}
 
 
@@ -145,25 +147,14 @@ def _parameters(
     for setting in changes:
         if setting not in defaults:
             raise InputError(f"setting {setting!r} does not exist; {choice(setting, defaults)}")
-    parsed = {k: _parsed(k, v, defaults[k]) for k, v in changes.items()}
-    try:
-        cls(**parsed)._validate_params()
-    except ValueError as error:
-        raise InputError(f"settings of {name}: {error}") from None
-    return parsed
+    return {k: _parsed(k, v, defaults[k]) for k, v in changes.items()}
 
 
 def _parsed(name: str, value: Any, default: Any) -> Any:
-    """Return a value as a number, if it is not text by nature."""
-    if isinstance(default, str) or not isinstance(value, str | int | float):
+    """Return text from a command line as a number or None, if it is not text by nature."""
+    if isinstance(default, str) or not isinstance(value, str):
         return value
-    if isinstance(value, str) and value.lower() == "none":
-        return None
-    for kind in (float,) if isinstance(default, float) else (int, float):
-        try:
-            number = kind(value)
-        except ValueError:
-            continue
-        if math.isfinite(number):
-            return number
-    raise InputError(f"setting {name}={value}: give a number")
+    try:
+        return None if value.lower() == "none" else ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise InputError(f"setting {name}={value}: give a number") from None

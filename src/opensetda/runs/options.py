@@ -17,7 +17,6 @@ from opensetda.errors import InputError
 
 SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
 """Default of the largest number of targets to learn from, and the smallest that is allowed."""
-LARGEST_SEED = 2**32 - 1
 ARRAY = "array"
 """Stands in place of the path of a domain that was given as an array."""
 
@@ -37,15 +36,12 @@ class Option:
     parse: Callable[[Any], Any] | None = None
     low: int | None = None
     high: int | None = None
-    names: Callable[[], Sequence[str]] | None = None
 
 
-def declared(group: type) -> dict[str, tuple[Any, Any]]:
+def declared(group: Any) -> dict[str, tuple[Any, Any]]:
     """Return type and `Option` of each field of a class; None for one that is no option."""
     hints = get_type_hints(group)
-    # mypy does not see that the class is a dataclass.
-    own: Any = group
-    return {one.name: (hints[one.name], one.metadata.get("option")) for one in fields(own)}
+    return {one.name: (hints[one.name], one.metadata.get("option")) for one in fields(group)}
 
 
 def _option(panel: str, flag: str, text: str, default: Any = None, **how: Any) -> Any:
@@ -84,12 +80,6 @@ def parse_openness(text: str) -> float | str:
 def absolute(path: str | Path) -> str:
     """Return a path as a request holds it, so that it may be resumed from any folder."""
     return str(Path(path).absolute())
-
-
-def _method_names() -> Sequence[str]:
-    from opensetda.runs.methods import METHODS
-
-    return list(METHODS)
 
 
 _PATH: dict[str, Any] = {"kind": Path | None, "parse": absolute}
@@ -179,8 +169,7 @@ class FitOptions:
     openness: float | str = _method(
         "--openness SHARE",
         "Share of unknown samples in the target, in [0, 1), or 'auto': by the audit in "
-        "--corrections, or estimated; with pgl also 'preset', the paper's. Also --unknown-share: "
-        "papers call another figure openness, made of numbers of classes.",
+        "--corrections, or estimated; with pgl also 'preset', the paper's. Also --unknown-share.",
         "auto",
         kind=str,
         parse=parse_openness,
@@ -190,7 +179,6 @@ class FitOptions:
         "Use moving-means, pgl, or another: class-means, source-only, dann+osvm ...; "
         "'osda benchmark --help' lists all.",
         "moving-means",
-        names=_method_names,
     )
     preset: str | None = _method(
         "--preset NAME",
@@ -209,7 +197,7 @@ class FitOptions:
         "Scale columns within each domain: none (as given), standard (mean 0, deviation 1) or "
         "ranks; by default ranks for moving-means, none for the others.",
     )
-    seed: int = _method("--seed NUMBER", "Seed of all random draws.", 0, low=0, high=LARGEST_SEED)
+    seed: int = _method("--seed NUMBER", "Seed of all random draws.", 0, low=0, high=2**32 - 1)
     sample: int = _method(
         "--sample NUMBER",
         "Learn from at most this many targets, drawn at random; all are labelled.",
@@ -239,11 +227,7 @@ class FitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FitRequest(FitOptions):
-    """The options of a fit and its domains, as stored; paths are absolute.
-
-    `identity` distinguishes the run from any other; `report` is whether the command line writes
-    the report at the end; `command` is what was typed.
-    """
+    """The options of a fit and its domains, as stored; `identity` is that of the run."""
 
     identity: str
     source: str
