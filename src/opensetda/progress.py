@@ -1,8 +1,11 @@
-"""Progress events of an estimator."""
+"""Progress of a training, and what a run reports while it works."""
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +35,8 @@ class ProgressEvent:
 
 
 ProgressListener = Callable[[ProgressEvent], None]
+CountingProgress = Callable[[int, int], None]
+"""Called with how many items are done, and how many there are."""
 
 
 def finish_step(
@@ -45,3 +50,27 @@ def finish_step(
     history.append(entry)
     if listener is not None:
         listener(ProgressEvent(entry["step"], steps, iterations, iterations, entry=entry))
+
+
+class RunListener:
+    """Receives the notes, warnings and progress of a run; override what you want to handle.
+
+    This one logs notes to the logger ``opensetda`` at level INFO, passes warnings to
+    `warnings.warn`, and ignores progress.
+    """
+
+    def note(self, line: str) -> None:
+        """Receive a line about the data or about what is being done."""
+        logging.getLogger("opensetda").info(line)
+
+    def warn(self, message: str) -> None:
+        """Receive a warning about the data or the result."""
+        warnings.warn(message, UserWarning, stacklevel=3)
+
+    def counting(self, title: str, noun: str = "image") -> AbstractContextManager[CountingProgress]:
+        """Return a context whose value receives how many images or rows (`noun`) are done."""
+        return nullcontext(lambda done, total: None)
+
+    def training(self, method: str) -> AbstractContextManager[ProgressListener]:
+        """Return a context whose value receives the progress events of a training."""
+        return nullcontext(lambda event: None)

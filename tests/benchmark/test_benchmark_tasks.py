@@ -9,7 +9,7 @@ from benchmark_helpers import DIGITS, domain, write_domains
 from cli_helpers import write_csv
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.errors import InputError
-from opensetda.runs.request import ImageOptions, TableOptions
+from opensetda.runs.options import ImageOptions, TableOptions
 
 
 @pytest.fixture

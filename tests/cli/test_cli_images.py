@@ -151,3 +151,13 @@ def test_broken_images_are_listed_and_left_out(copied, pictures, capsys):
     )
     assert all(reason and "/" not in reason for reason in broken["reason"])
     assert "0-1.png" not in labels_of(copied / "run")
+
+
+def test_strict_makes_them_an_error(copied, pictures, capsys):
+    break_images(copied)
+    before = names_in(copied)
+    assert main(fit_copied(pictures, "--strict")) == 2
+    error = error_of(capsys)
+    assert error.startswith("error: shop/red/größe.PNG: ")
+    assert "leave out --strict" in error
+    assert names_in(copied) == before

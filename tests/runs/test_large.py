@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from cli_helpers import OPENNESS, SMALL_PGL, blobs, image_fit, names_in
 from opensetda.cli.main import main
 from opensetda.openness.mixtures import rejection_cut
-from opensetda.runs import large
+from opensetda.runs import fitting
+from opensetda.runs.fitting import draw_sample, label_targets, sample_size
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.large import draw_sample, label_targets, sample_size
 from runs_helpers import fitted
 
 matrices = st.builds(
@@ -42,7 +42,7 @@ def test_neither_chunks_nor_order_change_the_sample(X, size, chunk, seed):
     order = np.random.default_rng(seed).permutation(len(X))
     assert contents(X, whole) == contents(X[order], draw_sample(X[order], size))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large, "CHUNK_ROWS", chunk)
+        patch.setattr(fitting, "CHUNK_ROWS", chunk)
         np.testing.assert_array_equal(draw_sample(X, size), whole)
 
 
@@ -60,7 +60,7 @@ def test_a_sample_of_many_classes_is_smaller():
 
 
 def test_a_target_costs_a_few_numbers_of_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(large, "CHUNK_ROWS", 1024)
+    monkeypatch.setattr(fitting, "CHUNK_ROWS", 1024)
     peaks, told = [], []
     for n in (10_000, 40_000):
         path, scratch = tmp_path / f"{n}.npy", tmp_path / f"of {n}"
@@ -144,7 +144,7 @@ def test_labels_order_format_and_chunks_of_the_target_change_nothing(many, monke
         columns = {f"f{column}": X[part, column] for column in range(4)}
         table = pa.table({"file_name": ids[part], **columns})
         pyarrow.parquet.write_table(table, many / "parts" / f"{part.start:03}.parquet")
-    monkeypatch.setattr(large, "CHUNK_ROWS", 70)
+    monkeypatch.setattr(fitting, "CHUNK_ROWS", 70)
     for target in ("sorted.npz", "parts"):
         assert main([*command("--overwrite", method="pgl", target=target)]) == 0
         other = RunFolder.open(many / "run").predictions()
@@ -154,7 +154,7 @@ def test_labels_order_format_and_chunks_of_the_target_change_nothing(many, monke
 
 
 def test_images_beyond_the_sample_and_what_needs_all(pictures, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("opensetda.runs.fitting.sample_size", lambda n_classes, wanted: 20)
+    monkeypatch.setattr("opensetda.runs.fit_and_resume.sample_size", lambda n_classes, wanted: 20)
     assert main([*image_fit(pictures, tmp_path / "run", "--method", "class-means")]) == 0
     table = RunFolder.open(tmp_path / "run").predictions()
     assert table.id_name == "path"

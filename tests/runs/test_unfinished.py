@@ -9,7 +9,7 @@ from cli_helpers import names_in
 from opensetda.context import Record
 from opensetda.errors import InputError
 from opensetda.runs import checked
-from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
+from opensetda.runs.options import FitRequest, ImageOptions, TableOptions
 from opensetda.runs.unfinished import CheckpointFile, UnfinishedRun, check_unfinished
 
 REQUEST = FitRequest(

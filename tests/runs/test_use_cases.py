@@ -66,7 +66,7 @@ def test_arrays_give_the_predictions_of_a_file_of_them(arrays, workplace):
     before = target.copy()
     fit("source.npz", "target.npz", "files", **MEANS)
     fit((X, y), target, "pair", **MEANS)
-    fit(X.astype(np.float64), target.tolist(), "apart", labels=y, **MEANS)
+    fit((X.astype(np.float64), y), target.tolist(), "apart", **MEANS)
     for name in ("pair", "apart"):
         assert_same(workplace / name, workplace / "files")
     np.testing.assert_array_equal(target, before)
@@ -140,7 +140,7 @@ def test_a_run_of_arrays_is_resumed_with_the_same_arrays(arrays, workplace, caps
     assert "begun from arrays, which it does not hold" in capsys.readouterr().err
     with pytest.raises(InputError, match="the target changed since the run began"):
         resume("run", source=source, target=target + 1)
-    run = resume("run", source=source[0], labels=source[1], target=target)
+    run = resume("run", source=source, target=target)
     assert run.resumed
     assert_same(workplace / "run", workplace / "whole")
     again = resume("run")
@@ -164,10 +164,7 @@ WRONG = {
     "one class": (lambda s, t: {"source": (s[0][:1], ["cat"])}, "one class only ('cat')"),
     "empty label": (lambda s, t: {"source": (s[0], ["", *s[1][1:]])}, "row 1: empty"),
     "mixed": (lambda s, t: {"source": "source.npz"}, "one is a path, one an array"),
-    "twice": (lambda s, t: {"source": "source.npz", "target": "target.npz", "labels": s[1]},
-              "labels: for a source that is an array"),
     "tables": (lambda s, t: {"tables": TableOptions(label="z")}, "source and target are arrays"),
-    "seed": (lambda s, t: {"seed": -1}, "seed=-1: give a whole number"),
     "setting": (lambda s, t: {"settings": {"stepz": 1}}, "'stepz' does not exist"),
     "unknown": (lambda s, t: {"unknown_label": "cat"}, "is a class of the source"),
 }  # fmt: skip

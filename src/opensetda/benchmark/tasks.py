@@ -33,10 +33,10 @@ from opensetda.data.names import printable, twins
 from opensetda.data.tables.formats import listing
 from opensetda.data.tables.loading import TableColumns, read_truth
 from opensetda.errors import InputError
+from opensetda.progress import CountingProgress
 from opensetda.runs.fit_data import features_of, image_columns, is_image_request, load_tables
-from opensetda.runs.listening import CountingProgress
+from opensetda.runs.options import FitRequest, ImageOptions, TableOptions
 from opensetda.runs.pictures import many_images
-from opensetda.runs.request import FitRequest, ImageOptions, TableOptions
 from opensetda.system import default_cache_folder
 from opensetda.system.files import near
 
@@ -142,7 +142,8 @@ def _pair_request(
     """Return what the readers of `fit` want to know of two domains."""
     # A class may be called "unknown" as long as it is not known.
     how: Any = {"tables": tables, "images": images, "command": command, "unknown_label": ""}
-    return FitRequest("", str(source.absolute()), str(target.absolute()), **how)
+    first, second = str(source.absolute()), str(target.absolute())
+    return FitRequest(identity="", source=first, target=second, **how)
 
 
 def _places(spec: Benchmark, folder: Path) -> dict[str, Path]:

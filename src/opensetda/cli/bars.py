@@ -15,8 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from opensetda.cli import console
-from opensetda.progress import ProgressEvent, ProgressListener
-from opensetda.runs.listening import CountingProgress, RunListener
+from opensetda.progress import CountingProgress, ProgressEvent, ProgressListener, RunListener
 
 _LINE_SECONDS = 30.0
 

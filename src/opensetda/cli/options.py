@@ -16,13 +16,13 @@ from typing import Annotated, Any
 import typer
 
 from opensetda.cli import console
-from opensetda.runs.options import OVERWRITE, SEED, ImageOptions, Option, absolute, declared
+from opensetda.runs.options import FitOptions, ImageOptions, Option, absolute, declared
 from opensetda.system import default_cache_folder
 
 
 def _of_typer(option: Option) -> Any:
     flag, _, metavar = option.flag.partition(" ")
-    more: dict[str, Any] = {"min": option.low, "max": option.high, "autocompletion": option.names}
+    more: dict[str, Any] = {"min": option.low, "max": option.high}
     more |= {"metavar": metavar or None, "rich_help_panel": option.panel}
     return typer.Option(flag, help=option.help, **more)
 
@@ -45,8 +45,8 @@ _SET = "Change a setting of the first method; may be repeated."
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
 RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
-Overwrite = Annotated[bool, _of_typer(OVERWRITE)]
-Seed = Annotated[int, _of_typer(SEED)]
+Overwrite = Annotated[bool, _of_typer(declared(FitOptions)["overwrite"][1])]
+Seed = Annotated[int, _of_typer(declared(FitOptions)["seed"][1])]
 NoCache = Annotated[bool, option_of("Images", "--no-cache", "Do not cache features.")]
 SampleImages = Annotated[Path | None, other("--images FOLDER", _IMAGES)]
 Data = Annotated[Path | None, other("--data PATH", _DATA)]

@@ -70,7 +70,7 @@ def encode_classes(labels: LabelArray, unknown_label: Any) -> tuple[LabelArray, 
     classes, encoded = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         advice = "give labelled rows of at least two classes"
-        raise InputError(f"the source has one class only ({classes[0]!r}); {advice}")
+        raise InputError(f"the source has one class only ({classes.tolist()[0]!r}); {advice}")
     given = f"unknown_label={unknown_label!r}"
     if np.ndim(unknown_label) != 0 or unknown_label in (-1, "-1", "", None):
         reason = "which other libraries read as 'label missing'"

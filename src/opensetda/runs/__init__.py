@@ -11,32 +11,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opensetda.progress import RunListener
     from opensetda.runs.evaluation import Evaluation, evaluate
     from opensetda.runs.exporting import ExportedModel, export
     from opensetda.runs.fit_and_resume import FittedRun, fit, resume
     from opensetda.runs.folder import RunFolder
-    from opensetda.runs.listening import RunListener
     from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
     from opensetda.runs.predicting import WrittenLabels, extract_features, predict
-
-# Imported on first use: the command line imports light modules of this package for its help.
-_HOMES = {
-    "evaluation": ("Evaluation", "evaluate"),
-    "exporting": ("ExportedModel", "export"),
-    "fit_and_resume": ("FittedRun", "fit", "resume"),
-    "folder": ("RunFolder",),
-    "listening": ("RunListener",),
-    "options": ("FitOptions", "ImageOptions", "TableOptions"),
-    "predicting": ("WrittenLabels", "extract_features", "predict"),
-}
 
 __all__ = ["Evaluation", "ExportedModel", "FitOptions", "FittedRun", "ImageOptions", "RunFolder",
            "RunListener", "TableOptions", "WrittenLabels", "evaluate", "export",
            "extract_features", "fit", "predict", "resume"]  # fmt: skip
 
+_HOMES = ("progress", "runs.options", "runs.folder", "runs.fit_and_resume", "runs.predicting",
+          "runs.evaluation", "runs.exporting")  # fmt: skip
+
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"opensetda.runs.{home}"), name)
+    # Imported on first use: the command line imports light modules of this package for its help.
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"opensetda.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
     raise AttributeError(f"module 'opensetda.runs' has no attribute {name!r}")

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
 from opensetda.data.benchmarks.digits import digit_pictures, load_digits_task
 from opensetda.metrics.open_set import OpenSetMetrics
+from opensetda.progress import RunListener
 from opensetda.runs.evaluation import evaluate_labels, evaluate_targets, write_evaluation
 from opensetda.runs.fitting import fit_domains, write_run
 from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination
-from opensetda.runs.listening import RunListener
 from opensetda.runs.methods import build_method, full_settings
 from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, thumbnail_table
 from opensetda.runs.view import view_of
 from opensetda.system.files import json_bytes, new_folder, plain
 
-METHODS = ("moving-means", "pgl", "source-only")
-"""The rows of the comparison; the run folder is that of the first."""
-
-PGL_SMALL: dict[str, Any] = {"edge_width": 64, "node_width": 64, "epochs": 1}
-"""Settings of PGL that take less than a minute, for so small a task."""
-PGL_QUICK: dict[str, Any] = {**PGL_SMALL, "stop_step": 2}
+# Settings of PGL that take less than a minute, for so small a task.
+_SMALL = {"edge_width": 64, "node_width": 64, "epochs": 1}
 
 
-@dataclass(frozen=True)
-class Demo:
-    """What the demo found: the run folder of the default, fitted, with the metrics of its steps.
+class Demo(NamedTuple):
+    """The run folder of the default, fitted, with the metrics of its steps.
 
     `rows` are the metrics, estimated openness and seconds of each method, as in comparison.json.
     """
@@ -51,49 +45,44 @@ def run_demo(
     command: Sequence[str] = (),
     listener: RunListener | None = None,
 ) -> Demo:
-    """Compare three methods on the bundled digits, and write the run folder of the default.
+    """Compare three methods on the bundled digits, and write the run folder of the first.
 
     `quick` trains PGL for two steps only.
     """
-    listener = listener or RunListener()
+    listener, task = listener or RunListener(), load_digits_task()
     check_destination(out, overwrite)
-    task = load_digits_task()
+    domains = task.source_features, task.source_labels, task.target_features
+    n_source, n_target = len(task.source_features), len(task.target_features)
     listener.note(
-        f"source: {len(task.source_features):,} MNIST digits 0-4, target: "
-        f"{len(task.target_features):,} digits 0-9 of scikit-learn, "
+        f"source: {n_source:,} MNIST digits 0-4, target: {n_target:,} digits 0-9 of scikit-learn, "
         "share of unknowns: to be estimated"
     )
+    fitted, rows = {}, {}
+    small = {**_SMALL, "stop_step": 2} if quick else _SMALL
+    own_settings: dict[str, Any] = {"moving-means": {}, "pgl": small, "source-only": {}}
+    for method, changes in own_settings.items():
+        one = build_method(method, openness="auto", changes=changes, seed=seed)
+        with listener.training(method) as progress:
+            seconds = fit_domains(one, *domains, context=FitContext(progress))
+        fitted[method] = one
+        rows[method] = {
+            **evaluate_targets(one, task.target_truth).to_dict(),
+            "openness": plain(one.openness_report_.to_dict()),
+            "scaling": one.scaler_.name,
+            "seconds": round(seconds, 3),
+        }
+    method, classifier = next(iter(fitted.items()))
+    source = {"embedded": "MNIST digits 0-4", "rows": n_source}
+    target = {"embedded": "scikit-learn digits", "rows": n_target}
     record = {
-        "method": METHODS[0],
-        "openness": "auto",
-        "unknown_label": "unknown",
-        "seed": seed,
-        "settings": full_settings(METHODS[0], None, {}),
-        "inputs": {
-            "source": {"embedded": "MNIST digits 0-4", "rows": len(task.source_features)},
-            "target": {"embedded": "scikit-learn digits", "rows": len(task.target_features)},
-        },
+        **{"method": method, "openness": "auto", "unknown_label": "unknown", "seed": seed},
+        "settings": full_settings(method, None, {}),
+        "inputs": {"source": source, "target": target},
         "command": list(command),
     }
-    rows: dict[str, dict[str, Any]] = {}
-    fitted: list[OpenSetClassifier] = []
-    domains = task.source_features, task.source_labels, task.target_features
     with new_folder(out) as aside:
-        for method in METHODS:
-            changes = (PGL_QUICK if quick else PGL_SMALL) if method == "pgl" else {}
-            one = build_method(method, openness="auto", changes=changes, seed=seed)
-            with listener.training(method) as progress:
-                seconds = fit_domains(one, *domains, context=FitContext(progress))
-            rows[method] = {
-                **evaluate_targets(one, task.target_truth).to_dict(),
-                "openness": plain(one.openness_report_.to_dict()),
-                "scaling": one.scaler_.name,
-                "seconds": round(seconds, 3),
-            }
-            fitted.append(one)
-        classifier, times = fitted[0], (0.0, rows[METHODS[0]]["seconds"])
-        view = view_of(classifier, *domains)
-        run = write_run(aside, classifier, record, None, seconds=times, view=view)
+        view, times = view_of(classifier, *domains), (0.0, rows[method]["seconds"])
+        run = write_run(aside, classifier, record, None, view, times)
         # There are no image files to read the digits from.
         thumbnails = {}
         for domain, pictures in zip((SOURCE, TARGET), digit_pictures(), strict=True):
@@ -103,8 +92,7 @@ def run_demo(
         run.manifest.replace(contents)
         given = run.predictions(), run.steps(), task.target_truth, run.unknown_label
         evaluation = evaluate_labels(*given)
-        truth_record = {"embedded": "scikit-learn digits", "rows": len(task.target_truth)}
-        write_evaluation(run, evaluation, truth_record)
+        write_evaluation(run, evaluation, target)
     for warning in classifier.openness_report_.warnings:
         listener.warn(warning)
     return Demo(out.resolve(), classifier, evaluation.steps, rows, task.openness)

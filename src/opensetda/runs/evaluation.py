@@ -30,9 +30,9 @@ from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.checked import CheckedTable
 from opensetda.runs.fit_data import content_digest
 from opensetda.runs.folder import RunFolder, StepLabels
+from opensetda.runs.options import ARRAY
 from opensetda.runs.predicting import Run, open_run
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
-from opensetda.runs.request import ARRAY
 from opensetda.system.files import file_record, open_regular
 
 Labels = npt.NDArray[Any]

@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-import math
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
+from opensetda import __version__
+from opensetda.base import OpenSetClassifier
+from opensetda.context import FitContext, TrainableImages
 from opensetda.errors import InputError, RunPausedError, choice
-from opensetda.runs.domain_arrays import DomainArrays
-from opensetda.runs.fitting import Training, check_request, train
+from opensetda.progress import ProgressEvent, ProgressListener, RunListener
+from opensetda.rows import IntArray
+from opensetda.runs import fit_data
+from opensetda.runs import folder as files
+from opensetda.runs.corrections import check_corrections, read_corrections
+from opensetda.runs.fit_data import Domains, FitData, domain_tables
+from opensetda.runs.fitting import draw_sample, fit_domains, label_targets, sample_size, write_run
 from opensetda.runs.folder import RunFolder, check_destination
-from opensetda.runs.listening import RunListener
-from opensetda.runs.options import FitOptions, ImageOptions, absolute, declared
-from opensetda.runs.request import ARRAY, FitRequest, trained_part
-from opensetda.runs.tensorboard import check_new_log
-from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, check_unfinished, unfinished_path
+from opensetda.runs.methods import FINETUNE, build_method, finetune_settings, full_settings
+from opensetda.runs.options import ARRAY, FitOptions, FitRequest, ImageOptions, absolute, declared
+from opensetda.runs.pictures import many_images, write_broken, write_images
+from opensetda.runs.predictions import IMAGE_ID
+from opensetda.runs.unfinished import SUFFIX, UnfinishedRun
+from opensetda.runs.view import view_of
 from opensetda.system import default_cache_folder
-from opensetda.system.files import in_shell, near, plain
+from opensetda.system.files import in_shell, near, new_folder, plain
+from opensetda.system.memory import keep_freed_memory
+
+
+class Training(NamedTuple):
+    """What a training left in memory; `left_out` columns of tables were not used, and why."""
+
+    classifier: OpenSetClassifier
+    labels: Counter[str]
+    target: str
+    noun: str
+    n_broken: int
+    data_seconds: float
+    seconds: float
+    left_out: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class FittedRun:
-    """A complete run.
-
-    Attributes
-    ----------
-    path, request : Path, and FitRequest or None
-        The run folder, and what was asked for; None if `resume` found the run complete.
-    resumed : bool
-        Whether the run was interrupted before.
-    training : Training or None
-        None if there was nothing left to do.
-    """
+    """A complete run; `request` and `training` are None if `resume` found it complete."""
 
     path: Path
     request: FitRequest | None = None
@@ -52,7 +70,6 @@ def fit(
     target: Any,
     out: str | Path,
     *,
-    labels: Any = None,
     finetune: bool | str | None = None,
     images: ImageOptions | None = None,
     report: bool = False,
@@ -71,8 +88,6 @@ def fit(
         Samples of the same kind; labels in it are not read.
     out : str or Path
         The run folder to make.
-    labels : array of shape (n_s,), optional
-        Labels of the source, if `source` is features alone.
     finetune : {"last", "all"} or bool, optional
         Train the backbone, too, as `images.finetune` says; True is "last" on a CPU, "all" on a GPU.
     images : ImageOptions, optional
@@ -97,65 +112,61 @@ def fit(
     RunPausedError
         Ctrl-C after the first checkpoint; `resume` goes on.
     """
-    listener = listener or RunListener()
-    out = Path(out)
-    given = _checked(options)
-    arrays = None
-    kinds = {isinstance(domain, str | Path) for domain in (source, target)}
-    if len(kinds) > 1:
+    out, arrays = Path(out), None
+    if isinstance(source, str | Path) != isinstance(target, str | Path):
         raise InputError("source and target: one is a path, one an array; give two of one kind")
-    if kinds == {False}:
+    if not isinstance(source, str | Path):
         if images is not None or finetune:
             raise InputError("images, finetune: for files; source and target are arrays")
-        arrays = DomainArrays.of(source, labels, target, options.get("tables"))
-    elif labels is not None:
-        raise InputError("labels: for a source that is an array; a file has its own")
+        arrays = domain_tables(source, target, options.get("tables"))
     images = images or ImageOptions(cache=absolute(default_cache_folder()))
-    request = FitRequest(
+    request = _request(
+        options,
         identity=secrets.token_hex(16),
-        source=ARRAY if arrays is not None else absolute(source),
-        target=ARRAY if arrays is not None else absolute(target),
-        **given,
-        images=replace(images, finetune=trained_part(images.finetune or finetune)),
+        source=absolute(source) if arrays is None else ARRAY,
+        target=absolute(target) if arrays is None else ARRAY,
+        images={**asdict(images), "finetune": _trained_part(images.finetune or finetune)},
         report=report,
         command=tuple(command),
     )
     check_destination(out, request.overwrite)
-    check_unfinished(out, request.overwrite)
     check_request(request, out)
-    if request.tensorboard is not None:
-        check_new_log(near(request.tensorboard), request.overwrite)
-    return _carry_out(UnfinishedRun.begin(out, request, request.overwrite), arrays, listener)
+    run = UnfinishedRun.begin(out, request, request.overwrite)
+    return _carry_out(run, arrays, listener or RunListener())
 
 
-def _checked(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as a request holds them; None is the default."""
+def _request(options: dict[str, Any], **own: Any) -> FitRequest:
+    """Return checked options as a request; None is the default."""
     known = declared(FitOptions)
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in known:
             raise InputError(f"fit: no option {name!r}; {choice(name, known)}")
         option = known[name][1]
-        if option is None:
-            continue
-        if option.low is not None:
-            high = math.inf if option.high is None else option.high
-            if type(value) is not int or not option.low <= value <= high:
-                end = "on" if option.high is None else f"to {option.high:,}"
-                raise InputError(f"{name}={value!r}: give a whole number from {option.low:,} {end}")
-        elif option.parse is absolute:
+        if option is not None and option.parse is absolute:
             given[name] = absolute(value)
-    unknown = given.get("unknown_label", "unknown")
-    if not isinstance(unknown, str) or not unknown.strip():
-        raise InputError(f"unknown label {unknown!r}: give a word that can be seen")
-    return {**given, "settings": plain(dict(given.get("settings", {})))}
+    given["settings"] = plain(dict(given.get("settings", {})))
+    try:
+        return TypeAdapter(FitRequest).validate_python({**given, **own})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise InputError(f"{name}={first['input']!r}: {first['msg']}") from None
+
+
+def _trained_part(wanted: Any) -> Any:
+    """Return what of a backbone is to be trained; the default depends on the device."""
+    if wanted not in (True, "auto"):
+        return wanted or None
+    from accelerate import PartialState
+
+    return "last" if PartialState().device.type == "cpu" else "all"
 
 
 def resume(
     out: str | Path,
     *,
     source: Any = None,
-    labels: Any = None,
     target: Any = None,
     listener: RunListener | None = None,
 ) -> FittedRun:
@@ -165,30 +176,29 @@ def resume(
     ----------
     out : str or Path
         The `out` of `fit`.
-    source, labels, target : optional
+    source, target : optional
         The arrays that `fit` was given, if it was given arrays; they must be the same.
     listener : RunListener, optional
         Receives notes, warnings and progress.
     """
-    listener, out = listener or RunListener(), Path(out)
-    if out.name.endswith(SUFFIX):
-        out = out.with_name(out.name.removesuffix(SUFFIX))
-    has_arrays = source is not None or target is not None
+    listener, out = listener or RunListener(), Path(str(out).removesuffix(SUFFIX))
     run = UnfinishedRun.find(out)
-    if run is None and not out.exists():
-        raise InputError(
-            f"{out}: no such run, nor {unfinished_path(out).name}; make one with 'osda fit'"
-        )
     if run is None or run.is_complete:
         RunFolder.open(out)
         if run is not None:
             run.remove()
         return FittedRun(out)
-    arrays = None
+    request, arrays = run.request, None
     try:
-        _check_resumable(run, has_arrays)
-        if has_arrays:
-            arrays = DomainArrays.of(source, labels, target, run.request.tables)
+        if request.source == ARRAY:
+            if source is None:
+                advice = "go on in Python, opensetda.runs.resume(out, source=..., target=...)"
+                raise InputError(f"{run.path}: begun from arrays, which it does not hold; {advice}")
+            arrays = domain_tables(source, target, request.tables)
+        elif source is not None:
+            raise InputError(f"{run.path}: begun from files; leave out source and target")
+        check_request(request, run.out)
+        check_destination(run.out, request.overwrite)
     except BaseException:
         run.release()
         raise
@@ -196,29 +206,8 @@ def resume(
     return _carry_out(run, arrays, listener)
 
 
-def _check_resumable(run: UnfinishedRun, has_arrays: bool) -> None:
-    request = run.request
-    if (request.source == ARRAY) != has_arrays:
-        raise InputError(
-            f"{run.path}: begun from files; leave out source and target"
-            if has_arrays
-            else f"{run.path}: begun from arrays, which it does not hold; go on in Python with "
-            "opensetda.runs.resume(out, source=..., target=...)"
-        )
-    check_request(request, run.out)
-    if run.out.exists() and not request.overwrite:
-        raise InputError(
-            f"{run.out}: was made since the run began, and is not replaced; move it away"
-        )
-    check_destination(run.out, overwrite=True)
-
-
-def _carry_out(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunListener) -> FittedRun:
-    """Load the data, fit, write the run folder.
-
-    Whatever goes wrong, an unfinished run stays if it holds a checkpoint or was there before:
-    a `resume` with a disk missing must not lose the training.
-    """
+def _carry_out(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> FittedRun:
+    """Train; whatever goes wrong, a run that holds a checkpoint or was there before stays."""
     try:
         training = train(run, arrays, listener)
     except BaseException as error:
@@ -229,10 +218,164 @@ def _carry_out(run: UnfinishedRun, arrays: DomainArrays | None, listener: RunLis
         kept = f"the training so far is kept, go on with 'osda resume {in_shell(run.out)}'"
         if isinstance(error, KeyboardInterrupt):
             raise RunPausedError(kept) from error
-        if not (run.was_left_behind and isinstance(error, InputError)):
-            listener.note(f"{kept[0].upper()}{kept[1:]}")
+        listener.note(f"{kept[0].upper()}{kept[1:]}")
         raise
     run.remove()
     for warning in training.classifier.openness_report_.warnings:
         listener.warn(warning)
     return FittedRun(run.out, run.request, run.was_left_behind, training)
+
+
+def check_request(request: FitRequest, out: Path) -> None:
+    """Raise an `InputError` for a request that cannot work, before any data is read."""
+    if not request.unknown_label.strip():
+        raise InputError(f"unknown label {request.unknown_label!r}: give a word that can be seen")
+    if request.tensorboard is not None and find_spec("tensorboard") is None:
+        raise InputError("--tensorboard: not installed; pip install 'opensetda[tensorboard]'")
+    if request.corrections is not None:
+        check_corrections(near(request.corrections))
+    build_method(**request.method_arguments())
+    if request.images.finetune:
+        finetune_settings(request.method, request.settings)
+    elif found := [name for name in request.settings if name.startswith(FINETUNE)]:
+        raise InputError(f"setting {found[0]}: for a backbone that is trained; add --finetune")
+    if request.source == ARRAY:
+        return
+    for path in (near(request.source), near(request.target)):
+        if (path / files.SETTINGS).is_file() and (path / files.WEIGHTS).is_file():
+            raise InputError(f"{path}: a run folder; give images or a feature table")
+        if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+            raise InputError(f"{out}: lies in {path}, which is read; choose another --out")
+    if Path(request.source).resolve() == Path(request.target).resolve():
+        raise InputError(f"{path}: source and target are the same; give what is to be labelled")
+
+
+def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> Training:
+    """Load the data, fit the method and write the run folder."""
+    request, started = run.request, time.perf_counter()
+    run.clear_scratch()
+    data = fit_data.load(request, listener, run.scratch, arrays)
+    corrections = None
+    if request.corrections is not None:
+        corrections = read_corrections(near(request.corrections), data, request.unknown_label)
+        data = corrections.joined_to(data)
+    settings = full_settings(request.method, request.preset, request.settings)
+    if request.images.finetune:
+        settings["finetune"] = asdict(finetune_settings(request.method, request.settings))
+    run.check_inputs({**data.inputs, "settings": {"release": __version__, **settings}})
+    data_seconds = time.perf_counter() - started
+    for warning in data.warnings:
+        listener.warn(warning)
+    if data.broken:
+        listener.warn(f"{many_images(len(data.broken))} cannot be read: left out")
+    for line in (*data.notes, data.summary):
+        listener.note(line)
+
+    sample = _sample(request, data, listener)
+    backbone = images = features = None
+    if request.images.finetune:
+        backbone, images, features = _trainable_images(run, data, listener)
+    classifier = build_method(**request.method_arguments())
+    domains = data.source, data.labels, data.target
+    with listener.training(request.method) as told:
+        progress = _event_listener(request.tensorboard, told)
+        checked = None if corrections is None else corrections.checked
+        context = FitContext(progress, images, run.checkpoints, checked)
+        seconds = fit_domains(classifier, *domains, sample, context, request.seed)
+    labels = None
+    if sample is not None:
+        with listener.counting("label", data.noun) as labelling:
+            id_name = "id" if data.recipe is None else IMAGE_ID
+            given = data.target, data.ids, id_name, run.scratch
+            labels = label_targets(classifier, *given, labelling)
+
+    view = view_of(classifier, *domains, data.source_ids, features)
+    with new_folder(run.out) as aside:
+        if backbone is not None:
+            from safetensors.torch import save
+
+            state = backbone.saved_state().items()
+            tensors = {name: value.cpu().contiguous() for name, value in state}
+            (aside / files.BACKBONE).write_bytes(save(tensors))
+        if data.broken:
+            write_broken(aside / files.BROKEN, data.broken)
+        # Absolute: the report may be made in another folder.
+        if places := [str(Path(path).absolute()) for path in data.image_paths]:
+            shown = {row: places[row] for row in view.source.tolist()}
+            write_images(aside / files.IMAGES, shown, places[len(data.source) :])
+        if labels is not None:
+            for name in (files.predictions_name(len(data.target)), files.STEPS):
+                (run.scratch / name).rename(aside / name)
+        recipe = None if data.recipe is None else data.recipe.to_dict()
+        asked = ("method", "openness", "unknown_label", "seed", "command", "identity")
+        record = {
+            **{name: getattr(request, name) for name in asked},
+            "preset": getattr(classifier, "preset", None),
+            "settings": settings,
+            "columns": data.columns,
+            "inputs": data.inputs,
+            "backbone": recipe and {**recipe, "finetuned": request.images.finetune or False},
+            "sample": None if sample is None else len(sample),
+        }
+        took = data_seconds, seconds
+        write_run(aside, classifier, record, data.ids, view, took, data.feature_names, corrections)
+    labels = labels or Counter(RunFolder.open(run.out).labels().tolist())
+    target, left_out = Path(data.inputs["target"]["path"]).name, data.columns.get("left_out", {})
+    counts = labels, target, data.noun, len(data.broken)
+    return Training(classifier, *counts, data_seconds, seconds, left_out)
+
+
+def _sample(request: FitRequest, data: FitData, listener: RunListener) -> IntArray | None:
+    """Return the rows of the targets to learn from; None for all."""
+    size = sample_size(len(set(data.labels.tolist())), request.sample)
+    if len(data.target) <= size:
+        return None
+    many = f"{near(request.target)}: more than {size:,} {data.noun}s"
+    for option in ("corrections", "finetune"):
+        if getattr(request, option, None) or getattr(request.images, option, None):
+            raise InputError(f"--{option}: {many}; give fewer ('osda predict' labels the others)")
+    listener.note(f"{many}: learning from {size:,} of them, drawn at random; all are labelled")
+    return draw_sample(data.target, size)
+
+
+def _trainable_images(
+    run: UnfinishedRun, data: FitData, listener: RunListener
+) -> tuple[Any, TrainableImages, Any]:
+    """Return the backbone, the images with what is to be trained of it, and their features."""
+    from accelerate import PartialState
+
+    from opensetda.backbones.model import load_backbone
+    from opensetda.finetuning.images import FineTunedImages, fixed_views, store_activations
+    from opensetda.finetuning.inputs import features_of
+
+    assert data.recipe is not None, "options for images are refused for tables"
+    keep_freed_memory()
+    settings = finetune_settings(run.request.method, run.request.settings)
+    backbone = load_backbone(data.recipe)
+    backbone.views = fixed_views(settings)
+    given = backbone, data.image_paths, settings
+    if run.request.images.finetune == "all":
+        images: TrainableImages = FineTunedImages(*given)
+    else:
+        images = store_activations(*given, run.scratch, listener.note, listener.counting)
+    return backbone, images, partial(features_of, images, device=PartialState().device)
+
+
+def _event_listener(folder: str | None, progress: ProgressListener) -> ProgressListener:
+    """Return a listener that also writes the numbers of every step, for TensorBoard."""
+    if folder is None:
+        return progress
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer: Any = SummaryWriter(folder)
+
+    def write(event: ProgressEvent) -> None:
+        progress(event)
+        for name, value in (event.entry or {}).items():
+            parts = value if isinstance(value, Mapping) else {"": value}
+            for part, number in parts.items():
+                if isinstance(number, int | float):
+                    writer.add_scalar(f"step/{name}/{part}".rstrip("/"), number, event.step)
+        writer.flush()
+
+    return write

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,38 +16,26 @@ from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.extraction import Broken, Extraction, extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
-from opensetda.data.images.lists import ImageColumns, is_shard
-from opensetda.data.images.loading import (
-    ImageList,
-    is_image_data,
-    read_image_domains,
-    two_kinds,
-)
-from opensetda.data.names import twins
-from opensetda.data.tables.formats import table_files
-from opensetda.data.tables.loading import FeatureTable, read_domains
+from opensetda.data.images.lists import ImageColumns
+from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains, two_kinds
+from opensetda.data.names import label_problem, twins
+from opensetda.data.tables import mapped
+from opensetda.data.tables.column_files import frame_table, is_frame
+from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
 from opensetda.data.tables.preparation import ColumnsError
 from opensetda.errors import InputError
+from opensetda.progress import CountingProgress, RunListener
 from opensetda.rows import row_chunks
-from opensetda.runs.domain_arrays import DomainArrays, table_columns
-from opensetda.runs.listening import CountingProgress, RunListener
+from opensetda.runs.options import ARRAY, FitRequest, ImageOptions, TableOptions, declared
 from opensetda.runs.predictions import IMAGE_ID, row_numbers
-from opensetda.runs.request import ARRAY, FitRequest, ImageOptions, TableOptions
 from opensetda.system.files import file_record, near
 
-_MEGABYTE = 10**6
-_CHUNK = 4096
+Domains = tuple[FeatureTable, FeatureTable]
 
-# Options and their fields, by what they are for.
-_FOR_TABLES = {
-    **{"--id-column": "id", "--drop": "drop", "--keep": "keep", "--one-hot": "one_hot"},
-    **{"--impute": "impute", "--features-key": "features"},
-}
-_FOR_LISTS = {"--label-column": "label", "--path-column": "path", "--images-root": "root"}
-_FOR_IMAGES = {
-    **{"--backbone": "backbone", "--weights": "weights", "--image-size": "size"},
-    **{"--strict": "strict", "--finetune": "finetune", "--images-root": "root"},
-}
+_CHUNK = 4096
+# Fields of the options, by what they are for.
+_FOR_TABLES = ("id", "drop", "keep", "one_hot", "impute", "features")
+_FOR_IMAGES = ("backbone", "weights", "size", "strict", "finetune", "root")
 
 
 @dataclass(frozen=True)
@@ -55,8 +43,7 @@ class FitData:
     """Source and target as rows, with what the run folder records of them.
 
     The arrays may be memory maps of any type of number. `inputs` are path, size and SHA-256 of
-    both domains, `noun` is "row" or "image", `recipe` is how images became features,
-    `image_paths` are the files of the source, then of the target, `broken` images were left out.
+    both domains; `image_paths` are the files of the source, then of the target.
     """
 
     source: npt.NDArray[Any]
@@ -67,7 +54,6 @@ class FitData:
     columns: dict[str, Any]
     feature_names: tuple[str, ...] | None
     summary: str
-    noun: str = "row"
     recipe: Recipe | None = None
     image_paths: tuple[str, ...] = ()
     broken: list[Broken] = field(default_factory=list)
@@ -76,9 +62,9 @@ class FitData:
     source_ids: Any | None = None
 
     @property
-    def id_name(self) -> str:
-        """The name of the column of the ids."""
-        return "id" if self.recipe is None else IMAGE_ID
+    def noun(self) -> str:
+        """What a sample is called."""
+        return "row" if self.recipe is None else "image"
 
     @property
     def target_names(self) -> Any:
@@ -93,23 +79,13 @@ def image_columns(options: TableOptions) -> ImageColumns:
 
 
 def load(
-    request: FitRequest,
-    listener: RunListener,
-    scratch: Path,
-    arrays: DomainArrays | None = None,
+    request: FitRequest, listener: RunListener, scratch: Path, arrays: Domains | None = None
 ) -> FitData:
-    """Read source and target; `scratch` is a folder for large data."""
-    if arrays is not None:
-        inputs = {
-            name: {"path": ARRAY, **_size(table), "sha256": content_digest(table.X, table.labels)}
-            for name, table in arrays._asdict().items()
-        }
-        return _of_tables(request, *arrays, inputs)
-    if is_image_request(request):
+    """Read source and target, unless they are `arrays`; `scratch` is a folder for large data."""
+    if arrays is None and is_image_request(request):
         with listener.counting("features") as progress:
             return load_images(request, progress, scratch)
-    with listener.counting("reading", "MB") as progress:
-        return load_tables(request, progress, scratch)
+    return load_tables(request, scratch, arrays)
 
 
 def is_image_request(request: FitRequest) -> bool:
@@ -118,125 +94,114 @@ def is_image_request(request: FitRequest) -> bool:
     kinds = [is_image_data(path, image_columns(request.tables)) for path in domains]
     if kinds[0] != kinds[1]:
         raise two_kinds(*domains[:: 1 if kinds[0] else -1])
-    for_tables = _FOR_TABLES
-    if all(is_shard(path.name) or path.is_dir() for path in domains):
-        # There is no list that has columns or paths.
-        for_tables = for_tables | _FOR_LISTS
-    given = {**vars(request.tables), **vars(request.images)}
-    usual = {**vars(TableOptions()), **vars(ImageOptions())}
-    changed = {name for name in given if given[name] != usual[name]}
-    wrong = for_tables if kinds[0] else _FOR_IMAGES
-    refuse_options((o for o, name in wrong.items() if name in changed), domains[0], kinds[0])
+    for given in (request.tables, request.images):
+        for name, (_, option) in declared(type(given)).items():
+            is_wrong = name in (_FOR_TABLES if kinds[0] else _FOR_IMAGES)
+            if is_wrong and getattr(given, name) != getattr(type(given)(), name):
+                refuse_options([option.flag.split()[0]], domains[0], kinds[0])
     return kinds[0]
 
 
 def refuse_options(options: Iterable[str], first: Path, is_images: bool) -> None:
     """Raise an `InputError` at an option for samples of the other kind."""
-    what, is_for = "images", "tables or lists"
-    if not is_images:
-        what = "a feature table"
-        is_for = "images (a manifest's further columns need --path-column)"
+    what = ("images", "tables or lists") if is_images else ("a feature table", "images")
     for option in options:
-        raise InputError(f"{option}: {first} is {what}; this option is for {is_for}")
+        raise InputError(f"{option}: {first} is {what[0]}; this option is for {what[1]}")
 
 
 def load_tables(
-    request: FitRequest,
-    progress: CountingProgress | None = None,
-    scratch: Path | None = None,
+    request: FitRequest, scratch: Path | None = None, arrays: Domains | None = None
 ) -> FitData:
-    """Read two feature tables; `progress` counts megabytes, each twice: read and hashed."""
-    domains = near(request.source), near(request.target)
-    files = [file for path in domains for file in table_files(path) if file.exists()]
-    n_bytes = sum(file.stat().st_size for file in files)
-    done = 0
-
-    def tell(n_bytes: int) -> None:
-        nonlocal done
-        done += n_bytes
-        if progress is not None:
-            progress(done // _MEGABYTE, 2 * n_bytes // _MEGABYTE)
-
-    tell(0)
+    """Read two feature tables, unless they are `arrays`."""
+    columns, domains = table_columns(request.tables), (near(request.source), near(request.target))
     try:
-        source, target = read_domains(*domains, table_columns(request.tables), scratch)
+        source, target = arrays or read_domains(*domains, columns, scratch=scratch)
     except ColumnsError as error:
         raise ColumnsError(error.problems, error.options, request.command) from None
-    tell(n_bytes)
-    _check_unknown_label(request, source.class_counts())
-    inputs = {"source": _table_record(source, tell), "target": _table_record(target, tell)}
-    return _of_tables(request, source, target, inputs)
-
-
-def _of_tables(
-    request: FitRequest, source: FeatureTable, target: FeatureTable, inputs: dict[str, Any]
-) -> FitData:
-    assert source.labels is not None, "read_domains returns a labelled source"
-    classes = source.class_counts()
-    return FitData(
-        source=source.X,
-        labels=source.labels,
-        target=target.X,
-        ids=target.ids,
-        inputs=inputs,
-        columns={**asdict(table_columns(request.tables)), **asdict(source.plan)},
+    return _fit_data(
+        request,
+        (source, target),
+        (source.X, target.X),
+        columns={**asdict(columns), **asdict(source.plan)},
         feature_names=source.feature_names or target.feature_names,
-        summary=(
-            f"source: {len(source):,} rows of {len(classes)} classes, "
-            f"target: {len(target):,} rows, {target.X.shape[1]:,} features"
-        ),
-        warnings=(*source.notes, *twins(classes)),
-        source_ids=source.ids,
+        summary=f"{target.X.shape[1]:,} features",
+        warnings=source.notes,
     )
 
 
-def _check_unknown_label(request: FitRequest, classes: Collection[str]) -> None:
-    """Raise an `InputError` before features are computed, if unknowns are called as a class is."""
-    if request.unknown_label in classes:
-        raise InputError(
-            f"--unknown-label {request.unknown_label!r} is a class of the source "
-            f"{near(request.source)}; choose another"
-        )
-
-
 def load_images(
-    request: FitRequest,
-    progress: CountingProgress,
-    scratch: Path | None = None,
+    request: FitRequest, progress: CountingProgress, scratch: Path | None = None
 ) -> FitData:
     """List two sets of images and turn them into features; broken images are left out."""
     columns = image_columns(request.tables)
     listed = read_image_domains(near(request.source), near(request.target), columns)
-    _check_unknown_label(request, listed[0].class_counts())
     recipe, extraction = features_of(listed, request.images, progress, scratch)
-    source, target = _kept(*listed, extraction)
-    rows = extraction.X[: len(source)], extraction.X[len(source) :]
-    assert source.labels is not None, "read_image_domains returns a labelled source"
-    classes = source.class_counts()
-    return FitData(
-        source=rows[0],
-        labels=source.labels,
-        target=rows[1],
-        ids=target.ids,
-        inputs={
-            "source": {**_image_record(source, rows[0]), "classes": classes},
-            "target": _image_record(target, rows[1]),
-        },
+    rows, n_source = extraction.rows, len(listed[0])
+    source = listed[0].select(rows[rows < n_source])
+    target = listed[1].select(rows[rows >= n_source] - n_source)
+    if not len(target):
+        first = extraction.broken[-len(listed[1])]  # The broken ones are in this order, too.
+        raise none_readable(target.origin, len(listed[1]), first)
+    if lost := sorted(listed[0].class_counts().keys() - source.class_counts().keys()):
+        problem = f"no image of the class {lost[0]!r} can be read"
+        raise InputError(f"{source.origin}: {problem}; repair or remove its folder")
+    return _fit_data(
+        request,
+        (source, target),
+        (extraction.X[: len(source)], extraction.X[len(source) :]),
         columns={"label": request.tables.label, "id": IMAGE_ID, "path": request.tables.path},
         feature_names=None,
         summary=(
-            f"source: {len(source):,} images of {len(classes)} classes, "
-            f"target: {len(target):,} images, {recipe.width:,} features of {recipe.backbone} "
+            f"{recipe.width:,} features of {recipe.backbone} "
             f"({extraction.n_cached:,} from the cache, {extraction.seconds:.1f} s)"
         ),
-        noun="image",
         recipe=recipe,
         image_paths=(*source.paths, *target.paths),
         # Absolute: the list of broken images may be read from another folder.
         broken=[replace(b, path=str(Path(b.path).absolute())) for b in extraction.broken],
         notes=(*source.notes, *target.notes),
-        warnings=(*twins(classes), *extraction.warnings),
+        warnings=extraction.warnings,
+    )
+
+
+def _fit_data(
+    request: FitRequest,
+    domains: tuple[Any, Any],
+    rows: tuple[npt.NDArray[Any], npt.NDArray[Any]],
+    *,
+    summary: str,
+    warnings: Iterable[str],
+    **more: Any,
+) -> FitData:
+    """Return both domains, with a record of each: of a table's file, or else of the content."""
+    source, target = domains
+    assert source.labels is not None, "the readers return a labelled source"
+    classes = source.class_counts()
+    noun = "image" if isinstance(source, ImageList) else "row"
+    inputs: dict[str, Any] = {}
+    for name, samples, X in zip(("source", "target"), domains, rows, strict=True):
+        path = getattr(request, name)
+        if noun == "row" and path != ARRAY and Path(path).is_file():
+            record = file_record(Path(path))
+        else:
+            # Another image gives another feature.
+            ids = samples.ids if noun == "image" else None
+            record = {"path": path, "sha256": content_digest(X, ids, samples.labels)}
+        inputs[name] = {**record, f"{noun}s": len(X), "features": X.shape[1]}
+    inputs["source"]["classes"] = classes
+    return FitData(
+        source=rows[0],
+        labels=source.labels,
+        target=rows[1],
+        ids=target.ids,
         source_ids=source.ids,
+        inputs=inputs,
+        summary=(
+            f"source: {len(source):,} {noun}s of {len(classes)} classes, "
+            f"target: {len(target):,} {noun}s, {summary}"
+        ),
+        warnings=(*warnings, *twins(classes)),
+        **more,
     )
 
 
@@ -260,38 +225,15 @@ def features_of(
     with folder or nullcontext() as cache:
         extraction = extract(recipe, ids, paths, cache, progress, scratch=scratch)
     if options.strict and extraction.broken:
-        first = extraction.broken[0]
-        raise InputError(
-            f"{first.path}: {first.reason} ({len(extraction.broken):,} broken images in all); "
-            "repair or remove it, or leave out --strict"
-        )
+        first, advice = extraction.broken[0], "repair or remove it, or leave out --strict"
+        raise InputError(f"{first.path}: {first.reason}; {advice}")
     return recipe, extraction
 
 
 def none_readable(where: Path, count: int, first: Broken) -> InputError:
     """Return the error for images of which none can be read."""
-    return InputError(
-        f"{where}: none of its {count:,} images can be read; the first is {first.id} "
-        f"({first.reason})"
-    )
-
-
-def _kept(
-    source: ImageList, target: ImageList, extraction: Extraction
-) -> tuple[ImageList, ImageList]:
-    """Leave out images that could not be read; an `InputError` if a class has no image left."""
-    rows = extraction.rows
-    kept = source.select(rows[rows < len(source)])
-    left = target.select(rows[rows >= len(source)] - len(source))
-    if not len(left):
-        # All of the target are broken, and they come last.
-        raise none_readable(target.origin, len(target), extraction.broken[-len(target)])
-    if lost := sorted(source.class_counts().keys() - kept.class_counts().keys()):
-        raise InputError(
-            f"{source.origin}: no image of the class {lost[0]!r} can be read; "
-            "repair or remove its folder"
-        )
-    return kept, left
+    reason = f"the first is {first.id} ({first.reason})"
+    return InputError(f"{where}: none of its {count:,} images can be read; {reason}")
 
 
 def content_digest(X: npt.NDArray[Any] | None, *columns: npt.NDArray[Any] | None) -> str:
@@ -306,25 +248,57 @@ def content_digest(X: npt.NDArray[Any] | None, *columns: npt.NDArray[Any] | None
     return digest.hexdigest()
 
 
-def _table_record(table: FeatureTable, progress: Callable[[int], None]) -> dict[str, Any]:
-    parts = []
-    for file in table_files(table.path):
-        parts.append(file_record(file))
-        progress(parts[-1]["bytes"])
-    record = {**parts[0], "path": str(table.path.resolve())}
-    if table.path.is_dir():
-        record["bytes"] = sum(part["bytes"] for part in parts)
-        names = [f"{Path(part['path']).name} {part['sha256']}" for part in parts]
-        record["sha256"] = content_digest(None, np.array(names))
-    return record | _size(table)
+def domain_tables(source: Any, target: Any, options: TableOptions | None = None) -> Domains:
+    """Check what a caller gave, or raise an `InputError` that names the array and the row."""
+    source, labels = source if isinstance(source, tuple) else (source, None)
+    y = None if labels is None else _label_text(labels)
+    options = options or TableOptions()
+    if is_frame(source) and is_frame(target):
+        columns = table_columns(options)
+        own = None if y is None else (columns.label, y)
+        frames = frame_table(source, "source", own), frame_table(target, "target")
+        return read_domains(*frames, columns)
+    if options != TableOptions():
+        raise InputError("tables: for files and DataFrames; source and target are arrays")
+    if y is None:
+        raise InputError("source: labels are missing; give (X, y)")
+    X = feature_rows(source, "source")
+    if len(y) != len(X):
+        raise InputError(f"source labels: {len(y)} entries for {len(X)} rows of features")
+    Z = feature_rows(target, "target", (X.shape[1], "the source"))
+    rest = None, None, Path(ARRAY)
+    return FeatureTable(X, y, *rest), FeatureTable(Z, None, *rest)
 
 
-def _size(table: FeatureTable) -> dict[str, Any]:
-    size = {"rows": len(table), "features": table.X.shape[1]}
-    return size if table.labels is None else {**size, "classes": table.class_counts()}
+def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> npt.NDArray[Any]:
+    """Return an array as finite float32 rows; a memory map stays one.
+
+    `expected` is the number of features it must have, and what has that number.
+    """
+    values = np.asanyarray(X)
+    if values.ndim != 2 or values.dtype.kind not in "biuf" or not values.size:
+        found = f"the array has shape {values.shape} of {values.dtype}"
+        needed = "features need numbers in two dimensions, one row per sample"
+        raise InputError(f"{name}: {found}; {needed}")
+    if expected is not None and values.shape[1] != expected[0]:
+        counts = f"{values.shape[1]} features, but {expected[1]} has {expected[0]}"
+        raise InputError(f"{name}: {counts}; both must come from the same feature extractor")
+    for start in range(0, len(values), _CHUNK):
+        mapped.check_finite_values(Path(name), start, np.asarray(values[start : start + _CHUNK]))
+    is_mapped = isinstance(values, np.memmap)
+    return values if is_mapped else np.ascontiguousarray(mapped.to_float32(values))
 
 
-def _image_record(images: ImageList, features: npt.NDArray[np.float32]) -> dict[str, Any]:
-    # Names, labels and features: another image gives another feature.
-    digest = content_digest(features, images.ids, images.labels)
-    return {"path": str(images.origin.resolve()), "images": len(images), "sha256": digest}
+def _label_text(labels: Any) -> npt.NDArray[np.str_]:
+    values, name = np.asarray(labels), "source labels"
+    if values.ndim != 1 or not len(values):
+        raise InputError(f"{name}: shape {values.shape}; give one label per row")
+    text = mapped.as_text(values, name)
+    mapped.check_cells(text, Path(name), "labels", "label the row or remove it", label_problem)
+    return mapped.fixed_width(text, Path(name), "labels")
+
+
+def table_columns(options: TableOptions) -> TableColumns:
+    """Return the columns of feature tables."""
+    more = {name: getattr(options, name) for name in ("drop", "keep", "one_hot", "impute")}
+    return TableColumns(options.label or "y", options.id, options.features, **more)

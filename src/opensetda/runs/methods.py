@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-import math
 import pkgutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opensetda import baselines
 from opensetda.errors import InputError, choice
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
     from opensetda.finetuning.settings import FineTuneSettings
 
-REJECTOR = "+"
-"""`dann+osvm` is the method dann with the rejector osvm."""
 FINETUNE = "finetune."
 """The names of settings for the training of a backbone begin with this, for every method."""
 
@@ -26,28 +24,25 @@ METHODS = {
     "class-means": "opensetda.means.estimator:ClassMeans",
     "pgl": "opensetda.pgl.estimator:PGLClassifier",
 } | {
+    # Every module of `baselines` is a method.
     module.name.replace("_", "-"): f"{baselines.__name__}.{module.name}"
     for module in pkgutil.iter_modules(baselines.__path__)
     if not module.ispkg
 }
-"""Each method's name and its module, with its class if the module has several; the default first.
-
-Every module of `baselines` is a method.
-"""
+"""Each method's name and its module, with its class where there are several; the default first."""
 
 
 def method_class(method: str) -> type[OpenSetClassifier]:
     """Return the class of a method; only its own module is imported."""
-    place, _, name = METHODS[split_rejector(method)[0]].partition(":")
-    module = importlib.import_module(place)
     from opensetda.base import OpenSetClassifier
 
+    place, _, name = METHODS[split_rejector(method)[0]].partition(":")
+    module = importlib.import_module(place)
     own = [found for found in vars(module).values() if getattr(found, "__module__", "") == place]
     for found in own:
-        if isinstance(found, type) and issubclass(found, OpenSetClassifier):
-            cls: type[OpenSetClassifier] = found
-            if cls.__name__ == (name or cls.__name__):
-                return cls
+        is_method = isinstance(found, type) and issubclass(found, OpenSetClassifier)
+        if is_method and name in ("", found.__name__):
+            return cast("type[OpenSetClassifier]", found)
     raise InputError(f"{module.__file__}: no subclass of OpenSetClassifier in it; add the method")
 
 
@@ -62,7 +57,7 @@ def method_name(classifier: OpenSetClassifier) -> str:
 
 def split_rejector(method: str) -> tuple[str, str | None]:
     """Split `dann+osvm` into the method and its rejector, None where none is named."""
-    name, plus, rejector = method.partition(REJECTOR)
+    name, plus, rejector = method.partition("+")
     if name not in METHODS:
         raise InputError(f"method {name!r} does not exist; {choice(name, METHODS)}")
     return name, rejector if plus else None
@@ -84,6 +79,7 @@ def build_method(
     settings by name, whose values may be text from a command line; those of fine-tuning are left
     out. `preset` (of PGL) and `scaling` None are the method's default.
     """
+    from opensetda.features.scaling import check_scaling
     from opensetda.openness.report import check_openness
 
     cls = method_class(method)
@@ -91,12 +87,14 @@ def build_method(
     if cls.is_random:
         parameters["random_state"] = seed
     if scaling is not None:
-        from opensetda.features.scaling import check_scaling
-
-        check_scaling(scaling)
         parameters["scaling"] = scaling
     classifier = cls(openness=openness, unknown_label=unknown_label, **parameters)
     check_openness(classifier._given_openness())
+    check_scaling(classifier.scaling)
+    try:
+        classifier._validate_params()
+    except ValueError as error:
+        raise InputError(str(error)) from None
     return classifier
 
 
@@ -105,8 +103,7 @@ def full_settings(method: str, preset: str | None, changes: Mapping[str, Any]) -
     cls = method_class(method)
     parameters = _parameters(cls, method, preset, changes)
     if cls.presets:
-        own = cls(**parameters).get_params(deep=False)
-        return cls.settings_of(own["preset"], own["settings"] or {})
+        return cls.settings_of(parameters["preset"], parameters["settings"] or {})
     return {**_own_defaults(cls), **parameters}
 
 
@@ -138,9 +135,8 @@ def _parameters(
     changes = {k: v for k, v in changes.items() if not k.startswith(FINETUNE)}
     if rejector is not None:
         if "rejector" not in defaults:
-            raise InputError(
-                f"method {method!r}: {name} rejects in its own way; leave out '+{rejector}'"
-            )
+            reason = f"{name} rejects in its own way"
+            raise InputError(f"method {method!r}: {reason}; leave out '+{rejector}'")
         changes["rejector"] = rejector
     if cls.presets:
         preset = preset or defaults["preset"]
@@ -150,29 +146,15 @@ def _parameters(
         raise InputError(f"preset {preset!r}: {name} has no presets; leave it out")
     for setting in changes:
         if setting not in defaults:
-            there_are = choice(setting, defaults)
-            raise InputError(f"setting {setting!r} does not exist; {there_are}")
-    parsed = {k: _parsed(k, v, defaults[k]) for k, v in changes.items()}
-    from sklearn.utils._param_validation import InvalidParameterError
-
-    try:
-        cls(**parsed)._validate_params()
-    except InvalidParameterError as error:
-        raise InputError(f"settings of {name}: {error}") from None
-    return parsed
+            raise InputError(f"setting {setting!r} does not exist; {choice(setting, defaults)}")
+    return {k: _parsed(k, v, defaults[k]) for k, v in changes.items()}
 
 
 def _parsed(name: str, value: Any, default: Any) -> Any:
-    """Return a value as a number, if it is not text by nature."""
-    if isinstance(default, str) or not isinstance(value, str | int | float):
+    """Return text from a command line as a number or None, if it is not text by nature."""
+    if isinstance(default, str) or not isinstance(value, str):
         return value
-    if isinstance(value, str) and value.lower() == "none":
-        return None
-    for kind in (float,) if isinstance(default, float) else (int, float):
-        try:
-            number = kind(value)
-        except ValueError:
-            continue
-        if math.isfinite(number):
-            return number
-    raise InputError(f"setting {name}={value}: give a number")
+    try:
+        return None if value.lower() == "none" else ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise InputError(f"setting {name}={value}: give a number") from None

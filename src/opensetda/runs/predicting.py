@@ -21,12 +21,11 @@ from opensetda.data.images.loading import ImageList, is_image_data, iterate_imag
 from opensetda.data.tables.column_files import frame_table, is_frame
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
+from opensetda.progress import RunListener
 from opensetda.rows import release_pages
-from opensetda.runs.domain_arrays import feature_rows
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import features_of, image_columns, none_readable
+from opensetda.runs.fit_data import feature_rows, features_of, image_columns, none_readable
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.listening import RunListener
 from opensetda.runs.options import ImageOptions, TableOptions
 from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers

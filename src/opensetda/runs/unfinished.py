@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -19,8 +20,16 @@ import safetensors.numpy
 
 from opensetda.context import Record
 from opensetda.errors import InputError
-from opensetda.runs.checked import SETTINGS, damaged, read_json, read_sealed, reading, write_sealed
-from opensetda.runs.request import START_ANEW, FitRequest
+from opensetda.runs.checked import (
+    SETTINGS,
+    check_value,
+    damaged,
+    read_json,
+    read_sealed,
+    reading,
+    write_sealed,
+)
+from opensetda.runs.options import FitRequest
 from opensetda.system.files import (
     check_writable,
     in_shell,
@@ -31,6 +40,7 @@ from opensetda.system.files import (
 )
 
 SUFFIX = ".unfinished"
+START_ANEW = "start anew with 'osda fit ... --overwrite'"
 
 _VERSION = 4
 _REQUEST, _INPUTS, _LOCK = "request.json", "inputs.json", "lock"
@@ -63,7 +73,7 @@ class UnfinishedRun:
         path.mkdir(parents=True)
         run = cls(out, request, was_left_behind=False)
         try:
-            write_sealed(path / _REQUEST, {"version": _VERSION, "request": request.to_dict()})
+            write_sealed(path / _REQUEST, {"version": _VERSION, "request": asdict(request)})
         except BaseException:
             run.remove()
             raise
@@ -79,7 +89,8 @@ class UnfinishedRun:
         if written.get("version") != _VERSION:
             version = f"version {written.get('version')!r} is not {_VERSION}"
             raise InputError(f"{place}: {version}; {START_ANEW}")
-        return cls(out, FitRequest.from_dict(written.get("request"), place), was_left_behind=True)
+        request = check_value(written.get("request"), FitRequest, place, START_ANEW)
+        return cls(out, request, was_left_behind=True)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Record the data, or raise an `InputError` if it differs from the record."""
