@@ -26,7 +26,7 @@ from opensetda.data.benchmarks.catalogue import (
     find_domains,
     plain_name,
 )
-from opensetda.data.benchmarks.digits import digit_task
+from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.tables.loading import TableColumns, read_domains, read_truth
 from opensetda.errors import InputError
@@ -219,7 +219,7 @@ def _slug(domain: str) -> str:
 
 
 def _read_demo(task: str, warnings: list[str] | None = None) -> OpenSetTask:
-    return digit_task(DEMO_SHIFTS[task])
+    return load_digits_task(DEMO_SHIFTS[task])
 
 
 def _read_features(
@@ -233,8 +233,8 @@ def _read_features(
     spec, (source_file, target_file) = benchmark(name), files[task]
     source, target = read_domains(source_file, target_file, columns)
     assert source.labels is not None
-    source_labels = _spelt(spec, source.labels)
-    target_labels = _spelt(spec, table_truth(target_file, columns, len(target)))
+    source_labels = spec.spelt(source.labels)
+    target_labels = spec.spelt(table_truth(target_file, columns, len(target)))
     unknown = spec.unknown
     if spec.others_unknown:
         unknown += tuple(n for n in np.unique(target_labels).tolist() if n not in spec.classes)
@@ -259,12 +259,6 @@ def table_truth(path: Path, columns: TableColumns, n_rows: int) -> npt.NDArray[n
     if len(labels) != n_rows:
         raise InputError(f"{path}: {len(labels)} labels for {n_rows} rows of features")
     return labels
-
-
-def _spelt(spec: Benchmark, labels: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
-    """Spell classes as the benchmark does."""
-    names, which = np.unique(labels, return_inverse=True)
-    return np.array([spec.class_of(name) or name for name in names.tolist()], dtype=np.str_)[which]
 
 
 def _read_images(
