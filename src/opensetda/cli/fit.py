@@ -70,7 +70,7 @@ def fit(
 
     The source is a folder with one folder per class, a list of 'path label'
     lines, a manifest (.csv or .parquet with the columns path and label), tar
-    shards (.tar, a folder of them, 'shop-{000..009}.tar') or a feature table
+    shards (.tar, a folder or list of them) or a feature table
     (.npz, .csv, .tsv, .xlsx, .feather, .jsonl, .parquet or a folder of .parquet
     parts). The target is of the same kind, without labels; a table may be .npy,
     too. Columns that look like counters, times or ids are left out, with a

@@ -2,7 +2,5 @@
 
 LONGEST_LABEL = 200  # characters of a class name
 LONGEST_ID = 4096  # characters of a sample's name: the longest path of Linux
-LONGEST_LINE = 1 << 16  # characters of a line in a list
 LONGEST_ROW = 1 << 28  # bytes of a row in a CSV file
-MOST_LINES = 50_000_000  # lines of a list
 LARGEST_IMAGE = 1 << 30  # bytes of an image file, or of an image in a tar shard
