@@ -223,7 +223,8 @@ def _trainable_images(
     images = backbone, data.image_paths, settings
     if run.request.images.finetune == "all":
         return backbone, FineTunedImages(*images)
-    return backbone, store_activations(*images, run.scratch(), listener.note, listener.counting)
+    with listener.counting("store activations") as progress:
+        return backbone, store_activations(*images, run.scratch(), progress)
 
 
 def _trained_features(images: TrainableImages, rows: IntArray) -> FloatArray:
