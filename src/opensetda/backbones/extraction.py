@@ -88,18 +88,8 @@ def extract(
 ) -> Extraction:
     """Return the features of images, from the cache where possible; broken images are listed.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        From `registry.resolve`.
-    ids, paths : sequence of str of length n
-        Names and files of the images.
-    cache : FeatureCache, optional
-        Where features are looked up and stored; None: nowhere.
-    progress : callable, optional
-        Called with the number of finished images and of all images.
-    scratch : Path, optional
-        Folder for a matrix that is too large for memory; the caller removes it.
+    `progress` is called with the number of finished images and of all. `scratch` is a folder for
+    a matrix that is too large for memory; the caller removes it.
     """
     started = time.perf_counter()
     shape, file = (len(paths), recipe.width), None

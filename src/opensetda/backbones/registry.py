@@ -79,14 +79,8 @@ def resolve(
 ) -> Recipe:
     """Return the recipe of a backbone: all that determines its features.
 
-    Parameters
-    ----------
-    name : str
-        A name of `BACKBONES`, or ``timm:NAME`` for any other network of timm.
-    weights : str or Path, optional
-        "embedded", "hub" or a file; None: embedded if available, otherwise hub.
-    size : int, optional
-        Side of the images in pixels; None: the backbone's default.
+    `name` is one of `BACKBONES`, or ``timm:NAME``; `weights` "embedded", "hub" or a file, None:
+    embedded if available, otherwise hub; `size` the side of the images in pixels.
     """
     spec = BACKBONES.get(name)
     if spec is None:
