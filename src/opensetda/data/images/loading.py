@@ -259,10 +259,10 @@ def _labels(path: Path, entries: list[Entry]) -> Labels:
         raise InputError(f"{_shown(path)}{place}: {problem}; {advice}")
     labels = [str(entry.label) for entry in entries]
     for label in dict.fromkeys(labels):
-        if problem := label_problem(label):
+        if why := label_problem(label):
             entry = entries[labels.index(label)]
             where = f"{_shown(path)}, class of {entry.place or shown(entry.id)}"
-            raise InputError(f"{where}: {problem}; rename it")
+            raise InputError(f"{where}: {why}; rename it")
     return fixed_width(labels, path, "class")
 
 
