@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from opensetda.backbones.cache import FeatureCache
-from opensetda.backbones.extraction import Extraction, extract
+from opensetda.backbones.extraction import Extraction, FeatureCache, extract
 from opensetda.backbones.model import load_backbone, normalise, resize_image
 from opensetda.backbones.networks import build_network
 from opensetda.backbones.recipe import Preprocessing, Recipe

@@ -30,10 +30,13 @@ def paths(tmp_path_factory) -> list[str]:
     return make_images(tmp_path_factory.mktemp("images"), 30)
 
 
-@pytest.mark.parametrize("engine", ["torch", "auto"])
-def test_features_are_those_of_eager_torch_in_order(recipe, paths, engine):
-    extraction = run(recipe, paths, None, engine=engine)
-    assert extraction.engine == ("torch" if engine == "torch" else "onnx")
+@pytest.fixture
+def without_onnx(monkeypatch):
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+
+
+def test_features_are_those_of_eager_torch_in_order(recipe, paths):
+    extraction = run(recipe, paths, None)
     assert not extraction.warnings
     assert extraction.rows.tolist() == list(range(30))
     expected = eager(recipe, paths)
@@ -44,14 +47,15 @@ def test_features_are_those_of_eager_torch_in_order(recipe, paths, engine):
 @pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_resnet"])
 def test_other_kinds_of_networks_are_exported(tmp_path, paths, name):
     recipe = make_recipe(tmp_path, name)
-    extraction = run(recipe, paths[:3], None, engine="onnx")
+    extraction = run(recipe, paths[:3], None)
+    assert not extraction.warnings
     assert engines.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
 
 
 def test_the_embedded_backbone(paths):
     recipe = resolve(size=64)
     extraction = run(recipe, paths[:4], None)
-    assert extraction.engine == "onnx"
+    assert not extraction.warnings
     assert engines.relative_difference(extraction.X, eager(recipe, paths[:4])) < 1e-3
 
 
@@ -61,11 +65,11 @@ def test_an_image_alone_has_the_features_it_has_in_company(recipe, paths):
     np.testing.assert_array_equal(together[7:8], alone)
 
 
-def test_torch_gets_its_threads_back(recipe, paths):
+def test_torch_gets_its_threads_back(recipe, paths, without_onnx):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        run(recipe, paths[:4], None, engine="torch")
+        run(recipe, paths[:4], None)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -98,7 +102,6 @@ class TestCache:
         assert first.n_cached == 0
         second = run(recipe, paths[::-1], tmp_path)
         assert second.n_cached == 30
-        assert second.engine is None
         np.testing.assert_array_equal(second.X, first.X[::-1])
 
     def test_second_run_imports_no_network(self, recipe, paths, tmp_path):
@@ -106,8 +109,7 @@ class TestCache:
         code = (
             "import sys; from pathlib import Path; import numpy as np\n"
             "from opensetda.backbones.recipe import Recipe\n"
-            "from opensetda.backbones.cache import FeatureCache\n"
-            "from opensetda.backbones.extraction import extract\n"
+            "from opensetda.backbones.extraction import FeatureCache, extract\n"
             f"memory, paths = Path({str(tmp_path)!r}), {paths!r}\n"
             f"recipe = Recipe.from_dict({recipe.to_dict()!r})\n"
             "with FeatureCache(memory, recipe.key, recipe.width) as cache:\n"
@@ -135,11 +137,11 @@ def test_large_features_go_to_a_file_without_the_broken_ones(recipe, paths, tmp_
     for number in (2, 7):
         some[number] = str(tmp_path / f"{number}.png")
         Path(some[number]).write_bytes(b"torn")
-    in_memory = extract(recipe, some, some, engine="torch")
+    in_memory = extract(recipe, some, some)
     assert not isinstance(in_memory.X, np.memmap)
     assert in_memory.rows.tolist() == [0, 1, 3, 4, 5, 6, 8]
     monkeypatch.setattr(extraction_module, "LARGE_BYTES", 1)
-    in_file = extract(recipe, some, some, engine="torch", scratch=tmp_path)
+    in_file = extract(recipe, some, some, scratch=tmp_path)
     assert isinstance(in_file.X, np.memmap)
     assert in_file.X.mode == "r"
     np.testing.assert_array_equal(in_file.X, in_memory.X)
@@ -151,28 +153,20 @@ class TestEngines:
     def test_a_network_that_differs_is_not_used(self, recipe, paths, monkeypatch):
         monkeypatch.setattr(engines, "TOLERANCE", -1.0)
         extraction = run(recipe, paths[:3], None)
-        assert extraction.engine == "torch"
         assert "differ from torch's" in extraction.warnings[0]
         assert engines.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
-        with pytest.raises(InputError, match="differ"):
-            run(recipe, paths[:3], None, engine="onnx")
 
     def test_a_network_that_cannot_be_exported(self, recipe, paths, monkeypatch):
         def fail(*_, **__):
             raise RuntimeError("no such operator")
 
         monkeypatch.setattr(torch.onnx, "export", fail)
-        extraction = run(recipe, paths[:3], None)
-        assert extraction.engine == "torch"
-        assert "no such operator" in extraction.warnings[0]
+        assert "no such operator" in run(recipe, paths[:3], None).warnings[0]
 
-    def test_without_onnx_runtime(self, recipe, paths, monkeypatch):
-        monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    def test_without_onnx_runtime(self, recipe, paths, without_onnx):
         extraction = run(recipe, paths[:3], None)
-        assert extraction.engine == "torch"
         assert "opensetda[onnx]" in extraction.warnings[0]
-        with pytest.raises(InputError, match="not installed"):
-            run(recipe, paths[:3], None, engine="onnx")
+        assert engines.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
 
 
 class TestExtractor:
@@ -184,8 +178,7 @@ class TestExtractor:
         assert reasons == [None, "no such file", None]
         np.testing.assert_array_equal(features, run(recipe, paths[:2], None).X)
 
-    @pytest.mark.parametrize("engine", ["onnx", "torch"])
-    def test_fine_tuned_weights(self, recipe, paths, engine, tmp_path):
+    def test_fine_tuned_weights(self, recipe, paths, tmp_path):
         backbone = load_backbone(recipe)
         state = {n: v * 1.1 for n, v in backbone.state_dict().items()}
         backbone.load_state_dict(state)
@@ -193,7 +186,7 @@ class TestExtractor:
         with torch.no_grad():
             expected = backbone(normalise(pixels, recipe.preprocessing)).numpy()
         plain = run(recipe, paths[:2], tmp_path).X
-        with Extractor(recipe, engine, state) as extractor:
+        with Extractor(recipe, state) as extractor:
             features, _ = extractor.features(paths[:2])
         assert engines.relative_difference(features, expected) < 1e-3
         assert engines.relative_difference(features, plain) > 1e-2

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opensetda.backbones import cache as cache_module
-from opensetda.backbones.cache import FeatureCache
+from opensetda.backbones import extraction as cache_module
+from opensetda.backbones.extraction import FeatureCache
 from opensetda.system import default_cache_folder
 
 WIDTH = 16
@@ -43,7 +43,7 @@ def assert_holds(folder: Path, numbers: range) -> None:
 
 
 def test_what_was_added_is_found_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_module, "FLUSHED_ROWS", 100)
+    monkeypatch.setattr(cache_module, "_FLUSHED_ROWS", 100)
     fill(tmp_path, range(250))
     fill(tmp_path, range(250, 260))
     assert_holds(tmp_path, range(259, -1, -1))

@@ -19,8 +19,6 @@ NETWORKS = {
     "vgg11": (32, {"mlp_ratio": 0.01}, "pre_logits.fc1.weight", "features.0.weight"),
     "vit_small_patch14_dinov2": (28, TINY_VIT, "blocks.2.ls1.gamma", "blocks.1.ls1.gamma"),
     "vit_base_patch16_clip_224": (32, TINY_VIT, "norm.weight", "norm_pre.weight"),
-    # Known by the order of its children alone.
-    "mobilenetv3_small_050": (32, {}, "conv_head.weight", "blocks.0.0.conv_dw.weight"),
 }
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from backbone_helpers import TINY, VIT, same_features, tiny_state
 from opensetda.backbones import model, networks
 from opensetda.backbones.model import load_backbone
-from opensetda.backbones.networks import _candidates, _problem, build_network, load_state
+from opensetda.backbones.networks import build_network, load_state
 from opensetda.backbones.registry import resolve
 from opensetda.errors import InputError
 
@@ -65,12 +65,8 @@ class TestWeights:
             ("w.pth", {"state_dict": Path("evil")}, "never unpickled"),
             ("w.pth", {"epoch": 3}, "holds no weights"),
             ("w.pth", [1], "holds no weights"),
-            ("w.pth", {"conv_stem.weight": None}, "'conv_stem.weight' is missing"),
-            (
-                "w.pth",
-                {"conv_stem.weight": torch.zeros(1, 3)},
-                "has shape 1 x 3",
-            ),
+            ("w.pth", {"conv_stem.weight": None}, 'Missing key.* "conv_stem.weight"'),
+            ("w.pth", {"conv_stem.weight": torch.zeros(1, 3)}, "size mismatch for conv_stem"),
             ("w.pth", {"bn1.weight": torch.full((24,), torch.nan)}, "NaN"),
             ("w.pth", tiny_state(VIT), "do not fit the network"),
         ],
@@ -88,11 +84,10 @@ class TestWeights:
         assert str(caught.value).startswith(str(path))
 
     def test_wrong_names_of_files(self, tmp_path):
-        with pytest.raises(InputError, match="no such file"):
-            resolve(TINY, tmp_path / "missing.pth")
         (tmp_path / "weights.zip").touch()
-        with pytest.raises(InputError, match="must end in"):
-            resolve(TINY, tmp_path / "weights.zip")
+        for name in ("missing.pth", "weights.zip"):
+            with pytest.raises(InputError, match="no such file, or not one in"):
+                resolve(TINY, tmp_path / name)
         with pytest.raises(InputError, match="no embedded weights"):
             resolve("resnet50", "embedded")
 
@@ -105,7 +100,7 @@ class TestWeights:
 
     def test_hub_out_of_reach_is_one_line(self, monkeypatch):
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-        with pytest.raises(InputError, match=r"127\.0\.0\.1.*give --weights FILE, or use the emb"):
+        with pytest.raises(InputError, match=r"refused\); give --weights FILE, or use the emb"):
             resolve("resnet50")
 
     def test_hub_file_that_was_fetched_before_needs_no_network(self, tmp_path, monkeypatch):
@@ -138,9 +133,10 @@ class TestForeignLayouts:
                 state[f"classifier.{number}.weight"] = torch.zeros(outputs, inputs)
                 state[f"classifier.{number}.bias"] = torch.zeros(outputs)
             state["classifier.6.weight"] = torch.zeros(1000, 4096)
-            converted, as_it_is = _candidates(network, state)
-        assert _problem(wanted, converted) is None
-        assert _problem(wanted, as_it_is) == "'pre_logits.fc1.weight' is missing"
+            load_state(network, state, "vgg19.pth")
+            del state["classifier.3.bias"]
+            with pytest.raises(InputError, match=r"Missing key.*pre_logits"):
+                load_state(network, state, "vgg19.pth")
 
     def test_dinov2_of_its_authors(self):
         small = {"depth": 1, "embed_dim": 32, "num_heads": 2}

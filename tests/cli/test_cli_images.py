@@ -157,7 +157,7 @@ def test_strict_makes_them_an_error(copied, pictures, capsys):
     break_images(copied)
     before = names_in(copied)
     assert main(fit_copied(pictures, "--strict")) == 2
-    error = error_of(capsys)
+    error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: shop/red/größe.PNG: ")
     assert "leave out --strict" in error
     assert names_in(copied) == before

@@ -40,12 +40,16 @@ SLIPS = [
     ("fit shop street --out new --seed -1", "'--seed'", "greater than or equal to 0"),
     ("fit shop street --out new --image-size 5", "--image-size 5", "at least 32 pixels"),
     # folders of images
-    ("fit street shop --out new", "street: 6 images directly", "the labelled one comes first"),
-    ("fit shop/red street --out new", "shop/red: 4 images", "a folder named after its class"),
-    ("fit empty street --out new", "empty: no image in this folder", "images end in"),
+    (
+        "fit street shop --out new",
+        "street: images without a class: 6",
+        "the labelled one comes first",
+    ),
+    ("fit shop/red street --out new", "shop/red: images without", "a folder named after its class"),
+    ("fit empty street --out new", "empty: no image in it", "images end in"),
     ("fit one street --out new", "one: one class only ('red')", "at least two classes"),
-    ("fit shop phone --out new", "phone: no image", "(.heic); images end in .avif"),
-    ("fit shop papers/scan.pdf --out new", "papers/scan.pdf is neither", "of one kind"),
+    ("fit shop phone --out new", "phone: no image", ".heic; images end in .avif"),
+    ("fit shop papers/scan.pdf --out new", "papers/scan.pdf does not", "images or tables"),
     ("fit shop shop --out new", "source and target are the same", "give what is to be labelled"),
     # paths
     ("fit shp street --out new", "shp: no such folder", "did you mean shop?"),
@@ -62,7 +66,7 @@ SLIPS = [
     ("fit source.csv plain.csv --out new --drop f9", "no column 'f9'", "--drop"),
     ("fit one-class.csv plain.csv --out new", "one class only ('cat'", "at least two classes"),
     ("fit source.csv wide.csv --out new --id-column id", "4 columns not in", "--drop"),
-    ("fit shop later.csv --out new", "later.csv is a feature table", "'osda features'"),
+    ("fit shop later.csv --out new", "later.csv does not", "'osda features'"),
     ("fit source.csv later.csv --out new --id-column id --corrections others.csv", "'x1'", "give"),
     # runs
     ("fit run street --out new", "run: a run folder", "give images or a feature table"),
@@ -76,7 +80,7 @@ SLIPS = [
     ("features shop --out new.txt", "--out new.txt", "must end in .npz or .parquet"),
     ("data digits shop", "shop: exists already", "choose another name"),
     # options that do not go together, or with what is given
-    ("fit shop later.csv --out new --finetune", "later.csv is a feature table", "'osda features'"),
+    ("fit shop later.csv --out new --finetune", "later.csv does not", "'osda features'"),
     ("fit source.csv plain.csv --out new --strict", "--strict: source.csv is a", "for images"),
     ("fit shop street --out new --impute mean", "'--impute'", "'mean' is not one of"),
     ("fit shop street --out new --unknown-label ' '", "unknown label ' '", "can be seen"),

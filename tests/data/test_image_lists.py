@@ -59,7 +59,7 @@ def test_errors_of_lists(shop, tmp_path):
     path = tmp_path / "list.txt"
     path.write_text("shop/cup/b.jpg cup\n\nshop/pen/a.jpg\n")
     message = error_of(read_image_domains, path, shop)
-    assert "list.txt, line 3: one image without a class (for example 'shop/pen/a.jpg')" in message
+    assert "line 3: images without a class: 1 (for example 'shop/pen/a.jpg')" in message
     path.write_text("shop/cup/b.jpg cup\nshop/pen/a.jpg pen\nshop/cup/b.jpg cup\n")
     assert "list.txt, line 1 and line 3: 'shop/cup/b.jpg' is there twice" in error_of(
         read_images, path
@@ -67,7 +67,7 @@ def test_errors_of_lists(shop, tmp_path):
     path.write_text("shop/cup/b.jpg cup\n./shop/cup/b.jpg cup\n")
     assert "line 1 and line 2" in error_of(read_images, path)
     path.write_text("# nothing\n")
-    assert "no image in this file" in error_of(read_images, path)
+    assert "no image in it" in error_of(read_images, path)
     assert "no such file" in error_of(read_images, tmp_path / "no.txt")
 
 
@@ -140,7 +140,7 @@ def test_columns_by_name(shop):
 def test_errors_of_manifests(shop):
     path = shop / "m.csv"
     path.write_text("path,label\ncup/b.jpg,cup\npen/a.jpg,\n")
-    assert "m.csv, row 2: one image without a class" in error_of(read_image_domains, path, shop)
+    assert "m.csv, row 2: images without a class: 1" in error_of(read_image_domains, path, shop)
     path.write_text("path,label\n,cup\npen/a.jpg,pen\n")
     assert "'path', row 1: empty" in error_of(read_images, path)
     path.write_text("path,label\ncup/b.jpg,cup\npen/no.jpg,pen\n")

@@ -88,9 +88,9 @@ def test_the_commands(pictures, tmp_path, monkeypatch):
         target += [(name, content), (name.replace(".png", ".json"), label)]
     write_tar(tmp_path / "street.tar", *target)
     means = ("--method", "class-means")
-    pattern, street = tmp_path / "shop/{000..001}.tar", tmp_path / "street.tar"
+    shop, street = tmp_path / "shop", tmp_path / "street.tar"
     assert main(image_fit(pictures, "plain", *means)) == 0
-    assert main(image_fit(pictures, "run", *means, source=pattern, target=street)) == 0
+    assert main(image_fit(pictures, "run", *means, source=shop, target=street)) == 0
     tables = [pyarrow.csv.read_csv(f"{out}/predictions.csv") for out in ("plain", "run")]
     names = tables[0]["path"].to_pylist()
     assert tables[1]["path"].to_pylist() == [f"street.tar/{name}" for name in names]

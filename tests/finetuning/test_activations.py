@@ -34,13 +34,11 @@ def paths(tmp_path):
 
 @pytest.fixture
 def store(backbone, paths, tmp_path):
-    """Store the activations of the images; the notes are in `store.notes`."""
+    """Store the activations of the images."""
 
-    def run(settings=None, paths=paths):
-        notes = run.notes.append
-        return store_activations(backbone, paths, settings or FineTuneSettings(), tmp_path, notes)
+    def run(paths=paths):
+        return store_activations(backbone, paths, FineTuneSettings(), tmp_path)
 
-    run.notes = []
     return run
 
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import fit_task
 from feature_shifts import feature_task
 from opensetda import ClassMeans, SourceOnly
-from opensetda.data.benchmarks.digits import digit_task
+from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.data.benchmarks.protocols import with_openness
 
 
@@ -41,7 +41,7 @@ def test_ten_known_classes(shift):
 
 @pytest.mark.parametrize("shift", DIGITS_REJECTED)
 def test_five_known_digits(shift):
-    task = with_openness(digit_task(shift), 0, 0)
+    task = with_openness(load_digits_task(shift), 0, 0)
     check(fit_task(ClassMeans(), task), DIGITS_REJECTED[shift], task.target_features)
 
 

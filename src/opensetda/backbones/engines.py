@@ -1,4 +1,4 @@
-"""What computes features: ONNX Runtime where possible, otherwise torch.
+"""What computes features: ONNX Runtime if it is installed, otherwise torch.
 
 On a CPU every worker thread runs one image at a time on one core, whose activations stay in the
 core's caches: two to four times faster than batches on all cores, and the features of an image
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from opensetda.backbones.model import ImageBackbone, load_backbone, normalise
 from opensetda.backbones.recipe import Recipe
-from opensetda.errors import InputError, one_line
+from opensetda.errors import one_line
 
 TOLERANCE = 1e-3  # largest relative difference between exported and eager features
 
@@ -43,8 +43,6 @@ class TorchEngine:
     `release` restores torch's number of `threads`; None: that of the calling thread.
     """
 
-    name = "torch"
-
     def __init__(
         self, backbone: ImageBackbone, device: torch.device, threads: int | None = None
     ) -> None:
@@ -53,7 +51,6 @@ class TorchEngine:
         self._backbone = network.to(memory_format=torch.channels_last)
         self._device = device
         self._threads = threads or torch.get_num_threads()
-        self._preprocessing = backbone.recipe.preprocessing
         self._turn = threading.Lock()
         self._local = threading.local()
 
@@ -76,7 +73,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _features(self, pixels: Tensor) -> Features:
-        images = normalise(pixels, self._preprocessing)
+        images = normalise(pixels, self._backbone.recipe.preprocessing)
         images = images.contiguous(memory_format=torch.channels_last)
         return np.asarray(self._backbone(images).float().cpu().numpy())
 
@@ -84,7 +81,6 @@ class TorchEngine:
 class OnnxEngine:
     """An exported network, given by its content, with one thread per caller."""
 
-    name = "onnx"
     batch = 1
 
     def __init__(self, graph: bytes) -> None:
@@ -109,45 +105,38 @@ class OnnxEngine:
 
 
 def make_engine(
-    recipe: Recipe,
-    choice: str = "auto",
-    state: Mapping[str, Tensor] | None = None,
-    threads: int | None = None,
+    recipe: Recipe, state: Mapping[str, Tensor] | None = None, threads: int | None = None
 ) -> tuple[TorchEngine | OnnxEngine, list[str]]:
     """Build the engine for a recipe, with its weights or `state`; also return warnings.
 
-    "auto" chooses ONNX Runtime on a CPU, if it is installed and agrees with torch. `threads` is
-    that of `TorchEngine`.
+    On a CPU it is ONNX Runtime, if that is installed and agrees with torch. `threads` is that of
+    `TorchEngine`.
     """
     device: torch.device = PartialState().device
-    if choice == "torch" or (choice == "auto" and device.type != "cpu"):
-        return TorchEngine(load_backbone(recipe, state), device, threads), []
-    problem = "ONNX Runtime is not installed: pip install 'opensetda[onnx]'"
-    if find_spec("onnxruntime") is not None:
+    backbone, problems = load_backbone(recipe, state), []
+    if device.type == "cpu":
         try:
-            return open_onnx_engine(recipe, state), []
+            return _onnx_engine(backbone), []
         except ExportError as error:
-            problem = f"{recipe.backbone}: {error}"
-    if choice == "onnx":
-        raise InputError(f"engine 'onnx': {problem}")
-    told = [f"{problem}; torch is used, which is slower"]
-    return TorchEngine(load_backbone(recipe, state), device, threads), told
+            problems = [f"{recipe.backbone}: {error}; torch is used, which is slower"]
+    return TorchEngine(backbone, device, threads), problems
 
 
-def open_onnx_engine(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> OnnxEngine:
+def _onnx_engine(backbone: ImageBackbone) -> OnnxEngine:
     """Export a network, and compare its features of two probe images with those of eager torch."""
-    backbone = FromPixels(load_backbone(recipe, state)).eval()
-    images = probe_images(recipe.preprocessing.size)
-    graph = export(backbone, torch.from_numpy(images), _INPUT, [_OUTPUT])
+    if find_spec("onnxruntime") is None:
+        raise ExportError("ONNX Runtime is not installed (pip install 'opensetda[onnx]')")
+    module, images = FromPixels(backbone).eval(), probe_images(backbone.recipe.preprocessing.size)
+    graph = export(module, torch.from_numpy(images), _INPUT, [_OUTPUT])
     with torch.no_grad():
-        expected = backbone(torch.from_numpy(images)).numpy()
+        expected = module(torch.from_numpy(images)).numpy()
     try:
         engine = OnnxEngine(graph)
         features = np.concatenate([engine.run(image[None]) for image in images])
-        difference = relative_difference(features, expected)
     except Exception as error:
         # The exceptions of ONNX Runtime have no common base but this one.
         raise ExportError(f"does not run in ONNX Runtime ({one_line(error, 120)})") from error
+    difference = relative_difference(features, expected)
     if not difference <= TOLERANCE:
         raise ExportError(f"features of ONNX Runtime differ from torch's by {difference:.1e}")
     return engine

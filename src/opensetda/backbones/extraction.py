@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import math
 import os
+import sqlite3
 import sys
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.cache import FeatureCache
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.images.decoding import BrokenImageError, decode_bytes, read_content
+from opensetda.errors import one_line
 from opensetda.rows import IntArray
 from opensetda.system.files import new_array_file
 
@@ -36,12 +38,15 @@ if TYPE_CHECKING:
     from opensetda.backbones.engines import OnnxEngine, TorchEngine
 
 Features = npt.NDArray[np.float32]
-Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
 
 LARGE_BYTES = 2**28  # a larger float32 matrix goes to a file if there is a folder for it
 _TASK = 8  # images per task of a worker, at most
 _WAITING = 4  # tasks per worker: enough to keep every core busy, few enough for little memory
+_FLUSHED_ROWS = 256  # a crash loses at most this many rows of the cache
+_LOCK_SECONDS = 60.0
+# Names in a damaged file that are no text are a ValueError.
+_FAILURES = (OSError, sqlite3.Error, ValueError)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Broken:
     reason: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Extraction:
     """Features of many images."""
 
@@ -62,15 +67,13 @@ class Extraction:
     broken: list[Broken]
     n_cached: int
     seconds: float
-    engine: str | None = None  # "onnx" or "torch"; None if nothing had to be computed
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str]
 
 
-@dataclass
-class _Outcome:
+class _Outcome(NamedTuple):
     """Features of one image, or the reason why there are none."""
 
-    features: Features | None = None
+    features: Features | None
     reason: str | None = None
     was_cached: bool = False
 
@@ -80,48 +83,31 @@ def extract(
     ids: Sequence[str],
     paths: Sequence[str],
     cache: FeatureCache | None = None,
-    progress: Progress | None = None,
-    engine: str = "auto",
+    progress: Callable[[int, int], None] = lambda done, total: None,
     scratch: Path | None = None,
 ) -> Extraction:
     """Return the features of images, from the cache where possible; broken images are listed.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        From `registry.resolve`.
-    ids, paths : sequence of str of length n
-        Names and files of the images.
-    cache : FeatureCache, optional
-        Where features are looked up and stored; None: nowhere.
-    progress : callable, optional
-        Called with the number of finished images and of all images.
-    engine : {"auto", "onnx", "torch"}
-        See `engines.make_engine`.
-    scratch : Path, optional
-        Folder for a matrix that is too large for memory; the caller removes it.
+    `progress` is called with the number of finished images and of all. `scratch` is a folder for
+    a matrix that is too large for memory; the caller removes it.
     """
     started = time.perf_counter()
-    shape = len(paths), recipe.width
-    file = None
+    shape, file = (len(paths), recipe.width), None
     if scratch is not None and 4 * math.prod(shape) > LARGE_BYTES:
         file = scratch / "features.npy"
     X: Any = np.zeros(shape, np.float32) if file is None else new_array_file(file, "<f4", shape)
     rows: list[int] = []
-    broken, n_done, n_cached = [], 0, 0
-    with Extractor(recipe, engine) as extractor, closing(extractor.outcomes(paths, cache)) as parts:
-        for part in parts:
-            for row, outcome in enumerate(part, start=n_done):
-                n_cached += outcome.was_cached
-                if outcome.reason is None:
-                    # Without gaps: rows of broken images are taken by the next.
-                    X[len(rows)] = outcome.features
-                    rows.append(row)
-                else:
-                    broken.append(Broken(str(ids[row]), paths[row], outcome.reason))
-            n_done += len(part)
-            if progress is not None:
-                progress(n_done, len(paths))
+    broken, n_cached = [], 0
+    with Extractor(recipe) as extractor, closing(extractor.outcomes(paths, cache)) as outcomes:
+        for row, (features, reason, was_cached) in enumerate(outcomes):
+            n_cached += was_cached
+            if reason is None:
+                # Without gaps: rows of broken images are taken by the next.
+                X[len(rows)] = features
+                rows.append(row)
+            else:
+                broken.append(Broken(str(ids[row]), paths[row], reason))
+            progress(row + 1, len(paths))
     warnings = extractor.warnings
     if cache is not None:
         cache.flush()
@@ -130,40 +116,20 @@ def extract(
         X.flush()
         # Read-only, so that its pages can be released.
         X = np.load(file, mmap_mode="r")
-    return Extraction(
-        X=X[: len(rows)],
-        rows=np.array(rows, dtype=np.intp),
-        broken=broken,
-        n_cached=n_cached,
-        seconds=time.perf_counter() - started,
-        engine=extractor.engine,
-        warnings=list(dict.fromkeys(warnings)),
-    )
+    seconds, numbers = time.perf_counter() - started, np.array(rows, dtype=np.intp)
+    return Extraction(X[: len(rows)], numbers, broken, n_cached, seconds, warnings)
 
 
 class Extractor(AbstractContextManager["Extractor"]):
     """Computes features of image files on all cores. Use it as a context manager.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        From `registry.resolve`.
-    engine : {"auto", "onnx", "torch"}
-        See `engines.make_engine`.
-    state : mapping of str to Tensor, optional
-        Fine-tuned weights instead of the recipe's.
+    `state` are fine-tuned weights instead of the recipe's.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        engine: str = "auto",
-        state: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        self.recipe = recipe
+    def __init__(self, recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> None:
+        self.recipe, self._state = recipe, state
         self.warnings: list[str] = []
-        self._choice, self._state = engine, state
-        self._engine: TorchEngine | OnnxEngine | None = None
+        self.engine: TorchEngine | OnnxEngine | None = None  # while nothing had to be computed
         self._building = threading.Lock()
         torch = sys.modules.get("torch")
         self._threads: int | None = None if torch is None else torch.get_num_threads()
@@ -172,35 +138,29 @@ class Extractor(AbstractContextManager["Extractor"]):
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
-        if self._engine is not None:
-            self._engine.release()
-
-    @property
-    def engine(self) -> str | None:
-        """Return "onnx" or "torch"; None while nothing had to be computed."""
-        return None if self._engine is None else self._engine.name
+        if self.engine is not None:
+            self.engine.release()
 
     def features(
-        self, paths: Sequence[str], progress: Callable[[int], None] | None = None
+        self, paths: Sequence[str], progress: Callable[[int], None] = lambda more: None
     ) -> tuple[Features, list[str | None]]:
         """Return the features of the usable images, (n_ok, width), and each image's problem.
 
         `progress` is called with the number of images, whenever some are finished.
         """
-        outcomes: list[_Outcome] = []
-        with closing(self.outcomes(paths)) as parts:
-            for part in parts:
-                outcomes += part
-                if progress is not None:
-                    progress(len(part))
-        good = [outcome.features for outcome in outcomes if outcome.features is not None]
-        features = np.array(good, dtype=np.float32).reshape(len(good), self.recipe.width)
-        return features, [outcome.reason for outcome in outcomes]
+        good, reasons = [np.empty((0, self.recipe.width), np.float32)], []
+        with closing(self.outcomes(paths)) as outcomes:
+            for features, reason, _ in outcomes:
+                reasons.append(reason)
+                if features is not None:
+                    good.append(features[None])
+                progress(1)
+        return np.concatenate(good), reasons
 
     def outcomes(
         self, paths: Sequence[str], cache: FeatureCache | None = None
-    ) -> Generator[list[_Outcome], None, None]:
-        """Yield what comes of each image, in order and in parts; few parts wait in memory."""
+    ) -> Generator[_Outcome, None, None]:
+        """Yield what comes of each image, in order; few of them wait in memory."""
         # Smaller tasks for few images, so that all cores get some.
         size = max(1, min(_TASK, len(paths) // (4 * self._workers)))
         waiting: deque[Future[list[_Outcome]]] = deque()
@@ -208,31 +168,32 @@ class Extractor(AbstractContextManager["Extractor"]):
             for some in chunks(paths, size):
                 waiting.append(self._pool.submit(self._compute, some, cache))
                 if len(waiting) >= _WAITING * self._workers:
-                    yield waiting.popleft().result()
+                    yield from waiting.popleft().result()
             while waiting:
-                yield waiting.popleft().result()
+                yield from waiting.popleft().result()
         finally:
             for future in waiting:
                 future.cancel()
 
     def _compute(self, paths: Sequence[str], cache: FeatureCache | None) -> list[_Outcome]:
-        outcomes, new = [_Outcome() for _ in paths], []
-        for path, outcome in zip(paths, outcomes, strict=True):
+        outcomes: list[_Outcome] = []
+        new: list[tuple[int, bytes, npt.NDArray[np.uint8]]] = []
+        for number, path in enumerate(paths):
             try:
                 content = read_content(path)
                 digest = sha256(content).digest()
-                outcome.features = None if cache is None else cache.get(digest)
-                outcome.was_cached = outcome.features is not None
-                if not outcome.was_cached:
-                    new.append((outcome, digest, self._pixels(content)))
+                found = None if cache is None else cache.get(digest)
+                outcomes.append(_Outcome(found, was_cached=found is not None))
+                if found is None:
+                    new.append((number, digest, self._pixels(content)))
             except BrokenImageError as error:
-                outcome.reason = str(error)
+                outcomes[number:] = [_Outcome(None, str(error))]
         if new:
             engine = self._ready_engine()
             batches = chunks([pixels for _, _, pixels in new], engine.batch)
             rows = [row for some in batches for row in engine.run(np.stack(some))]
-            for (outcome, digest, _), row in zip(new, rows, strict=True):
-                outcome.features = row
+            for (number, digest, _), row in zip(new, rows, strict=True):
+                outcomes[number] = _Outcome(row)
                 if cache is not None:
                     cache.add(digest, row)
         return outcomes
@@ -245,13 +206,97 @@ class Extractor(AbstractContextManager["Extractor"]):
 
     def _ready_engine(self) -> TorchEngine | OnnxEngine:
         with self._building:
-            if self._engine is None:
+            if self.engine is None:
                 from opensetda.backbones.engines import make_engine
 
-                self._engine, self.warnings = make_engine(
-                    self.recipe, self._choice, self._state, self._threads
-                )
-            return self._engine
+                made = make_engine(self.recipe, self._state, self._threads)
+                self.engine, self.warnings = made
+            return self.engine
+
+
+class FeatureCache(AbstractContextManager["FeatureCache"]):
+    """Features on disk, by the content of the image file. Use it as a context manager.
+
+    One SQLite file per recipe, in a folder that all recipes share, which any number of threads
+    and processes may use at once. Whatever is wrong with it costs a warning and time, never a
+    run: the features, `width` of each image, are computed again.
+    """
+
+    def __init__(self, folder: Path, recipe_key: str, width: int) -> None:
+        self.width = width
+        self.warnings: list[str] = []  # one line per problem
+        self.path = folder / "features" / f"{recipe_key}.sqlite3"
+        self._pending: dict[bytes, Features] = {}
+        self._turn = threading.RLock()
+        self._database: sqlite3.Connection | None = None
+        with self._using():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path.parent.mkdir(exist_ok=True)
+            self._database = sqlite3.connect(self.path, _LOCK_SECONDS, check_same_thread=False)
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS images "
+                "(digest BLOB PRIMARY KEY, features BLOB NOT NULL, checksum INTEGER NOT NULL)"
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self.flush()
+        if self._database is not None:
+            self._database.close()
+
+    def get(self, digest: bytes) -> Features | None:
+        """Return the features of an image by the SHA-256 of its file; None if there are none."""
+        found = None
+        with self._using() as database:
+            if database is not None:
+                query = "SELECT features, checksum FROM images WHERE digest = ?"
+                found = database.execute(query, (digest,)).fetchone()
+        if found is None:
+            return None
+        content, checksum = found
+        is_row = isinstance(content, bytes) and len(content) == 4 * self.width
+        if not is_row or _checksum(digest, content) != checksum:
+            self._warn("damaged rows are computed again; remove the file")
+            return None
+        return np.frombuffer(content, dtype="<f4")
+
+    def add(self, digest: bytes, row: Features) -> None:
+        """Add the features of an image; the next `flush` writes them to disk."""
+        with self._turn:
+            self._pending[digest] = row
+            if len(self._pending) >= _FLUSHED_ROWS:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write new features to disk."""
+        with self._using() as database:
+            contents = [(key, row.astype("<f4").tobytes()) for key, row in self._pending.items()]
+            self._pending.clear()
+            if database is not None and contents:
+                rows = [(key, content, _checksum(key, content)) for key, content in contents]
+                with database:
+                    database.executemany("INSERT OR REPLACE INTO images VALUES (?,?,?)", rows)
+
+    @contextmanager
+    def _using(self) -> Iterator[sqlite3.Connection | None]:
+        """Yield the database to one thread at a time; after an error, go on without it."""
+        with self._turn:
+            try:
+                yield self._database
+            except _FAILURES as error:
+                self._warn(f"features cannot be kept ({one_line(error)}); the run goes on without")
+                if self._database is not None:
+                    self._database.close()
+                    self._database = None
+
+    def _warn(self, problem: str) -> None:
+        warning = f"{self.path}: {problem}"
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+
+
+def _checksum(digest: bytes, content: bytes) -> int:
+    # With the digest: a damaged index may lead to the row of another image.
+    return zlib.crc32(content, zlib.crc32(digest))
 
 
 def usable_cores() -> int:

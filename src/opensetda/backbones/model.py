@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,15 +30,11 @@ from opensetda.system.files import file_record
 
 Pixels = npt.NDArray[np.uint8]
 Layer = Callable[[Tensor], Tensor]
-Parts = tuple[list[Layer], list[Layer]]
-"""Layers before the cut, and from there to the end of `forward_features`; the head comes after."""
 
 LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 
 _EMBEDDED_CLASSES = 1000
 _VIEWS = "views"
-_LISTS = ("stages", "layers", "blocks")
-_HEAD = ("global_pool", "pool", "head", "head_drop", "fc_norm", "fc", "classifier")
 
 
 class FixedView(NamedTuple):
@@ -186,20 +181,17 @@ class LastStages(nn.Module):
 
     def __init__(self, network: Any, early: Sequence[Layer], late: Sequence[Layer]) -> None:
         super().__init__()
-        self._layers, self._head = tuple(late), network.forward_head
+        self._layers = (*late, network.forward_head)
         used = {id(layer) for layer in (*early, *late)}
-        in_head = [
-            child for child in network.children() if used.isdisjoint(map(id, child.modules()))
-        ]
+        head = [child for child in network.children() if used.isdisjoint(map(id, child.modules()))]
         modules = [layer for layer in late if isinstance(layer, nn.Module)]
-        self.trained = nn.ModuleList([*modules, *in_head])
+        self.trained = nn.ModuleList([*modules, *head])
 
     def forward(self, activations: Tensor) -> Tensor:
         """Return features."""
         for layer in self._layers:
             activations = layer(activations)
-        features: Tensor = self._head(activations)
-        return features
+        return activations
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Return the parameters to train."""
@@ -224,14 +216,14 @@ def cut(backbone: ImageBackbone) -> tuple[EarlyStages, LastStages, tuple[int, ..
     except (AttributeError, LookupError, TypeError, ValueError, RuntimeError):
         # Not built as networks of its family usually are.
         is_same = False
-    if not is_same or not late.trainable_parameters():
+    if not is_same:
         name = backbone.recipe.timm_name
         raise InputError(f"--finetune last: {name} has no known last stages; take --finetune all")
     return early.eval(), late.eval(), tuple(activations.shape[1:])
 
 
-def _layers(network: Any) -> Parts:
-    """Return the layers on both sides of the cut, by the network's family in timm."""
+def _layers(network: Any) -> tuple[list[Layer], list[Layer]]:
+    """Return the layers before the cut, and from there to the head, by the family in timm."""
     match type(network).__module__.removeprefix("timm.models."):
         case "efficientnet":
             # The stage before the last one costs twice as much to train as what comes after it.
@@ -246,11 +238,6 @@ def _layers(network: Any) -> Parts:
         case "vision_transformer":
             early = [network.patch_embed, network._pos_embed, network.patch_drop, network.norm_pre]
             return [*early, *network.blocks[:-3]], [*network.blocks[-3:], network.norm]
-    # Before the last of the stages, where a network is nothing but its children in order.
-    children = dict(network.named_children())
-    names = list(children)
-    place = min(names.index(name) for name in _LISTS if name in names)
-    *stages, last = children[names[place]]
-    after = takewhile(lambda name: name not in _HEAD, names[place + 1 :])
-    before = [children[name] for name in names[:place]]
-    return [*before, *stages], [last, *(children[name] for name in after)]
+    # ConvNeXt, and others that are a stem, stages and a norm, in this order.
+    early = [network.stem, *network.stages[:-1]]
+    return early, [network.stages[-1], getattr(network, "norm_pre", nn.Identity())]

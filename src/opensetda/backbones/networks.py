@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
-import os
 import sys
 import threading
 from collections.abc import Mapping
@@ -28,7 +27,6 @@ from torch import Tensor, nn
 from opensetda.backbones.recipe import IMAGENET, TIMM_PREFIX, BackboneSpec, Preprocessing
 from opensetda.errors import InputError, one_line
 from opensetda.system.files import open_regular
-from opensetda.system.memory import check_free
 
 State = dict[str, Tensor]
 
@@ -36,7 +34,6 @@ State = dict[str, Tensor]
 _WRAPPERS = ("state_dict_ema", "model_ema", "teacher", "state_dict", "model")
 _PREFIXES = ("module.", "_orig_mod.", "backbone.", "network.")
 _CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")
-_PATCHES = "patch_embed.proj.weight"
 
 _importing = threading.Lock()
 _declared: list[Any] = []  # torch forgets operators whose Library object is gone
@@ -54,8 +51,7 @@ def import_timm() -> ModuleType:
                 del sys.modules[name]  # half imported
             library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
             for operator in ("nms", "qnms"):
-                arguments = "Tensor dets, Tensor scores, float iou_threshold"
-                library.define(f"{operator}({arguments}) -> Tensor")
+                library.define(f"{operator}(Tensor a, Tensor b, float c) -> Tensor")
             _declared.append(library)
         return importlib.import_module("timm")
 
@@ -65,11 +61,7 @@ def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any)
     arguments: dict[str, Any] = {"num_classes": n_classes, **changes}
     if _published(timm_name).fixed_input_size:
         arguments["img_size"] = size
-    try:
-        network = import_timm().create_model(timm_name, pretrained=False, **arguments)
-    except (AssertionError, RuntimeError, ValueError, TypeError) as error:
-        raise _wrong_size(timm_name, size, error) from error
-    assert isinstance(network, nn.Module)
+    network: nn.Module = import_timm().create_model(timm_name, pretrained=False, **arguments)
     return network
 
 
@@ -80,9 +72,7 @@ def ask_timm(name: str, size: int | None = None) -> BackboneSpec:
     """
     published = _published(name)
     full_name = name if "." in name or not published.tag else f"{name}.{published.tag}"
-    channels, height, _ = published.input_size
-    if channels != 3:
-        raise InputError(f"{TIMM_PREFIX}{name}: wants {channels} colours; red, green, blue needed")
+    height = published.input_size[1]
     squash = published.crop_mode == "squash"
     preprocessing = Preprocessing(
         height,
@@ -93,10 +83,8 @@ def ask_timm(name: str, size: int | None = None) -> BackboneSpec:
         tuple(published.std or IMAGENET[1]),
     )
     hub = None if published.custom_load else published.hf_hub_id
-    width = _width(full_name, size or height)
-    return BackboneSpec(
-        full_name, width, preprocessing, hub=hub, hub_file=published.hf_hub_filename
-    )
+    width, file = _width(full_name, size or height), published.hf_hub_filename
+    return BackboneSpec(full_name, width, preprocessing, hub=hub, hub_file=file)
 
 
 def _published(name: str) -> Any:
@@ -106,38 +94,28 @@ def _published(name: str) -> Any:
         close = difflib.get_close_matches(network, timm.list_models(), n=1)
         hint = f"; did you mean {TIMM_PREFIX}{close[0]}?" if close else ""
         raise InputError(f"backbone '{TIMM_PREFIX}{name}': timm has no such network{hint}")
-    published = None
     with suppress(RuntimeError):
-        published = timm.get_pretrained_cfg(name)
-    if published is None:
-        tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{network}.*")]
-        raise InputError(
-            f"backbone '{TIMM_PREFIX}{name}': timm has no such weights; "
-            f"of {network} it has {', '.join(tags) or 'none'}"
-        )
-    return published
+        if (published := timm.get_pretrained_cfg(name)) is not None:
+            return published
+    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{network}.*")]
+    problem = f"timm has no such weights; of {network} it has {', '.join(tags) or 'none'}"
+    raise InputError(f"backbone '{TIMM_PREFIX}{name}': {problem}")
 
 
 def _width(name: str, size: int) -> int:
+    reason = ""
     # On "meta" with shapes alone, which needs no memory or time; some networks cannot do that.
     for device in ("meta", "cpu"):
         try:
             with torch.device(device), torch.no_grad():
                 features = build_network(name, size).eval()(torch.zeros(1, 3, size, size))
-            break
-        except InputError:
-            raise
-        except (NotImplementedError, RuntimeError, AssertionError, ValueError) as error:
-            if device == "cpu":
-                raise _wrong_size(name, size, error) from error
-    if features.ndim != 2:
-        raise InputError(f"{name}: gives no feature vector per image; choose another backbone")
-    return int(features.shape[1])
-
-
-def _wrong_size(name: str, size: int, error: Exception) -> InputError:
-    problem = f"does not work on {size} x {size} pixels ({one_line(error, 120)})"
-    return InputError(f"{name}: {problem}; choose another --image-size")
+            if features.ndim == 2:
+                return int(features.shape[1])
+            reason = "gives no feature vector"
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            reason = one_line(error, 120)
+    problem = f"does not work on {size} x {size} colour pixels ({reason})"
+    raise InputError(f"{name}: {problem}; choose another --image-size or backbone")
 
 
 def read_state(path: Path) -> State:
@@ -145,9 +123,7 @@ def read_state(path: Path) -> State:
     content: Any
     try:
         # The libraries open it by its name: a pipe would block them.
-        with open_regular(path) as stream:
-            size = os.fstat(stream.fileno()).st_size
-        check_free(size, f"{path}: reading it", "give the file of a network")
+        open_regular(path).close()
         if path.suffix == ".safetensors":
             content = load_file(path)
         else:
@@ -158,12 +134,10 @@ def read_state(path: Path) -> State:
         raise
     except Exception as error:
         # A damaged file may raise anything.
-        text = one_line(error)
         is_pickled = type(error).__name__ == "UnpicklingError"
-        if is_pickled and "unsupported operand" not in text.lower():
-            text = "it holds Python objects, which are never unpickled"
+        text = "Python objects are never unpickled" if is_pickled else one_line(error, 120)
         advice = "save the tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
-        raise InputError(f"{path}: cannot be read as weights ({text[:120]}); {advice}") from error
+        raise InputError(f"{path}: cannot be read as weights ({text}); {advice}") from error
     while isinstance(content, Mapping) and (
         inner := [content[w] for w in _WRAPPERS if w in content]
     ):
@@ -178,33 +152,28 @@ def read_state(path: Path) -> State:
 def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -> None:
     """Load weights into a network without classifier, all of whose tensors must be there.
 
-    timm converts weights in the layout of their first publisher (torchvision's VGG, DINOv2,
-    OpenAI's CLIP). Tensors that the network does not have, such as those of a classifier, are
-    left out; a missing or misshapen one is an `InputError` that says `where`.
+    They may be as timm's, or as their first publisher's (torchvision's VGG, DINOv2, OpenAI's
+    CLIP), which timm converts. Tensors that the network does not have, such as those of a
+    classifier, are left out; a missing or misshapen one is an `InputError` that says `where`.
     """
-    wanted = network.state_dict()
-    if _PATCHES in wanted and _PATCHES in state and state[_PATCHES].ndim == wanted[_PATCHES].ndim:
-        # timm would silently resample the patches of another network.
-        problem = _problem({_PATCHES: wanted[_PATCHES]}, state)
-        candidates = [] if problem else _candidates(network, state)
-    else:
-        problem, candidates = None, _candidates(network, state)
-    for candidate in candidates:
-        found = _problem(wanted, candidate)
-        if found is None:
-            chosen = {name: candidate[name] for name in wanted if name in candidate}
-            network.load_state_dict(chosen, strict=False)
+    wanted, problems = network.state_dict(), []
+    for candidate in (_converted(network, state), state):
+        chosen = {name: value for name, value in candidate.items() if name in wanted}
+        if not all(value.is_meta or bool(value.isfinite().all()) for value in chosen.values()):
+            raise InputError(f"{where}: the weights hold NaN or infinity; the file is damaged")
+        try:
+            network.load_state_dict(chosen)
             return
-        problem = problem or found
-    raise InputError(f"{where}: the weights do not fit the network: {problem}")
+        except RuntimeError as error:
+            problems.append(one_line(error, 200).partition(": ")[2])
+    raise InputError(f"{where}: the weights do not fit the network: {problems[-1]}")
 
 
 def rename_in_order(
     state: Mapping[str, Tensor], names: Mapping[str, Tensor], where: object
 ) -> State:
     """Give tensors the names of another network with tensors of the same shapes and order."""
-    shapes = [value.shape for value in state.values()]
-    if shapes != [like.shape for like in names.values()]:
+    if [value.shape for value in state.values()] != [like.shape for like in names.values()]:
         raise InputError(f"{where}: not the tensors of the network; the file is not the right one")
     return dict(zip(names, state.values(), strict=True))
 
@@ -214,29 +183,13 @@ def _bare(name: str) -> str:
     return name if prefix is None else _bare(name.removeprefix(prefix))
 
 
-def _candidates(network: nn.Module, state: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
-    """Return the weights as timm converts them for this network, then as they are."""
+def _converted(network: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the weights as timm converts them for this network, if it can."""
     module = sys.modules[type(network).__module__]
-    for converter in [getattr(module, name) for name in _CONVERTERS if hasattr(module, name)][:1]:
+    for converter in [getattr(module, name) for name in _CONVERTERS if hasattr(module, name)]:
         # It is made for files of one origin, and fails on others; some take no network.
         for arguments in ((dict(state), network), (dict(state),)):
             with suppress(AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-                return [converter(*arguments), state]
-    return [state]
-
-
-def _problem(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str | None:
-    for name, own in wanted.items():
-        value = state.get(name)
-        if value is None:
-            if not name.endswith("num_batches_tracked"):
-                return f"{name!r} is missing"
-        elif value.shape != own.shape:
-            return f"{name!r} has shape {_shape(value)} where {_shape(own)} is needed"
-        elif value.is_floating_point() and not value.is_meta and not value.isfinite().all():
-            return f"{name!r} holds NaN or infinity; the file is damaged"
-    return None
-
-
-def _shape(value: Tensor) -> str:
-    return " x ".join(map(str, value.shape)) or "a number"
+                converted: Mapping[str, Tensor] = converter(*arguments)
+                return converted
+    return state

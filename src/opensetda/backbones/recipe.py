@@ -30,26 +30,15 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 class Preprocessing:
     """How an image is prepared for the network.
 
-    Attributes
-    ----------
-    size : int
-        Side of the square that the network gets, in pixels.
-    resize : {"squash", "crop"}
-        "squash": scale the whole image to that square. "crop": scale its shorter side to
-        `shorter_side`, at least `size`, and cut the square from its centre.
-    shorter_side : int
-        See `resize`; equal to `size` for "squash".
-    interpolation : {"bicubic", "bilinear"}
-        How pixels are resampled, with antialiasing.
-    mean, std : tuple of float
-        Of red, green and blue in [0, 1]: subtracted, then divided by.
+    "squash" scales the whole image to a square; "crop" scales its shorter side to `shorter_side`
+    pixels, at least `size`, and cuts the square from its centre.
     """
 
-    size: Side
+    size: Side  # of the square that the network gets
     resize: Literal["squash", "crop"]
     shorter_side: Side
     interpolation: Literal["bicubic", "bilinear"]
-    mean: tuple[float, float, float]
+    mean: tuple[float, float, float]  # of red, green and blue in [0, 1]
     std: tuple[Positive, Positive, Positive]
 
 

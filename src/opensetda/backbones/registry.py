@@ -79,14 +79,8 @@ def resolve(
 ) -> Recipe:
     """Return the recipe of a backbone: all that determines its features.
 
-    Parameters
-    ----------
-    name : str
-        A name of `BACKBONES`, or ``timm:NAME`` for any other network of timm.
-    weights : str or Path, optional
-        "embedded", "hub" or a file; None: embedded if available, otherwise hub.
-    size : int, optional
-        Side of the images in pixels; None: the backbone's default.
+    `name` is one of `BACKBONES`, or ``timm:NAME``; `weights` "embedded", "hub" or a file, None:
+    embedded if available, otherwise hub; `size` the side of the images in pixels.
     """
     spec = BACKBONES.get(name)
     if spec is None:
@@ -100,17 +94,12 @@ def resolve(
     if size is not None:
         shorter_side = max(size, int(size * how.shorter_side / how.size))
         if size < _SMALLEST_SIZE or shorter_side > LARGEST_SIDE or size % spec.patch:
-            multiple = f", a multiple of {spec.patch}" if spec.patch > 1 else ""
-            sizes = (
-                f"at least {_SMALLEST_SIZE} pixels{multiple}, at most {LARGEST_SIDE} with margin"
-            )
+            sizes = f"{_SMALLEST_SIZE} to {LARGEST_SIDE} pixels with margin"
+            sizes = f"a multiple of {spec.patch}, {sizes}" if spec.patch > 1 else sizes
             raise InputError(f"--image-size {size}: {name} needs {sizes}")
         how = replace(how, size=size, shorter_side=shorter_side)
     path, origin = find_weights(name, spec, weights)
-    try:
-        sha256 = file_record(path)["sha256"]
-    except OSError as error:
-        raise InputError(f"{path}: weights cannot be read ({error.strerror or error})") from error
+    sha256 = file_record(path)["sha256"]
     version = metadata.version("timm")
     return Recipe(name, spec.timm_name, origin, sha256, spec.width, how, version)
 
@@ -128,16 +117,14 @@ def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> t
     if weights == HUB:
         return _hub_file(name, spec), HUB
     path = Path(weights).expanduser()
-    if not path.is_file():
-        raise InputError(f"--weights {weights}: no such file; give one in {', '.join(SUFFIXES)}")
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"--weights {weights}: the name must end in {', '.join(SUFFIXES)}")
+    if not path.is_file() or path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--weights {weights}: no such file, or not one in {', '.join(SUFFIXES)}")
     return path.resolve(), str(path.resolve())
 
 
 def _hub_file(name: str, spec: BackboneSpec) -> Path:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import RemoteEntryNotFoundError
 
     repository, _, revision = (spec.hub or "").partition("@")
     files = (spec.hub_file,) if spec.hub_file else _HUB_FILES
@@ -148,28 +135,18 @@ def _hub_file(name: str, spec: BackboneSpec) -> Path:
             return Path(cached)
     for file in files if repository else ():
         try:
-            _check_hub()
+            if not constants.HF_HUB_OFFLINE and not getproxies():
+                # If nobody answers, the library would try again and again.
+                place = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
+                port = place.port or (80 if place.scheme == "http" else 443)
+                socket.create_connection((place.hostname, port), _ANSWER_SECONDS).close()
             return Path(hf_hub_download(repository, file, revision=revision or None))
         except Exception as error:
             # Errors of the hub, of its HTTP library and of the disk have no common base.
             reason = one_line(error, 120)
-            is_local = isinstance(error, LocalEntryNotFoundError)
-            if is_local or not isinstance(error, EntryNotFoundError):
+            if not isinstance(error, RemoteEntryNotFoundError):
                 break
     raise InputError(
         f"backbone {name!r}: its weights cannot be fetched from the hub ({reason}); "
         f"give --weights FILE, or use the embedded backbone ({DEFAULT_BACKBONE})"
     )
-
-
-def _check_hub() -> None:
-    """Raise an `OSError` if the hub does not answer: its library would try again and again."""
-    from huggingface_hub import constants
-
-    place = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
-    if not constants.HF_HUB_OFFLINE and place.hostname and not getproxies().get(place.scheme):
-        address = place.hostname, place.port or (80 if place.scheme == "http" else 443)
-        try:
-            socket.create_connection(address, _ANSWER_SECONDS).close()
-        except OSError as error:
-            raise OSError(f"{place.hostname}: {error.strerror or error}") from error

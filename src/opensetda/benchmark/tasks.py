@@ -26,7 +26,7 @@ from opensetda.data.benchmarks.catalogue import (
     find_domains,
     plain_name,
 )
-from opensetda.data.benchmarks.digits import digit_task
+from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.images.loading import ImageList, read_images
 from opensetda.data.names import printable, twins
@@ -200,7 +200,7 @@ def own_task(
 
 
 def _read_demo(task: str, warnings: list[str] | None = None) -> OpenSetTask:
-    return digit_task(DEMO_SHIFTS[task])
+    return load_digits_task(DEMO_SHIFTS[task])
 
 
 def _labelled_tables(request: FitRequest, warnings: list[str]) -> tuple[Labelled, Labelled]:
@@ -248,7 +248,7 @@ def _read(
         (source, labels), (target, truth) = _labelled_images((lists[0], lists[1]), *rest)
     else:
         (source, labels), (target, truth) = _labelled_tables(request, notes)
-    labels, truth = _spelt(spec, labels), _spelt(spec, truth)
+    labels, truth = spec.spelt(labels), spec.spelt(truth)
     unknown = spec.unknown
     if spec.others_unknown:
         unknown += tuple(n for n in np.unique(truth).tolist() if n not in spec.classes)
@@ -260,12 +260,6 @@ def _read(
             f"{spec.title} wants; its labels (--label-column) are such as {str(example[0])!r}"
         )
     return open_set_task((source, labels), (target, truth), ClassSplit(spec.known, unknown))
-
-
-def _spelt(spec: Benchmark, labels: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
-    """Spell classes as the benchmark does."""
-    names, which = np.unique(labels, return_inverse=True)
-    return np.array([spec.class_of(name) or name for name in names.tolist()], dtype=np.str_)[which]
 
 
 def _read_own(

@@ -47,8 +47,8 @@ def fit(
 
     The source is a folder with one folder per class, a list of 'path label'
     lines, a manifest (.csv or .parquet with the columns path and label), tar
-    shards ('shop-{000..009}.tar') or a feature table (.npz, .csv, .tsv, .xlsx,
-    .feather, .jsonl, .parquet). The target is of the same kind, without labels.
+    shards (.tar, a folder or list of them) or a feature table (.npz, .csv, .tsv,
+    .xlsx, .feather, .jsonl, .parquet). The target is of the same kind, without labels.
     Columns that look like counters, times or ids are left out, with a warning;
     --keep uses them. The share of unknowns is estimated, unless you give it or
     its audit (--corrections). 'osda resume' goes on with an interrupted run.

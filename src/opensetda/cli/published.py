@@ -131,8 +131,8 @@ def digits(
     if folder.exists():
         raise InputError(f"{folder}: exists already; choose another name")
     check_writable(folder)
-    with counting_progress("digits") as progress, new_folder(folder) as aside:
-        names = [path.name for path in write_image_folders(aside, every, progress)]
+    with new_folder(folder) as aside:
+        names = [path.name for path in write_image_folders(aside, every)]
     source, target = (folder / name for name in names)
     console.say_places(source=source, target=target)
     console.result({"source": source, "target": target})

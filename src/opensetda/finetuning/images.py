@@ -1,8 +1,7 @@
 """Images to train a backbone on: as files (`--finetune all`), or as stored activations (`last`).
 
 Activations are those before the last stages of the backbone, computed once per run, for some views
-of every image, image by image on one core each, so that they depend on nothing but the image. One
-float16 ``.npy`` file holds them, (n, views, ...).
+of every image. One float16 ``.npy`` file holds them, (n, views, ...).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,9 +37,6 @@ from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError
 from opensetda.finetuning.settings import FineTuneSettings
 from opensetda.rows import IntArray, release_pages
-
-Progress = Callable[[int, int], None]
-Counting = Callable[[str], AbstractContextManager[Progress]]
 
 _MOST_OBLONG = 4 / 3
 
@@ -186,13 +181,9 @@ def store_activations(
     paths: Sequence[str],
     settings: FineTuneSettings,
     scratch: Path,
-    note: Callable[[str], None] = lambda line: None,
-    counting: Counting = lambda title: nullcontext(lambda done, total: None),
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StoredActivations:
-    """Compute the activations of image files before the last stages of a backbone.
-
-    They go into a file in `scratch`; `note` receives its size, `counting` the progress.
-    """
+    """Compute the activations of image files before the last stages, into a file in `scratch`."""
     early, last, shape = cut(backbone)
     n_views = max(settings.views, len(fixed_views(settings)))
     whole = (len(paths), n_views, *shape)
@@ -202,8 +193,6 @@ def store_activations(
             f"--finetune last: the activations need {needed:,.1f} MB, but {scratch} has "
             f"{free:,.1f} MB left; choose another --out or a smaller --image-size"
         )
-    images = f"{len(paths):,} images, {n_views} views"
-    note(f"{needed:,.1f} MB of activations: {images}, stored in {scratch}")
     engine, how = TorchEngine(early, PartialState().device), early.recipe.preprocessing
 
     def compute(path: str) -> bytes:
@@ -222,11 +211,7 @@ def store_activations(
 
     file, header = scratch / "activations.npy", {"descr": "<f2", "fortran_order": False}
     try:
-        with (
-            file.open("wb") as stream,
-            ThreadPoolExecutor(usable_cores()) as workers,
-            counting("store activations") as progress,
-        ):
+        with file.open("wb") as stream, ThreadPoolExecutor(usable_cores()) as workers:
             np.lib.format.write_array_header_1_0(stream, {**header, "shape": whole})
             for done, content in enumerate(workers.map(compute, paths), start=1):
                 stream.write(content)

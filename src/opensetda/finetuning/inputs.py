@@ -9,11 +9,9 @@ from torch import Tensor, nn
 
 from opensetda.context import TrainableImages
 from opensetda.features.alignment import Alignment
-from opensetda.finetuning.settings import FineTuneSettings
 from opensetda.rows import IntArray, Rows
 
-# Batch size of the forward pass over all images.
-REFRESHED_IMAGES = 64
+REFRESHED_IMAGES = 64  # batch size of the forward pass over all images
 
 Features = npt.NDArray[np.float32]
 
@@ -36,11 +34,9 @@ class FixedRows:
     def align(self, alignment: Alignment | None) -> None:
         """Align the rows from now on."""
         self.alignment = alignment
-        if alignment is None:
-            arrays = in_memory(self.rows[0]), in_memory(self.rows[1])
-        else:
-            arrays = alignment.source(self.rows[0]), alignment.target(self.rows[1])
-        self.source, self.target = (torch.from_numpy(rows).to(self.device) for rows in arrays)
+        how = (in_memory,) * 2 if alignment is None else (alignment.source, alignment.target)
+        self.source = torch.from_numpy(how[0](self.rows[0])).to(self.device)
+        self.target = torch.from_numpy(how[1](self.rows[1])).to(self.device)
 
     def parameters(self) -> list[nn.Parameter]:
         """Return the trained parameters of the backbone."""
@@ -70,14 +66,11 @@ class FixedRows:
 
 
 class TunedImages(FixedRows):
-    """Images whose backbone is trained.
+    """Images whose backbone is trained; image i belongs to row i of the caller's matrix.
 
     The projection of the alignment stays, because what is trained on it depends on its axes; the
-    means of the domains follow the features.
-
-    Image i belongs to row i of the matrix behind `source` and `target`, frozen features in
-    canonical order; `features` has those of all images as of the last `refresh`, in the caller's
-    order.
+    means of the domains follow the features. `features` has those of all images as of the last
+    `refresh`, in the caller's order.
     """
 
     learned: nn.Module
@@ -86,7 +79,6 @@ class TunedImages(FixedRows):
         self, images: TrainableImages, source: Rows, target: Rows, alignment: Alignment | None
     ) -> None:
         self.images, self.learned = images, images.backbone
-        self.settings: FineTuneSettings = images.settings
         self._start = {k: v.detach().clone() for k, v in self.learned.state_dict().items()}
         self.features: Features = np.empty((len(source.X), source.width), dtype=np.float32)
         for rows in (source, target):
@@ -123,10 +115,9 @@ class TunedImages(FixedRows):
         for theirs, own in zip((~targets, targets), self.rows, strict=True):
             rows[theirs] = own.index[numbers[theirs]]
         self.learned.train()
-        if self.settings.batch_norm == "frozen":
-            for module in self.learned.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+        for module in self.learned.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()  # Its statistics stay: those of a small batch are too noisy.
         pixels = self.images.augmented(rows, rng).to(self.device)
         x: Tensor = self.learned(pixels).float()
         if self.alignment is None:

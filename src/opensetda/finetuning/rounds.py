@@ -122,7 +122,7 @@ def _train(
     progress: ProgressListener | None,
 ) -> float:
     """Train the backbone for one round, with new moments of Adam; returns the mean loss."""
-    settings, (step, steps) = inputs.settings, place
+    settings, (step, steps) = inputs.images.settings, place
     rng, mixed = np.random.default_rng([seed, step]), MIXED * (step - 1) / steps
     adam = torch.optim.Adam(inputs.parameters(), settings.rate, weight_decay=WEIGHT_DECAY)
     labels = [torch.from_numpy(values).to(inputs.device) for values in labelled[:2]]

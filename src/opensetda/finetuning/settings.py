@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -45,22 +45,19 @@ class FineTuneSettings:
     """Stored views per image with `--finetune last`: those that are averaged, then random ones."""
     colour: Share = 0.4
     """Largest change of brightness, contrast and saturation in stored views; 0: no grey either."""
-    batch_norm: Literal["frozen", "train"] = "frozen"
-    """Keep the statistics of batch normalisation, or update them in training."""
 
     @classmethod
     def of(cls, changes: Mapping[str, Any]) -> Self:
         """Return the defaults with changes by name; values may be text of a command line."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        for name in changes:
-            if name not in names:
-                raise InputError(f"setting {PREFIX}{name} does not exist; {choice(name, names)}")
         try:
             return TypeAdapter(cls).validate_python(dict(changes))
         except ValidationError as error:
             first = error.errors()[0]
-            given = f"{PREFIX}{first['loc'][0]}={first['input']}"
-            raise InputError(f"setting {given}: {first['msg']}") from None
+            name, names = str(first["loc"][0]), [field.name for field in dataclasses.fields(cls)]
+            if name not in names:
+                problem = f"setting {PREFIX}{name} does not exist; {choice(name, names)}"
+                raise InputError(problem) from None
+            raise InputError(f"setting {PREFIX}{name}={first['input']}: {first['msg']}") from None
 
 
 OF_ROUNDS = ("rounds", "iterations", "rate", "labelled", "per_class", "batch_size")

@@ -357,7 +357,8 @@ def _trainable_images(
     if run.request.images.finetune == "all":
         images: TrainableImages = FineTunedImages(*given)
     else:
-        images = store_activations(*given, run.scratch, listener.note, listener.counting)
+        with listener.counting("store activations") as progress:
+            images = store_activations(*given, run.scratch, progress)
     return backbone, images, partial(features_of, images, device=PartialState().device)
 
 

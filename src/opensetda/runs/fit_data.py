@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.cache import FeatureCache
-from opensetda.backbones.extraction import Broken, Extraction, extract
+from opensetda.backbones.extraction import Broken, Extraction, FeatureCache, extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
 from opensetda.data.images.lists import ImageColumns

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,8 @@ from opensetda.errors import InputError, choice
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A published dataset with its open-set protocol.
+    """A published dataset with its open-set protocol, as ``catalogue.toml`` describes it.
 
-    `title` is its name in papers, and `layout` an example of an image's path below its folder;
-    `domains` are folders, with the number of their images, 0 if it is not published. `known`,
-    `unused` and `unknown` are class folders: labelled by the source, left out, only in the target.
     With `others_unknown`, every further class folder of the target is unknown, too. `tasks` are
     published pairs of domains; by default all.
     """
@@ -41,12 +39,14 @@ class Benchmark:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """All class folders that have a name in the protocol."""
+        """All class folders of the protocol."""
         return (*self.known, *self.unused, *self.unknown)
 
-    def class_of(self, folder: str) -> str | None:
-        """Return the class of a folder, whatever its spelling; None if it is none."""
-        return {plain_name(name): name for name in self.classes}.get(plain_name(folder))
+    def spelt(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
+        """Spell labels as the protocol does; others stay as they are."""
+        names, which = np.unique(labels, return_inverse=True)
+        own = {plain_name(name): name for name in self.classes}
+        return np.array([own.get(plain_name(name), name) for name in names.tolist()])[which]
 
 
 def plain_name(name: str) -> str:
@@ -56,25 +56,23 @@ def plain_name(name: str) -> str:
 
 def benchmark(name: str) -> Benchmark:
     """Return a benchmark by its name, or raise an `InputError` that lists the names."""
-    found = {plain_name(known): known for known in BENCHMARKS}.get(plain_name(name))
-    if found is None:
-        raise InputError(f"{name}: no such benchmark; {choice(name, BENCHMARKS)}")
-    return BENCHMARKS[found]
+    for known, found in BENCHMARKS.items():
+        if plain_name(known) == plain_name(name):
+            return found
+    raise InputError(f"{name}: no such benchmark; {choice(name, BENCHMARKS)}")
 
 
 def find_domains(name: str, folder: str | Path) -> dict[str, Path | None]:
     """Find the folders of the domains, directly or inside a single subfolder."""
     spec, folder = benchmark(name), Path(folder)
-    should = f"it should hold {', '.join(spec.domains)} ({spec.layout})"
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; {should}")
-    inside = _folders(folder)
-    for root in (folder, *(inside if len(inside) == 1 else [])):
-        by_plain = {plain_name(path.name): path for path in _folders(root)}
+    inside = _folders(folder) if folder.is_dir() else []
+    for folders in (inside, _folders(inside[0]) if len(inside) == 1 else []):
+        by_plain = {plain_name(path.name): path for path in folders}
         found = {domain: by_plain.get(plain_name(domain)) for domain in spec.domains}
         if any(found.values()):
             return found
-    raise InputError(f"{folder}: no domain of {spec.title} in this folder; {should}")
+    should = f"give a folder that holds {', '.join(spec.domains)} ({spec.layout})"
+    raise InputError(f"{folder}: no domain of {spec.title} there; {should}")
 
 
 def benchmark_task_with_truth(
@@ -82,8 +80,8 @@ def benchmark_task_with_truth(
 ) -> tuple[ImageList, ImageList, TruthTable]:
     """Apply the protocol of a benchmark, for example "office-home", to its image folders.
 
-    Returns labelled images of the known classes of the source, images of known and unknown classes
-    of the target without labels, and the classes of the target, for evaluation only.
+    Returns labelled images of the source, images of the target without labels, and the classes
+    of the target, for evaluation only.
     """
     spec = benchmark(name)
     source, labels = _read_domain(spec, folder, source_domain)
@@ -105,15 +103,13 @@ def _read_domain(
     spec: Benchmark, folder: str | Path, domain: str
 ) -> tuple[ImageList, npt.NDArray[np.str_]]:
     """Return the images of a domain, and their classes as the protocol spells them."""
-    own = {plain_name(name): name for name in spec.domains}.get(plain_name(domain))
-    path = None if own is None else find_domains(spec.name, folder)[own]
+    found = find_domains(spec.name, folder).items()
+    path = {plain_name(name): path for name, path in found}.get(plain_name(domain))
     if path is None:
         domains = ", ".join(spec.domains)
         raise InputError(f"{folder}: no folder {domain!r}; domains of {spec.title} are {domains}")
     images = read_images(path, labelled=True)
-    assert images.labels is not None, "they are labelled"
-    names, which = np.unique(images.labels, return_inverse=True)
-    return images, np.array([spec.class_of(label) or label for label in names.tolist()])[which]
+    return images, spec.spelt(np.asarray(images.labels))
 
 
 def _folders(folder: Path) -> list[Path]:

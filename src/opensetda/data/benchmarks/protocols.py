@@ -26,7 +26,7 @@ class OpenSetTask:
     """Source and target of an open-set task: labelled rows of known classes, and rows of all.
 
     `target_truth` are the classes of the target, for evaluation only; never to be given to a
-    method. `source_rows` and `target_rows` are the rows of the whole domains that were taken.
+    method.
     """
 
     source_features: FloatArray
@@ -34,8 +34,6 @@ class OpenSetTask:
     target_features: FloatArray
     target_truth: npt.NDArray[Any]
     split: ClassSplit
-    source_rows: npt.NDArray[np.intp]
-    target_rows: npt.NDArray[np.intp]
 
     @property
     def openness(self) -> float:
@@ -46,15 +44,12 @@ class OpenSetTask:
 def open_set_split(classes: Iterable[Any], n_known: int, n_unknown: int) -> ClassSplit:
     """Split class names, in any order, by the alphabet: the first are known, the last unknown.
 
-    The protocol of STA and ROS: on Office-31, ``open_set_split(names, 10, 11)`` does not use the
-    10 names between. At least two must be known.
+    The protocol of STA and ROS: on Office-31, ``open_set_split(names, 10, 11)`` leaves out 10.
     """
     ordered = sorted(set(classes))
-    asked = f"open_set_split: {n_known} known and {n_unknown} unknown classes"
-    if n_known < 2 or n_unknown < 0:
-        raise InputError(f"{asked}; at least two are known, and none is fewer than 0")
-    if n_known + n_unknown > len(ordered):
-        raise InputError(f"{asked} asked for, but there are {len(ordered)}")
+    if n_known < 2 or n_unknown < 0 or n_known + n_unknown > len(ordered):
+        asked = f"open_set_split: {n_known} known and {n_unknown} unknown of {len(ordered)} classes"
+        raise InputError(f"{asked}; at least two are known, and there must be enough")
     return ClassSplit(tuple(ordered[:n_known]), tuple(ordered[len(ordered) - n_unknown :]))
 
 
@@ -68,36 +63,29 @@ def open_set_task(
     """
     (source_X, source_y), (target_X, target_y) = source, target
     source_y, target_y = np.asarray(source_y), np.asarray(target_y)
-    if len(source_X) != len(source_y) or len(target_X) != len(target_y):
-        raise InputError("open_set_task: features and labels differ in length")
     source_rows = np.flatnonzero(np.isin(source_y, split.known))
     target_rows = np.flatnonzero(np.isin(target_y, split.known + split.unknown))
-    missing = [name for name in split.known if name not in set(source_y[source_rows].tolist())]
-    if missing:
+    if missing := sorted({*split.known} - {*source_y[source_rows].tolist()}):
         raise InputError(f"open_set_task: the source has no row of the known class {missing[0]!r}")
     if not len(target_rows):
         raise InputError("open_set_task: the target has no row of a known or unknown class")
     labelled = source_X[source_rows], source_y[source_rows]
-    unlabelled = target_X[target_rows], target_y[target_rows]
-    return OpenSetTask(*labelled, *unlabelled, split, source_rows, target_rows)
+    return OpenSetTask(*labelled, target_X[target_rows], target_y[target_rows], split)
 
 
 def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
     """Drop target rows until the share of unknowns is `openness`.
 
     As many rows are kept as the share allows, chosen at random: either all known rows or all
-    unknown ones. The known classes keep their proportions and the rows their order, so nothing but
-    the share changes. It is in [0, 1), where 0 makes a closed-set task, and is rounded to whole
-    rows, so a tiny share of few rows may leave no unknown.
+    unknown ones. The known classes keep their proportions and the rows their order. The share is
+    in [0, 1) and rounded to whole rows; 0 makes a closed-set task.
     """
     if not 0 <= openness < 1:
         raise InputError(f"with_openness: openness is {openness}, but must be in [0, 1)")
     known = np.flatnonzero(np.isin(task.target_truth, task.split.known))
     unknown = np.flatnonzero(np.isin(task.target_truth, task.split.unknown))
-    if not len(known):
-        raise InputError("with_openness: the target has no row of a known class")
-    if openness > 0 and not len(unknown):
-        raise InputError("with_openness: the target has no row of an unknown class")
+    if not len(known) or (openness > 0 and not len(unknown)):
+        raise InputError("with_openness: the target needs rows of known and of unknown classes")
     _, which, counts = np.unique(task.target_truth[known], return_inverse=True, return_counts=True)
 
     n_known, n_unknown = len(known), round(len(known) * openness / (1 - openness))
@@ -111,8 +99,8 @@ def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
     for index, size in enumerate(_proportional(counts, n_known)):
         kept.append(rng.choice(known[which == index], size, replace=False))
     rows = np.sort(np.concatenate(kept))
-    names = ("target_features", "target_truth", "target_rows")
-    return replace(task, **{name: getattr(task, name)[rows] for name in names})
+    X, truth = task.target_features[rows], task.target_truth[rows]
+    return replace(task, target_features=X, target_truth=truth)
 
 
 def _proportional(counts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp]:

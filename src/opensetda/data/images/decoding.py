@@ -1,6 +1,5 @@
 """Image files, also inside tar archives, to arrays of RGB bytes.
 
-A file that cannot be used raises a `BrokenImageError`, so that a run can list it and go on.
 Pillow's own limit refuses decompression bombs. Nothing of an archive is unpacked to disk.
 """
 
@@ -9,14 +8,11 @@ from __future__ import annotations
 import io
 import logging
 import os
-import re
 import tarfile
-import threading
 import warnings
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,21 +23,16 @@ from opensetda.data.reading import unreadable
 from opensetda.errors import InputError, one_line
 from opensetda.system.files import open_regular
 
-IMAGE_SUFFIXES = frozenset(
-    {".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png"}
-    | {".pnm", ".ppm", ".tif", ".tiff", ".webp"}
-)
+_SUFFIXES = ".avif .bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tif .tiff .webp"
+IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 """Endings of image files, in lower case."""
 LARGEST_IMAGE = 1 << 30  # bytes of an image file, or of an image in a tar shard
 
 # Here, and not in the first thread that meets a rare format.
 Image.init()
 # A closed list: Pillow would also hand files to Ghostscript and other programs.
-_KNOWN_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF")
-_FORMATS = tuple(name for name in _KNOWN_FORMATS if name in Image.OPEN)
-_IN_TAR = re.compile(r"\.tar[/%s]" % re.escape(os.sep), re.IGNORECASE)  # noqa: UP031
-# Threads that want the same archive wait for one scan of it.
-_scanning = threading.Lock()
+_KNOWN = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "AVIF")
+_FORMATS = tuple(name for name in _KNOWN if name in Image.OPEN)
 
 # What Pillow has to say about odd files must not reach the terminal.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
@@ -52,23 +43,11 @@ class BrokenImageError(Exception):
     """An image that cannot be used; the text is the reason in a few words, without the path."""
 
 
-class Archive(NamedTuple):
-    """The plain files of a tar archive: where each begins, and its size, by name.
-
-    `left_out` counts links, devices, sparse files and names that lead out of the archive.
-    """
-
-    files: dict[str, tuple[int, int]]
-    left_out: int
-
-
 def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[np.uint8]:
     """Return the image ``image.jpg`` or ``shard.tar/image.jpg`` as RGB: (height, width, 3).
 
-    EXIF rotation is applied, transparency becomes white, and grey, palette, 16-bit and CMYK
-    images become RGB; of an animation the first frame is taken. If a side of `at_least` pixels is
-    sufficient, a large JPEG is decoded at a fraction of its size, in less time. Thread-safe. The
-    array may be read-only. A file that cannot be used raises a `BrokenImageError`.
+    EXIF rotation is applied, transparency becomes white; of an animation the first frame is taken.
+    A large JPEG is decoded at a fraction of its size if a side of `at_least` pixels is sufficient.
     """
     return decode_bytes(read_content(path), at_least)
 
@@ -88,14 +67,12 @@ def decode_bytes(content: bytes, at_least: int | None = None) -> npt.NDArray[np.
                 with suppress(Exception):
                     ImageOps.exif_transpose(image, in_place=True)
             return _rgb(image)
-    except MemoryError:
-        raise
-    except Image.DecompressionBombError as error:
-        raise BrokenImageError("too many pixels: refused as a decompression bomb") from error
     except UnidentifiedImageError as error:
         raise BrokenImageError("not an image") from error
     except Exception as error:
         # Pillow's decoders may raise anything: struct.error, IndexError, ...
+        if isinstance(error, MemoryError):
+            raise
         raise BrokenImageError(f"damaged ({one_line(error, 80)})") from error
 
 
@@ -105,7 +82,7 @@ def read_content(path: str | Path) -> bytes:
     try:
         # A folder may be called "shard.tar", too.
         inside = None if os.path.lexists(name) else _split(name)
-        start, size = (0, None) if inside is None else archive_of(inside[0]).files[inside[1]]
+        start, size = (0, None) if inside is None else archive_of(inside[0])[inside[1]]
         with open_regular(name if inside is None else inside[0]) as stream:
             size = os.fstat(stream.fileno()).st_size if size is None else size
             if size > LARGEST_IMAGE:
@@ -124,21 +101,20 @@ def is_member(path: str) -> bool:
     """Return whether a path is that of a file inside a tar."""
     inside = _split(path)
     with suppress(InputError, OSError):
-        return inside is not None and inside[1] in archive_of(inside[0]).files
+        return inside is not None and inside[1] in archive_of(inside[0])
     return False
 
 
-def archive_of(path: str) -> Archive:
-    """Return what an archive holds: remembered while its file does not change, or scanned."""
+def archive_of(path: str) -> dict[str, tuple[int, int]]:
+    """Return where each plain file of a tar begins, and its size, by name."""
     status = os.stat(path)  # noqa: PTH116
-    with _scanning:
-        return _scan(path, (status.st_ino, status.st_size, status.st_mtime_ns))
+    return _scan(path, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 @lru_cache(maxsize=32)
-def _scan(path: str, identity: tuple[int, ...]) -> Archive:
+def _scan(path: str, identity: tuple[int, ...]) -> dict[str, tuple[int, int]]:
     files: dict[str, tuple[int, int]] = {}
-    place = left_out = 0
+    place = 0
     with open_regular(path) as stream:
         try:
             tar = tarfile.TarFile(fileobj=stream, encoding="utf-8")
@@ -150,8 +126,6 @@ def _scan(path: str, identity: tuple[int, ...]) -> Archive:
                 is_inside = not f"{name}/".startswith(("/", "../")) and "\0" not in name
                 if info.isreg() and not info.issparse() and is_inside:
                     files[name] = info.offset_data, info.size
-                elif not info.isdir():
-                    left_out += 1
             # tarfile stops silently at an invalid header: look at the block where it stopped.
             stream.seek(place)
             if stream.read(tarfile.BLOCKSIZE).strip(b"\0"):
@@ -162,15 +136,14 @@ def _scan(path: str, identity: tuple[int, ...]) -> Archive:
             # Damaged headers raise anything: ReadError, ValueError, IndexError, RecursionError.
             what = f"damaged or cut short at byte {place:,}" if place else "not a tar archive"
             raise InputError(f"{printable(path)}: {what}; write it again") from error
-    return Archive(files, left_out)
+    return files
 
 
 def _split(path: str) -> tuple[str, str] | None:
     """Split ``shard.tar/image.jpg``; None if there is no such archive."""
-    for found in _IN_TAR.finditer(path):
-        tar = path[: found.end() - 1]
-        if os.path.isfile(tar):  # noqa: PTH113
-            return tar, path[found.end() :].replace(os.sep, "/")
+    for tar in Path(path).parents:
+        if tar.suffix.lower() == ".tar" and tar.is_file():
+            return str(tar), Path(path).relative_to(tar).as_posix()
     return None
 
 
