@@ -10,10 +10,8 @@ from torch import Tensor
 from opensetda.features.alignment import unit
 from opensetda.rows import FloatArray
 
-# Cosines at a time: 16 MB in single precision.
-MOST_COSINES = 2**22
-# Above this cosine two rows are equal but for rounding.
-SAME = 1 - 1e-6
+MOST_COSINES = 2**22  # at a time: 16 MB in single precision
+SAME = 1 - 1e-6  # above this cosine two rows are equal but for rounding
 
 
 def nearest(z: Tensor, others: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -24,8 +22,7 @@ def nearest(z: Tensor, others: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     cosine = z @ others.T
     cosine = torch.where(cosine > SAME, -torch.inf, cosine)
-    largest, places = cosine.topk(min(count, len(others)), dim=1)
-    return largest, places
+    return tuple(cosine.topk(min(count, len(others)), dim=1))
 
 
 def moved_to_neighbours(z: Tensor, others: Tensor, neighbours: int, message: float) -> Tensor:

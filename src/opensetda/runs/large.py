@@ -43,7 +43,7 @@ def draw_sample(X: npt.NDArray[Any], size: int) -> IntArray:
     by largest remainders.
     """
     chunk = max(1, min(CHUNK_ROWS, CHUNK_CELLS // X.shape[1]))
-    keys = np.concatenate([content_keys(rows) for _, rows in row_chunks(X, range(len(X)), chunk)])
+    keys = np.concatenate([content_keys(rows) for _, rows in row_chunks(X, chunk)])
     rows = np.flatnonzero(keys <= np.unique(keys)[:size][-1])
     _, content, counts = np.unique(keys[rows], return_inverse=True, return_counts=True)
     exact = counts * (min(size, len(rows)) / len(rows))
@@ -73,7 +73,7 @@ def label_targets(
     passes = 1 if classifier.openness_report_.own_boundary else 2
     if passes == 2:
         known = np.empty(len(X))
-        for start, chunk in row_chunks(X, range(len(X)), size):
+        for start, chunk in row_chunks(X, size):
             known[start : start + len(chunk)] = classifier.open_set_scores(chunk).known
             progress((start + len(chunk)) // 2, len(X))
         classifier.rejection_threshold_ = rejection_cut(known, classifier.openness_)
@@ -83,7 +83,7 @@ def label_targets(
     with ExitStack() as stack:
         names = predictions_name(len(X)), STEPS
         full, steps = (stack.enter_context(PredictionWriter(folder / name)) for name in names)
-        for start, chunk in row_chunks(X, range(len(X)), size):
+        for start, chunk in row_chunks(X, size):
             part = slice(start, start + len(chunk))
             own = numbers_of(part) if ids is None else np.asarray(ids[part])
             table = PredictionTable.of_samples(classifier, chunk, own, id_name)

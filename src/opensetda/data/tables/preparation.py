@@ -126,7 +126,7 @@ def prepare_later(
 def _gaps(X: Matrix) -> npt.NDArray[np.intp]:
     """Return the number of empty cells per column, and the row of the first: (2, D)."""
     found = np.zeros((2, X.shape[1]), dtype=np.intp)
-    for start, chunk in row_chunks(X, range(len(X)), _CHUNK):
+    for start, chunk in row_chunks(X, _CHUNK):
         empty = np.isnan(chunk)
         new = empty.any(axis=0) & (found[0] == 0)
         found[1][new] = start + empty[:, new].argmax(axis=0)
