@@ -69,7 +69,7 @@ class Alignment(nn.Module):
         if components is not None:
             directions = _principal_map(source, target, means, components, whitening)
             projection = torch.from_numpy(directions)
-        return cls(*map(torch.from_numpy, means), projection)
+        return cls(torch.from_numpy(means[0]), torch.from_numpy(means[1]), projection)
 
     @classmethod
     def of_state(cls, arrays: Mapping[str, Tensor], is_projected: bool = True) -> Alignment:

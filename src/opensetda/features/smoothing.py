@@ -22,7 +22,8 @@ def nearest(z: Tensor, others: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     cosine = z @ others.T
     cosine = torch.where(cosine > SAME, -torch.inf, cosine)
-    return tuple(cosine.topk(min(count, len(others)), dim=1))
+    largest, places = cosine.topk(min(count, len(others)), dim=1)
+    return largest, places
 
 
 def moved_to_neighbours(z: Tensor, others: Tensor, neighbours: int, message: float) -> Tensor:

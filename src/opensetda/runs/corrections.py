@@ -26,7 +26,8 @@ import numpy.typing as npt
 from opensetda.data.limits import LONGEST_LABEL
 from opensetda.data.names import folded, is_visible, shown, unseen
 from opensetda.errors import InputError
-from opensetda.openness.audit import Audit, CheckedTargets, Vector
+from opensetda.openness.audit import Audit, CheckedTargets
+from opensetda.openness.decision import Vector
 from opensetda.openness.report import OpennessReport
 from opensetda.openness.share_model import ShareEstimate
 from opensetda.rows import IntArray

@@ -142,12 +142,11 @@ def _images(folder: RunFolder) -> Iterator[tuple[Any, Any, bool]]:
 
 def _rows(folder: RunFolder, classifier: OpenSetClassifier) -> Iterator[tuple[Any, Any, bool]]:
     """Yield made-up rows, of values that the scaling knows, and rows of the run's target."""
-    rng, scaler = np.random.default_rng(0), classifier.scaler_
+    rng, tables = np.random.default_rng(0), classifier.scaler_.tables
     shape = _BLOCK, int(classifier.n_features_in_)
-    table = scaler.arrays().get("target", rng.normal(size=shape))
+    table = tables.get("target", rng.normal(size=shape))
     rows = np.take_along_axis(table, rng.integers(0, len(table), shape), axis=0)
-    exponent, offset = scaler.moderation
-    rows = np.ldexp(rows, exponent) + (0 if offset is None else offset)
+    rows = rows / tables.get("scale", 1.0) + tables.get("offset", 0.0)
     own = _target_rows(folder, shape[1])
     for start in range(-_BLOCK, len(own), _BLOCK):
         part = rows if start < 0 else own[start : start + _BLOCK]
