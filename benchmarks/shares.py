@@ -94,7 +94,7 @@ def measure(suite: str, n_tasks: int, data: Path, out: Path) -> None:
         scaling = Scaling.fit(RANKS, source, target)
         source, target = scaling.domains(source, target)
         evidence = gather_evidence(*aligned_samples(source, y, target))
-        figures = [f"{figure:.4f}" for figure in (task.unknown.mean(), *evidence.figures)]
+        figures = [f"{figure:.4f}" for figure in (task.unknown.mean(), *evidence[:-1])]
         rows.append([suite, figures[0], scaling.name, *figures[1:], evidence.n_classes])
     is_new = not out.exists()
     with out.open("a", newline="", encoding="utf-8") as file:

@@ -123,8 +123,3 @@ def test_object_labels(make, task, fitted_by_name):
 def test_an_unknown_label_that_others_misread_is_refused(make, task, label):
     with pytest.raises(InputError, match="unknown_label"):
         make("class-means", unknown_label=label).fit(task.X, task.y, task.domain)
-
-
-def test_an_unknown_label_that_is_a_class_is_refused(make, task):
-    with pytest.raises(InputError, match="unknown_label='cat' is a class"):
-        make("class-means", unknown_label="cat").fit(task.X, task.y, task.domain)

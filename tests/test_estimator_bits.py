@@ -9,8 +9,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from conftest import make_task
-from estimator_helpers import alone_and_in_company, numbers, same_answers
-from opensetda import InputError, PGLClassifier
+from estimator_helpers import alone_and_in_company, same_answers
+from opensetda import InputError
 
 # Fits of every method, which other tests cover: the tracer would add 40 % to their time.
 pytestmark = pytest.mark.no_cover
@@ -25,16 +25,6 @@ def test_labels_of_targets_may_be_anything(make, task, fitted_by_name):
     y[target] = np.array([None, 3.5, "?", (), np.nan] * len(target), dtype=object)[: len(target)]
     classifier = make("class-means").fit(task.X, y, task.domain)
     same_answers(classifier, fitted_by_name["class-means"], task.X)
-
-
-def test_nan_as_label_of_number_targets(make, task):
-    y = numbers(task)
-    with_nan = np.where(task.domain < 0, np.nan, y)
-    classifiers = [
-        make("class-means", unknown_label=99).fit(task.X, labels, task.domain)
-        for labels in (y, with_nan)
-    ]
-    same_answers(*classifiers, task.X)
 
 
 def test_a_sample_gets_the_same_bits_regardless_of_the_batch(fitted, task):
@@ -61,11 +51,6 @@ def test_a_memory_map_gives_the_same_bits(make, method, task, fitted, tmp_path):
     same_answers(make(method).fit(mapped, task.y, task.domain), fitted, mapped)
 
 
-def test_another_seed_gives_other_bits(make, task, fitted_by_name):
-    other = make("pgl", random_state=1).fit(task.X, task.y, task.domain)
-    assert (other.transduction_proba_ != fitted_by_name["pgl"].transduction_proba_).any()
-
-
 def test_identical_targets_get_identical_answers(make, method, task):
     twice = np.concatenate([task.X, task.target[:20]])
     y = np.concatenate([task.y, [""] * 20])
@@ -90,12 +75,6 @@ def test_a_saved_classifier_predicts_the_same_bits(fitted, task):
     np.testing.assert_array_equal(
         restored.decision_function(task.X), fitted.decision_function(task.X)
     )
-
-
-def test_a_saved_pgl_without_targets(make, task):
-    classifier = make("pgl").fit(task.source, task.labels)
-    restored = PGLClassifier.from_state(*classifier.get_state())
-    np.testing.assert_array_equal(restored.predict_proba(task.X), classifier.predict_proba(task.X))
 
 
 def test_a_state_that_lacks_something_is_refused(fitted):

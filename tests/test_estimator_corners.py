@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -72,15 +73,6 @@ def test_without_targets_the_classifier_is_a_closed_set_one(fitted, task):
     assert classifier.openness_ == 0
 
 
-def test_domains_that_are_all_source_are_as_none(make, task):
-    one, other = (
-        make("class-means").fit(task.source, task.labels, sample_domain=domain)
-        for domain in (None, np.ones(len(task.source), dtype=int))
-    )
-    assert not hasattr(other, "transduction_")
-    np.testing.assert_array_equal(one.predict_proba(task.X), other.predict_proba(task.X))
-
-
 def test_two_classes_without_targets_have_one_decision(make, task):
     two = np.isin(task.labels, ["ant", "bee"])
     classifier = make("class-means").fit(task.source[two], task.labels[two])
@@ -103,67 +95,34 @@ def test_one_feature(make, method, task):
 # Wrong input: checked by the base class, so one method will do ------------------------------
 
 
-def test_one_class_only(make, task):
-    y = np.full(len(task.y), "ant")
-    message = refused(make("class-means"), task.X, y, task.domain)
-    assert message.startswith("the source has one class only")
-    assert "at least two classes" in message
+WRONG = {
+    "one class only": ({"y": np.full(120, "ant")}, "the source has one class only .* two classes"),
+    "no source row": ({"sample_domain": np.full(120, -1)}, "no source row"),
+    "a short domain": ({"sample_domain": np.ones(3, dtype=int)}, "expected 120 whole numbers"),
+    "a domain of text": ({"sample_domain": np.full(120, "s")}, "expected 120 whole numbers"),
+    "openness of 1": ({"openness": 1}, r"openness=1: .*\[0, 1\), or 'auto' to have it"),
+    "another word": ({"openness": "avto"}, "openness='avto': "),
+    "no step": ({"steps": 0}, "'steps' parameter"),
+}
 
 
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "inf"), (-np.inf, "inf")])
-def test_features_that_are_no_numbers(make, task, value, word):
+@pytest.mark.parametrize(("changes", "line"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_refused_in_a_line(make, task, changes, line):
+    data = {"X": task.X, "y": task.y, "sample_domain": task.domain}
+    data |= {name: value for name, value in changes.items() if name in data}
+    parameters = {name: value for name, value in changes.items() if name not in data}
+    assert re.search(line, refused(make("class-means", **parameters), *data.values()))
+
+
+def test_features_that_are_no_numbers(make, task, fitted_by_name):
     X = task.X.copy()
-    X[17, 3] = value
-    message = refused(make("class-means"), X, task.y, task.domain)
-    assert "row 17" in message
-    assert word in message
-
-
-def test_later_features_that_are_no_numbers(fitted_by_name, task):
-    X = task.X[:5].copy()
-    X[2, 3] = np.nan
-    with pytest.raises(InputError, match="row 2 contains NaN"):
+    X[17, 3] = np.nan
+    assert "row 17 contains NaN" in refused(make("class-means"), X, task.y, task.domain)
+    with pytest.raises(InputError, match="row 17 contains NaN"):
         fitted_by_name["class-means"].predict(X)
-
-
-@pytest.mark.parametrize("openness", [1.0, 1, -0.1, 7, float("nan"), True])
-def test_openness_out_of_range(make, task, openness):
-    message = refused(make("class-means", openness=openness), task.X, task.y, task.domain)
-    assert message.startswith(f"openness={openness!r}: ")
-    assert "[0, 1)" in message
-
-
-def test_openness_that_is_another_word(make, task):
-    message = refused(make("class-means", openness="avto"), task.X, task.y, task.domain)
-    assert message.startswith("openness='avto': ")
-    assert "or 'auto' to have it estimated" in message
-
-
-@pytest.mark.parametrize("openness", [None, [0.5]])
-def test_openness_that_is_no_number(make, task, openness):
-    assert "openness" in refused(
-        make("class-means", openness=openness), task.X, task.y, task.domain
-    )
-
-
-def test_no_source_row(make, task):
-    assert "no source row" in refused(make("class-means"), task.X, task.y, -np.abs(task.domain))
-
-
-@pytest.mark.parametrize(
-    "domain", [np.ones(3, dtype=int), np.full(120, 0.5), np.full(120, "s")], ids=str
-)
-def test_a_domain_of_the_wrong_kind(make, task, domain):
-    assert len(task.X) == 120
-    message = refused(make("class-means"), task.X, task.y, domain)
-    assert "sample_domain: expected 120 whole numbers" in message
 
 
 def test_settings_that_do_not_exist(make, task):
     message = refused(make("pgl", settings={"egde_weight": 1}), task.X, task.y, task.domain)
     assert "did you mean 'edge_weight'" in message
     assert "visda-17" in refused(make("pgl", preset="papper"), task.X, task.y, task.domain)
-
-
-def test_wrong_steps_of_the_class_means(make, task):
-    assert "'steps' parameter" in refused(make("class-means", steps=0), task.X, task.y, task.domain)

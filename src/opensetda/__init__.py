@@ -1,8 +1,4 @@
-"""Open-set unsupervised domain adaptation.
-
-Label a target domain with the classes of a source domain, and say "unknown"
-where none of them fits.
-"""
+"""Label a target domain with the classes of a source domain, or "unknown" if none fits."""
 
 from __future__ import annotations
 
@@ -12,81 +8,48 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# ONNX Runtime reports its use to its maker, unless told not to before it is imported: here, and in
-# the processes that this one starts. Nothing leaves this machine.
+# Nothing leaves this machine: ONNX Runtime would report its use, unless told not to before.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
-    from opensetda.baselines.ati import ATI
-    from opensetda.baselines.dann import DANN
-    from opensetda.baselines.daod import DAOD
-    from opensetda.baselines.mmd import MMD
-    from opensetda.baselines.osbp import OSBP
-    from opensetda.baselines.oslpp import OSLPP
-    from opensetda.baselines.ovanet import OVANet
-    from opensetda.baselines.source_only import SourceOnly
-    from opensetda.baselines.sta import STA
-    from opensetda.baselines.uniot import UniOT
-    from opensetda.errors import InputError
-    from opensetda.means.estimator import ClassMeans, MovingMeans, SmoothedMeans
-    from opensetda.metrics.model_selection import TargetKFold, hos_scorer
-    from opensetda.metrics.open_set import evaluate
-    from opensetda.pgl.estimator import PGLClassifier
-    from opensetda.pgl.settings import PGLSettings
-    from opensetda.report.notebook import show
-    from opensetda.runs.folder import load, save
+    from opensetda.baselines.ati import ATI as ATI
+    from opensetda.baselines.dann import DANN as DANN
+    from opensetda.baselines.daod import DAOD as DAOD
+    from opensetda.baselines.mmd import MMD as MMD
+    from opensetda.baselines.osbp import OSBP as OSBP
+    from opensetda.baselines.oslpp import OSLPP as OSLPP
+    from opensetda.baselines.ovanet import OVANet as OVANet
+    from opensetda.baselines.source_only import SourceOnly as SourceOnly
+    from opensetda.baselines.sta import STA as STA
+    from opensetda.baselines.uniot import UniOT as UniOT
+    from opensetda.errors import InputError as InputError
+    from opensetda.means.estimator import ClassMeans as ClassMeans
+    from opensetda.means.estimator import MovingMeans as MovingMeans
+    from opensetda.means.estimator import SmoothedMeans as SmoothedMeans
+    from opensetda.metrics.model_selection import TargetKFold as TargetKFold
+    from opensetda.metrics.model_selection import hos_scorer as hos_scorer
+    from opensetda.metrics.open_set import evaluate as evaluate
+    from opensetda.pgl.estimator import PGLClassifier as PGLClassifier
+    from opensetda.pgl.settings import PGLSettings as PGLSettings
+    from opensetda.report.notebook import show as show
+    from opensetda.runs.folder import load as load
+    from opensetda.runs.folder import save as save
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
+_RIVALS = ("ATI", "DANN", "DAOD", "MMD", "OSBP", "OSLPP", "OVANet", "STA", "UniOT")
 _HOMES = {
-    "ATI": "baselines.ati",
-    "DANN": "baselines.dann",
-    "DAOD": "baselines.daod",
-    "MMD": "baselines.mmd",
-    "OSBP": "baselines.osbp",
-    "OSLPP": "baselines.oslpp",
-    "OVANet": "baselines.ovanet",
-    "STA": "baselines.sta",
-    "UniOT": "baselines.uniot",
-    "ClassMeans": "means.estimator",
+    **{rival: f"baselines.{rival.lower()}" for rival in _RIVALS},
+    "SourceOnly": "baselines.source_only",
     "InputError": "errors",
-    "MovingMeans": "means.estimator",
+    **dict.fromkeys(("ClassMeans", "MovingMeans", "SmoothedMeans"), "means.estimator"),
+    **dict.fromkeys(("TargetKFold", "hos_scorer"), "metrics.model_selection"),
+    "evaluate": "metrics",
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",
-    "SmoothedMeans": "means.estimator",
-    "SourceOnly": "baselines.source_only",
-    "TargetKFold": "metrics.model_selection",
-    "evaluate": "metrics",
-    "hos_scorer": "metrics.model_selection",
-    "load": "runs.folder",
-    "save": "runs.folder",
     "show": "report.notebook",
+    **dict.fromkeys(("load", "save"), "runs.folder"),
 }
-
-__all__ = [
-    "ATI",
-    "DANN",
-    "DAOD",
-    "MMD",
-    "OSBP",
-    "OSLPP",
-    "STA",
-    "ClassMeans",
-    "InputError",
-    "MovingMeans",
-    "OVANet",
-    "PGLClassifier",
-    "PGLSettings",
-    "SmoothedMeans",
-    "SourceOnly",
-    "TargetKFold",
-    "UniOT",
-    "__version__",
-    "evaluate",
-    "hos_scorer",
-    "load",
-    "save",
-    "show",
-]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

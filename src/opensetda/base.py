@@ -30,7 +30,6 @@ from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_poster
 from opensetda.openness.report import OpennessReport, check_openness, study_openness
 from opensetda.progress import finish_step
 from opensetda.rows import (
-    CHUNK_ROWS,
     FloatArray,
     IntArray,
     Rows,
@@ -42,7 +41,6 @@ from opensetda.rows import (
 
 SCORED_ROWS = 64  # samples that are scored at a time
 
-# For `checked`.
 COUNT = Interval(Integral, 1, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
 POSITIVE_OR_INFINITE = Interval(Real, 0, None, closed="right")  # an inverse regularisation
@@ -61,11 +59,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
     A method is a dataclass whose fields are its parameters (`checked`). It implements
     `_fit_domains`, which sets `scorer_`, and `_make_scorer`. The scorer is a module from scaled
-    rows, float64 (n, D), to class logits (n, C) and known scores (n,), each row on its own:
-    prediction calls it, saving keeps its state dict, and `opensetda.runs.exporting` exports it.
-
-    Without target rows in `fit` the classifier is an ordinary closed-set one, and `predict_proba`
-    and `decision_function` have scikit-learn's shapes.
+    rows, float64 (n, D), to class logits (n, C) and known scores (n,), each row on its own.
+    Without target rows in `fit` the classifier is an ordinary closed-set one.
 
     Parameters
     ----------
@@ -81,23 +76,15 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     ----------
     classes_ : array of shape (C,)
         The known classes, those of the source.
-    transduction_ : array of shape (n_targets,)
-        The label of each target row of `fit`, in the order of those rows.
-    transduction_nearest_ : array of shape (n_targets,)
-        The class of each target if nothing were rejected.
-    transduction_proba_ : array of shape (n_targets, C + 1)
-        Probabilities of `classes_`, then of unknown.
-    transduction_scores_ : array of shape (n_targets,)
-        The score by which the targets were ranked; higher is more likely known.
-    scaler_ : Scaling
-        Scales rows of either domain.
-    scorer_ : nn.Module
-        Scores scaled rows.
-    openness_ : float
+    transduction_, transduction_nearest_ : arrays of shape (n_targets,)
+        The label of each target row of `fit`, in their order; its class if nothing were rejected.
+    transduction_proba_, transduction_scores_ : arrays of shape (n_targets, C + 1), (n_targets,)
+        Probabilities of `classes_`, then of unknown; the score by which the targets were ranked.
+    scaler_, scorer_ : nn.Module
+        Scale rows of either domain, and score them then.
+    openness_, openness_report_ : float, OpennessReport
         The share of unknowns that was used: given, audited, estimated, or rejected by the
-        method's own boundary.
-    openness_report_ : OpennessReport
-        The estimates with their intervals, and warnings.
+        method's own boundary; and the estimates with their intervals and warnings.
     rejection_threshold_, rejection_slope_ : float
         How samples are rejected, see `Rejection`.
     history_ : list of dict
@@ -116,16 +103,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     __metadata_request__transform: ClassVar = {"sample_domain": True}
 
     # What a method can do; a subclass declares what differs.
-    is_random: ClassVar[bool] = False
-    """Another `random_state` gives another result."""
-    trains_backbone: ClassVar[bool] = False
-    """Trains the backbone of images itself (`FitContext.images`)."""
-    finetuned_with: ClassVar[Mapping[str, Any]] = {}
-    """Settings of fine-tuning by name, where those of such a method are not the defaults."""
-    transforms_domains: ClassVar[bool] = False
-    """Has ``transform(X, sample_domain)``, its representation of rows of either domain."""
-    presets: ClassVar[tuple[str, ...]] = ()
-    """Named settings; a method that has them has parameters `preset` and `settings`."""
+    is_random: ClassVar[bool] = False  # another `random_state` gives another result
+    trains_backbone: ClassVar[bool] = False  # trains that of images itself (`FitContext.images`)
+    finetuned_with: ClassVar[Mapping[str, Any]] = {}  # settings of fine-tuning, if not the defaults
+    transforms_domains: ClassVar[bool] = False  # has ``transform(X, sample_domain)``
+    presets: ClassVar[
+        tuple[str, ...]
+    ] = ()  # named settings: it has parameters `preset`, `settings`
 
     @abstractmethod
     def _fit_domains(
@@ -133,8 +117,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     ) -> Scores | None:
         """Learn from scaled rows of both domains; set `scorer_`, and add to `history_`.
 
-        `share` is that of unknowns, 0 without targets. Returns the scores of the targets, or None
-        if they are to be scored as later samples are.
+        Returns the scores of the targets, or None to have them scored as later samples are.
         """
 
     @abstractmethod
@@ -161,8 +144,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         declared = [parameter for fields in own for parameter in fields.values()]
         return {p.name: p.metadata["allowed"] for p in declared if "allowed" in p.metadata}
 
-    # fit --------------------------------------------------------------------------------
-
     def fit(
         self, X: Any, y: Any, sample_domain: Any = None, context: FitContext | None = None
     ) -> Self:
@@ -173,18 +154,15 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         X : array of shape (n, n_features)
             Source and target rows; a memory map is read in chunks.
         y : array of shape (n,)
-            Labels. Those of target rows are never read and may be anything. Source rows without
-            a label ("", None, NaN) are refused, and so is -1 where it reads as "label missing":
-            if `sample_domain` is None, and there are at least two classes from 0 on.
+            Labels. Those of target rows are never read. Source rows without one ("", None, NaN)
+            are refused, and -1 where it reads as "missing", see `source_labels`.
         sample_domain : array of int of shape (n,), optional
             0 or more: source; negative: target (skada's convention). None: all source.
         context : FitContext, optional
-            Progress, checkpoints and other services. Only images, whose backbone is then
-            trained, and targets that a person has checked change the result.
+            Services; only images to train on and checked targets change the result.
         """
         if y is None:
-            name = type(self).__name__
-            raise ValueError(f"{name} requires y to be passed, but the target y is None")
+            raise ValueError("fit requires y to be passed, but the target y is None")
         context = context or FitContext()
         check_openness(self._given_openness())
         check_scaling(self.scaling)
@@ -209,7 +187,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         name = self.scaling if context.images is None else NONE
         self.scaler_ = Scaling.fit(name, source, target)
         source, target = self.scaler_.domains(source, target)
-        report = self._study(source, y_source, target, context) if self.has_target_ else None
+        report: OpennessReport | None = None
+        if self.has_target_:
+            aligned, openness = aligned_samples(source, y_source, target), self._given_openness()
+            given = check_openness(openness) is not None
+            doubts = find_doubts(source, target, aligned, self.scaler_.name, given)
+            report = study_openness(openness, context.checked, aligned, len(target), doubts)
         share = 0.0 if report is None else report.share
         scores = self._fit_domains(source, y_source, target, share, context)
         self.scorer_: Any = self.scorer_.cpu().double().eval()
@@ -218,17 +201,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             scores = Scores(*(target.mean_of_twins(values) for values in scores))
             self._reject(target, scores, report)
         return self
-
-    def _study(
-        self, source: Rows, y: IntArray, target: Rows, context: FitContext
-    ) -> OpennessReport:
-        """Find the share of unknowns, and what is wrong with the rows, without their labels."""
-        aligned = aligned_samples(source, y, target)
-        openness = self._given_openness()
-        given = check_openness(openness) is not None
-        rows = source, y, target, self.classes_, aligned
-        doubts = find_doubts(*rows, self.scaler_.name, given)
-        return study_openness(openness, context.checked, aligned, len(target), doubts)
 
     def _score_targets(self, target: Rows) -> Scores:
         """Score targets, scaled rows, as later samples are scored."""
@@ -262,12 +234,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             self.step_labels_[-1] = labels[in_callers_order]
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
-        self.transduction_proba_ = np.empty((len(labels), n_classes + 1))
-        # With many classes there is no memory for several tables of all targets.
-        for start in range(0, len(labels), CHUNK_ROWS):
-            rows = in_callers_order[start : start + CHUNK_ROWS]
-            part = Scores(*(values[rows] for values in scores))
-            self.transduction_proba_[start : start + len(rows)] = self.rejection.probabilities(part)
+        self.transduction_proba_ = self.rejection.probabilities(scores)[in_callers_order]
 
     def _forget(self) -> None:
         """Delete the attributes of an earlier `fit`, which this one may not set."""
@@ -283,8 +250,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             return np.asarray(self.classes_[indices])
         table = np.array([*names, self.unknown_label], dtype=None if same_kind else object)
         return np.asarray(table[indices])
-
-    # predict ----------------------------------------------------------------------------
 
     def _check_rows(self, X: Any, reset: bool = False) -> Any:
         if not reset:
@@ -307,10 +272,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _score_scaled(self, rows: Tensor) -> Scores:
         """Score rows that are checked and scaled.
 
-        A sample must get the same bits in every batch, but BLAS rounds a product of one row
-        differently from one of many: blocks have one size, the last one padded. And it rounds by
-        whether a row begins at an odd place in memory, which of odd sizes every other one does:
-        then only every other row is filled.
+        A sample must get the same bits in every batch, but BLAS rounds by the number of rows:
+        blocks have one size, the last one padded. And by whether a row begins at an odd place in
+        memory: of odd sizes only every other row is filled.
         """
         tables = [array.shape for array in self.scorer_.state_dict().values() if array.ndim == 2]
         sizes = [rows.shape[1], *(size for shape in tables for size in shape)]
@@ -332,9 +296,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Label later samples: a class, or `unknown_label` where its probability is above 1/2."""
         scores = self.open_set_scores(X)
-        if not self.has_target_:
-            return self.decode_labels(scores.nearest)
-        labels = self.rejection.labels(scores.known, scores.nearest, len(self.classes_))
+        labels = scores.nearest
+        if self.has_target_:
+            labels = self.rejection.labels(scores.known, labels, len(self.classes_))
         return self.decode_labels(labels)
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
@@ -345,10 +309,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         return self.rejection.probabilities(scores)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Confidence that a sample is of a known class: negative is rejected.
-
-        Without targets in `fit`: the class scores, in scikit-learn's shape.
-        """
+        """Confidence to be known, negative if rejected; class scores without targets in `fit`."""
         scores = self.open_set_scores(X)
         if self.has_target_:
             if np.isneginf(self.rejection_threshold_):
@@ -360,10 +321,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         return scores.classes
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, sample_domain: Any = None) -> float:
-        """Accuracy (ALL), where a label outside `classes_` means unknown.
-
-        Given `sample_domain`, only target rows count, unless there are none.
-        """
+        """Accuracy (ALL) of the target rows, if any; a label outside `classes_` means unknown."""
         known, truth = set(self.classes_.tolist()), np.asarray(y).tolist()
         correct = [
             predicted == (true if true in known else self.unknown_label)
@@ -374,27 +332,24 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             counted = counted * is_target
         return float(np.average(correct, weights=counted))
 
-    # save and load ----------------------------------------------------------------------
-
     def get_state(self) -> tuple[dict[str, Any], state.Arrays]:
         """Return everything `predict` needs: a JSON-safe dict, and arrays by name."""
         check_is_fitted(self)
-        arrays = {f"scaling.{k}": v for k, v in self.scaler_.arrays().items()}
-        scorer = self.scorer_.state_dict().items()
-        return state.pack(self), arrays | {f"scorer.{k}": v.numpy() for k, v in scorer}
+        arrays = {f"scaling.{k}": v for k, v in self.scaler_.tables.items()}
+        arrays |= {f"scorer.{k}": v.numpy() for k, v in self.scorer_.state_dict().items()}
+        return state.pack(self), arrays
 
     @classmethod
     def from_state(cls, saved: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Return a classifier that predicts as the one that `get_state` was called on."""
         try:
             classifier: Self = state.unpack(cls, saved)
-            of_scaler = state.part(arrays, "scaling.")
-            classifier.scaler_ = Scaling.restore(str(saved["scaling"]), of_scaler)
+            tables = state.part(arrays, "scaling.")
+            classifier.scaler_ = Scaling(saved["scaling"], tables)
             tensors = {k: torch.tensor(v) for k, v in state.part(arrays, "scorer.").items()}
             classifier.scorer_ = classifier._make_scorer(tensors).double().eval()
             classifier.scorer_.load_state_dict(tensors)
-        except KeyError as error:
-            raise InputError(f"saved model: {error} is missing; fit again") from None
-        except RuntimeError as error:
-            raise InputError(f"saved model: {one_line(error)}; fit again") from None
+        except (KeyError, RuntimeError) as error:
+            missing = " is missing" if isinstance(error, KeyError) else ""
+            raise InputError(f"saved model: {one_line(error)}{missing}; fit again") from None
         return classifier

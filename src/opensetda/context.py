@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,13 @@ from opensetda.rows import IntArray
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Arrays = dict[str, npt.NDArray[Any]]
-
 
 @dataclass(frozen=True)
 class Record:
     """One checkpoint: values that JSON can hold, and arrays."""
 
     values: dict[str, Any]
-    arrays: Arrays = field(default_factory=dict)
+    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 class CheckpointStore(Protocol):
@@ -37,15 +35,11 @@ class CheckpointStore(Protocol):
 
 
 class TrainableImages(Protocol):
-    """Images, and the backbone that computes their features: (N, ...) -> (N, D).
-
-    An image has `averaged` fixed views, the image itself first; the mean of their features is
-    the feature of the image. `settings` are `opensetda.finetuning.settings.FineTuneSettings`.
-    """
+    """Images, and the backbone that computes their features: (N, ...) -> (N, D)."""
 
     backbone: nn.Module
-    averaged: int
-    settings: Any
+    averaged: int  # fixed views, itself first: the mean of their features is that of the image
+    settings: Any  # opensetda.finetuning.settings.FineTuneSettings
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Return the parameters to train."""
@@ -57,26 +51,10 @@ class TrainableImages(Protocol):
         """Return them with random augmentation, for training."""
 
 
-@dataclass(frozen=True)
-class FitContext:
-    """Services of one `fit`.
+class FitContext(NamedTuple):
+    """Services of one `fit`; later samples must be features of a backbone that it trained."""
 
-    Attributes
-    ----------
-    progress : callable, optional
-        Called with a `ProgressEvent` after every iteration or step.
-    images : TrainableImages, optional
-        The images behind the rows of X with their backbone, which is then trained (methods with
-        `trains_backbone`). Later samples must be features of the trained backbone.
-    checkpoints : CheckpointStore, optional
-        Where a method of several steps saves each of them, and continues from the last one of the
-        same data and settings.
-    checked : CheckedTargets, optional
-        How many targets a person called known or unknown: an audit overrules the estimate of the
-        share of unknowns.
-    """
-
-    progress: ProgressListener | None = None
-    images: TrainableImages | None = None
-    checkpoints: CheckpointStore | None = None
-    checked: CheckedTargets | None = None
+    progress: ProgressListener | None = None  # called after every iteration or step
+    images: TrainableImages | None = None  # behind the rows of X, to train their backbone
+    checkpoints: CheckpointStore | None = None  # where steps are saved, and continued from
+    checked: CheckedTargets | None = None  # by a person; an audit overrules the estimated share

@@ -14,11 +14,7 @@ _UNSEEN = re.compile(
 
 
 class InputError(ValueError):
-    """Wrong input or wrong use.
-
-    The message is one line that names the file, row or setting and says what to
-    do. The command line prints it and leaves with exit code 2.
-    """
+    """Wrong input or use: one line that names file, row or setting, and says what to do."""
 
 
 class ListedError(InputError):
@@ -30,10 +26,7 @@ class ListedError(InputError):
 
 
 class RunPausedError(Exception):
-    """Ctrl-C, but nothing is lost; the text says how to go on.
-
-    No `KeyboardInterrupt`: typer takes those for its own, and the text would be lost.
-    """
+    """Ctrl-C, but nothing is lost; typer would lose the text of a `KeyboardInterrupt`."""
 
 
 def visible(text: str) -> str:

@@ -14,24 +14,13 @@ from typing import Any
 class ProgressEvent:
     """One event of a training."""
 
-    step: int
-    """The current step m of `steps`, counted from 1."""
+    step: int  # the current step m of `steps`, counted from 1
     steps: int
-    iteration: int = 0
-    """Finished training iterations of this step."""
-    iterations: int = 0
-    """Training iterations per step; 0 if there are none."""
+    iteration: int = 0  # finished training iterations of this step
+    iterations: int = 0  # training iterations per step; 0 if there are none
     loss: float | None = None
-    message: str = ""
-    """The current activity in a few words, for example "labelling"."""
-    entry: Mapping[str, Any] | None = None
-    """The step's entry in `history_`, if it has just finished; do not change it."""
-
-    @property
-    def fraction(self) -> float:
-        """Share of the whole training that is done, in [0, 1]."""
-        within = self.iteration / self.iterations if self.iterations else 1.0
-        return min(max((self.step - 1 + within) / max(self.steps, 1), 0.0), 1.0)
+    message: str = ""  # the current activity in a few words, for example "labelling"
+    entry: Mapping[str, Any] | None = None  # the step's entry in `history_`, if it has finished
 
 
 ProgressListener = Callable[[ProgressEvent], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,73 +15,50 @@ FloatArray = npt.NDArray[np.floating[Any]]
 IntArray = npt.NDArray[np.intp]
 Limits = npt.NDArray[np.float64]
 
-CHUNK_ROWS = 4096
-READ_ROWS = 256
-# Numbers in a chunk of wide rows; up to 4,096 columns a chunk has all of its rows.
-CHUNK_NUMBERS = 2**24
-# Scaled rows of a domain are kept in memory up to this size.
-KEPT_BYTES = 2**28
+CHUNK_ROWS, READ_ROWS = 4096, 256
+CHUNK_NUMBERS = 2**24  # in a chunk of wide rows; up to 4,096 columns a chunk has all of its rows
+KEPT_BYTES = 2**28  # scaled rows of a domain are kept in memory up to this size
 # Squares of numbers beyond these powers of two, or sums of them, overflow or vanish.
 SMALLEST_POWER, LARGEST_POWER = -20, 40
 # In single precision little is left of values that differ by less than this share of their size.
 FAR_OFF = 2.0**-16
 
 
-class Moderation(NamedTuple):
-    """Brings extreme numbers to ordinary ones, (x - offset) / 2^exponent.
+class Moderated:
+    """A matrix, perhaps a memory map, that is read as ordinary numbers, (x - offset) * scale.
 
-    One power of two for both domains: nothing is rounded, and methods compare ratios only. The
-    offset (D,), if there is one, is the middle of columns that hardly differ from it.
+    The scale is one power of two for both domains: nothing is rounded, and methods compare ratios
+    only. The offset (D,) is the middle of columns that hardly differ from it, 0 of others.
     """
 
-    exponent: int = 0
-    offset: npt.NDArray[np.float64] | None = None
-
-    def __call__(self, rows: FloatArray) -> FloatArray:
-        """Return rows as ordinary numbers, in double precision: (n, D) -> (n, D)."""
-        rows = rows.astype(np.float64)
-        return np.ldexp(rows if self.offset is None else rows - self.offset, -self.exponent)
-
-
-class Moderated:
-    """A matrix, perhaps a memory map, whose rows are ordinary numbers when they are read."""
-
-    def __init__(self, X: FloatArray, moderation: Moderation) -> None:
-        self.base, self.moderation, self.shape = X, moderation, X.shape
+    def __init__(self, X: FloatArray, offset: Limits, scale: float) -> None:
+        self.base, self.offset, self.scale, self.shape = X, offset, scale, X.shape
 
     def __len__(self) -> int:
         return len(self.base)
 
     def __getitem__(self, rows: Any) -> FloatArray:
-        return self.moderation(self.base[rows])
-
-    @property
-    def is_coarse(self) -> bool:
-        """Whether single precision leaves little of columns that are far from zero."""
-        return self.moderation.offset is not None and self.base.dtype == np.float32
+        return np.asarray((self.base[rows].astype(np.float64) - self.offset) * self.scale)
 
 
 def moderated(X: FloatArray, low: Limits, high: Limits) -> Any:
     """Return X, or what moderates it if columns between these limits are extreme: (D,), (D,)."""
     middle = low / 2 + high / 2
     far = (high > low) & (high - low < FAR_OFF * np.abs(middle))
-    offset = np.where(far, middle, 0.0) if far.any() else None
-    if offset is not None:
-        low, high = low - offset, high - offset
-    largest = float(np.maximum(np.abs(low), np.abs(high)).max())
+    offset = np.where(far, middle, 0.0)
+    largest = float(np.maximum(np.abs(low - offset), np.abs(high - offset)).max())
     power = int(np.frexp(largest)[1])
     ordinary = largest == 0 or SMALLEST_POWER < power <= LARGEST_POWER
-    if ordinary and offset is None:
+    if ordinary and not far.any():
         return X
-    return Moderated(X, Moderation(0 if ordinary else power, offset))
+    return Moderated(X, offset, 1.0 if ordinary else 2.0 ** -max(power, -1000))
 
 
 class Rows:
-    """Some rows of ``X``, which may be a memory map, without copying them.
+    """Some rows of ``X``, which may be a memory map: those of `index`, in its order.
 
-    `index` says which rows, in which order; `keys` are hashes of their contents, once
-    `in_canonical_order` has computed them; `scale` is applied to every chunk that is read, unless
-    the scaled rows are `kept`.
+    `keys` are hashes of their contents, once `in_canonical_order` has computed them; `scale` is
+    applied to every chunk that is read, unless the scaled rows are `kept`.
     """
 
     def __init__(
@@ -102,12 +79,17 @@ class Rows:
         """The number of features."""
         return int(self.X.shape[1])
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+    def chunks(self) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
         """Yield the place of each chunk within these rows, and the chunk as float32."""
-        size = min(size, chunk_rows(self.width))
+        size = chunk_rows(self.width)
         for start in range(0, len(self), size):
             place = slice(start, min(start + size, len(self)))
-            yield place, self._scaled(place) if self.kept is None else self.kept[place].copy()
+            if self.kept is not None:
+                yield place, self.kept[place].copy()
+            else:
+                rows = self._read(self.index[place])
+                scaled = rows if self.scale is None else self.scale(rows)
+                yield place, scaled.astype(np.float32, copy=False)
 
     def take(self, places: IntArray | slice) -> Rows:
         """Return some of these rows."""
@@ -122,15 +104,9 @@ class Rows:
         """Return the same rows, scaled: now if there is room for all, or whenever they are read."""
         rows = Rows(self.X, self.index, self.keys, scale)
         if len(self) * self.width * 4 <= KEPT_BYTES:
-            rows.kept = np.concatenate([np.zeros((0, self.width), np.float32), *rows._all()])
+            none = np.empty((0, self.width), dtype=np.float32)
+            rows.kept = np.concatenate([none, *(chunk for _, chunk in rows.chunks())])
         return rows
-
-    def _all(self) -> Iterator[npt.NDArray[np.float32]]:
-        return (chunk for _, chunk in self.chunks())
-
-    def _scaled(self, place: slice) -> npt.NDArray[np.float32]:
-        rows = self._read(self.index[place])
-        return rows if self.scale is None else self.scale(rows).astype(np.float32, copy=False)
 
     def _read(self, index: IntArray) -> npt.NDArray[np.float32]:
         rows = np.empty((len(index), self.width), dtype=np.float32)
@@ -141,10 +117,7 @@ class Rows:
         return rows
 
     def in_canonical_order(self) -> Rows:
-        """Return the same rows, ordered by their content alone.
-
-        So the order of the caller's file can neither reveal labels nor change results.
-        """
+        """Order rows by their content alone: that of a file may neither reveal nor change."""
         keys = np.empty(len(self), dtype=np.uint64)
         for place, chunk in self.chunks():
             keys[place] = content_keys(chunk)
@@ -155,8 +128,6 @@ class Rows:
         """Give identical rows the mean of their values."""
         assert self.keys is not None, "known after in_canonical_order"
         _, group, count = np.unique(self.keys, return_inverse=True, return_counts=True)
-        if len(count) == len(values):
-            return values
         sums = np.zeros((len(count), *values.shape[1:]))
         np.add.at(sums, group, values)
         means = sums / count.reshape(-1, *[1] * (values.ndim - 1))
@@ -165,11 +136,9 @@ class Rows:
 
 def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
     """Row numbers of the source (domain >= 0, or no domain given) and of the target (< 0)."""
-    from sklearn.utils.validation import check_array
-
     if sample_domain is None:
         return np.arange(n_rows), np.arange(0)
-    domain = check_array(sample_domain, ensure_2d=False, dtype=None, ensure_min_samples=0)
+    domain = np.asarray(sample_domain)
     if domain.shape != (n_rows,) or domain.dtype.kind not in "iu":
         raise InputError(
             f"sample_domain: expected {n_rows} whole numbers (negative for target rows), "
@@ -201,12 +170,10 @@ def first_of_every_class(y: IntArray, n_classes: int, most: int) -> IntArray:
     return np.sort(np.concatenate([np.flatnonzero(y == c)[:per_class] for c in range(n_classes)]))
 
 
-def row_chunks(
-    X: npt.NDArray[Any], rows: range, size: int
-) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+def row_chunks(X: npt.NDArray[Any], size: int) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
     """Yield consecutive rows, `size` at a time, with the number of the first."""
-    for start in range(rows.start, rows.stop, size):
-        yield start, np.asarray(X[start : min(start + size, rows.stop)], dtype=np.float32)
+    for start in range(0, len(X), size):
+        yield start, np.asarray(X[start : start + size], dtype=np.float32)
         release_pages(X)
 
 
@@ -227,31 +194,16 @@ def chunk_rows(width: int) -> int:
 
 def unit_rows(X: FloatArray) -> FloatArray:
     """Scale rows to unit length; a row of zeros stays zero."""
-    # What overflows or vanishes here is computed again.
-    with np.errstate(over="ignore", under="ignore"):
-        lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    if not (lengths > 2.0**-LARGEST_POWER).all() or not (lengths < 2.0**LARGEST_POWER).all():
-        X = moderate_rows(X)
-        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    largest = np.maximum(X.max(axis=1, keepdims=True), -X.min(axis=1, keepdims=True))
+    # To about one, by a power of two, which rounds nothing: squares would overflow or vanish.
+    powers = np.clip(np.frexp(largest)[1], -120, 120)
+    X = X * np.ldexp(X.dtype.type(1), -powers)
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
     return np.asarray(X / np.maximum(lengths, np.finfo(np.float32).tiny))
 
 
-def moderate_rows(X: FloatArray) -> FloatArray:
-    """Bring rows whose squares overflow or vanish near one, by a power of two for each."""
-    powers = np.frexp(np.abs(X).max(axis=1))[1]
-    extreme = np.abs(powers) >= LARGEST_POWER
-    if not extreme.any():
-        return X
-    X = X.copy()
-    X[extreme] = np.ldexp(X[extreme], -powers[extreme, None])
-    return X
-
-
 def check_finite(X: FloatArray, name: str = "X") -> tuple[Limits, Limits]:
-    """Raise an `InputError` that names the first row with NaN or infinity, also as float32.
-
-    Returns the smallest and the largest value of each column: (D,), (D,).
-    """
+    """Refuse NaN and infinity, also as float32; return the limits of each column: (D,), (D,)."""
     limit = float(np.finfo(np.float32).max)
     low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
     size = chunk_rows(X.shape[1])

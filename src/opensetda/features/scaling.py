@@ -1,11 +1,9 @@
-"""How columns are scaled before a method sees them: as they are, standardised, or as ranks.
-
-Columns in different units, or with a different spread in each domain, hide the classes.
-"""
+"""How columns, whose units may differ, are scaled before a method sees them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,115 +14,83 @@ from torch import Tensor, nn
 
 from opensetda.errors import InputError
 from opensetda.features.alignment import WIDE, sampled
-from opensetda.rows import FloatArray, Moderated, Moderation, Rows
+from opensetda.rows import FloatArray, Moderated, Rows
 
 NONE, STANDARD, RANKS = "none", "standard", "ranks"
-SCALINGS = (NONE, STANDARD, RANKS)
 SENTENCES = {
     NONE: "as given",
     STANDARD: "standardised within each domain",
     RANKS: "as ranks within each domain",
 }
-# Ranks of fewer targets say little: that of a single one is always the middle.
-FEWEST_ROWS = 20
-# Levels of the table by which a value becomes a rank.
-LEVELS = 256
-# A value beyond all others is as far out as one of a thousand, not at infinity.
-OUTERMOST = 0.001
+FEWEST_ROWS = 20  # ranks of fewer targets say little: that of a single one is always the middle
+LEVELS = 256  # of the table by which a value becomes a rank
+OUTERMOST = 0.001  # a value beyond all others is as far out as one of a thousand, not at infinity
 
 Table = npt.NDArray[np.float64]
 
 
 class Scaling(nn.Module):
-    """One way to scale columns, with a table for each domain.
+    """One way to scale columns, by tables: arrays by name, which a saved model keeps.
 
-    Parameters
-    ----------
-    name : {"none", "standard", "ranks"}
-        "standard": each domain's columns get mean 0 and deviation 1. "ranks": a value becomes
-        the normal score of its rank in its column and domain.
-    source, target : arrays, optional
-        Mean and deviation, (2, D), or evenly spaced quantiles, (`LEVELS` or fewer, D), of each
-        domain.
-    moderation : Moderation
-        What brings extreme numbers to ordinary ones before they are scaled.
+    "standard" has mean and deviation, (2, D), of "source" and "target", which become 0 and 1;
+    "ranks" their evenly spaced quantiles, (`LEVELS` or fewer, D): a value becomes the normal score
+    of its rank in its column and domain. "offset" and "scale" bring extreme numbers to ordinary
+    ones before, see `opensetda.rows.Moderated`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        source: Table | None = None,
-        target: Table | None = None,
-        moderation: Moderation = Moderation(),  # noqa: B008 - it cannot be changed
-    ) -> None:
+    def __init__(self, name: str, tables: Mapping[str, Table]) -> None:
         super().__init__()
-        self.name, self.moderation, self._tables = name, moderation, (source, target)
-        form = NormalScores if name == RANKS else Standardised
-        self._source = None if source is None else form(torch.from_numpy(source))
-        self._target = None if target is None else form(torch.from_numpy(target))
+        check_scaling(name)
+        self.name, self.tables = name, tables
+        self._source = self._target = None
+        if name != NONE:
+            form = NormalScores if name == RANKS else Standardised
+            domains = (torch.from_numpy(tables[domain]) for domain in ("source", "target"))
+            self._source, self._target = map(form, domains)
 
     @classmethod
     def fit(cls, name: str, source: Rows, target: Rows) -> Scaling:
         """Compute the tables; with few targets, or none, that of the source is taken for both."""
-        check_scaling(name)
-        moderation = source.X.moderation if isinstance(source.X, Moderated) else Moderation()
-        if name == NONE:
-            return cls(name, moderation=moderation)
-        of_source = _table(name, source)
-        of_target = _table(name, target) if len(target) >= FEWEST_ROWS else of_source
-        return cls(name, of_source, of_target, moderation)
+        tables = {}
+        if isinstance(source.X, Moderated):
+            tables = {"offset": source.X.offset, "scale": np.array([source.X.scale])}
+        if name != NONE:
+            tables["source"] = tables["target"] = _table(name, source)
+            if len(target) >= FEWEST_ROWS:
+                tables["target"] = _table(name, target)
+        return cls(name, tables)
 
     def domains(self, source: Rows, target: Rows) -> tuple[Rows, Rows]:
         """Return rows that are scaled whenever they are read."""
         if self.name == NONE:
             return source, target
-        return source.scaled(self.of_source), target.scaled(self.of_target)
+        return source.scaled(partial(self.scale_rows, of_source=True)), target.scaled(
+            self.scale_rows
+        )
 
-    def of_source(self, rows: FloatArray) -> FloatArray:
-        """Scale ordinary rows of the source: (n, D) -> (n, D)."""
-        return _apply(self._source, rows)
-
-    def of_target(self, rows: FloatArray) -> FloatArray:
-        """Scale ordinary rows of the target: (n, D) -> (n, D)."""
-        return _apply(self._target, rows)
+    @torch.no_grad()
+    def scale_rows(self, rows: FloatArray, of_source: bool = False) -> FloatArray:
+        """Scale ordinary rows of the target, or of the source: (n, D) -> (n, D)."""
+        scale = self._source if of_source else self._target
+        single = torch.from_numpy(rows.astype(np.float32, copy=False))
+        return rows if scale is None else np.asarray(scale(single).numpy())
 
     def forward(self, rows: Tensor, of_source: bool = False) -> Tensor:
         """Scale later samples as the rows of `fit` were: (n, D) -> float64 (n, D).
 
         Rounded to single precision where `fit` does it, so that equal rows stay equal.
         """
-        rows, moderation = rows.double(), self.moderation
-        if moderation.offset is not None:
-            rows = rows - torch.from_numpy(moderation.offset)
-        if moderation.exponent:
-            # In two steps: of subnormal numbers, one power would overflow.
-            half = moderation.exponent // 2
-            rows = rows * 2.0**-half * 2.0 ** (half - moderation.exponent)
+        rows = rows.double()
+        if "scale" in self.tables:
+            rows = (rows - torch.from_numpy(self.tables["offset"])) * self.tables["scale"].item()
         scale, rows = self._source if of_source else self._target, rows.float()
         return (rows if scale is None else scale(rows)).double()
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the tables by name, for a saved model."""
-        tables: dict[str, Any] = dict(zip(("source", "target"), self._tables, strict=True))
-        tables["offset"] = self.moderation.offset
-        tables["exponent"] = np.array([self.moderation.exponent])
-        return {name: table for name, table in tables.items() if table is not None}
-
-    @classmethod
-    def restore(cls, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Scaling:
-        """Return the scaling of a saved model."""
-        if name not in SCALINGS:
-            raise InputError(f"saved model: scaling {name!r} does not exist; fit again")
-        moderation = Moderation(int(arrays["exponent"].item()), arrays.get("offset"))
-        if name == NONE:
-            return cls(name, moderation=moderation)
-        return cls(name, arrays["source"], arrays["target"], moderation)
 
 
 def check_scaling(name: Any) -> None:
     """Raise an `InputError` if there is no such scaling."""
-    if not isinstance(name, str) or name not in SCALINGS:
-        raise InputError(f"scaling={name!r}: choose one of {', '.join(SCALINGS)}")
+    if not isinstance(name, str) or name not in SENTENCES:
+        raise InputError(f"scaling={name!r}: choose one of {', '.join(SENTENCES)}")
 
 
 class Standardised(nn.Module):
@@ -144,10 +110,8 @@ class Standardised(nn.Module):
 class NormalScores(nn.Module):
     """The normal score of each value's rank among the quantiles of its column.
 
-    Between two quantiles the score is interpolated; values equal to several quantiles get the
-    middle between the first and the last score.
-
-    Shapes: quantiles (L, D), rows float32 (n, D) -> float32 (n, D).
+    Between two quantiles it is interpolated; values equal to several get the middle between the
+    first and the last score. Shapes: quantiles (L, D), rows float32 (n, D) -> float32 (n, D).
     """
 
     ordered: Tensor
@@ -179,39 +143,27 @@ class NormalScores(nn.Module):
             "middle": [scores[:1], middles],
         }.items():
             self.register_buffer(name, torch.cat(parts).double(), persistent=False)
-        # Values in single precision reach a quantile if they reach the next such number.
-        single = self.ordered.float()
-        higher = torch.nextafter(single, torch.tensor(torch.inf))
-        self.ordered = torch.where(single < self.ordered, higher, single)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Find the last quantile that a value reaches, by halving: `searchsorted` has no ONNX."""
+        rows = rows.double()
         place = torch.zeros_like(rows, dtype=torch.int64)
         step = self.size // 2
         while step:
             further = place + step
             place = torch.where(rows >= self.ordered.gather(0, further), further, place)
             step //= 2
-        rows = rows.double()
         start, slope = self.start.gather(0, place), self.slope.gather(0, place)
         between = self.score.gather(0, place) + slope * (rows - start)
         return torch.where(rows == start, self.middle.gather(0, place), between).float()
 
 
-def _apply(scale: nn.Module | None, rows: FloatArray) -> FloatArray:
-    if scale is None:
-        return rows
-    with torch.no_grad():
-        return np.asarray(scale(torch.from_numpy(rows.astype(np.float32, copy=False))).numpy())
-
-
 def _table(name: str, rows: Rows) -> Table:
     sample = np.concatenate([chunk for _, chunk in sampled(rows).chunks()])
     if name == STANDARD:
-        deviation = sample.std(axis=0, dtype=np.float64)
+        mean, deviation = (of(axis=0, dtype=np.float64) for of in (sample.mean, sample.std))
         # A constant column stays constant.
-        scale = np.where(deviation > 0, deviation, 1)
-        return np.stack([sample.mean(axis=0, dtype=np.float64), scale])
+        return np.stack([mean, np.where(deviation > 0, deviation, 1)])
     # Far faster than numpy's quantiles, which are partitions for every level.
     ordered = np.sort(sample, axis=0).astype(np.float64)
     # Of wide rows there are few, and no more levels than rows.

@@ -10,10 +10,8 @@ from torch import Tensor
 from opensetda.features.alignment import unit
 from opensetda.rows import FloatArray
 
-# Cosines at a time: 16 MB in single precision.
-MOST_COSINES = 2**22
-# Above this cosine two rows are equal but for rounding.
-SAME = 1 - 1e-6
+MOST_COSINES = 2**22  # at a time: 16 MB in single precision
+SAME = 1 - 1e-6  # above this cosine two rows are equal but for rounding
 
 
 def nearest(z: Tensor, others: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,9 @@
 """Confidence intervals of the metrics: what the truth of some samples says about all like them.
 
 An interval assumes that the samples were drawn at random. None has a width of 0 after few samples
-that are all right, as a bootstrap would have. `METHODS` says how each is made.
+that are all right, as a bootstrap would have. Shares have the exact binomial one (Clopper-Pearson),
+means of classes and HOS combine those of their parts by MOVER, AUROC has Newcombe's score
+interval, and OSCR combines both.
 """
 
 from __future__ import annotations
@@ -16,12 +18,6 @@ from scipy.special import betaincinv
 from opensetda.metrics.open_set import OpenSetMetrics
 
 LEVEL = 0.95
-METHODS = {
-    "exact binomial (Clopper-Pearson)": ("true_openness", "all", "unk", "per_class"),
-    "exact binomial of each class, combined by MOVER": ("os_star", "unk_per_class", "os", "hos"),
-    "Newcombe's score interval of the area": ("auroc",),
-    "the last two, combined by MOVER": ("oscr",),
-}
 # The normal quantile of `LEVEL`.
 _Z = 1.959963984540054
 
@@ -36,44 +32,43 @@ def metric_intervals(
     `n_nearest` is the number of known samples whose nearest class is right, which OSCR needs. The
     calibration errors have none: they are biased, the more so the fewer samples there are.
     """
-    rows = [row for row in metrics.per_class if row.n]
-    known = [(row.correct, row.n) for row in rows if row.kind == "known"]
-    unknown = [(row.correct, row.n) for row in rows if row.kind == "unknown"]
-    (right, n_known), (rejected, n_unknown) = _totals(known), _totals(unknown)
-    n = n_known + n_unknown
-    os_star, of_classes = metrics.os_star, _mean_interval(known)
+    counts = [(row.kind, row.correct, row.n) for row in metrics.per_class if row.n]
+    known = [count for kind, *count in counts if kind == "known"]
+    unknown = [count for kind, *count in counts if kind == "unknown"]
+    right, n_known = (sum(count[i] for count in known) for i in (0, 1))
+    rejected, n_unknown = (sum(count[i] for count in unknown) for i in (0, 1))
+    pooled = [[rejected, n_unknown]] if unknown else []
     found: dict[str, Interval | None] = {
-        "true_openness": binomial_interval(n_unknown, n),
-        "all": binomial_interval(right + rejected, n),
-        "os_star": of_classes,
-        "unk": binomial_interval(rejected, n_unknown) if unknown else None,
+        "true_openness": binomial_interval(n_unknown, n_known + n_unknown),
+        "all": binomial_interval(right + rejected, n_known + n_unknown),
+        "os_star": (of_known := _mean_interval(known)),
+        "unk": (of_unknown := binomial_interval(rejected, n_unknown) if unknown else None),
         "unk_per_class": _mean_interval(unknown),
-        "os": _mean_interval([*known, *([(rejected, n_unknown)] if unknown else [])]),
+        "os": _mean_interval(known + pooled),
     }
-    if known and unknown and of_classes is not None:
-        of_unknown = binomial_interval(rejected, n_unknown)
-        ends = [
-            (_harmonic(of_classes[end], metrics.unk), _harmonic(os_star, of_unknown[end]))
-            for end in (0, 1)
-        ]
-        found["hos"] = _combined(metrics.hos, *ends)
-        if metrics.auroc is not None:
-            found["auroc"] = area_interval(metrics.auroc, n_known, n_unknown)
-        if metrics.oscr is not None and n_nearest is not None:
-            share, of_share = n_nearest / n_known, binomial_interval(n_nearest, n_known)
-            # The area over the unknowns of those whose nearest class is right.
-            area = min(metrics.oscr / share, 1.0) if n_nearest else 1.0
-            of_area = area_interval(area, max(n_nearest, 1), n_unknown)
-            ends = [(of_share[end] * area, share * of_area[end]) for end in (0, 1)]
-            found["oscr"] = _combined(metrics.oscr, *ends)
-    names = ("hos", "auroc", "oscr", "ece", "unknown_ece")
-    return dict.fromkeys(names) | found
+    found |= dict.fromkeys(("hos", "auroc", "oscr", "ece", "unknown_ece"))
+    if of_known is None or of_unknown is None:
+        return found
+    ends = [
+        (_harmonic(of_known[end], metrics.unk), _harmonic(metrics.os_star, of_unknown[end]))
+        for end in (0, 1)
+    ]
+    found["hos"] = _combined(metrics.hos, *ends)
+    if metrics.auroc is not None:
+        found["auroc"] = area_interval(metrics.auroc, n_known, n_unknown)
+    if metrics.oscr is not None and n_nearest is not None:
+        share, of_share = n_nearest / n_known, binomial_interval(n_nearest, n_known)
+        # The area over the unknowns of those whose nearest class is right.
+        area = min(metrics.oscr / share, 1.0) if n_nearest else 1.0
+        of_area = area_interval(area, max(n_nearest, 1), n_unknown)
+        ends = [(of_share[end] * area, share * of_area[end]) for end in (0, 1)]
+        found["oscr"] = _combined(metrics.oscr, *ends)
+    return found
 
 
 def intervals_to_dict(intervals: Mapping[str, Interval | None]) -> dict[str, Any]:
-    """Return intervals with their level and methods, for JSON."""
-    listed = {name: None if ends is None else list(ends) for name, ends in intervals.items()}
-    return {"level": LEVEL, "methods": {how: list(of) for how, of in METHODS.items()}, **listed}
+    """Return intervals with their level, for JSON."""
+    return {"level": LEVEL} | {name: ends and list(ends) for name, ends in intervals.items()}
 
 
 def binomial_interval(part: int, whole: int) -> Interval:
@@ -108,7 +103,7 @@ def area_interval(area: float, n_known: int, n_unknown: int) -> Interval:
     return float(low), float(high)
 
 
-def _mean_interval(counts: list[tuple[int, int]]) -> Interval | None:
+def _mean_interval(counts: list[list[int]]) -> Interval | None:
     """Return the interval of the mean of the accuracies of classes; None without a class."""
     if not counts:
         return None
@@ -135,7 +130,3 @@ def _combined(value: float, lows: Iterable[float], highs: Iterable[float]) -> In
 
 def _harmonic(first: float, second: float) -> float:
     return 2 * first * second / (first + second) if first + second else 0.0
-
-
-def _totals(counts: list[tuple[int, int]]) -> tuple[int, int]:
-    return sum(part for part, _ in counts), sum(whole for _, whole in counts)

@@ -19,18 +19,9 @@ _INNER = ("best_estimator_", "base_estimator_", "estimator_", "final_estimator_"
 def hos_scorer(estimator: Any, X: Any, y: Any) -> float:
     """Return HOS of a fitted classifier on samples with true labels: ``scoring=hos_scorer``.
 
-    A label outside the classifier's ``classes_`` counts as unknown. Score target rows only, as
-    `TargetKFold` gives them. Without a known or without an unknown sample HOS is NaN.
-
-    Parameters
-    ----------
-    estimator : classifier
-        A fitted classifier of this package, or a pipeline, a search or a pipeline of skada that
-        ends with one.
-    X : array of shape (n, n_features)
-        Target samples that were not in `fit`.
-    y : array of shape (n,)
-        True labels.
+    `estimator` is a classifier of this package, or a pipeline or search (scikit-learn's or
+    skada's) that ends with one. A label outside its ``classes_`` counts as unknown. Score target
+    rows only, as `TargetKFold` gives them: without a known or an unknown sample HOS is NaN.
     """
     classifier = estimator
     while not hasattr(classifier, "unknown_label"):
@@ -41,10 +32,8 @@ def hos_scorer(estimator: Any, X: Any, y: Any) -> float:
             kind = type(classifier).__name__
             raise InputError(f"hos_scorer: {kind} has no unknown_label; give a classifier that has")
         classifier = inner[0]
-    found = evaluate(
-        y, estimator.predict(X), classifier.classes_, unknown_label=classifier.unknown_label
-    )
-    return found.hos
+    known, unknown = classifier.classes_, classifier.unknown_label
+    return evaluate(y, estimator.predict(X), known, unknown_label=unknown).hos
 
 
 class TargetKFold(BaseCrossValidator):  # type: ignore[misc]
@@ -77,23 +66,12 @@ class TargetKFold(BaseCrossValidator):  # type: ignore[misc]
     def split(
         self, X: Any, y: Any = None, sample_domain: Any = None, groups: Any = None
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield the rows to train with, and those to test with.
-
-        Parameters
-        ----------
-        X : array of shape (n, n_features)
-            Source and target rows.
-        y, groups : ignored
-            For compatibility with scikit-learn.
-        sample_domain : array of int of shape (n,)
-            0 or more: source; negative: target.
-        """
+        """Yield the rows to train with and those to test with; `y` and `groups` are ignored."""
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         _, target = split_domains(sample_domain, n_rows)
         if not len(target):
             advice = "enable metadata routing, or pass cv=[*TargetKFold().split(X, y, domain)]"
-            lack = "no target row" if sample_domain is not None else f"not given; {advice}"
-            raise InputError(f"TargetKFold: sample_domain: {lack}")
+            raise InputError(f"TargetKFold: sample_domain has no target row; {advice}")
         folds = KFold(self.n_splits, shuffle=True, random_state=self.random_state)
         for _, places in folds.split(target):
             tested = np.sort(target[places])

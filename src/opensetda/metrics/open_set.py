@@ -13,12 +13,15 @@ from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from opensetda.errors import InputError
-from opensetda.metrics import arguments
-from opensetda.metrics.arguments import BoolArray, Labels, Numbers, label_list
-from opensetda.rows import IntArray
+from opensetda.metrics.source_labels import is_missing
+from opensetda.rows import FloatArray, IntArray
 from opensetda.system.files import plain
+
+Labels = list[Any]
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,7 @@ class OpenSetMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as a dict that JSON can hold: NaN becomes None."""
-        values: dict[str, Any] = plain(asdict(self))
-        return values
+        return dict(plain(asdict(self)))
 
 
 def evaluate(
@@ -102,11 +104,9 @@ def evaluate(
     y_true : array-like of shape (n,)
         True labels, text or numbers. A label that is not in `known_classes` counts as unknown.
     y_pred : array-like of shape (n,)
-        Predicted labels: a known class or `unknown_label`.
+        Predicted labels: a known class or `unknown_label`, that of rejected samples.
     known_classes : array-like of shape (C,)
         The classes of the source, each once.
-    unknown_label : hashable
-        Label of rejected samples in `y_pred`.
     known_score : array-like of shape (n,), optional
         Higher for samples more likely known; only the order matters. AUROC and OSCR need it.
     nearest_class : array-like of shape (n,), optional
@@ -123,38 +123,31 @@ def evaluate(
         known sample `os_star`, `hos`, `auroc` and `oscr` are NaN and `os` equals `unk`. `hos` is 0
         if both its parts are.
     """
-    known = label_list(known_classes, "known_classes")
-    [unknown_label] = label_list([unknown_label], "unknown_label")
-    arguments.check_known_classes(known, unknown_label)
-    n_known = len(known)
-    truth = label_list(y_true, "y_true")
-    if not truth:
-        raise InputError("y_true: there is no sample; give at least one true label")
-    true_classes = known + arguments.unknown_classes_of(truth, known)
-    index_of_true = {label: index for index, label in enumerate(true_classes)}
-    true_index = np.array([index_of_true[label] for label in truth], dtype=np.intp)
+    known, truth = _labels(known_classes), _labels(y_true)
+    [unknown_label] = _labels([unknown_label])
+    if not known or not truth:
+        raise InputError("y_true, known_classes: give at least one sample and one class")
+    if len({*known, unknown_label}) <= len(known):
+        given = f"and none that is the unknown label {unknown_label!r}"
+        raise InputError(f"known_classes: give each class once, {given}")
+    n, n_known = len(truth), len(known)
+    true_classes, answers = known + _unknown_classes(truth, known), [*known, unknown_label]
+    true_index = _encoded(truth, "y_true", n, true_classes)
+    predicted_index = _encoded(y_pred, "y_pred", n, answers)
     is_unknown = true_index >= n_known
-    complaint = (
-        f"neither a known class nor the unknown label {unknown_label!r}; "
-        "correct it, or add the class to known_classes"
-    )
-    answers = [*known, unknown_label]
-    predicted_index = arguments.encoded(y_pred, "y_pred", len(truth), answers, complaint)
 
     auroc = oscr = ece = unknown_ece = None
     if known_score is not None:
-        score = arguments.finite_numbers(known_score, "known_score", (len(truth),))
+        score = _finite(known_score, "known_score", (n,))
         auroc = _share_ranked_above(score, ~is_unknown, is_unknown)
-    if nearest_class is not None:
-        complaint = "not a known class; give the one that it would get if nothing were rejected"
-        nearest = arguments.encoded(nearest_class, "nearest_class", len(truth), known, complaint)
-        if known_score is not None:
+        if nearest_class is not None:
+            nearest = _encoded(nearest_class, "nearest_class", n, known)
             # An unknown sample's index is never that of a known class.
             oscr = _share_ranked_above(score, nearest == true_index, is_unknown)
     if probabilities is not None:
-        rows = arguments.probability_rows(probabilities, (len(truth), n_known + 1))
+        rows = _finite(probabilities, "probabilities", (n, n_known + 1))
         right = predicted_index == np.minimum(true_index, n_known)
-        ece = expected_calibration_error(rows[np.arange(len(truth)), predicted_index], right)
+        ece = expected_calibration_error(rows[np.arange(n), predicted_index], right)
         unknown_ece = expected_calibration_error(rows[:, -1], is_unknown)
 
     per_class = _class_rows(true_index, predicted_index, true_classes, answers)
@@ -187,7 +180,6 @@ def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) ->
 
     Samples of equal confidence on both sides of a boundary are divided in proportion, so that the
     order of rows does not matter. Chance alone keeps the error above 0, more so for small bins.
-    Wrong input raises an `InputError`.
 
     Parameters
     ----------
@@ -199,10 +191,7 @@ def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) ->
         Number of bins; at most n are used.
     """
     n = np.size(confidence)
-    promised = arguments.finite_numbers(confidence, "confidence", (n,), 0.0, 1.0)
-    kept = arguments.finite_numbers(correct, "correct", (n,), 0.0, 1.0)
-    if not n or bins < 1 or ((kept > 0) & (kept < 1)).any():
-        raise InputError("give at least one confidence, booleans for correct, and bins above 0")
+    promised, kept = _finite(confidence, "confidence", (n,)), _finite(correct, "correct", (n,))
     values, group = np.unique(promised, return_inverse=True)
     sizes = np.bincount(group)
     surplus = values * sizes - np.bincount(group, weights=kept)
@@ -210,6 +199,49 @@ def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) ->
     ends = np.linspace(0, n, min(int(bins), n) + 1)
     surplus_before = np.interp(ends, np.append(0, sizes.cumsum()), np.append(0, surplus.cumsum()))
     return min(float(np.abs(np.diff(surplus_before)).sum()) / n, 1.0)
+
+
+def _labels(values: Any) -> Labels:
+    """Copy labels into a list of Python values."""
+    # tolist, not np.asarray: numpy would turn the number 3 beside "unknown" into "3".
+    labels = values.tolist() if hasattr(values, "tolist") else list(values)
+    return [label.tolist() if hasattr(label, "tolist") else label for label in labels]
+
+
+def _unknown_classes(truth: Labels, known: Labels) -> Labels:
+    """Return the true classes that are not known ones, sorted."""
+    classes, as_text = {*known}, {*map(str, known)}
+    for row, label in enumerate(truth):
+        # Counting the text '3' as unknown because the class is the number 3 would go unnoticed.
+        if label not in classes and (is_missing(label) or str(label) in as_text):
+            raise InputError(
+                f"y_true: row {row} is {label!r} ({type(label).__name__}); leave out rows without "
+                "a label, and give labels of the type of known_classes"
+            )
+    # By type first: numbers beside text have no order.
+    return sorted({*truth} - classes, key=lambda label: (type(label).__name__, label))
+
+
+def _encoded(values: Any, name: str, n: int, possible: Labels) -> IntArray:
+    """Return the index of each of `n` labels among the possible ones."""
+    labels = _labels(values)
+    if len(labels) != n:
+        raise InputError(f"{name}: {len(labels)} rows, but y_true has {n}; give as many")
+    index_of = {label: index for index, label in enumerate(possible)}
+    for row, label in enumerate(labels):
+        if label not in index_of:
+            raise InputError(f"{name}: row {row} is {label!r}, which is not in known_classes")
+    return np.array([index_of[label] for label in labels], dtype=np.intp)
+
+
+def _finite(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """Return finite numbers of a shape."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.shape != shape:
+        raise InputError(f"{name}: expected shape {shape}, got shape {numbers.shape}")
+    if len(wrong := np.argwhere(~np.isfinite(numbers))):
+        raise InputError(f"{name}: row {wrong[0][0]} has NaN or infinity; give finite numbers")
+    return numbers
 
 
 def _class_rows(
@@ -229,7 +261,7 @@ def _class_rows(
     return tuple(rows)
 
 
-def _share_ranked_above(score: Numbers, counted: BoolArray, is_unknown: BoolArray) -> float:
+def _share_ranked_above(score: FloatArray, counted: BoolArray, is_unknown: BoolArray) -> float:
     """Share of the (known, unknown) pairs whose known is `counted` and has the higher score.
 
     A tied pair counts one half. With every known counted it is the AUROC, with the correctly

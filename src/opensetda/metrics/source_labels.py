@@ -10,12 +10,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, column_or_1d
 
 from opensetda.errors import InputError
-from opensetda.metrics.arguments import is_missing
 from opensetda.rows import IntArray
 
 LabelArray = npt.NDArray[Any]
-
-_DOMAINS = "0 or more for source rows, negative for target rows"
 
 
 def source_labels(y: Any, rows: IntArray, domain_given: bool) -> LabelArray:
@@ -30,11 +27,8 @@ def source_labels(y: Any, rows: IntArray, domain_given: bool) -> LabelArray:
         given: Any = [y[row] for row in rows]
     else:
         given = (y.to_numpy() if hasattr(y, "iloc") else np.asarray(y))[rows]
-    if isinstance(given, list) or given.dtype.kind in "fOUTSM":
-        values = given if isinstance(given, list) else given.tolist()
-        lost = next((at for at, label in enumerate(values) if _is_empty(label)), None)
-        if lost is not None:
-            raise InputError(_complaint(rows[lost], values[lost], domain_given))
+    values = given if isinstance(given, list) else given.tolist()
+    lost = [row for row, label in zip(rows, values, strict=True) if _is_empty(label)]
     labels = np.asarray(given)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = column_or_1d(labels, warn=True)
@@ -45,8 +39,13 @@ def source_labels(y: Any, rows: IntArray, domain_given: bool) -> LabelArray:
     if not domain_given and labels.ndim == 1 and labels.dtype.kind in "if":
         classes = np.unique(labels)
         if len(classes) > 2 and classes[0] == -1:
-            lost = int((labels == -1).argmax())
-            raise InputError(_complaint(rows[lost], -1, domain_given))
+            lost += [*rows[labels == -1]]
+    if lost:
+        raise InputError(
+            f"y: row {lost[0]} has no label ({values[[*rows].index(lost[0])]!r}); label it, leave "
+            "it out, or pass sample_domain, also if -1 is a class: 0 or more for source rows, "
+            "negative for target rows"
+        )
     return labels
 
 
@@ -55,12 +54,10 @@ def _is_empty(label: Any) -> bool:
     return not label.strip() if isinstance(label, str) else is_missing(label)
 
 
-def _complaint(row: int, label: Any, domain_given: bool) -> str:
-    if domain_given:
-        advice = "label it, leave it out, or mark it as target (negative) in sample_domain"
-        return f"y: source row {row} has no label ({label!r}); {advice}"
-    classes = " also if -1 is a class," if isinstance(label, int) else ""
-    return f"y: row {row} has no label ({label!r}); pass sample_domain,{classes} {_DOMAINS}"
+def is_missing(label: Any) -> bool:
+    """Return whether a label is None, NaN, NaT or NA."""
+    # NaN and NaT differ from themselves; comparing pandas' NA gives NA, which is not True.
+    return label is None or (label == label) is not True
 
 
 def encode_classes(labels: LabelArray, unknown_label: Any) -> tuple[LabelArray, IntArray]:

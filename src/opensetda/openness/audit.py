@@ -6,47 +6,39 @@ estimate from scores can.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta, rankdata
 from sklearn.linear_model import LogisticRegression
 
+from opensetda.openness.decision import Vector
 from opensetda.openness.share_model import CONFIDENCE, LARGEST_SHARE, ShareEstimate
 from opensetda.rows import IntArray
 
-Vector = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-AUDIT_SIZE = 30
-"""Targets of an audit: the share is then within .08 of the truth on average."""
-# Inverse of the ridge on the slope of unknowns over ranks.
-_WEIGHT = 10.0
-# Scores count for at most this many times the audited targets.
-_MOST_GAIN = 2.5
+AUDIT_SIZE = 30  # targets of an audit: the share is then within .08 of the truth on average
+_WEIGHT = 10.0  # inverse of the ridge on the slope of unknowns over ranks
+_MOST_GAIN = 2.5  # scores count for at most this many times the audited targets
 
 
-def audited_share(n_unknown: float, n: float, confidence: float = CONFIDENCE) -> ShareEstimate:
+def audited_share(n_unknown: float, n: float) -> ShareEstimate:
     """Return the share of unknowns if `n_unknown` of `n` targets, drawn at random, are unknown.
 
     The interval is Jeffreys': quantiles of Beta(k + 1/2, n - k + 1/2), and the ends 0 and 1 if
     no target, or every one, is unknown. Without any target it is [0, 1]. Unlike the exact one of
     `metrics.intervals`, it takes parts of targets, which `scored_share` needs, and is narrower.
     """
-    if not 0 <= n_unknown <= n:
-        raise ValueError(f"{n_unknown} unknown of {n} audited targets: give 0 to {n}")
     if n == 0:
         return ShareEstimate(0.5, 0.0, 1.0)
-    posterior = beta(n_unknown + 0.5, n - n_unknown + 0.5)
-    low, high = (float(end) for end in posterior.interval(confidence))
-    return ShareEstimate(
-        n_unknown / n, 0.0 if n_unknown == 0 else low, 1.0 if n_unknown == n else high
-    )
+    low, high = map(float, beta(n_unknown + 0.5, n - n_unknown + 0.5).interval(CONFIDENCE))
+    return ShareEstimate(n_unknown / n, low if n_unknown else 0.0, high if n_unknown < n else 1.0)
 
 
-def scored_share(known: Vector, rows: IntArray, unknown: Flags) -> ShareEstimate:
-    r"""Return the audited share, corrected by how the sample scores: (N,), (n,), (n,).
+def scored_share(known: Vector | None, rows: IntArray, unknown: Flags) -> ShareEstimate:
+    r"""Return the audited share, corrected by scores of all targets: (N,), (n,), (n,).
 
     By chance a sample has too many targets of low scores, which are more often unknown. A
     logistic regression of the sample's marks on the ranks of its scores says how often, and its
@@ -59,7 +51,7 @@ def scored_share(known: Vector, rows: IntArray, unknown: Flags) -> ShareEstimate
     audited targets would.
     """
     n, n_unknown = len(rows), int(unknown.sum())
-    if not 0 < n_unknown < n:
+    if known is None or not 0 < n_unknown < n:
         return audited_share(n_unknown, n)
     ranks = rankdata(known)[:, None]
     ranks = (ranks - ranks.mean()) / max(float(ranks.std()), 1e-12)
@@ -70,36 +62,23 @@ def scored_share(known: Vector, rows: IntArray, unknown: Flags) -> ShareEstimate
     return audited_share(share * gain * n, gain * n)
 
 
-@dataclass(frozen=True)
-class Audit:
-    """Targets that were drawn at random and called known or unknown.
-
-    Attributes
-    ----------
-    rows : array of int of shape (n,)
-        Rows of the targets.
-    unknown, unsettled : arrays of bool of shape (n,)
-        Which are unknown; which were so before new classes were named, and have no label: they
-        are unknown still, or of a new class.
-    known_scores : array of shape (N,), optional
-        Scores of all targets by the run that was audited.
-    """
+class Audit(NamedTuple):
+    """Targets that were drawn at random and called known or unknown."""
 
     rows: IntArray
+    """Rows of the targets: (n,)."""
     unknown: Flags
     unsettled: Flags
+    """Unknown before new classes were named, and without a label: still so, or of a new class."""
     known_scores: Vector | None = None
+    """Scores of all targets by the run that was audited."""
 
     def share(self, estimate: ShareEstimate) -> ShareEstimate:
         """Return the share of unknowns; `estimate`, made without it, decides on unsettled ones."""
-        fewest, most = (self._share(self.unknown | some) for some in (False, self.unsettled))
+        by_marks = [self.unknown, self.unknown | self.unsettled]
+        fewest, most = (scored_share(self.known_scores, self.rows, marks) for marks in by_marks)
         share = min(max(estimate.share, fewest.share), most.share, LARGEST_SHARE)
         return ShareEstimate(share, fewest.low, most.high)
-
-    def _share(self, unknown: Flags) -> ShareEstimate:
-        if self.known_scores is None:
-            return audited_share(int(unknown.sum()), len(unknown))
-        return scored_share(self.known_scores, self.rows, unknown)
 
     @property
     def sentence(self) -> str:
@@ -110,12 +89,10 @@ class Audit:
         return found
 
 
-@dataclass(frozen=True)
-class CheckedTargets:
-    """What a person said about targets.
+class CheckedTargets(NamedTuple):
+    """What a person said about targets: counts of all, however chosen, and an audit.
 
-    `n_known` and `n_unknown` count all of them, however they were chosen; those of a class that
-    was named are known from now on.
+    Targets of a class that was named are known from now on.
     """
 
     n_known: int = 0

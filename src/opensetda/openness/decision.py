@@ -29,10 +29,9 @@ class Scores(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The decision between known and unknown.
+    """A sample whose known score lies below `threshold` is unknown.
 
-    A sample whose known score lies below `threshold` is unknown. The probability of unknown is
-    1/2 there, and its logit falls with `slope`.
+    The probability of unknown is 1/2 there, and its logit falls with `slope`.
     """
 
     threshold: float
@@ -48,7 +47,7 @@ class Rejection(NamedTuple):
             return np.zeros(len(known))
         return np.asarray(expit(self.slope * (self.threshold - known)))
 
-    def probabilities(self, scores: Scores) -> npt.NDArray[np.float64]:
+    def probabilities(self, scores: Scores) -> Matrix:
         """Return the probabilities of the classes, then of unknown: (n, C + 1)."""
         unknown = self.probability(scores.known)
         classes = softmax(scores.classes, axis=1) * (1 - unknown)[:, None]

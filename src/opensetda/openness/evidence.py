@@ -10,18 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from opensetda.features.smoothing import move_to_neighbours
-from opensetda.openness.held_out import cosine_without_nearest
-from opensetda.openness.mixtures import ScoreHistogram, fit_mixture
+from opensetda.openness.decision import Vector
+from opensetda.openness.mixtures import fit_mixture
 from opensetda.rows import FloatArray, IntArray, unit_rows
 
-NEIGHBOURS, MESSAGE = 10, 0.5
-STEPS = 5
-# The share of unknowns that most data have, about.
-USUAL = 0.4
-# How far class means move to the surest targets of their class.
-MOVE = 0.5
-# Targets are compared with the source rows that score lowest, this share of them.
-LOWEST = 0.1
+NEIGHBOURS, MESSAGE, STEPS = 10, 0.5, 5
+USUAL = 0.4  # the share of unknowns that most data have, about
+MOVE = 0.5  # how far class means move to the surest targets of their class
+LOWEST = 0.1  # targets are compared with the source rows that score lowest, this share of them
 
 
 class Evidence(NamedTuple):
@@ -38,11 +34,6 @@ class Evidence(NamedTuple):
     n_classes: int
     """How many classes can be hidden to see how unknowns score."""
 
-    @property
-    def figures(self) -> tuple[float, ...]:
-        """All but the number of classes."""
-        return self[:-1]
-
 
 def gather_evidence(source: FloatArray, y: IntArray, target: FloatArray) -> Evidence:
     """Compare the targets with the source's classes: aligned unit rows (n_s, d), (n_t, d).
@@ -53,47 +44,85 @@ def gather_evidence(source: FloatArray, y: IntArray, target: FloatArray) -> Evid
     n_classes = int(y.max()) + 1
     source = move_to_neighbours(source, source, NEIGHBOURS, MESSAGE)
     target = move_to_neighbours(target, target, NEIGHBOURS, MESSAGE)
-    sums = _class_sums(source, y, n_classes)
-    counts = np.bincount(y, minlength=n_classes).astype(np.float64)
-    start = means = moved = unit_rows(sums)
+    sums, counts = _class_sums(source, y, n_classes), np.bincount(y, minlength=n_classes)
+    start = moved = unit_rows(sums)
 
-    def by_hidden_classes(mix: float) -> float:
+    def share_by_hidden_classes(mix: float) -> float:
         nearest, known = cosine.argmax(axis=1), cosine.max(axis=1).astype(np.float64)
-        mixes = np.full(n_classes, mix)
-        hidden = cosine_without_nearest(target, nearest, sums, counts, moved, mixes)
-        return fit_mixture(ScoreHistogram.of(known, hidden)).share
+        hidden = cosine_without_nearest(target, nearest, sums, counts, moved, mix)
+        return fit_mixture(known, hidden).share
 
-    cosine = target @ means.T
-    hidden = by_hidden_classes(0.0)
+    cosine = target @ start.T
+    hidden = share_by_hidden_classes(0.0)
     # Half of the way to what most data have: the first look is often far off.
     likely_known = 1 - (hidden + USUAL) / 2
     for step in range(1, STEPS + 1):
         mix = MOVE * step / STEPS
-        surest = _surest(cosine, likely_known * step / STEPS)
-        found = _class_sums(target, surest, n_classes)
+        known = cosine.max(axis=1)
+        is_sure = known >= np.quantile(known, 1 - likely_known * step / STEPS)
+        found = _class_sums(target, np.where(is_sure, cosine.argmax(axis=1), -1), n_classes)
         moved = np.where(np.abs(found).sum(axis=1, keepdims=True) > 0, unit_rows(found), start)
-        means = unit_rows((1 - mix) * start + mix * moved)
-        cosine = target @ means.T
+        cosine = target @ unit_rows((1 - mix) * start + mix * moved).T
     of_source = source @ start.T
     # No row is compared with a mean that it is part of.
-    own = np.arange(len(y)), y
-    of_source[own] = (source * unit_rows(sums[y] - source)).sum(axis=1)
+    of_source[np.arange(len(y)), y] = (source * unit_rows(sums[y] - source)).sum(axis=1)
     margin = _margin(cosine) / max(_margin(of_source), 1e-3)
     lowest = np.quantile(of_source.max(axis=1), LOWEST)
     return Evidence(
         hidden=hidden,
-        hidden_moved=by_hidden_classes(MOVE),
+        hidden_moved=share_by_hidden_classes(MOVE),
         margin=float(np.log(np.clip(margin, 0.02, 2.0))),
         below=float((cosine.max(axis=1) < lowest).mean()),
         n_classes=n_classes,
     )
 
 
-def _surest(cosine: FloatArray, share: float) -> IntArray:
-    """Return the nearest class of this share of the targets, the surest, and -1 for the rest."""
-    known = cosine.max(axis=1)
-    is_sure = known >= np.quantile(known, 1 - share)
-    return np.where(is_sure, cosine.argmax(axis=1), -1)
+def cosine_without_nearest(
+    v: FloatArray,
+    nearest: IntArray,
+    source_sums: FloatArray,
+    source_counts: IntArray,
+    target_means: FloatArray,
+    mix: float,
+) -> Vector:
+    r"""Largest cosine to the class means if the nearest class were not among the known ones.
+
+    A target whose class is left out is an unknown with the same shift as all targets. With
+    features centred on the mean of the source, class means of few classes point away from each
+    other. Without class k the centre would be another: the means of the others are centred again,
+
+    .. math::
+        \mu_c^{(-k)} = \operatorname{unit}\Big(\mu_c^s -
+            \tfrac{1}{n - n_k} \textstyle\sum_{j \neq k} n_j \mu_j^s\Big),
+
+    and move to the unit `target_means` by `mix`. Not centred, they would score lower than real
+    unknowns.
+
+    Shapes: unit rows v (n, d), sums and means (C, d), counts (C,) -> (n,), NaN with two classes:
+    the one that is left is its own centre.
+    """
+    if len(source_sums) <= 2:
+        return np.full(len(v), np.nan)
+    sums, counts = source_sums.astype(np.float64), source_counts.astype(np.float64)
+    means = sums / np.maximum(counts, 1)[:, None]
+    # Row k: the centre of all classes but k.
+    centres = (sums.sum(axis=0) - sums) / (counts.sum() - counts)[:, None]
+    # [k, c]: length of the mean of class c, centred without class k.
+    squares = (means**2).sum(axis=1) - 2 * centres @ means.T + (centres**2).sum(axis=1)[:, None]
+    lengths = np.sqrt(np.maximum(squares, 1e-24))
+    cosine = (_products(v, means) - (v * centres[nearest]).sum(axis=1)[:, None]) / lengths[nearest]
+    along = ((means * target_means).sum(axis=1) - centres @ target_means.T) / lengths
+    squares = (1 - mix) ** 2 + mix**2 + 2 * mix * (1 - mix) * along
+    # Means of equal classes have no direction: a cosine of theirs may be anything.
+    mixed = np.maximum(np.sqrt(np.maximum(squares, 0.0)), 1e-12)
+    cosine = ((1 - mix) * cosine + mix * _products(v, target_means)) / mixed[nearest]
+    cosine[np.arange(len(v)), nearest] = -np.inf
+    return np.asarray(cosine.max(axis=1), dtype=np.float64)
+
+
+def _products(rows: FloatArray, others: FloatArray) -> Vector:
+    """Products of rows with rows without the threads of BLAS, which compete with torch's."""
+    return np.asarray(np.einsum("nd,md->nm", rows, others), dtype=np.float64)
 
 
 def _class_sums(rows: FloatArray, labels: IntArray, n_classes: int) -> FloatArray:

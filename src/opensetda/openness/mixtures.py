@@ -1,64 +1,30 @@
 """Known scores as a mixture of two normal distributions, of unknowns and of knowns.
 
-The mixture estimates the share of unknowns, and calibrates the probability of unknown around
-the rejection threshold, all without target labels.
+It estimates the share of unknowns, and calibrates the probability of unknown, without labels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-Vector = npt.NDArray[np.float64]
+from opensetda.openness.decision import Vector
 
-BINS = 256
-ITERATIONS = 100
+BINS, ITERATIONS = 256, 100
 # Shares of unknowns to start from: if knowns or unknowns are few, one start may miss them.
 ANCHORED_STARTS = (0.5, 0.75, 0.9)
 FREE_STARTS = (0.5, 0.1, 0.25, 0.75)
 # Where knowns and unknowns overlap, all shares are about equally likely: the first start is
 # kept unless the mean log-likelihood of another is higher by this.
 CLEARLY = 0.02
-# Smallest deviation of a component, as a share of the deviation of all scores.
-NARROWEST = 0.1
-# A larger slope would give most samples probabilities within 0.00001 of 0 or 1.
-LARGEST_LOG_SLOPE = 2.5
+NARROWEST = 0.1  # smallest deviation of a component, as a share of that of all scores
+LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 0.00001 of 0 or 1
 
 
-@dataclass(frozen=True)
-class ScoreHistogram:
-    """Scores in bins: the cost of a fit does not depend on the number of targets."""
-
-    centres: Vector
-    counts: Vector
-    """(bins,)"""
-    held_out: Vector
-    """(bins, 3): number, sum and sum of squares of the held-out scores of a bin's targets."""
-
-    @classmethod
-    def of(cls, known: Vector, held_out: Vector | None = None) -> ScoreHistogram:
-        """Sort the targets' scores into bins; held-out scores may be NaN, if there are none."""
-        held_out = np.full(len(known), np.nan) if held_out is None else held_out
-        low, high = float(known.min()), float(known.max())
-        width = max(high - low, 1e-12) / BINS
-        place = np.minimum(((known - low) / width).astype(np.intp), BINS - 1)
-        powers = [np.bincount(place, held_out**power, minlength=BINS) for power in range(3)]
-        counts = np.bincount(place, minlength=BINS).astype(np.float64)
-        centres = low + (np.arange(BINS, dtype=np.float64) + 0.5) * width
-        return cls(centres, counts, np.stack(powers, axis=1))
-
-    @property
-    def has_held_out(self) -> bool:
-        """Whether there are held-out scores."""
-        return bool(np.isfinite(self.held_out).all())
-
-
-@dataclass(frozen=True)
-class KnownUnknownMixture:
-    """The fitted mixture."""
+class KnownUnknownMixture(NamedTuple):
+    """The fitted mixture: the share of unknowns, and moments of both parts."""
 
     share: float
     unknown_mean: float
@@ -71,17 +37,16 @@ class KnownUnknownMixture:
         unknown, known = self._log_parts(known_score)
         return np.asarray(1 / (1 + np.exp(np.clip(known - unknown, -500, 500))))
 
-    def log_likelihood(self, histogram: ScoreHistogram) -> float:
-        """Mean logarithm of the density at the scores, up to a constant."""
-        density = np.logaddexp(*self._log_parts(histogram.centres))
-        return float((histogram.counts * density).sum() / histogram.counts.sum())
+    def log_likelihood(self, x: Vector, counts: Vector) -> float:
+        """Mean logarithm of the density at scores that occur so often, up to a constant."""
+        return float((counts * np.logaddexp(*self._log_parts(x))).sum() / counts.sum())
 
-    def _log_parts(self, x: Vector) -> tuple[Vector, Vector]:
-        unknown, known = np.log(np.maximum([self.share, 1 - self.share], 1e-12))
-        return (
-            unknown + _log_normal(x, self.unknown_mean, self.unknown_deviation),
-            known + _log_normal(x, self.known_mean, self.known_deviation),
-        )
+    def _log_parts(self, x: Vector) -> list[Vector]:
+        means = (self.unknown_mean, self.known_mean)
+        deviations = (self.unknown_deviation, self.known_deviation)
+        weights = np.log(np.maximum([self.share, 1 - self.share], 1e-12))
+        z = [(x - mean) / by for mean, by in zip(means, deviations, strict=True)]
+        return [weights[i] + (-0.5 * z[i] * z[i] - np.log(deviations[i])) for i in (0, 1)]
 
     def falling_posterior(self, known_score: Vector) -> Vector:
         """Probability of being unknown that never rises with the score: (n,) -> (n,).
@@ -97,7 +62,9 @@ class KnownUnknownMixture:
         return np.asarray(np.interp(known_score, grid, falling))
 
 
-def fit_mixture(histogram: ScoreHistogram, share: float | None = None) -> KnownUnknownMixture:
+def fit_mixture(
+    known: Vector, held_out: Vector | None = None, share: float | None = None
+) -> KnownUnknownMixture:
     r"""Fit known scores by expectation maximisation.
 
     .. math::
@@ -105,52 +72,54 @@ def fit_mixture(histogram: ScoreHistogram, share: float | None = None) -> KnownU
 
     `share` is beta, if it is given. The unknown component is not fitted to low scores, which a
     shift gives to known targets, too: its moments :math:`\mu_u, \sigma_u` are those of the
-    held-out scores, weighted by the probability of being known. Only without held-out scores is
-    it free.
+    held-out scores, weighted by the probability of being known. Only without held-out scores
+    (None or NaN) is it free. Scores are sorted into bins: many targets cost no more than few.
     """
-    anchored = histogram.has_held_out
-    starts = ANCHORED_STARTS if anchored else FREE_STARTS
-    fits = [_fit_from(start, histogram, share, anchored) for start in starts]
-    likelihoods = [fit.log_likelihood(histogram) for fit in fits]
-    if anchored:
+    low, high = float(known.min()), float(known.max())
+    width = max(high - low, 1e-12) / BINS
+    place = np.minimum(((known - low) / width).astype(np.intp), BINS - 1)
+    counts = np.bincount(place, minlength=BINS).astype(np.float64)
+    x = low + (np.arange(BINS, dtype=np.float64) + 0.5) * width
+    powers: Vector | None = None
+    if held_out is not None and np.isfinite(held_out).all():
+        # Number, sum and sum of squares of the held-out scores of a bin's targets: (bins, 3).
+        sums = [np.bincount(place, held_out**power, minlength=BINS) for power in range(3)]
+        powers = np.stack(sums, axis=1)
+    starts = FREE_STARTS if powers is None else ANCHORED_STARTS
+    fits = [_fit_from(start, x, counts, powers, share) for start in starts]
+    likelihoods = [fit.log_likelihood(x, counts) for fit in fits]
+    if powers is not None:
         likelihoods[0] += CLEARLY
     return fits[int(np.argmax(likelihoods))]
 
 
 def _fit_from(
-    start: float, histogram: ScoreHistogram, share: float | None, anchored: bool
+    start: float, x: Vector, counts: Vector, held_out: Vector | None, share: float | None
 ) -> KnownUnknownMixture:
     """Fit from the belief that the lowest `start` of all scores are of unknowns."""
-    x, counts = histogram.centres, histogram.counts
     total = counts.sum()
-    below = np.cumsum(counts) - counts / 2
-    unknown = (below < total * start).astype(np.float64)
+    unknown = (np.cumsum(counts) - counts / 2 < total * start).astype(np.float64)
     narrowest = NARROWEST * _moments(x, counts)[1] + 1e-9
-    last: KnownUnknownMixture | None = None
-    before_last: KnownUnknownMixture | None = None
-    for remaining in reversed(range(ITERATIONS)):
-        if anchored:
-            u_mean, u_deviation = _held_out_moments(histogram.held_out, 1 - unknown)
-        else:
+    fitted = KnownUnknownMixture(start, 0.0, 0.0, 0.0, 0.0)
+    for _ in range(ITERATIONS):
+        if held_out is None:
             u_mean, u_deviation = _moments(x, unknown * counts)
+        else:
+            weight, first, second = ((1 - unknown)[:, None] * held_out).sum(axis=0).tolist()
+            u_mean = first / max(weight, 1e-9)
+            u_deviation = float(np.sqrt(max(second / max(weight, 1e-9) - u_mean**2, 0.0)))
         k_mean, k_deviation = _moments(x, (1 - unknown) * counts)
         u_deviation = max(u_deviation, narrowest)
         # Knowns spread wider: the shift changes each class in its own way.
-        k_deviation = max(k_deviation, u_deviation if anchored else narrowest)
+        k_deviation = max(k_deviation, narrowest if held_out is None else u_deviation)
         k_mean = max(k_mean, u_mean + u_deviation)
         beta = float((unknown * counts).sum() / total) if share is None else share
+        last = fitted
         fitted = KnownUnknownMixture(beta, u_mean, u_deviation, k_mean, k_deviation)
-        # From here on two iterates alternate (or are one): the result is that of all iterations.
-        if last is not None and fitted == before_last:
-            return last if remaining % 2 else fitted
-        before_last, last = last, fitted
+        if fitted == last:
+            break
         unknown = fitted.posterior(x)
     return fitted
-
-
-def _log_normal(x: Vector, mean: float, deviation: float) -> Vector:
-    z = (x - mean) / deviation
-    return np.asarray(-0.5 * z * z - np.log(deviation))
 
 
 def _moments(x: Vector, weights: Vector) -> tuple[float, float]:
@@ -159,21 +128,11 @@ def _moments(x: Vector, weights: Vector) -> tuple[float, float]:
     return mean, float(np.sqrt((weights * (x - mean) ** 2).sum() / weight))
 
 
-def _held_out_moments(held_out: Vector, known: Vector) -> tuple[float, float]:
-    weight, first, second = (known[:, None] * held_out).sum(axis=0).tolist()
-    weight = max(weight, 1e-9)
-    mean = first / weight
-    return mean, float(np.sqrt(max(second / weight - mean**2, 0.0)))
-
-
-# Threshold and probability of unknown ---------------------------------------------------------
-
-
 def unknown_posterior(known: Vector, share: float) -> Vector:
     """Return the probability of unknown for each target, given the share, by `fit_mixture`."""
     if share <= 0:
         return np.zeros(len(known))
-    return fit_mixture(ScoreHistogram.of(known), share).falling_posterior(known)
+    return fit_mixture(known, share=share).falling_posterior(known)
 
 
 def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:

@@ -30,9 +30,8 @@ def rank_pseudo_labels(
     :math:`\beta \alpha m n_t` unknown (Eq. 12); `openness` is beta, `progress` alpha * m. All
     targets are ranked again at every step; of equal scores, the lower index is less confident.
 
-    With `class_balance` 0, as in the paper, one ranking is over all classes. Towards 1, a
-    target's confidence is its rank within its own class, so that classes with a strong shift
-    take part from the first steps on; at progress 1 the answer is the same.
+    With `class_balance` towards 1, not 0 as in the paper, a target's confidence is its rank within
+    its class: classes with a strong shift take part from the first steps on.
 
     Returns class indices, `n_classes` for unknown, `UNLABELLED` in between: (n_t,).
     """

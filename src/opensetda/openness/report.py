@@ -21,23 +21,17 @@ from opensetda.openness.share_model import (
 from opensetda.rows import FloatArray, IntArray
 
 AUTO = "auto"
-NO_UNKNOWNS = 0.03
-"""A target without unknowns gives shares up to this, too: below, nothing is rejected."""
-DISAGREEMENT = 0.3
-"""Warn if a given share is further than this from the estimate, and outside its interval."""
-WIDE = 0.55
-"""Warn if the interval is wider than this, as it is with up to seven known classes."""
-WIDE_AUDIT = 0.4
-"""Warn if that of an audit is, as it is with 12 targets or fewer."""
-HARDLY_KNOWN = 0.95
-"""Warn if this share of the targets scores below nine tenths of the source rows."""
-NOT_SEPARATED = 0.05
-"""Warn if the share that is rejected differs by more than this from the one to use."""
+NO_UNKNOWNS = 0.03  # a target without unknowns gives shares up to this: below, nothing is rejected
+ESTIMATE, HIDDEN, AUDIT = "estimate", "hidden classes alone", "audit"  # names of the estimates
 
-ESTIMATE, HIDDEN, AUDIT = "estimate", "hidden classes alone", "audit"
-"""The names of the estimates in a report."""
-# How to give the share, at the end of a warning.
-_HOW = "--openness, or openness= in Python"
+# Warn if:
+DISAGREEMENT = 0.3  # a given share is this far from the estimate, and outside its interval
+WIDE = 0.55  # the interval is wider, as it is with up to seven known classes
+WIDE_AUDIT = 0.4  # that of an audit is, as it is with 12 targets or fewer
+HARDLY_KNOWN = 0.95  # this share of the targets scores below nine tenths of the source rows
+NOT_SEPARATED = 0.05  # the share that is rejected differs by more from the one to use
+# The end of a warning.
+_HOW = "give the share if you know better (--openness, or openness= in Python)"
 
 
 @dataclass(frozen=True)
@@ -50,11 +44,9 @@ class OpennessReport:
     told: bool
     """Whether the share was given (oracle); the estimate is then only reported."""
     found_unknowns: bool
-    """Whether the data show unknowns at all."""
     estimates: dict[str, ShareEstimate]
     """The estimate, and what hidden classes alone would say."""
     evidence: Evidence
-    """What the estimate is made of."""
     warnings: tuple[str, ...]
     own_boundary: bool = False
     """Whether the share is what the method's own boundary rejects."""
@@ -69,44 +61,36 @@ class OpennessReport:
     @property
     def origin(self) -> str:
         """Where the share comes from, in words."""
-        found = self.estimates[ESTIMATE]
         why = (
             f"hidden classes alone say {self.evidence.hidden:.2f}, and "
             f"{self.evidence.below:.0%} of the targets score below nine tenths of the source"
         )
-        looks = f"look like {found}" if self.found_unknowns else "show no unknowns"
-        if self.audit:
-            return f"audited: {self.audit}; the data {looks} ({why})"
-        if self.told:
-            return f"as given; the data {looks} ({why})"
-        if self.own_boundary:
-            return f"what the method's own boundary rejects; the data {looks} ({why})"
-        if not self.found_unknowns:
-            return f"no unknowns were found, so nothing is rejected ({why})"
-        return f"estimated: {why}"
+        if not self.vouched and not self.own_boundary:
+            none = f"no unknowns were found, so nothing is rejected ({why})"
+            return f"estimated: {why}" if self.found_unknowns else none
+        whence = "as given" if self.told else "what the method's own boundary rejects"
+        whence = f"audited: {self.audit}" if self.audit else whence
+        looks = (
+            f"look like {self.estimates[ESTIMATE]}" if self.found_unknowns else "show no unknowns"
+        )
+        return f"{whence}; the data {looks} ({why})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
-        first = {"share": self.share, "low": self.low, "high": self.high, "confidence": CONFIDENCE}
         plain = {"warnings": list(self.warnings), "evidence": self.evidence._asdict()}
-        return first | asdict(self) | plain | {"origin": self.origin}
+        return {**asdict(self), **plain, "confidence": CONFIDENCE, "origin": self.origin}
 
     def finished(self, rejected: float, own_boundary: bool, n_targets: int) -> OpennessReport:
-        """Return the report with what the user should check, once `rejected` of all are unknown.
-
-        With `own_boundary`, that is the share.
-        """
+        """Return the report with warnings, once `rejected` of all, or by `own_boundary`, are."""
         share = rejected if own_boundary else self.share
         report = replace(self, share=share, own_boundary=own_boundary)
         warnings = [*self.warnings, *_warnings(report)]
         if n_targets < FEWEST_TARGETS and (report.vouched or own_boundary):
-            few = f"fewer than {FEWEST_TARGETS} targets say little about their domain"
-            warnings.append(f"{few}: their labels are uncertain")
+            warnings.append(f"fewer than {FEWEST_TARGETS} targets: their labels are uncertain")
         elif abs(rejected - share) > max(NOT_SEPARATED, 1 / n_targets):
             warnings.append(
                 f"the share of unknowns is {share:.2f}, but {rejected:.0%} of the targets are "
-                "rejected: many of them score the same; check that they are not copies of each "
-                "other"
+                "rejected: many score the same; check that they are not copies of each other"
             )
         return replace(report, warnings=tuple(warnings))
 
@@ -120,16 +104,9 @@ def study_openness(
 ) -> OpennessReport:
     """Find the share of unknowns before a method runs.
 
-    Parameters
-    ----------
-    openness : float or "auto"
-        The share that is given; it overrules an audit.
-    checked : CheckedTargets, optional
-        Targets that a person has checked; their audit overrules the estimate.
-    aligned : arrays of shape (n_s, d), (n_s,), (n_t, d)
-        Aligned rows of both domains, or samples of them, and the classes of those of the source.
-    doubts : sequence of str
-        Warnings about the rows themselves.
+    A given `openness` overrules an audit among the `checked` targets, and this the estimate.
+    `aligned` are aligned rows of both domains, or samples of them, and the classes of those of
+    the source: (n_s, d), (n_s,), (n_t, d). `doubts` are warnings about the rows themselves.
     """
     told = check_openness(openness)
     evidence = gather_evidence(*aligned)
@@ -159,45 +136,36 @@ def _warnings(report: OpennessReport) -> list[str]:
     """Return what the user should check about the share."""
     share, found = report.share, report.estimates[ESTIMATE]
     if report.audit:
-        if report.high - report.low <= WIDE_AUDIT:
-            return []
-        return [
-            f"the audited share of unknowns is uncertain ({report.low:.2f} to {report.high:.2f}): "
-            "mark more targets in the audit of 'osda review'"
-        ]
+        ends = f"{report.low:.2f} to {report.high:.2f}"
+        advice = f"is uncertain ({ends}): mark more targets in the audit of 'osda review'"
+        is_wide = report.high - report.low > WIDE_AUDIT
+        return [f"the audited share of unknowns {advice}"] if is_wide else []
     if report.told or report.own_boundary:
         if abs(share - found.share) <= DISAGREEMENT or found.low <= share <= found.high:
             return []
-        if report.told:
-            what, advice = f"openness {share:.2f} was given", "check it, or have it estimated"
-        else:
-            what = f"the method's own boundary rejects {share:.0%} of the targets"
-            advice = f"give the share to overrule it ({_HOW})"
+        what, advice = f"openness {share:.2f} was given", "check it, or have it estimated"
+        if not report.told:
+            what, advice = f"the method's own boundary rejects {share:.0%} of the targets", _HOW
         return [f"{what}, but the data look like {found}; {advice}"]
     warnings = []
     if not report.found_unknowns:
         warnings.append(
             f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
-            f"targets may be unknown all the same: give the share if you know better ({_HOW})"
+            f"targets may be unknown all the same: {_HOW}"
         )
     if report.evidence.below >= HARDLY_KNOWN or found.share >= LARGEST_SHARE:
         warnings.append(
             "hardly any target looks like a known class: all may be unknown, or the domains differ "
-            "too much for an estimate; check that the rows of both mean the same, and give the "
-            f"share if you know better ({_HOW})"
+            f"too much for an estimate; check that the rows of both mean the same, and {_HOW}"
         )
     # Twice the longer side: near 0 and 1 an interval is cut off, and no more certain for it.
     if 2 * max(found.share - found.low, found.high - found.share) > WIDE:
-        known = report.evidence.n_classes
-        reason = (
-            f"{known} known classes show too little of how unknowns score"
-            if found.high - found.low < 1
-            else f"a share of fewer than {FEWEST_TARGETS} targets says little"
-        )
+        reason = f"{report.evidence.n_classes} known classes show too little of how unknowns score"
+        if found.high - found.low == 1:
+            reason = f"a share of fewer than {FEWEST_TARGETS} targets says little"
         warnings.append(
             f"the share of unknowns is uncertain ({found.low:.2f} to {found.high:.2f}): {reason}; "
-            f"look at the groups of unknowns in the report, and give the share if you know better "
-            f"({_HOW})"
+            f"look at the groups of unknowns in the report, and {_HOW}"
         )
     return warnings
 

@@ -1,9 +1,8 @@
 """The share of unknowns that the evidence speaks for, and how sure that is.
 
-Evidence is often weak: with three known classes, hidden ones say little about how unknowns
-score. So the share is a weighted sum of the evidence, with weights that depend on the number of
-known classes; it gives way to hidden classes alone where there are many. The interval is as wide
-as the errors of that sum were. With little to go by the share stays near what most data have.
+The share is a weighted sum of the evidence, with weights that depend on the number of known
+classes: of three, hidden ones say little; of many, they decide alone. The interval is as wide as
+the errors of that sum were.
 """
 
 from __future__ import annotations
@@ -14,12 +13,9 @@ import numpy as np
 
 from opensetda.openness.evidence import Evidence
 
-CONFIDENCE = 0.9
-"""Probability with which an interval should contain the true share."""
-LARGEST_SHARE = 0.97
-"""Largest estimate: with no known targets the steps could not learn."""
-FEWEST_TARGETS = 20
-"""With fewer targets the interval is [0, 1], and a warning says so."""
+CONFIDENCE = 0.9  # probability with which an interval should contain the true share
+LARGEST_SHARE = 0.97  # with no known targets the steps could not learn
+FEWEST_TARGETS = 20  # with fewer targets the interval is [0, 1], and a warning says so
 
 # Fitted by `python benchmarks/shares.py` on random class splits of seven suites and on generated
 # shifts. Rows: with two known classes, and what each further one adds, up to many.
@@ -54,7 +50,7 @@ def trust_in_hidden(n_classes: float) -> float:
 def estimate_share(evidence: Evidence, n_targets: int) -> ShareEstimate:
     """Weigh the evidence."""
     many = np.array([1.0, many_classes(evidence.n_classes)])
-    values = np.array([1.0, *evidence.figures])
+    values = np.array([1.0, *evidence[:-1]])
     trust = trust_in_hidden(evidence.n_classes)
     weighed = (1 - trust) * float(many @ WEIGHTS @ values) + trust * evidence.hidden
     share = float(np.clip(weighed, 0.0, LARGEST_SHARE))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from opensetda.openness.decision import Scores
-from opensetda.openness.held_out import softmax_without_nearest
-from opensetda.openness.mixtures import ScoreHistogram, fit_mixture, rejection_cut
+from opensetda.openness.decision import Matrix, Scores, Vector
+from opensetda.openness.mixtures import fit_mixture, rejection_cut
 from opensetda.openness.report import NO_UNKNOWNS
 from opensetda.rejection.base import Rejector
 from opensetda.rows import IntArray
@@ -35,9 +34,20 @@ class MixtureRejector(QuantileRejector):
 
     def own_cut(self, scores: Scores) -> float | None:
         """Fit the mixture to the targets' scores; minus infinity if it finds no unknowns."""
-        held_out = softmax_without_nearest(scores.classes)
-        mixture = fit_mixture(ScoreHistogram.of(scores.known, held_out))
+        held_out = _softmax_without_nearest(scores.classes)
+        mixture = fit_mixture(scores.known, held_out)
         if mixture.share < NO_UNKNOWNS:
             return float("-inf")
         unknown = mixture.falling_posterior(scores.known) > 0.5
         return rejection_cut(scores.known, float(np.mean(unknown)))
+
+
+def _softmax_without_nearest(logits: Matrix) -> Vector:
+    """Largest softmax of the classes but the nearest, which shows how unknowns score: (n,).
+
+    NaN with two classes: the softmax of the one that is left is always 1.
+    """
+    if logits.shape[1] <= 2:
+        return np.full(len(logits), np.nan)
+    ordered = np.sort(logits, axis=1)[:, :-1]
+    return np.asarray(1 / np.exp(ordered - ordered[:, -1:]).sum(axis=1))

@@ -24,7 +24,8 @@ import numpy.typing as npt
 
 from opensetda.data.names import folded, label_problem, shown
 from opensetda.errors import InputError
-from opensetda.openness.audit import Audit, CheckedTargets, Vector
+from opensetda.openness.audit import Audit, CheckedTargets
+from opensetda.openness.decision import Vector
 from opensetda.openness.share_model import ShareEstimate
 from opensetda.rows import IntArray
 from opensetda.runs.fit_data import FitData

@@ -242,7 +242,7 @@ def content_digest(X: npt.NDArray[Any] | None, *columns: npt.NDArray[Any] | None
         if names is not None:
             digest.update("\n".join(names.tolist()).encode("utf-8", "surrogateescape"))
     if X is not None:
-        for _, chunk in row_chunks(X, range(len(X)), _CHUNK):
+        for _, chunk in row_chunks(X, _CHUNK):
             digest.update(np.ascontiguousarray(chunk).data)
     return digest.hexdigest()
 

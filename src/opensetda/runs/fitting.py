@@ -95,7 +95,7 @@ def draw_sample(X: npt.NDArray[Any], size: int) -> IntArray:
     Content that occurs several times gets its share, by largest remainders.
     """
     chunk = max(1, min(CHUNK_ROWS, CHUNK_CELLS // X.shape[1]))
-    keys = np.concatenate([content_keys(rows) for _, rows in row_chunks(X, range(len(X)), chunk)])
+    keys = np.concatenate([content_keys(rows) for _, rows in row_chunks(X, chunk)])
     rows = np.flatnonzero(keys <= np.unique(keys)[:size][-1])
     _, content, counts = np.unique(keys[rows], return_inverse=True, return_counts=True)
     exact = counts * (min(size, len(rows)) / len(rows))
@@ -125,7 +125,7 @@ def label_targets(
     passes = 1 if classifier.openness_report_.own_boundary else 2
     if passes == 2:
         known = np.empty(len(X))
-        for start, chunk in row_chunks(X, range(len(X)), size):
+        for start, chunk in row_chunks(X, size):
             known[start : start + len(chunk)] = classifier.open_set_scores(chunk).known
             progress((start + len(chunk)) // 2, len(X))
         classifier.rejection_threshold_ = rejection_cut(known, classifier.openness_)
@@ -134,7 +134,7 @@ def label_targets(
     top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
     name = files.predictions_name(len(X))
     with PredictionWriter(folder / name) as full, PredictionWriter(folder / files.STEPS) as steps:
-        for start, chunk in row_chunks(X, range(len(X)), size):
+        for start, chunk in row_chunks(X, size):
             part = slice(start, start + len(chunk))
             own = row_numbers(part.stop, start) if ids is None else np.asarray(ids[part])
             table = PredictionTable.of_samples(classifier, chunk, own, id_name)

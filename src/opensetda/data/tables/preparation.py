@@ -236,7 +236,7 @@ def _with_categories(table: ColumnTable, X: Matrix, plan: ColumnPlan) -> Matrix:
 
 
 def _empty_cells(X: Matrix) -> npt.NDArray[np.intp]:
-    chunks = row_chunks(X, range(len(X)), _CHUNK)
+    chunks = row_chunks(X, _CHUNK)
     return np.asarray(sum(np.isnan(chunk).sum(axis=0) for _, chunk in chunks))
 
 
