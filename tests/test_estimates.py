@@ -279,6 +279,6 @@ WHY = "hidden classes alone say 0.40, and 25% of the targets score below nine te
     ],
 )
 def test_the_share_in_words(capsys, changes, words):
-    found = {"openness_report_": report(**changes), "scaler_": Scaling("none")}
+    found = {"openness_report_": report(**changes), "scaler_": Scaling("none", {})}
     console.show_estimates(SimpleNamespace(**found))
     assert capsys.readouterr() == (f"share of unknowns: {words}\ncolumns: as given\n", "")

@@ -182,7 +182,7 @@ def test_a_folder_of_something_else_is_refused(quick_cells, tasks, tmp_path):
     run_grid(tasks, cells, tmp_path / "killed")
     assert not list((tmp_path / "killed").glob(".*"))
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is a file, not a folder"):
+    with pytest.raises(InputError, match="cannot be written"):
         run_grid(tasks, cells, tmp_path / "file")
 
 

@@ -51,7 +51,7 @@ def test_the_demo_compares_three_methods_and_leaves_a_run(workplace, capsys, sta
     assert [step["step"] for step in metrics["steps"]] == list(range(1, 11))
     settings = json.loads((workplace / "d" / "settings.json").read_text())
     assert (settings["method"], settings["openness"]) == ("moving-means", "auto")
-    assert (settings["scaling"], settings["preset"]) == ("ranks", None)
+    assert settings["scaling"] == "ranks"
     assert "share of unknowns estimated by each method, true 49.9" in out
     for row in comparison.values():
         assert not row["openness"]["told"]

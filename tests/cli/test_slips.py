@@ -38,7 +38,7 @@ SLIPS = [
     ("fit shop street --out new --openness 40", "--openness 40", "did you mean 0.4?"),
     ("fit shop street --out new --openness 1", "--openness 1", "a number in [0, 1), or 'auto'"),
     ("fit shop street --out new --seed -1", "'--seed'", "greater than or equal to 0"),
-    ("fit shop street --out new --image-size 5", "--image-size 5", "at least 32 pixels"),
+    ("fit shop street --out new --image-size 5", "--image-size 5", "needs 32 to 4096 pixels"),
     # folders of images
     (
         "fit street shop --out new",
@@ -58,7 +58,11 @@ SLIPS = [
     ("fit shop street --out run", "run: exists already", "choose another --out"),
     ("fit shop street --out street/run", "street/run: lies in street", "choose another --out"),
     ("fit shop street --out notes.txt/run", "Not a directory", "choose another place"),
-    ("fit shop street --out new --weights resnet.pth", "resnet.pth: no such file", "give one in"),
+    (
+        "fit shop street --out new --weights resnet.pth",
+        "resnet.pth: no such file",
+        "one in .safetensors",
+    ),
     ("fit shop street --out new --corrections c.csv", "c.csv: no such file", "'osda review'"),
     # tables
     ("fit unlabelled.csv plain.csv --out new", "no column 'y'", "--label-column"),
@@ -94,9 +98,9 @@ SLIPS = [
     ("benchmark digits --data data --sweep openness=0", "openness=0", "between 0 and 1"),
     ("benchmark digits --data data --method osbp --ablations", "osbp has none", "--method pgl"),
     ("benchmark digits --data data --id-column id", "--id-column", "leave them out"),
-    ("benchmark digits --data nowhere", "nowhere: no such folder", "give the one"),
+    ("benchmark digits --data nowhere", "nowhere: no such folder", "say where"),
     ("analyse steps demo", "'--out'", "(Folder of the table and the figure)"),
-    ("analyse steps demo --out notes.txt", "notes.txt is a file", "another place"),
+    ("analyse steps demo --out notes.txt", "Not a directory", "another place"),
 ]
 # Command lines that do what they say.
 DONE = [

@@ -149,7 +149,7 @@ def test_what_was_decided_by_keyboard_survives_a_kill(walked):
         tab.page.wait_for_selector("#picker[open]")
         tab.page.keyboard.type("x" * 240)
         tab.press("Enter")
-        tab.wait_for("#refused", "200 are allowed")
+        tab.wait_for("#refused", "at most 200")
         tab.press("Escape", "j")
         tab.page.keyboard.type("12")
         tab.press("Enter")

@@ -58,7 +58,7 @@ def test_parameters_that_json_cannot_hold_are_left_out():
         ({"state_version": 99}, "version 99"),
         ({"class": "SourceOnly"}, "it is a SourceOnly"),
         ({"classes_dtype": "|O"}, "not supported"),
-        ({"values": None, "arrays": {}}, "'exponent' is missing"),
+        ({"values": None, "arrays": {}}, "'alignment.source_mean' is missing"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(classifier, change, words):

@@ -61,7 +61,7 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
     >>> X = np.concatenate([centres[i] + rng.normal(size=(20, 8)) for i in (0, 1, 0, 1, 2)])
     >>> y = np.repeat(["cat", "dog", "", "", ""], 20)
     >>> domain = np.repeat([1, 1, -1, -1, -1], 20)
-    >>> small = {"steps": 3, "edge_width": 16, "node_width": 16, "graph_rate": 1e-3}
+    >>> small = {"steps": 3, "edge_width": 32, "node_width": 32, "graph_rate": 1e-3}
     >>> clf = PGLClassifier(1 / 3, settings=small, random_state=0).fit(X, y, sample_domain=domain)
     >>> clf.predict(centres).tolist()
     ['cat', 'dog', 'unknown']
