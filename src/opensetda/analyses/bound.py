@@ -115,7 +115,7 @@ def proxy_a_distance(source: FloatArray, target: FloatArray) -> float:
     r"""How well a classifier tells two domains apart: :math:`2 (1 - 2 \epsilon)`, in [0, 2].
 
     Ben-David et al., "Analysis of representations for domain adaptation", 2007. The error
-    :math:`\epsilon` is the mean of both domains' errors; it stands for the discrepancy of Eq. 3. NaN
+    :math:`\epsilon` is the mean of both domains' errors; it stands for that of Eq. 3. NaN
     if a domain has fewer than two rows.
     """
     if min(len(source), len(target)) < 2:
