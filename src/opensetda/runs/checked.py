@@ -8,7 +8,6 @@ that dies at any moment leaves a run that can be read, without that file.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -120,14 +119,15 @@ class CheckedTable:
                 # With many classes, the header alone may be longer than a block of the usual size.
                 size = min(max(len(content), 1 << 16), LONGEST_ROW)
                 types = dict.fromkeys(_TEXT_IN_CSV, pa.string())
+                # Not from a stream of Python, which a thread of Arrow may still hold at the end.
                 self._table = pyarrow.csv.read_csv(
-                    io.BytesIO(content),
-                    pyarrow.csv.ReadOptions(block_size=size),
+                    pa.BufferReader(content),
+                    pyarrow.csv.ReadOptions(block_size=size, use_threads=False),
                     pyarrow.csv.ParseOptions(newlines_in_values=True),
                     pyarrow.csv.ConvertOptions(column_types=types, include_columns=columns),
                 )
             else:
-                self._table = pyarrow.parquet.read_table(io.BytesIO(content), columns=columns)
+                self._table = pyarrow.parquet.read_table(pa.BufferReader(content), columns=columns)
         self.names: list[str] = self._table.column_names
 
     def __len__(self) -> int:
