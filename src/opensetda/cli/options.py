@@ -36,7 +36,7 @@ output, of_method, other = (
     functools.partial(option_of, panel) for panel in ("Output", "Method", None)
 )
 _keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-_QUIET = "Show no progress, notes or tables: only warnings and errors on stderr."
+_QUIET = "Show no progress, notes or tables: only results, warnings and errors."
 _JSON = "Print the result as one JSON object on stdout, instead of tables and lines."
 _IMAGES = "Find the images of a feature table here: its ids are paths that start in this folder."
 _DATA = "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders."

@@ -31,7 +31,7 @@ from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.system.files import check_new_file, new_file, temporary_folder
 
-SUFFIXES = (".csv", ".json", ".parquet")
+SUFFIXES = (".csv", ".parquet")
 TOP_K = 5
 # Images, and rows, whose features are in memory at a time.
 PART, PART_ROWS = 512, 8192
@@ -77,7 +77,7 @@ def predict(
     samples : str, Path, sequence of paths, DataFrame, or array of shape (n, d)
         Images (files, folders, lists, manifests, tar shards), one feature table, or features.
     out : str or Path, optional
-        File to write, ``.csv``, ``.json`` or ``.parquet``; without it the labels are returned.
+        File to write, ``.csv`` or ``.parquet``; without it the labels are returned.
     top_k : int, optional
         Write the likeliest classes only; by default 5 for images, all for tables.
     tables : TableOptions, optional

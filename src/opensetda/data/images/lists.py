@@ -34,7 +34,6 @@ from opensetda.errors import InputError
 from opensetda.system.files import open_regular
 
 LIST_SUFFIXES = (".txt",)
-LONGEST_LINE, MOST_LINES = 1 << 16, 50_000_000  # of a list; a line in characters
 MANIFEST_SUFFIXES = (".csv", ".parquet")
 _PATH_NAMES = ("path", "file", "image", "filename")
 _LABEL_NAMES = ("label", "class", "y")
