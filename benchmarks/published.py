@@ -103,12 +103,9 @@ def disagreement_table(figures: Sequence[Figure]) -> str:
 
 
 def sources(_: Sequence[Figure]) -> str:
-    """Return who published what, and where we read it."""
+    """Return who published what; the file also says where we read it."""
     rows = read_rows(DATA / "sources.csv", ("source", "citation", "read_in"))
-    return markdown(
-        ["source", "citation", "read in"],
-        [[row["source"], row["citation"], row["read_in"]] for row in rows],
-    )
+    return markdown(["source", "citation"], [[row["source"], row["citation"]] for row in rows])
 
 
 TABLES: dict[str, Callable[[Sequence[Figure]], str]] = {
