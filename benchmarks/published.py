@@ -112,7 +112,6 @@ TABLES: dict[str, Callable[[Sequence[Figure]], str]] = {
     "office-home": office_home,
     "visda17": one_task("visda17"),
     "syn2real-o": one_task("syn2real-o"),
-    "ablation": one_task("ablation"),
     "disagreements": disagreement_table,
     "others": others,
     "office-31": office_31,

@@ -75,7 +75,7 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help=_RESUME_HELP)
 def _finish(run: FittedRun) -> None:
     """Write the report of a run, and print the result."""
     from opensetda.data.images.lists import printable
-    from opensetda.runs.folder import BROKEN
+    from opensetda.runs.folder import BROKEN, predictions_name
     from opensetda.system.files import in_shell
 
     training, request, path = run.training, run.request, run.path
@@ -98,7 +98,7 @@ def _finish(run: FittedRun) -> None:
     console.say(f"Labelled {many} of {printable(training.target)} in {training.seconds:.1f} s.")
     later = "FILE" if training.noun == "row" else "PATHS"
     console.say_places(
-        labels=path / "predictions.csv",
+        labels=path / predictions_name(counts.total()),
         left_out=path / BROKEN if training.n_broken else None,
         report=report or f"osda report {shell}",
         check=f"osda review {shell}",

@@ -1,4 +1,4 @@
-"""Pictures of a run: one HTML file to look at, and figures for a paper."""
+"""The report of a run: one HTML file to look at."""
 
 from typing import TYPE_CHECKING, Any
 
