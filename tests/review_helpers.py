@@ -7,10 +7,12 @@ import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +169,8 @@ class OsdaReview:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            # A shell starts background jobs, such as these tests may be, with Ctrl-C ignored.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         self.address = self.process.stdout.readline().strip()
         if not re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+", self.address):
