@@ -192,7 +192,7 @@ def tables(rows: Sequence[Row]) -> Iterator[str]:
         tasks = [task for task in TASKS[suite] if ("frozen", task) in found]
         if not tasks:
             continue
-        words = "share told" if told == "told" else "nothing told"
+        words = "oracle openness" if told == "told" else "estimated openness"
         taken = {"1": "all images", "2": "every second image", "3": "every third image"}
         images = " or ".join(taken[number] for number in sorted({row["every"] for row in own}))
         yield f"{suite}, {words}, {images}:"
