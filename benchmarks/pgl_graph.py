@@ -9,6 +9,7 @@ turns in one process, memory the growth of the peak resident set, each form in i
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -67,9 +68,19 @@ def memory(form: str, size: str) -> float:
 
 def main() -> None:
     """Print a table, or the memory of one form in a process of its own."""
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
+    parser.add_argument(
+        "--memory",
+        nargs=2,
+        metavar=("FORM", "SIZE"),
+        help=f"print the MB of one form ({', '.join(FORMS)}) at one size ({', '.join(SIZES)})",
+    )
+    asked = parser.parse_args().memory
     torch.set_num_threads(1)
-    if len(sys.argv) > 1:
-        sys.exit(print(memory(*sys.argv[1:])))
+    if asked:
+        print(memory(*asked))
+        return
     for size in SIZES:
         runs = {form: iteration(form, size) for form in FORMS}
         seconds: dict[str, list[float]] = {form: [] for form in FORMS}
@@ -78,7 +89,7 @@ def main() -> None:
             runs[form]()
             seconds[form].append(time.process_time() - begun)
         for form in FORMS:
-            command = [sys.executable, __file__, form, size]
+            command = [sys.executable, __file__, "--memory", form, size]
             megabytes = float(subprocess.run(command, capture_output=True, check=True).stdout)
             median = statistics.median(seconds[form])
             print(f"{size:12}{form:8}{median:6.2f} s per graph{megabytes:8.0f} MB", flush=True)
