@@ -164,7 +164,6 @@ def short_table(lines: Sequence[Row]) -> str:
 def pages(lines: Sequence[Row]) -> dict[Path, dict[str, str]]:
     """Return the tables of each page by their names."""
     made = {f"suites-{share}": table(lines, share) for share in OPENNESS}
-    made["suites-differs"] = table(lines, "true", "differs")
     made["suites-seconds"] = table(lines, "true", "seconds", 1)
     return {PAGE: made, README: {"suites-short": short_table(lines)}}
 

@@ -67,7 +67,7 @@ def test_killed_it_ends_in_the_same_bits(place, undisturbed, capsys):
     assert at_work.send()[0] == -signal.SIGKILL
     assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
     assert main(["resume", "run"]) == 0
-    assert "going on with" in capsys.readouterr().err
+    assert "continuing" in capsys.readouterr().err
     assert_same(place / "run", undisturbed / "run")
     assert names_in(place) == ["run", "source.npz", "target.npz"]
 

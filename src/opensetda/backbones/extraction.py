@@ -283,7 +283,7 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
             try:
                 yield self._database
             except _FAILURES as error:
-                self._warn(f"features cannot be kept ({one_line(error)}); the run goes on without")
+                self._warn(f"features cannot be kept ({one_line(error)}); continuing without")
                 if self._database is not None:
                     self._database.close()
                     self._database = None

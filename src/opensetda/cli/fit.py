@@ -51,7 +51,7 @@ def fit(
     .xlsx, .feather, .jsonl, .parquet). The target is of the same kind, without labels.
     Columns that look like counters, times or ids are left out, with a warning;
     --keep uses them. The share of unknowns is estimated, unless you give it or
-    its audit (--corrections). 'osda resume' goes on with an interrupted run.
+    its audit (--corrections). 'osda resume' continues an interrupted run.
     """
     from opensetda.runs.fit_and_resume import fit as fit_run
 

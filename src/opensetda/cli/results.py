@@ -42,7 +42,7 @@ _TRUTH_HELP = (
 _MADE_BY_HELP = "Run that wrote the file of 'osda predict'."
 _OUT_HELP = "HTML file to write. Default: report.html in the run folder."
 _PORT_HELP = "Port of the page. Default: 0, any free port."
-_AUDIT_HELP = "Targets drawn at random to say known or unknown to. Default: 30; 0 for none."
+_AUDIT_HELP = "Number of random targets to mark as known or unknown. Default: 30; 0 for none."
 _NO_BROWSER_HELP = "Print the address without opening a browser."
 
 
@@ -170,7 +170,7 @@ def review(
 ) -> None:
     """Check and correct the labels of a run, on a page that only this machine can open.
 
-    Begins with an audit: say known or unknown to 30 targets drawn at random, and
+    Begins with an audit: mark 30 random targets as known or unknown, and
     see the share of unknowns. Then check labels. Every decision is saved at once,
     to review.jsonl and corrections.csv in the run folder. Ctrl-C ends it.
     """

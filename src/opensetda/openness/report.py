@@ -151,7 +151,7 @@ def _warnings(report: OpennessReport) -> list[str]:
     if not report.found_unknowns:
         warnings.append(
             f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
-            f"targets may be unknown all the same: {_HOW}"
+            f"targets may still be unknown: {_HOW}"
         )
     if report.evidence.below >= HARDLY_KNOWN or found.share >= LARGEST_SHARE:
         warnings.append(

@@ -202,7 +202,7 @@ def resume(
     except BaseException:
         run.release()
         raise
-    listener.note(f"going on with {run.path}")
+    listener.note(f"continuing {run.path}")
     return _carry_out(run, arrays, listener)
 
 

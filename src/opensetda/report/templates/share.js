@@ -104,7 +104,7 @@ function showShare(state, position) {
   const changed = Math.abs(count - state.counts[state.used][unknown]);
   const share = shareText(state.shares[position]) + " unknown";
   const known = countText(state.total - count) + " known, " + countText(count) + " unknown";
-  const same = position === state.used ? "as in the run" : countText(changed) + " labelled otherwise than in the run";
+  const same = position === state.used ? "as in the run" : countText(changed) + " labelled differently than in the run";
   byId("share-words").replaceChildren(element("strong", "", share), element("span", "", known + " · " + same));
   byId("share-slider").setAttribute("aria-valuetext", share + ": " + known + ", " + same);
   byId("share-back").hidden = position === state.used;
