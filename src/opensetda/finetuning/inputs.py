@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from opensetda.context import TrainableImages
 from opensetda.features.alignment import Alignment
 from opensetda.rows import IntArray, Rows
+from opensetda.system.processes import in_shares
 
 REFRESHED_IMAGES = 64  # batch size of the forward pass over all images
 
@@ -143,13 +144,17 @@ TrainingInputs = FixedRows | TunedImages
 def features_of(images: TrainableImages, rows: IntArray, device: torch.device) -> Features:
     """Return the features of images by their backbone, the mean over their fixed views: (n, D)."""
     images.backbone.eval()
-    parts = []
-    for start in range(0, len(rows), REFRESHED_IMAGES):
-        part = rows[start : start + REFRESHED_IMAGES]
-        views = (images.view(part, number).to(device) for number in range(images.averaged))
-        features = [images.backbone(view).float() for view in views]
-        parts.append(torch.stack(features).mean(dim=0).cpu().numpy())
-    return np.concatenate(parts)
+
+    def compute(first: int, last: int) -> Tensor:
+        parts = []
+        for start in range(first, last, REFRESHED_IMAGES):
+            part = rows[start : min(last, start + REFRESHED_IMAGES)]
+            views = (images.view(part, number).to(device) for number in range(images.averaged))
+            features = [images.backbone(view).float() for view in views]
+            parts.append(torch.stack(features).mean(dim=0).cpu())
+        return torch.cat(parts) if parts else torch.empty(0, 1)
+
+    return np.asarray(in_shares(len(rows), compute).cpu().numpy())
 
 
 def in_memory(rows: Rows) -> Features:

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from accelerate import PartialState
 from torch import Tensor
 
 from opensetda.base import OpenSetClassifier
@@ -22,6 +21,7 @@ from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
 from opensetda.rows import IntArray, Rows, canonical_source, split_domains
 from opensetda.state import part
+from opensetda.system.processes import average_gradients, from_main, own_seed, this_process
 
 WEIGHT_DECAY = 5e-5
 # Of the pseudo-labels: 0 ranks the confidence of targets over all classes, 1 within each.
@@ -62,10 +62,10 @@ def fit_in_rounds(
     # From the order of the caller's targets to the canonical one.
     order = np.argsort(np.argsort(target.index))
     inputs = TunedImages(context.images, source, target, None)
-    inputs.to(PartialState().device)
+    inputs.to(this_process().device)
     inputs.align(Alignment.fit(*inputs.rows))
     store, openness, report = context.checkpoints, classifier.openness, None
-    record = (store and store.read()) or Record({"history": []})
+    record = from_main(store and store.read()) or Record({"history": []})
     history, labels = record.values["history"], [*record.arrays.get("labels", ())]
     done, pseudo_labels = len(history), np.full(len(target), UNLABELLED)
     for step in range(1, steps + 1):
@@ -123,7 +123,7 @@ def _train(
 ) -> float:
     """Train the backbone for one round, with new moments of Adam; returns the mean loss."""
     settings, (step, steps) = inputs.images.settings, place
-    rng, mixed = np.random.default_rng([seed, step]), MIXED * (step - 1) / steps
+    rng, mixed = np.random.default_rng(own_seed(seed, step)), MIXED * (step - 1) / steps
     adam = torch.optim.Adam(inputs.parameters(), settings.rate, weight_decay=WEIGHT_DECAY)
     labels = [torch.from_numpy(values).to(inputs.device) for values in labelled[:2]]
     of_source, _ = class_means(inputs.source, labels[0], labelled[2])
@@ -136,6 +136,7 @@ def _train(
             index, is_target, own = (torch.from_numpy(part).to(inputs.device) for part in batch)
             loss = class_mean_loss(inputs.of_graph(index, is_target, rng), own, means)
             loss.backward()  # type: ignore[no-untyped-call]
+            average_gradients(adam.param_groups[0]["params"])
             adam.step()
             adam.zero_grad()
             losses.append(float(loss.detach()))

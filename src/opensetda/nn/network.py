@@ -21,6 +21,7 @@ from opensetda.nn import parts
 from opensetda.openness.decision import Scores
 from opensetda.progress import ProgressEvent, ProgressListener
 from opensetda.rows import IntArray, Rows
+from opensetda.system.processes import average_gradients, own_seed, this_process
 
 # Rows of unit length are short for a layer that starts with weights of 1 / sqrt(d).
 ROW_SCALE = 8.0
@@ -153,14 +154,13 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         listener: ProgressListener | None,
     ) -> dict[str, float]:
         """Train the network; returns the mean of each loss over the last tenth."""
-        accelerator = parts.make_accelerator("no")
-        inputs.to(accelerator.device)
-        network.to(accelerator.device)
-        labels = labels.to(accelerator.device)
+        device = this_process().device
+        inputs.to(device)
+        network.to(device)
+        labels = labels.to(device)
         optimiser = parts.make_optimiser(network, self.rate, inputs.parameters(), self.momentum)
         rates = [group["lr"] for group in optimiser.param_groups]
-        optimiser = accelerator.prepare(optimiser)
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(own_seed(seed))
         n = self.batch_size
         batches = [_batches(len(rows), n, rng) for rows in (inputs.source, inputs.target)]
         network.train()
@@ -181,7 +181,8 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
             if len(batch.target):
                 losses |= network.target_losses(batch)
             total = torch.stack([*losses.values()]).sum()
-            accelerator.backward(total)
+            total.backward()  # type: ignore[no-untyped-call]
+            average_gradients(p for group in optimiser.param_groups for p in group["params"])
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             if progress >= 0.9 or iteration + 1 == self.iterations:

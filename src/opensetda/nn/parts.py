@@ -1,18 +1,15 @@
-"""Parts of learned methods: adapter, domain discriminator, optimiser, device."""
+"""Parts of learned methods: adapter, domain discriminator, optimiser."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from opensetda.system.memory import check_free
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 # Rows of the rivals are turned onto this many principal components, and not whitened.
 COMPONENTS, WHITENING = 256, 0.0
@@ -88,19 +85,6 @@ class Discriminator(nn.Module):
 def reversal_strength(progress: float) -> float:
     r"""Ramp from 0 to 1 over the training, :math:`2 / (1 + e^{-10 p}) - 1` (DANN)."""
     return 2 / (1 + math.exp(-10 * progress)) - 1
-
-
-def make_accelerator(precision: str) -> Accelerator:
-    """Return accelerate's choice of device, with this mixed precision."""
-    # Not above: its import is slow, and methods without a training need none.
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    state = AcceleratorState._shared_state
-    if state and state.get("_mixed_precision", precision) != precision:
-        # It refuses a second precision in one process, and has no public way to start over.
-        AcceleratorState._reset_state()
-    return Accelerator(mixed_precision=precision)
 
 
 def make_optimiser(

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from opensetda.context import FitContext, Record
 from opensetda.errors import InputError, one_line
 from opensetda.finetuning.inputs import TrainingInputs
-from opensetda.nn.parts import make_accelerator
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.episodes import Episodes, EpisodeSampler
 from opensetda.pgl.losses import graph_losses
@@ -26,6 +25,14 @@ from opensetda.pgl.scoring import SupportGraph
 from opensetda.pgl.settings import PGLSettings
 from opensetda.progress import ProgressEvent, finish_step
 from opensetda.rows import IntArray
+from opensetda.system.processes import (
+    average_buffers,
+    average_gradients,
+    from_main,
+    in_shares,
+    own_seed,
+    this_process,
+)
 
 # Targets that are scored at a time.
 SCORED_ROWS = 64
@@ -62,7 +69,7 @@ class ProgressiveTraining:
 
     def __post_init__(self) -> None:
         """Move to the device, and start without pseudo-labels."""
-        self.device = make_accelerator("no").device
+        self.device = this_process().device
         self.inputs.to(self.device)
         self.n_targets = len(self.inputs.target)
         self.pseudo_labels = np.full(self.n_targets, UNLABELLED, dtype=np.intp)
@@ -87,10 +94,14 @@ class ProgressiveTraining:
         labels = self.source_labels, self.pseudo_labels
         replacement = (step - 1) / settings.steps if settings.mix_up else 0.0
         sampler = EpisodeSampler(*labels, self.n_classes, settings.episodes, replacement)
+        if this_process().process_index:
+            rng = default_rng(own_seed(self.seed, step))
+            torch.manual_seed(int(rng.integers(2**63)))
         losses, iterations = self._train(step, sampler, rng)
         self.inputs.refresh()
-        supports = [self._rows_of(sampler.draw_support(rng)) for _ in range(settings.draws)]
-        self.scorer = SupportGraph.of(self.network, torch.stack(supports))
+        supports = from_main([sampler.draw_support(rng) for _ in range(settings.draws)])
+        rows = torch.stack([self._rows_of(support) for support in supports])
+        self.scorer = SupportGraph.of(self.network, rows)
         entry: dict[str, Any] = {"step": step, "steps": self.last_step, "loss": losses}
         if self.n_targets:
             entry |= self._label_targets(step)
@@ -121,6 +132,7 @@ class ProgressiveTraining:
             losses = graph_losses(self.network, output, *nodes, settings)
             whole = torch.stack(list(losses.values())).sum()
             whole.backward()  # type: ignore[no-untyped-call]
+            average_gradients(p for group in optimiser.param_groups for p in group["params"])
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             if iteration % per_epoch == 0:
@@ -130,6 +142,7 @@ class ProgressiveTraining:
             if self.context.progress is not None:
                 place = step, self.last_step, iteration, total
                 self.context.progress(ProgressEvent(*place, float(whole.detach())))
+        average_buffers(self.network)
         return {name: value / total for name, value in sums.items()}, total
 
     def _new_optimiser(self) -> torch.optim.Adam:
@@ -149,18 +162,23 @@ class ProgressiveTraining:
     @torch.no_grad()
     def _label_targets(self, step: int) -> dict[str, Any]:
         """Score and rank all targets: their labels, and pseudo-labels for the next step."""
-        scored = [self.scorer(rows) for rows in torch.split(self.inputs.target, SCORED_ROWS)]
-        known = torch.cat([score for _, score in scored]).double().cpu().numpy()
-        nearest = torch.cat([logits.argmax(dim=1) for logits, _ in scored]).cpu().numpy()
-        ranked = known, nearest, self.share
+        # float32 holds the number of a class.
+        scored = in_shares(self.n_targets, self._score).double().cpu().numpy()
+        ranked = scored[:, 0], scored[:, 1].astype(np.intp), self.share
         self.step_labels.append(rank_pseudo_labels(*ranked, 1.0, self.n_classes))
         progress = step / self.settings.steps
         self.pseudo_labels = labels = rank_pseudo_labels(*ranked, progress, self.n_classes)
         n_unknown = int((labels == self.n_classes).sum())
         n_known = int((labels != UNLABELLED).sum()) - n_unknown
-        entry = {"n_known": n_known, "n_unknown": n_unknown, "mean_score": float(known.mean())}
+        entry = {"n_known": n_known, "n_unknown": n_unknown, "mean_score": float(scored[:, 0].mean())}
         changed = [float((a != b).mean()) for a, b in pairwise(self.step_labels[-2:])]
         return {**entry, "changed": changed[0] if changed else None}
+
+    def _score(self, start: int, stop: int) -> Tensor:
+        """Return the known scores of some targets, and their nearest classes: (n, 2)."""
+        parts = [self.scorer(rows) for rows in self.inputs.target[start:stop].split(SCORED_ROWS)]
+        columns = [torch.stack([score, logits.argmax(dim=1)], dim=1) for logits, score in parts]
+        return torch.cat([self.inputs.target.new_empty(0, 2), *columns])
 
     def _save(self) -> None:
         """Keep the end of a step."""
@@ -174,7 +192,8 @@ class ProgressiveTraining:
 
     def _continue(self) -> None:
         """Go back to the latest checkpoint, if there is one."""
-        record = None if self.context.checkpoints is None else self.context.checkpoints.read()
+        store = self.context.checkpoints
+        record = from_main(None if store is None else store.read())
         if record is None:
             return
         if record.values.get("fingerprint") != self._fingerprint():
