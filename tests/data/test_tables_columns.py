@@ -13,7 +13,7 @@ from cli_helpers import blobs
 from opensetda.cli.main import main
 from opensetda.data.tables import mapped
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples
-from opensetda.data.tables.screening import suspicious_columns
+from opensetda.data.tables.preparation import suspicious_columns
 from opensetda.errors import InputError
 
 N = 60
@@ -221,15 +221,6 @@ def test_text_that_names_every_row_is_suggested_as_id(tmp_path, in_source):
         read_domains(*written(tmp_path, source, target))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
-def test_text_that_is_not_utf8_is_named(tmp_path, encoding):
-    source, target = frames()
-    with pytest.raises(InputError, match=r"a\.csv: .*; save it as UTF-8$"):
-        read_domains(
-            *written(tmp_path, source.assign(y=["Öl", "Eis"] * 30), target, encoding=encoding)
-        )
-
-
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_medians_are_those_of_each_domain_and_kept(tmp_path, suffix):
     source, target = frames()
@@ -288,13 +279,6 @@ def test_categories_become_features_and_later_values_are_none(tmp_path):
     target.to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(InputError, match="1 feature column of the model not found: 'kind'"):
         read_samples(tmp_path / "c.csv", 7, read[1].feature_names, plan=read[0].plan)
-
-
-def test_a_renamed_column_of_later_samples_is_suggested(tmp_path):
-    _, target = frames()
-    target.rename(columns={"s": "S"}).to_csv(tmp_path / "c.csv", index=False)
-    with pytest.raises(InputError, match=r"not found: 's'; did you mean 'S'"):
-        read_samples(tmp_path / "c.csv", 4, tuple("pqrs"))
 
 
 def test_names_may_hold_commas(tmp_path):

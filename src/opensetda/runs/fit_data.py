@@ -19,7 +19,7 @@ from opensetda.data.images.lists import ImageColumns
 from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains, two_kinds
 from opensetda.data.names import label_problem, twins
 from opensetda.data.tables import mapped
-from opensetda.data.tables.column_files import frame_table, is_frame
+from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
 from opensetda.data.tables.preparation import ColumnsError
 from opensetda.errors import InputError

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from opensetda.backbones.extraction import Broken, Extractor
 from opensetda.data.images.lists import ImageColumns, printable
 from opensetda.data.images.loading import ImageList, is_image_data, iterate_images, read_images
-from opensetda.data.tables.column_files import frame_table, is_frame
+from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.progress import RunListener

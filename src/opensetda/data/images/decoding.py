@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from opensetda.data.names import printable
-from opensetda.data.reading import unreadable
+from opensetda.data.names import printable, unreadable
 from opensetda.errors import InputError, one_line
 from opensetda.system.files import open_regular
 

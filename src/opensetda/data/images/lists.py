@@ -20,15 +20,9 @@ from typing import NamedTuple
 
 import pyarrow.parquet
 
-from opensetda.data.images.decoding import (
-    IMAGE_SUFFIXES,
-    BrokenImageError,
-    archive_of,
-    read_content,
-)
-from opensetda.data.names import label_problem
+from opensetda.data.images.decoding import IMAGE_SUFFIXES, archive_of, read_content
 from opensetda.data.names import printable as printable
-from opensetda.data.reading import reading
+from opensetda.data.names import reading
 from opensetda.data.tables.formats import find_name, open_table
 from opensetda.errors import InputError
 from opensetda.system.files import open_regular
@@ -167,34 +161,23 @@ def shard_entries(shard: str, name: str, labelled: bool) -> Iterator[Entry]:
                 samples[f"{folder}/{key}"][ending.lower()] = member
     for files in samples.values():
         images = [e for e in files if f".{e.rpartition('.')[2]}" in IMAGE_SUFFIXES]
-        # Of several, the one without a second dot: "1.jpg" and "1.depth.png".
+        # Of several, those without a second dot: "1.jpg" and not "1.depth.png".
         plain = [ending for ending in images if "." not in ending] or images
-        if len(plain) > 1:
-            first, second, *_ = (printable(files[ending]) for ending in plain)
-            raise InputError(
-                f"{printable(shard)}: {first!r} and {second!r} are images of one sample, "
-                "as its name ends at the first dot; rename or remove one"
-            )
+        label = _class_of(shard, files) if labelled and images else None
         for image in [files[ending] for ending in plain]:
-            label = _class_of(shard, files) if labelled else None
             yield Entry(printable(f"{name}/{image}"), f"{shard}/{image}", label)
 
 
 def _class_of(shard: str, files: dict[str, str]) -> str | None:
     """Return the class of a sample; None if it has none."""
     for ending in filter(files.get, _CLASS_ENDINGS):
-        try:
-            text = read_content(f"{shard}/{files[ending]}").decode("utf-8-sig")
+        place = f"{shard}/{files[ending]}"
+        with reading(place, "the class"):
+            text = read_content(place).decode("utf-8-sig")
             if ending == "json":
                 values = json.loads(text)
                 found = [values.get(key) for key in _CLASS_KEYS if isinstance(values, dict)]
                 text = next((str(value) for value in found if value is not None), "")
-            if text.strip() and (problem := label_problem(text.strip())):
-                raise ValueError(problem)
-        except (ValueError, RecursionError, BrokenImageError) as error:
-            reason = "not UTF-8" if isinstance(error, UnicodeError) else str(error)
-            where = f"{printable(shard)}, {printable(files[ending])!r}"
-            raise InputError(f"{where}: no class ({reason}); write a name or number") from error
         if text.strip():
             return text.strip()
     return None

@@ -7,7 +7,6 @@ called. Only `read_image_truth`, for evaluation, reads them.
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,7 @@ import numpy.typing as npt
 from opensetda.data.images import lists
 from opensetda.data.images.decoding import IMAGE_SUFFIXES, is_member
 from opensetda.data.images.lists import Entry, ImageColumns, is_shard
-from opensetda.data.names import label_problem, printable, shown
-from opensetda.data.reading import check_path, no_such, unreadable
+from opensetda.data.names import check_path, label_problem, no_such, printable, shown, unreadable
 from opensetda.data.tables.formats import SUFFIXES as TABLE_SUFFIXES
 from opensetda.data.tables.formats import is_parts_folder
 from opensetda.data.tables.loading import TruthTable, count_classes
@@ -31,7 +29,6 @@ from opensetda.errors import InputError
 Labels = npt.NDArray[np.str_]
 
 _SUFFIXES = ", ".join(sorted(IMAGE_SUFFIXES))
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:")
 # Files of operating systems; names that begin with a dot are left out anyway.
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin"})
 
@@ -98,7 +95,7 @@ def read_image_domains(
     """Find labelled images of at least two classes, and images to be labelled, without labels."""
     labelled = read_images(source, columns, labelled=True)
     if len(classes := [*labelled.class_counts()]) < 2:
-        problem = f"{_shown(labelled.origin)}: one class only ({classes[0]!r})"
+        problem = f"{printable(labelled.origin)}: one class only ({classes[0]!r})"
         raise InputError(f"{problem}; give labelled images of at least two classes")
     return labelled, read_images(target, columns)
 
@@ -113,7 +110,7 @@ def read_images(
     if missing:
         start = columns.root or "the folder of the list or the one above"
         problem = f"no such file {missing[0].id!r} ({len(missing)} of {len(entries)} are missing)"
-        where = f"{_shown(path)}, {missing[0].place}"
+        where = f"{printable(path)}, {missing[0].place}"
         raise InputError(f"{where}: {problem}; paths start from {start}")
     labels = _labels(path, entries) if labelled else None
     ids = fixed_width([entry.id for entry in entries], path, "id")
@@ -162,8 +159,8 @@ def _entries(
         yield Entry(printable(path.as_posix()), str(path), None)
     elif not path.exists():
         # As a path, "https://host/a" is "https:/host/a".
-        if any(_URL.fullmatch(part) for part in path.parts[:-1]):
-            raise InputError(f"{_shown(path)}: URLs are not read; download it and give the file")
+        if any(part.endswith(":") for part in path.parts):
+            raise InputError(f"{printable(path)}: URLs are not read; download it")
         raise no_such(path, lambda name: not name.startswith("."))
     elif suffix in lists.LIST_SUFFIXES:
         for entry in lists.list_entries(path, columns):
@@ -176,7 +173,7 @@ def _entries(
         yield from lists.shard_entries(str(path), path.name, labelled)
     else:
         kinds = "an image, a list (.txt), a manifest (.csv, .parquet) nor a tar shard (.tar)"
-        raise InputError(f"{_shown(path)}: neither a folder, {kinds}; convert it")
+        raise InputError(f"{printable(path)}: neither a folder, {kinds}; convert it")
 
 
 def _folder_entries(root: str, labelled: bool, left_out: Counter[str]) -> Iterator[Entry]:
@@ -235,7 +232,7 @@ def _checked_entries(
         # "a.jpg" and "./a.jpg" are one file; the id of one file may be the name of another.
         for key in (("id", entry.id), ("file", os.path.normpath(entry.path))):
             if seen.setdefault(key, entry) is not entry:
-                where = f"{_shown(path)}, {seen[key].place} and {entry.place}"
+                where = f"{printable(path)}, {seen[key].place} and {entry.place}"
                 raise InputError(f"{where}: {entry.id!r} is there twice; remove one")
     if not entries:
         raise _no_image(path, left_out)
@@ -246,35 +243,22 @@ def _labels(path: Path, entries: list[Entry]) -> Labels:
     without = [entry for entry in entries if not entry.label]
     if without:
         first = without[0]
-        place = f", {first.place}" if first.place else ""
+        where = f"{printable(path)}, {first.place}".removesuffix(", ")
         problem = f"images without a class: {len(without):,} (for example {first.id!r})"
-        advice = (
-            "write the class after the path"
-            if place
-            else (
-                "put each into a folder named after its class, or a .cls file beside it in a shard "
-                "(of two folders, the labelled one comes first)"
-            )
-        )
-        raise InputError(f"{_shown(path)}{place}: {problem}; {advice}")
+        advice = "give each a folder named after its class, or a class in the list, or a .cls file"
+        raise InputError(f"{where}: {problem}; {advice} (of two, the labelled one comes first)")
     labels = [str(entry.label) for entry in entries]
     for label in dict.fromkeys(labels):
         if why := label_problem(label):
-            entry = entries[labels.index(label)]
-            where = f"{_shown(path)}, class of {entry.place or shown(entry.id)}"
-            raise InputError(f"{where}: {why}; rename it")
+            raise InputError(f"{printable(path)}: class {shown(label)}: {why}; rename it")
     return fixed_width(labels, path, "class")
 
 
 def _no_image(path: Path, left_out: Counter[str]) -> InputError:
     notes = "".join(f"; {note}" for note in _notes(left_out))
-    return InputError(f"{_shown(path)}: no image in it{notes}; images end in {_SUFFIXES}")
+    return InputError(f"{printable(path)}: no image in it{notes}; images end in {_SUFFIXES}")
 
 
 def _suffix(name: str) -> str:
     """Return the ending of a name in lower case; much faster than Path.suffix."""
     return os.path.splitext(name)[1].lower()  # noqa: PTH122
-
-
-def _shown(path: Path) -> str:
-    return printable(str(path))

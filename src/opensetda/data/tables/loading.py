@@ -17,8 +17,7 @@ import numpy as np
 
 from opensetda.data.names import label_problem
 from opensetda.data.tables import mapped
-from opensetda.data.tables.column_files import ColumnTable
-from opensetda.data.tables.formats import TableFile, find_name, open_table
+from opensetda.data.tables.formats import ColumnTable, TableFile, find_name, open_table
 from opensetda.data.tables.mapped import Labels, Matrix, TextColumn
 from opensetda.data.tables.preparation import ColumnPlan, feature_columns, prepare, prepare_later
 from opensetda.data.tables.preparation import TableColumns as TableColumns

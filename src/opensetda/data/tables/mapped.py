@@ -16,8 +16,7 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.names import id_problem
-from opensetda.data.reading import broken, reading
+from opensetda.data.names import broken, id_problem, reading
 from opensetda.errors import InputError, one_line
 from opensetda.rows import release_pages
 from opensetda.system.files import open_regular
@@ -176,11 +175,9 @@ class Arrays:
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or "classes" not in self.names:
             return self.text(name)
         class_names = self.text("classes")
-        outside = (numbers < 0) | (numbers >= len(class_names))
-        if outside.any():
-            row = int(outside.argmax())
-            problem = f"{numbers[row]} is not a number of the {len(class_names)} names in 'classes'"
-            raise InputError(f"{self.path}: {called}, row {row + 1}: {problem}")
+        if outside := {*numbers.tolist()} - {*range(len(class_names))}:
+            problem = f"{min(outside)} is not a number of the {len(class_names)} names in 'classes'"
+            raise InputError(f"{self.path}: {called}: {problem}")
         return np.asarray(class_names[numbers], dtype=object)
 
     def features(self, name: str) -> Matrix:
