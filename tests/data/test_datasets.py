@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from opensetda.cli.main import main
-from opensetda.data.benchmarks.catalogue import (
+from opensetda.data.benchmarks.protocols import (
     BENCHMARKS,
     benchmark,
     benchmark_task_with_truth,
@@ -86,7 +86,7 @@ def test_a_task_leaves_classes_out_and_names_them_as_published(tmp_path):
     assert tuple(source.class_counts()) == spec.known
     assert len(target) == 21
     assert set(truth.labels.tolist()) == {*spec.known, *spec.unknown}
-    with pytest.raises(InputError, match="domains of Office-31 are amazon, dslr, webcam"):
+    with pytest.raises(InputError, match="no folder 'clipart'; choose one of amazon, dslr, webcam"):
         benchmark_task_with_truth("office31", tmp_path, "amazon", "clipart")
 
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_helpers import error_of, listed, tree, write
-from opensetda.data.images.lists import parse_line
 from opensetda.data.images.loading import (
     ImageColumns,
     is_image_data,
     iterate_images,
+    parse_line,
     read_image_domains,
     read_image_truth,
     read_images,

@@ -100,8 +100,8 @@ def test_sheets_may_have_gaps_flags_and_mixed_columns(tmp_path):
 def test_sheets_that_cannot_be_read_are_named(tmp_path, monkeypatch):
     b = text(tmp_path / "b.csv", "p\n1\n")
     a = text(tmp_path / "a.xlsx", "no zip")
-    damaged = "cannot read the file: it is damaged, protected or not an .xlsx file"
-    assert error_of(read_domains, a, b) == f"{a}: {damaged}"
+    damaged = f"{a}: cannot read the file: "
+    assert error_of(read_domains, a, b).startswith(damaged)
     with zipfile.ZipFile(sheet(a, ["p"], [1])) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(a, "w") as archive:

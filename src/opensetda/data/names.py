@@ -68,8 +68,8 @@ def printable(name: str | Path) -> str:
 
 
 @contextmanager
-def reading(path: str | Path, what: str = "the file", why: str | None = None) -> Iterator[None]:
-    """Turn any error in reading `what` of a file into an `InputError` that says `why`."""
+def reading(path: str | Path, what: str = "the file") -> Iterator[None]:
+    """Turn any error in reading `what` of a file into an `InputError` of one line."""
     try:
         yield
     except (InputError, MemoryError):
@@ -79,7 +79,7 @@ def reading(path: str | Path, what: str = "the file", why: str | None = None) ->
     except UnicodeError as error:
         raise broken(path, "it is not UTF-8 text; save it as UTF-8", what) from error
     except Exception as error:
-        raise broken(path, why or one_line(error, 160), what) from error
+        raise broken(path, one_line(error, 160), what) from error
 
 
 def broken(path: str | Path, why: str, what: str = "the file") -> InputError:

@@ -16,8 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from opensetda.backbones.extraction import Broken, Extractor
-from opensetda.data.images.lists import ImageColumns, printable
-from opensetda.data.images.loading import ImageList, is_image_data, iterate_images, read_images
+from opensetda.data.images.loading import (
+    ImageColumns,
+    ImageList,
+    is_image_data,
+    iterate_images,
+    read_images,
+)
+from opensetda.data.names import printable
 from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError

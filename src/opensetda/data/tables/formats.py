@@ -12,7 +12,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -348,20 +348,16 @@ def _read_sheet(path: Path, stream: Any) -> Any:
     except ImportError:
         advice = "install it with: pip install 'opensetda[excel]', or save the sheet as CSV"
         raise InputError(f"{path}: Excel files need openpyxl; {advice}") from None
-    damaged = "it is damaged, protected or not an .xlsx file"
-    with reading(path, why=damaged), warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings(action="ignore"):
         # Values as Excel last computed them; formulas are never evaluated.
         book = openpyxl.load_workbook(stream, read_only=True, data_only=True, keep_links=False)
-        try:
+        with closing(book):
             cells = book.worksheets[0].iter_rows(values_only=True)
             rows = [row for row in cells if {*row} - {None, ""}]
-        finally:
-            book.close()
-        named = [column for column in zip_longest(*rows) if column[0] not in (None, "")]
-        if not named:
-            raise broken(path, "its first sheet is empty")
-        names, columns = [str(name) for name, *_ in named], [_column(v) for _, *v in named]
-        return pa.table(columns, names=names)
+    named = [column for column in zip_longest(*rows) if column[0] not in (None, "")]
+    if not named:
+        raise broken(path, "its first sheet is empty")
+    return pa.table([_column(v) for _, *v in named], names=[str(name) for name, *_ in named])
 
 
 def _column(cells: list[Any]) -> Any:

@@ -25,7 +25,7 @@ from opensetda.errors import InputError
 
 Readable = str | Path | ColumnTable
 
-_NO_LABEL, _TRUTH = "label the row or remove it", "write the true class, or the word for unknown"
+_TRUTH = "write the true class, or the word for unknown"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ def read_domains(
         of_Z = of_X
     cells = of_source.labels(columns.label)
     _check_length(of_source, cells, columns.label, X)
-    mapped.check_cells(cells, of_source.path, columns.label, _NO_LABEL, label_problem)
+    advice = "label the row or remove it"
+    mapped.check_cells(cells, of_source.path, columns.label, advice, label_problem)
     labels = mapped.fixed_width(cells, of_source.path, columns.label)
     if len(classes := np.unique(labels)) < 2:
         problem = f"one class only ({str(classes[0])!r} in {columns.label!r})"
