@@ -210,7 +210,7 @@ def _image_parts(
 ) -> _Parts:
     """Yield the features of images, in constant memory; `broken` gets those that are left out."""
     total = sum(1 for _ in iterate_images(images, columns))
-    paths, done = (path for _, path in iterate_images(images, columns)), 0
+    paths, done = iterate_images(images, columns), 0
     with (
         listener.counting("predict") as progress,
         Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,

@@ -11,7 +11,7 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,11 +40,9 @@ from opensetda.data.names import (
 from opensetda.data.tables.formats import SUFFIXES as TABLE_SUFFIXES
 from opensetda.data.tables.formats import find_name, is_parts_folder, open_table
 from opensetda.data.tables.loading import TruthTable, count_classes
-from opensetda.data.tables.mapped import fixed_width
+from opensetda.data.tables.mapped import Labels, fixed_width
 from opensetda.errors import InputError
 from opensetda.system.files import open_regular
-
-Labels = npt.NDArray[np.str_]
 
 LIST_SUFFIXES = (".txt",)
 MANIFEST_SUFFIXES = (".csv", ".parquet")
@@ -101,13 +99,9 @@ def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool
     """Return whether a path leads to images and not to a feature table."""
     path, columns = Path(path), columns or ImageColumns()
     suffix = path.suffix.lower()
-    if is_shard(path.name):
-        return True
     check_path(path)
-    if is_parts_folder(path):
-        return False
-    if path.is_dir() or suffix in IMAGE_SUFFIXES or suffix in LIST_SUFFIXES:
-        return True
+    if path.is_dir() or suffix in (*IMAGE_SUFFIXES, *LIST_SUFFIXES, ".tar"):
+        return not is_parts_folder(path)
     if suffix in MANIFEST_SUFFIXES:
         return path.is_file() and is_manifest(path, columns)
     # A misspelt folder: its reader reports that it does not exist.
@@ -161,18 +155,12 @@ def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> T
     return TruthTable(labels, fixed_width([entry.id for entry in entries], path, "id"), path)
 
 
-def iterate_images(
-    paths: Sequence[str | Path], columns: ImageColumns | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield (id, path) of images one by one, also of missing files of a list.
-
-    Of several paths, ids of images in folders and shards begin with the path as given.
-    """
-    for given in map(Path, paths):
+def iterate_images(paths: Iterable[Path], columns: ImageColumns) -> Iterator[str]:
+    """Yield the paths of images one by one, also of missing files of a list."""
+    for given in paths:
         left_out, entry = Counter[str](), None
-        for entry in _entries(given, columns or ImageColumns(), False, left_out):
-            is_own = len(paths) == 1 or entry.place
-            yield entry.id if is_own else printable(Path(entry.path).as_posix()), entry.path
+        for entry in _entries(given, columns, False, left_out):
+            yield entry.path
         if entry is None:
             raise _no_image(given, left_out)
 

@@ -263,17 +263,11 @@ def is_parts_folder(path: str | Path) -> bool:
     return False
 
 
-def table_files(path: str | Path) -> list[Path]:
-    """Return the files of a table in the order of their rows: itself, or its parts."""
-    path = Path(path)
-    if not path.is_dir():
-        return [path]
-    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(("_", ".")))
-
-
 def _open_parquet(path: Path, scratch: Path | None) -> ColumnTable:
     """Return a Parquet file, or a folder of parts with the same columns, as a table."""
-    files, length, schemas = table_files(path), 0, []
+    parts = sorted(path.iterdir()) if path.is_dir() else []
+    files = [file for file in parts if not file.name.startswith(("_", "."))] or [path]
+    length, schemas = 0, []
     for file in files:
         with _parquet(file) as parquet:
             length += max(0, parquet.metadata.num_rows)

@@ -23,8 +23,6 @@ from opensetda.data.tables.preparation import ColumnPlan, feature_columns, prepa
 from opensetda.data.tables.preparation import TableColumns as TableColumns
 from opensetda.errors import InputError
 
-Readable = str | Path | ColumnTable
-
 _TRUTH = "write the true class, or the word for unknown"
 
 
@@ -62,8 +60,8 @@ class TruthTable:
 
 
 def read_domains(
-    source: Readable,
-    target: Readable,
+    source: str | Path | ColumnTable,
+    target: str | Path | ColumnTable,
     columns: TableColumns | None = None,
     scratch: Path | None = None,
 ) -> tuple[FeatureTable, FeatureTable]:
@@ -100,7 +98,7 @@ def read_domains(
 
 
 def read_samples(
-    path: Readable,
+    path: str | Path | ColumnTable,
     width: int,
     feature_names: Sequence[str] | None = None,
     columns: TableColumns | None = None,
@@ -156,7 +154,9 @@ def count_classes(labels: Labels | None) -> dict[str, int]:
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
-def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
+def _open(
+    path: str | Path | ColumnTable, columns: TableColumns, scratch: Path | None = None
+) -> TableFile:
     text = filter(None, (columns.label, columns.id))
     table = path if isinstance(path, ColumnTable) else open_table(Path(path), text, scratch)
     if isinstance(table, ColumnTable) and not len(table):

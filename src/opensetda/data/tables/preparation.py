@@ -142,12 +142,11 @@ class _Problems:
         self.dropped |= dict.fromkeys(missing)
         for name in extra:
             self._leave_out(name, [target])
-        if missing:
-            found = f"{_count(missing, 'column')} not in {target.path}: {listing(missing, 3)}"
-            self.lines.append(f"{source.path}: {found}{meant(missing[0], extra)}")
-        if extra:
-            found = f"{_count(extra, 'column')} not in {source.path}: {listing(extra, 3)}"
-            self.lines.append(f"{target.path}: {found}")
+        for table, other, names in ((source, target, missing), (target, source, extra)):
+            if names:
+                found = f"{_count(names, 'column')} not in {other.path}: {listing(names, 3)}"
+                hint = meant(names[0], extra) if table is source else ""
+                self.lines.append(f"{table.path}: {found}{hint}")
         return [name for name in own[0] if name in both]
 
     def numeric(self, shared: Iterable[str]) -> list[str]:
@@ -215,7 +214,8 @@ def prepare(
     suspicious = suspicious_columns(numeric, *X)
     left_out = {name: why for name, why in suspicious.items() if name not in columns.keep}
     places = {name: place for place, name in enumerate(numeric) if name not in left_out}
-    empty = [_empty_cells(rows)[[*places.values()]] for rows in X]
+    gaps = ((np.isnan(chunk).sum(axis=0) for _, chunk in row_chunks(rows, _CHUNK)) for rows in X)
+    empty = [np.asarray(sum(counts))[[*places.values()]] for counts in gaps]
     for table, counts in zip(tables, empty, strict=True):
         problems.gaps(table, [*places], counts)
     problems.raise_any()
@@ -257,11 +257,6 @@ def _with_categories(table: ColumnTable, X: Matrix, plan: ColumnPlan) -> Matrix:
     both = ((table.text(name), values) for name, values in plan.categories.items())
     more = [cells[:, None] == np.array(values, dtype=object) for cells, values in both]
     return np.concatenate([X, *more], axis=1, dtype=np.float32)
-
-
-def _empty_cells(X: Matrix) -> npt.NDArray[np.intp]:
-    chunks = row_chunks(X, _CHUNK)
-    return np.asarray(sum(np.isnan(chunk).sum(axis=0) for _, chunk in chunks))
 
 
 def _medians(X: Matrix, places: Mapping[str, int]) -> dict[str, float]:
