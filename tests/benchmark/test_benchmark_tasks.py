@@ -61,7 +61,7 @@ def test_files_of_all_formats_give_the_same_task(folder, tmp_path):
 
 
 def test_classes_may_be_spelt_in_other_ways(tmp_path):
-    from opensetda.data.benchmarks.catalogue import BENCHMARKS
+    from opensetda.data.benchmarks.protocols import BENCHMARKS
 
     spec = BENCHMARKS["office-home"]
     spelt = np.array([name.replace("_", " ").upper() for name in spec.classes])
@@ -73,7 +73,7 @@ def test_classes_may_be_spelt_in_other_ways(tmp_path):
 
 
 def test_every_other_class_is_unknown_where_the_protocol_says_so(tmp_path):
-    from opensetda.data.benchmarks.catalogue import BENCHMARKS
+    from opensetda.data.benchmarks.protocols import BENCHMARKS
 
     known = np.array(BENCHMARKS["syn2real-o"].known)
     np.savez(tmp_path / "train.npz", X=np.ones((12, 2)), y=known)

@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.benchmarks.catalogue import (
+from opensetda.data.benchmarks.digits import load_digits_task
+from opensetda.data.benchmarks.protocols import (
     Benchmark,
+    ClassSplit,
+    OpenSetTask,
     benchmark,
     benchmark_task_with_truth,
     find_domains,
+    open_set_task,
     plain_name,
 )
-from opensetda.data.benchmarks.digits import load_digits_task
-from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.images.loading import ImageList, read_images
 from opensetda.data.names import printable, twins
 from opensetda.data.tables.formats import listing
@@ -92,7 +94,7 @@ def find_tasks(
 ) -> TaskSet:
     """Find the data of a benchmark; an `InputError` names what is missing.
 
-    `protocol` is a key of `catalogue.BENCHMARKS`, or "demo", which needs no data; `data` a folder
+    `protocol` is a key of `protocols.BENCHMARKS`, or "demo", which needs no data; `data` a folder
     of feature files, one per domain (``amazon.npz``, ``.parquet`` or ``.csv``), or of image
     folders. `tasks` are some of the tasks, for example "amazon-dslr". `progress` is called with
     the number of images done, and of all. With `only_first`, only the first task is read.

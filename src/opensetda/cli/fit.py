@@ -74,7 +74,7 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help=_RESUME_HELP)
 
 def _finish(run: FittedRun) -> None:
     """Write the report of a run, and print the result."""
-    from opensetda.data.images.lists import printable
+    from opensetda.data.names import printable
     from opensetda.runs.folder import BROKEN, predictions_name
     from opensetda.system.files import in_shell
 

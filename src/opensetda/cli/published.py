@@ -97,7 +97,7 @@ def analyse(
 @spread
 def list_benchmarks() -> None:
     """Show the benchmarks: domains, classes, open-set protocol, where they are published."""
-    from opensetda.data.benchmarks.catalogue import BENCHMARKS
+    from opensetda.data.benchmarks.protocols import BENCHMARKS
 
     table = console.new_table("Benchmarks", ["name", "domains"], ["images", "known", "unknown"])
     table.add_column("published at")

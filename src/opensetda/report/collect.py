@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.data.images.lists import printable
+from opensetda.data.names import printable
 from opensetda.features.scaling import SENTENCES
 from opensetda.report.charts import curve_panels
 from opensetda.report.content import (

@@ -12,10 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
-from opensetda.data.images.lists import MANIFEST_SUFFIXES, ImageColumns, header_of
-from opensetda.data.images.loading import is_image_data, read_image_truth
-from opensetda.data.names import shown, twins
-from opensetda.data.reading import reading
+from opensetda.data.images.loading import (
+    MANIFEST_SUFFIXES,
+    ImageColumns,
+    header_of,
+    is_image_data,
+    read_image_truth,
+)
+from opensetda.data.names import reading, shown, twins
 from opensetda.data.tables.loading import TableColumns, TruthTable, labels_with_gaps, read_truth
 from opensetda.data.tables.mapped import as_text
 from opensetda.errors import InputError

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from opensetda.data.images.lists import printable
+from opensetda.data.names import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

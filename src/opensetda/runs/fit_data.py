@@ -15,11 +15,16 @@ import numpy.typing as npt
 from opensetda.backbones.extraction import Broken, Extraction, FeatureCache, extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
-from opensetda.data.images.lists import ImageColumns
-from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains, two_kinds
+from opensetda.data.images.loading import (
+    ImageColumns,
+    ImageList,
+    is_image_data,
+    read_image_domains,
+    two_kinds,
+)
 from opensetda.data.names import label_problem, twins
 from opensetda.data.tables import mapped
-from opensetda.data.tables.column_files import frame_table, is_frame
+from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
 from opensetda.data.tables.preparation import ColumnsError
 from opensetda.errors import InputError

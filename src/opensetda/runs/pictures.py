@@ -23,7 +23,7 @@ from opensetda.data.images.decoding import (
     decode_image,
     is_member,
 )
-from opensetda.data.images.lists import printable
+from opensetda.data.names import printable
 from opensetda.errors import InputError
 from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder, parquet_bytes
 from opensetda.system.files import new_file

@@ -16,9 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from opensetda.backbones.extraction import Broken, Extractor
-from opensetda.data.images.lists import ImageColumns, printable
-from opensetda.data.images.loading import ImageList, is_image_data, iterate_images, read_images
-from opensetda.data.tables.column_files import frame_table, is_frame
+from opensetda.data.images.loading import (
+    ImageColumns,
+    ImageList,
+    is_image_data,
+    iterate_images,
+    read_images,
+)
+from opensetda.data.names import printable
+from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.progress import RunListener
@@ -204,7 +210,7 @@ def _image_parts(
 ) -> _Parts:
     """Yield the features of images, in constant memory; `broken` gets those that are left out."""
     total = sum(1 for _ in iterate_images(images, columns))
-    paths, done = (path for _, path in iterate_images(images, columns)), 0
+    paths, done = iterate_images(images, columns), 0
     with (
         listener.counting("predict") as progress,
         Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,

@@ -17,16 +17,13 @@ import numpy as np
 
 from opensetda.data.names import label_problem
 from opensetda.data.tables import mapped
-from opensetda.data.tables.column_files import ColumnTable
-from opensetda.data.tables.formats import TableFile, find_name, open_table
+from opensetda.data.tables.formats import ColumnTable, TableFile, find_name, open_table
 from opensetda.data.tables.mapped import Labels, Matrix, TextColumn
 from opensetda.data.tables.preparation import ColumnPlan, feature_columns, prepare, prepare_later
 from opensetda.data.tables.preparation import TableColumns as TableColumns
 from opensetda.errors import InputError
 
-Readable = str | Path | ColumnTable
-
-_NO_LABEL, _TRUTH = "label the row or remove it", "write the true class, or the word for unknown"
+_TRUTH = "write the true class, or the word for unknown"
 
 
 @dataclass(frozen=True)
@@ -63,8 +60,8 @@ class TruthTable:
 
 
 def read_domains(
-    source: Readable,
-    target: Readable,
+    source: str | Path | ColumnTable,
+    target: str | Path | ColumnTable,
     columns: TableColumns | None = None,
     scratch: Path | None = None,
 ) -> tuple[FeatureTable, FeatureTable]:
@@ -88,7 +85,8 @@ def read_domains(
         of_Z = of_X
     cells = of_source.labels(columns.label)
     _check_length(of_source, cells, columns.label, X)
-    mapped.check_cells(cells, of_source.path, columns.label, _NO_LABEL, label_problem)
+    advice = "label the row or remove it"
+    mapped.check_cells(cells, of_source.path, columns.label, advice, label_problem)
     labels = mapped.fixed_width(cells, of_source.path, columns.label)
     if len(classes := np.unique(labels)) < 2:
         problem = f"one class only ({str(classes[0])!r} in {columns.label!r})"
@@ -100,7 +98,7 @@ def read_domains(
 
 
 def read_samples(
-    path: Readable,
+    path: str | Path | ColumnTable,
     width: int,
     feature_names: Sequence[str] | None = None,
     columns: TableColumns | None = None,
@@ -156,7 +154,9 @@ def count_classes(labels: Labels | None) -> dict[str, int]:
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
-def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
+def _open(
+    path: str | Path | ColumnTable, columns: TableColumns, scratch: Path | None = None
+) -> TableFile:
     text = filter(None, (columns.label, columns.id))
     table = path if isinstance(path, ColumnTable) else open_table(Path(path), text, scratch)
     if isinstance(table, ColumnTable) and not len(table):
