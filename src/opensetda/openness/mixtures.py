@@ -32,14 +32,11 @@ class KnownUnknownMixture(NamedTuple):
 
     def posterior(self, known_score: Vector) -> Vector:
         """Probability of being unknown: (n,) -> (n,)."""
-        unknown, known = self._log_parts(known_score)
+        unknown, known = self.log_parts(known_score)
         return np.asarray(1 / (1 + np.exp(np.clip(known - unknown, -500, 500))))
 
-    def log_likelihood(self, x: Vector, counts: Vector) -> float:
-        """Mean logarithm of the density at scores that occur so often, up to a constant."""
-        return float((counts * np.logaddexp(*self._log_parts(x))).sum() / counts.sum())
-
-    def _log_parts(self, x: Vector) -> list[Vector]:
+    def log_parts(self, x: Vector) -> list[Vector]:
+        """Logarithms of the weighted densities of unknowns and knowns, up to a constant."""
         weights = np.log(np.maximum([self.share, 1 - self.share], 1e-12))
         z = [(x - mean) / by for mean, by in zip(self.means, self.deviations, strict=True)]
         return [weights[i] + (-0.5 * z[i] * z[i] - np.log(self.deviations[i])) for i in (0, 1)]
@@ -83,7 +80,9 @@ def fit_mixture(
         powers = np.stack(sums, axis=1)
     starts = FREE_STARTS if powers is None else ANCHORED_STARTS
     fits = [_fit_from(start, x, counts, powers, share) for start in starts]
-    likelihoods = [fit.log_likelihood(x, counts) for fit in fits]
+    # The mean logarithm of the density at all scores.
+    logs = [np.logaddexp(*fit.log_parts(x)) for fit in fits]
+    likelihoods = [float((counts * log).sum() / counts.sum()) for log in logs]
     if powers is not None:
         likelihoods[0] += CLEARLY
     return fits[int(np.argmax(likelihoods))]
