@@ -14,7 +14,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
-from opensetda import state
 from opensetda.base import NON_NEGATIVE, OpenSetClassifier, checked
 from opensetda.nn.network import Batch, NetworkRival, RivalNetwork
 from opensetda.openness.decision import Scores
@@ -46,8 +45,8 @@ class RejectingRival(OpenSetClassifier):
         return cut
 
     def _saved_rejector(self, arrays: Mapping[str, Tensor]) -> Rejector:
-        rejector = REJECTORS[self.rejector]()
-        rejector.keep(state.part(arrays, "rejector."))
+        rejector, prefix = REJECTORS[self.rejector](), "rejector."
+        rejector.keep({k.removeprefix(prefix): v for k, v in arrays.items() if prefix in k})
         return rejector
 
 
