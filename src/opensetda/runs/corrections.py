@@ -26,7 +26,7 @@ from opensetda.data.names import folded, label_problem, shown
 from opensetda.errors import InputError
 from opensetda.openness.audit import Audit, CheckedTargets
 from opensetda.openness.decision import Vector
-from opensetda.openness.share_model import ShareEstimate
+from opensetda.openness.evidence import ShareEstimate
 from opensetda.rows import IntArray
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.folder import RunFolder
