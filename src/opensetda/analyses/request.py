@@ -83,7 +83,7 @@ def fit_methods(
     for variant in variants:
         classifier = variant.build(task.openness if openness == TRUE else AUTO, seed)
         fit_task(classifier, task, FitContext(progress=progress))
-        classes = classifier.classes_
+        classes = classifier.classes_.tolist()
         places = [codes_of(y, classes) for y in (task.source_labels, task.target_truth)]
         fits.append(FittedTask(variant.label, classifier, task, what, seed, len(classes), *places))
     return fits
