@@ -130,8 +130,6 @@ def joint_risks(
     source: FloatArray, source_labels: IntArray, target: FloatArray, target_labels: IntArray
 ) -> tuple[float, float]:
     """Errors, on the source and on the known targets, of one classifier for both domains."""
-    if not len(target):
-        return math.nan, math.nan
     labels = np.concatenate([source_labels, target_labels])
     wrong = _predicted_by_others(np.concatenate([source, target]), labels) != labels
     return _mean(wrong[: len(source)]), _mean(wrong[len(source) :])

@@ -26,8 +26,7 @@ from opensetda.report.content import (
     UnknownGroup,
 )
 from opensetda.report.plane import CountingProgress, Plane, plane_of
-from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
-from opensetda.report.what_if import refit_of, what_if
+from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels, refit_of, what_if
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.groups import unknown_groups
 from opensetda.runs.methods import METHODS, method_class
