@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from opensetda.analyses.request import AnalysisResult, FittedTask, share_above
 from opensetda.errors import InputError
+from opensetda.report.charts import figure_name, new_figure
 from opensetda.rows import FloatArray, IntArray
-from opensetda.runs.figure_style import figure_name, new_figure
 
 Matrix = npt.NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
 from opensetda.runs.corrections import class_name
 from opensetda.runs.folder import CORRECTIONS, REVIEW, RunFolder, predictions_name
-from opensetda.runs.groups import UnknownGroups, unknown_groups
+from opensetda.runs.view import UnknownGroups, unknown_groups
 
 LIKELY_CLASSES, LONGEST_PAGE = 5, 60
 # One mark per sample in the strip below the picture; of longer lists only the share is drawn.
@@ -269,7 +269,7 @@ class ReviewSession:
         with suppress(Exception):
             doubtful, self._reasons = disagreement(self.run, self.table)
         try:
-            groups = unknown_groups(self.run)
+            groups = unknown_groups(self.run.view(), self.table.labels == self.unknown_label)
         except Exception as error:
             rows = np.flatnonzero(self.table.labels == self.unknown_label)
             groups = UnknownGroups((rows,) if len(rows) else (), f"All in one group: {error}")
