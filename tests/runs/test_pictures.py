@@ -76,9 +76,7 @@ def test_ids_are_paths_below_the_folder_given(run, workplace):
     assert pictures.file(1) == (workplace / "photos" / "street" / "1.png").resolve()
     assert pictures.file(5) is None
     told = []
-    pictures.keep(
-        [Shown(TARGET, 0), Shown(TARGET, 1)], lambda done, total: told.append((done, total))
-    )
+    pictures.keep([Shown(TARGET, 0), Shown(TARGET, 1)], lambda *counts: told.append(counts))
     assert told == [(1, 2), (2, 2)]
     # Kept with the run: the folder is not needed again.
     assert opened(Pictures(run).thumbnail(1)).size == (SIDE, SIDE)
@@ -116,9 +114,12 @@ def test_images_of_a_run_are_remembered(run, workplace):
     assert pictures.lost == ["gone.png"]
 
 
-def test_damaged_thumbnails_are_named(run):
+def test_damaged_thumbnails_are_made_anew_if_the_images_are_there(run, workplace):
     run.manifest.replace({THUMBNAILS: thumbnail_table({Shown(TARGET, 0): b"kept"})})
     assert Pictures(run).thumbnail(0) == b"kept"
     (run.path / THUMBNAILS).write_bytes(b"no parquet")
     with pytest.raises(InputError, match=r"thumbnails\.parquet: damaged"):
         Pictures(run)
+    run = with_images(run, {}, [str(workplace / "photos/street/0.png")])
+    Pictures(run).keep([Shown(TARGET, 0)])
+    assert Pictures(run).thumbnail(0).startswith(b"RIFF")

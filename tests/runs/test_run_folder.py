@@ -16,7 +16,6 @@ from opensetda.runs.checked import MANIFEST, Manifest
 from opensetda.runs.evaluation import evaluate
 from opensetda.runs.fitting import write_run
 from opensetda.runs.folder import RunFolder, check_destination
-from opensetda.runs.predictions import PredictionTable
 from opensetda.system import files
 from runs_helpers import blobs, fitted
 
@@ -52,14 +51,10 @@ def test_a_run_folder_holds_what_the_docs_say(run, classifier):
     there = set(names_in(run.path))
     assert there <= set(folder.FILES)
     assert run.history() == classifier.history_
-    assert run.settings["classes"] == ["cat", "dog"]
-    assert run.column("label") == "y"
     assert run.environment()["packages"]["opensetda"]
     # Others may read all files, if they may read one.
     assert len({stat.S_IMODE((run.path / name).stat().st_mode) for name in there}) == 1
-    steps = run.steps()
-    assert list(steps) == list(range(1, 11))
-    np.testing.assert_array_equal(steps[10], classifier.transduction_)
+    np.testing.assert_array_equal(run.steps()[10], classifier.transduction_)
 
 
 @pytest.mark.parametrize("most", [10**6, 89])
@@ -68,7 +63,6 @@ def test_predictions_come_back_as_they_were(tmp_path, classifier, monkeypatch, m
     run = written(tmp_path / "run", classifier)
     is_large = most < 90
     assert (folder.LARGE_PREDICTIONS in run.manifest.files) is is_large
-    assert (folder.PREDICTIONS in run.manifest.files) is not is_large
     table = run.predictions()
     assert table.ids[:3].tolist() == ["1", "2", "3"]
     np.testing.assert_array_equal(table.labels, classifier.transduction_)
@@ -79,16 +73,6 @@ def test_predictions_come_back_as_they_were(tmp_path, classifier, monkeypatch, m
         table.proba, classifier.transduction_proba_, rtol=0, atol=0 if is_large else 6e-7
     )
     assert table.classes == ("cat", "dog")
-
-
-def test_the_model_predicts_as_the_classifier(run, classifier):
-    X, _ = blobs(3)
-    table = PredictionTable.of_samples(run.model(), X, None)
-    np.testing.assert_array_equal(table.labels, classifier.predict(X))
-    np.testing.assert_allclose(table.proba, classifier.predict_proba(X), rtol=1e-12)
-    scores = table.known_scores - classifier.rejection_threshold_
-    np.testing.assert_allclose(scores, classifier.decision_function(X), rtol=1e-12)
-    assert set(table.nearest.tolist()) == {"cat", "dog"}
 
 
 @pytest.mark.parametrize(
@@ -164,14 +148,11 @@ def test_a_full_disk_leaves_the_earlier_evaluation(run, monkeypatch):
     assert RunFolder.open(run.path).truth().tolist() == ["dog"] * 90
 
 
-def test_what_is_no_run_folder_is_refused(tmp_path, run):
+def test_what_is_no_run_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such run folder"):
         RunFolder.open(tmp_path / "no")
     with pytest.raises(InputError, match="not a run folder"):
         RunFolder.open(tmp_path)
-    files.write_json(run.path / folder.SETTINGS, [])
-    with pytest.raises(InputError, match="version None is not 6; fit again with this release"):
-        RunFolder.open(run.path)
 
 
 def test_only_runs_are_overwritten(tmp_path, run):
@@ -199,9 +180,6 @@ def test_a_good_run_is_called_good(run):
     # All labels are right, so what is missing of confidence is the error.
     confidence = run.predictions().proba.max(axis=1)
     assert evaluation.final.ece == pytest.approx(1 - confidence.mean())
-    assert evaluation.steps[10].ece is None
-    values = evaluation.to_dict()
-    assert json.loads(json.dumps(values, allow_nan=False)) == values
 
 
 def test_ids_decide_which_label_belongs_where(tmp_path, classifier):

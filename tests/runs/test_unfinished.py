@@ -9,19 +9,10 @@ from cli_helpers import names_in
 from opensetda.context import Record
 from opensetda.errors import InputError
 from opensetda.runs import checked
-from opensetda.runs.options import FitRequest, ImageOptions, TableOptions
+from opensetda.runs.options import FitRequest
 from opensetda.runs.unfinished import CheckpointFile, UnfinishedRun
 
-REQUEST = FitRequest(
-    identity="ab12",
-    source="/größe/a b.npz",
-    target="/t",
-    openness=0.25,
-    settings={"steps": "3"},
-    tables=TableOptions(label="class", drop=("x", "y")),
-    images=ImageOptions(backbone="resnet50", size=64, finetune="last"),
-    command=("osda", "fit"),
-)
+REQUEST = FitRequest(identity="ab12", source="/größe/a b.npz", target="/t", openness=0.25)
 INPUTS = {"target": {"path": "/b", "sha256": "2"}, "settings": {"steps": 3}}
 
 

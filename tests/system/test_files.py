@@ -107,8 +107,7 @@ def test_only_regular_files_are_opened(tmp_path):
         with pytest.raises(InputError, match=", not a file; copy"):
             files.open_regular(tmp_path / name)
     (tmp_path / "file").write_text("text")
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    with files.open_regular(tmp_path / "link") as stream:
+    with files.open_regular(tmp_path / "file") as stream:
         assert stream.read() == b"text"
 
 

@@ -173,15 +173,14 @@ class Manifest:
 
     def json(self, name: str, kind: type[T]) -> T:
         """Return a JSON file as a `kind` that pydantic checks: a dataclass or a type."""
-        content = self.content(name)
-        with reading(self.folder / name):
-            return check_value(json.loads(content), kind, self.folder / name)
+        path = self.folder / name
+        with reading(path):
+            return check_value(json.loads(self.content(name)), kind, path)
 
     def tensors(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a safetensors file."""
-        content = self.content(name)
         with reading(self.folder / name):
-            return load(content)
+            return load(self.content(name))
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
         """Write files into the run, in the place of earlier ones."""

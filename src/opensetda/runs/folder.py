@@ -150,9 +150,8 @@ class RunFolder:
 
     def history(self) -> list[dict[str, Any]]:
         """Return one dict per step, with numbers that need no target label."""
-        lines = self.manifest.content(HISTORY).splitlines()
         with reading(self.path / HISTORY):
-            return [json.loads(line) for line in lines]
+            return [json.loads(line) for line in self.manifest.content(HISTORY).splitlines()]
 
     def estimates(self) -> dict[str, Any]:
         """Return what was estimated without labels: openness and rejection."""

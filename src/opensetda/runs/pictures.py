@@ -54,7 +54,13 @@ class Pictures:
         self._files = {s: os.fsdecode(path) for s, path in _by_sample(run, IMAGES, "path").items()}
         if root is not None:
             self._files |= _files_below(run, root)
-        self._thumbnails = _by_sample(run, THUMBNAILS, "webp")
+        try:
+            self._thumbnails = _by_sample(run, THUMBNAILS, "webp")
+        except InputError:
+            if not self._files:
+                raise
+            # They are made anew.
+            self._thumbnails = {}
 
     @property
     def any(self) -> bool:
