@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import safetensors.numpy
@@ -29,12 +29,20 @@ from opensetda.runs.checked import (
     write_sealed,
 )
 from opensetda.runs.options import FitRequest
-from opensetda.system.files import check_writable, in_shell, near, new_file, open_regular, plain
+from opensetda.system.files import (
+    check_writable,
+    in_shell,
+    lock_folder,
+    near,
+    new_file,
+    open_regular,
+    plain,
+)
 
 SUFFIX = ".unfinished"
 _START_ANEW = "start anew with 'osda fit ... --overwrite'"
 _VERSION = 4
-_REQUEST, _INPUTS, _LOCK = "request.json", "inputs.json", "lock"
+_REQUEST, _INPUTS = "request.json", "inputs.json"
 _CHECKPOINT, _SCRATCH = "checkpoint", "scratch"
 _VALUES = "json"
 
@@ -50,7 +58,8 @@ class UnfinishedRun:
         self.path = unfinished_path(out)
         self.scratch = self.path / _SCRATCH
         self.checkpoints = CheckpointFile(self.path / _CHECKPOINT)
-        self._lock = _lock(self.path)
+        busy = "another process is at work on it; wait until it is done"
+        self._lock = lock_folder(self.path, busy)
 
     @classmethod
     def begin(cls, out: Path, request: FitRequest, overwrite: bool) -> Self:
@@ -63,9 +72,8 @@ class UnfinishedRun:
                     f"{path}: a run that was interrupted, or is in progress; go on with "
                     f"'osda resume {in_shell(out)}', or add --overwrite to start anew"
                 )
-            # Locked first: it may be in use.
-            with _lock(path):
-                shutil.rmtree(path)
+            # It may be in use, which its lock says.
+            cls(out, request, was_left_behind=True).remove()
         path.mkdir(parents=True)
         run = cls(out, request, was_left_behind=False)
         try:
@@ -127,29 +135,14 @@ class UnfinishedRun:
 
     def release(self) -> None:
         """Release the lock, so that `resume` can go on."""
-        self._lock.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def unfinished_path(out: Path) -> Path:
     """Return the folder of an unfinished run that will be complete at `out`."""
     return Path(f"{os.path.realpath(out)}{SUFFIX}")
-
-
-def _lock(path: Path) -> IO[bytes]:
-    """Lock the folder for this process; the system releases it when the process dies."""
-    stream = (path / _LOCK).open("wb")
-    try:
-        import fcntl
-
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        stream.close()
-        busy = f"{path}: another process is at work on it; wait until it is done"
-        raise InputError(busy) from error
-    except (ImportError, OSError):
-        # Windows, and file systems without locks: two processes at once are not detected.
-        pass
-    return stream
 
 
 class CheckpointFile:

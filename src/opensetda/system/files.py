@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,24 @@ def check_new_folder(option: str, path: Path, names: Collection[str], overwrite:
         advice = f"move it away or choose another {option}"
         raise InputError(f"{path}: holds {strangers[0]!r}, so it is not overwritten; {advice}")
     check_writable(path)
+
+
+def lock_folder(path: Path, busy: str) -> int | None:
+    """Lock a folder until the number is closed or the process dies; an `InputError` if it is busy.
+
+    None where there are no locks (Windows, some file systems): two processes are not prevented.
+    """
+    with suppress(OSError, ImportError):
+        import fcntl
+
+        number = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return number
+        except BlockingIOError:
+            os.close(number)
+            raise InputError(f"{path}: {busy}") from None
+    return None
 
 
 def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
