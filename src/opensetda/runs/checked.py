@@ -132,6 +132,8 @@ class CheckedTable:
 
     def column(self, name: str, kind: Any) -> Any:
         """Return a column without gaps, of an Arrow type."""
+        if self.names.count(name) != 1:
+            raise damaged(self.path, f"not one column {name!r}", self.advice)
         with reading(self.path, self.advice):
             column = self._table[name].cast(kind)
         if column.null_count:
