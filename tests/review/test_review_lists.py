@@ -14,8 +14,7 @@ from opensetda.review.hints import MOST_COLUMNS, open_columns
 from opensetda.review.queues import near_threshold
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 from opensetda.runs.folder import MODEL, SETTINGS, VIEW, RunFolder, check_destination
-from opensetda.runs.groups import unknown_groups
-from opensetda.runs.view import RunView
+from opensetda.runs.view import RunView, unknown_groups
 from opensetda.system.files import file_record, write_json
 from review_helpers import CLASSES, corrections, make_run, reviewing, sign
 
@@ -268,7 +267,7 @@ def test_many_targets_make_no_long_answers_and_no_long_wait(tmp_path, monkeypatc
     may_group = threading.Event()
     monkeypatch.setattr(
         "opensetda.review.session.unknown_groups",
-        lambda run: may_group.wait(60) and unknown_groups(run),
+        lambda *given: may_group.wait(60) and unknown_groups(*given),
     )
     session = ReviewSession(tmp_path / "run")
     # All but what takes long is there at once.

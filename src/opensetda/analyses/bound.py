@@ -23,10 +23,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from opensetda.analyses.request import AnalysisResult, FittedTask
-from opensetda.report.charts import draw_lines, step_line
+from opensetda.report.charts import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, draw_lines, step_line
 from opensetda.report.content import LinePanel
 from opensetda.rows import FloatArray, IntArray
-from opensetda.runs.figure_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
 
 # Heading, colour, marker and width of the line.
 TERMS = {

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from opensetda.analyses.request import AnalysisResult, FittedTask, share_above
 from opensetda.errors import InputError
+from opensetda.report.charts import figure_name, new_figure
 from opensetda.rows import FloatArray, IntArray
-from opensetda.runs.figure_style import figure_name, new_figure
 
 # Nodes of each domain in each class, fewer if there are many classes.
 PER_CLASS, MOST_NODES = 12, 240

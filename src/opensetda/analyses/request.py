@@ -21,9 +21,9 @@ from opensetda.context import FitContext
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
 from opensetda.progress import ProgressListener
+from opensetda.report.charts import figure_bytes
 from opensetda.report.run_parts import codes_of
 from opensetda.rows import FloatArray, IntArray
-from opensetda.runs.figure_style import figure_bytes
 from opensetda.system.files import new_file
 
 

@@ -22,7 +22,8 @@ from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
 from opensetda.runs.corrections import class_name
 from opensetda.runs.folder import CORRECTIONS, REVIEW, RunFolder, predictions_name
-from opensetda.runs.groups import UnknownGroups, unknown_groups
+from opensetda.runs.view import UnknownGroups, unknown_groups
+from opensetda.system.files import lock_folder
 
 LIKELY_CLASSES, LONGEST_PAGE = 5, 60
 # One mark per sample in the strip below the picture; of longer lists only the share is drawn.
@@ -42,7 +43,8 @@ class ReviewSession:
         self.corrections = path / CORRECTIONS
         self.lock = threading.RLock()
         self.trouble = ""  # why the table of corrections is out of date
-        self._holds = _hold(path)
+        busy = "another 'osda review' is running on it; end that one first"
+        self._holds = lock_folder(path, busy)
         try:
             self.table = table = self.run.predictions()
             # Of a demo, the checksum of its predictions.
@@ -267,7 +269,7 @@ class ReviewSession:
         with suppress(Exception):
             doubtful, self._reasons = disagreement(self.run, self.table)
         try:
-            groups = unknown_groups(self.run)
+            groups = unknown_groups(self.run.view(), self.table.labels == self.unknown_label)
         except Exception as error:
             groups = UnknownGroups((), f"No groups: {one_line(error)}")
         with self.lock:
@@ -283,20 +285,3 @@ class ReviewSession:
             reason = getattr(error, "strerror", None) or one_line(error)
             advice = "repair that, and start 'osda review' again"
             self.trouble = f"saved to {REVIEW}, but not to {self.corrections} ({reason}); {advice}"
-
-
-def _hold(path: Path) -> int | None:
-    """Lock the run's folder for this process; the system releases it when the process ends."""
-    folder = None
-    with suppress(OSError, ImportError):
-        # Without locks (Windows, some file systems) two reviews are not prevented.
-        import fcntl
-
-        folder = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(folder)
-            message = f"{path}: another 'osda review' is running on it; end that one first"
-            raise InputError(message) from None
-    return folder

@@ -75,9 +75,8 @@ class Pictures:
     def thumbnail(self, row: int, domain: str = TARGET) -> bytes | None:
         """Return a small WebP image of a sample, if it has one that can be read."""
         shown = Shown(domain, row)
-        kept = self._thumbnails.get(shown)
-        if kept is not None or shown not in self._files:
-            return kept
+        if shown in self._thumbnails or shown not in self._files:
+            return self._thumbnails.get(shown)
         return _thumbnail_of(self._files[shown])
 
     def keep(
@@ -183,11 +182,8 @@ def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
             if path.is_relative_to(inside) and (path.is_file() or is_member(str(path))):
                 found[shown] = str(path)
     if not found:
-        first = next(iter(names.values()), "")
-        raise InputError(
-            f"--images {root}: none of the ids is an image in it (the first is {first!r}); "
-            "give the folder that the ids start from"
-        )
+        problem = f"none of the ids is an image in it (the first is {next(iter(names.values()))!r})"
+        raise InputError(f"--images {root}: {problem}; give the folder that the ids start from")
     return found
 
 
