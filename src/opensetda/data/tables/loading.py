@@ -24,7 +24,7 @@ from opensetda.data.tables.preparation import ColumnPlan, feature_columns, prepa
 from opensetda.data.tables.preparation import TableColumns as TableColumns
 from opensetda.errors import InputError
 
-Readable = str | Path | ColumnTable
+Readable = str | Path | TableFile
 
 _NO_LABEL, _TRUTH = "label the row or remove it", "write the true class, or the word for unknown"
 
@@ -128,7 +128,7 @@ def read_samples(
 
 
 def read_truth(
-    path: str | Path, columns: TableColumns | None = None, partial: bool = False
+    path: Readable, columns: TableColumns | None = None, partial: bool = False
 ) -> TruthTable:
     """Read true labels for evaluation, some of which may be empty if `partial`; no features."""
     columns = columns or TableColumns()
@@ -158,7 +158,7 @@ def count_classes(labels: Labels | None) -> dict[str, int]:
 
 def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
     text = filter(None, (columns.label, columns.id))
-    table = path if isinstance(path, ColumnTable) else open_table(Path(path), text, scratch)
+    table = open_table(Path(path), text, scratch) if isinstance(path, str | Path) else path
     if isinstance(table, ColumnTable) and not len(table):
         raise InputError(f"{table.path}: the table is empty; give at least one row")
     return table
