@@ -9,10 +9,11 @@ import signal
 
 import numpy as np
 
-from opensetda.benchmark.grid import MEASURED, TEXT, _row
+from opensetda.benchmark.grid import MEASURED, _row
 
 DIGITS = np.array([str(digit) for digit in range(10)])
 DOMAINS = ("mnist", "usps", "svhn")
+TEXT = ("benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings")
 
 
 def domain(seed, per_class=6, width=12):
