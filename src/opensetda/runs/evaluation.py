@@ -258,16 +258,18 @@ def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, tuple[s
         others = sorted(of_name.keys() - {*names})
     true_classes = {*np.unique(found).tolist()} - {""}
     if not true_classes:
-        problem = f"no id (such as {shown(others[0])}) is that of a prediction"
+        problem = f"none of its {len(others):,} ids (such as {shown(others[0])}) is a prediction's"
         advice = "write them as there, or name their column with --id-column"
         raise InputError(f"{truth.path}: {problem} (such as {shown(names[0])}); {advice}")
     if not true_classes & {*known} and true_classes != {table.unknown_label}:
-        problem = f"no label (such as {min(true_classes)!r}) is a known class"
+        problem = f"none of its labels (such as {min(true_classes)!r}) is a known class"
         advice = f"spell them as in the source, or write {table.unknown_label!r}"
         raise InputError(f"{truth.path}: {problem} (such as {known[0]!r}); {advice}")
     n_found, notes = int((found != "").sum()), []
     if n_found < len(found):
-        notes.append(f"True labels of {n_found:,} of {len(found):,} samples.")
+        example = shown(names[int((found == "").argmax())])
+        line = f"True labels of {n_found:,} of {len(found):,} samples"
+        notes.append(f"{line}; none of {example}, for example.")
     if others:
         line = f"True labels of other samples, ignored: {len(others):,}"
         notes.append(f"{line}, such as {shown(others[0])}.")
