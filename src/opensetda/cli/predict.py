@@ -96,7 +96,7 @@ def export(
 
 def features(
     data: Annotated[Path, typer.Argument(metavar="DATA", help=_IMAGES_HELP)],
-    out: Annotated[Path, output("--out FILE", "The .npz or .parquet file to make.")],
+    out: Annotated[Path, output("--out FILE", "The .npz file to make.")],
     images: Annotated[ImageOptions, Fields(ImageOptions, "backbone weights size cache strict")],
     columns: Annotated[TableOptions, Fields(TableOptions, "label path root")],
     no_cache: NoCache = False,
@@ -110,10 +110,10 @@ def features(
 
       osda fit photos.npz drawings.npz --out run --id-column paths
 
-    A .npz file holds X, paths and, if the images have classes, y and classes; a
-    .parquet file the columns f0, f1, ..., path and label. Images that cannot be
-    read are left out and listed beside the file.
+    The file holds X, paths and, if the images have classes, y and classes. Images
+    that cannot be read are left out and listed beside it.
     """
+    from opensetda.runs.pictures import broken_list
     from opensetda.runs.predicting import extract_features
 
     written = extract_features(
@@ -124,12 +124,13 @@ def features(
         overwrite=overwrite,
         listener=ConsoleListener(),
     )
+    n_images, n_features = written.X.shape
     console.say(
-        f"{written.n_images:,} images, {written.n_features:,} features each, in "
+        f"{n_images:,} images, {n_features:,} features each, in "
         f"{written.seconds:.1f} s ({written.n_cached:,} from the cache)."
     )
     console.say_places(features=out)
-    counts = {"images": written.n_images, "features": written.n_features}
-    counts |= {"broken": written.n_broken, "cached": written.n_cached}
-    files = {"features": out, "broken": written.broken_list}
+    counts = {"images": n_images, "features": n_features}
+    counts |= {"broken": len(written.broken), "cached": written.n_cached}
+    files = {"features": out, "broken": broken_list(out) if written.broken else None}
     console.result({**counts, "seconds": written.seconds, "files": files})

@@ -200,9 +200,14 @@ def write_broken(path: Path, broken: Sequence[Broken]) -> None:
         writer.writerows([printable(image.path), image.reason] for image in broken)
 
 
+def broken_list(out: Path) -> Path:
+    """Return the CSV file beside `out` that lists images that cannot be read."""
+    return out.with_name(f"{out.name}.broken.csv")
+
+
 def write_broken_list(out: Path, broken: Sequence[Broken]) -> Path | None:
     """List images that cannot be read in a CSV file beside `out`; None if there are none."""
-    listed = out.with_name(f"{out.name}.broken.csv")
+    listed = broken_list(out)
     listed.unlink(missing_ok=True)
     if not broken:
         return None

@@ -23,6 +23,8 @@ from opensetda.data.tables.preparation import ColumnPlan, feature_columns, prepa
 from opensetda.data.tables.preparation import TableColumns as TableColumns
 from opensetda.errors import InputError
 
+Readable = str | Path | TableFile
+
 _TRUTH = "write the true class, or the word for unknown"
 
 
@@ -60,8 +62,8 @@ class TruthTable:
 
 
 def read_domains(
-    source: str | Path | ColumnTable,
-    target: str | Path | ColumnTable,
+    source: Readable,
+    target: Readable,
     columns: TableColumns | None = None,
     scratch: Path | None = None,
 ) -> tuple[FeatureTable, FeatureTable]:
@@ -98,7 +100,7 @@ def read_domains(
 
 
 def read_samples(
-    path: str | Path | ColumnTable,
+    path: Readable,
     width: int,
     feature_names: Sequence[str] | None = None,
     columns: TableColumns | None = None,
@@ -126,7 +128,7 @@ def read_samples(
 
 
 def read_truth(
-    path: str | Path, columns: TableColumns | None = None, partial: bool = False
+    path: Readable, columns: TableColumns | None = None, partial: bool = False
 ) -> TruthTable:
     """Read true labels for evaluation, some of which may be empty if `partial`; no features."""
     columns = columns or TableColumns()
@@ -154,11 +156,9 @@ def count_classes(labels: Labels | None) -> dict[str, int]:
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
-def _open(
-    path: str | Path | ColumnTable, columns: TableColumns, scratch: Path | None = None
-) -> TableFile:
+def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
     text = filter(None, (columns.label, columns.id))
-    table = path if isinstance(path, ColumnTable) else open_table(Path(path), text, scratch)
+    table = open_table(Path(path), text, scratch) if isinstance(path, str | Path) else path
     if isinstance(table, ColumnTable) and not len(table):
         raise InputError(f"{table.path}: the table is empty; give at least one row")
     return table
