@@ -11,9 +11,8 @@ from safetensors.torch import save_file
 
 from opensetda.backbones.extraction import Extraction, FeatureCache, extract
 from opensetda.backbones.model import load_backbone, normalise, resize_image
-from opensetda.backbones.networks import build_network
 from opensetda.backbones.recipe import Preprocessing, Recipe
-from opensetda.backbones.registry import resolve
+from opensetda.backbones.registry import build_network, resolve
 from opensetda.data.images.decoding import decode_image
 
 TINY = "timm:test_efficientnet"
