@@ -34,6 +34,8 @@ def test_features_are_those_of_eager_torch_in_order(recipe, paths):
     extraction = run(recipe, paths, None)
     assert not extraction.warnings
     assert extraction.rows.tolist() == list(range(30))
+    alone = run(recipe, paths[7:8], None).X
+    np.testing.assert_array_equal(extraction.X[7:8], alone)
     expected = eager(recipe, paths)
     assert engines.relative_difference(extraction.X, expected) < 1e-3
     assert engines.relative_difference(extraction.X[::-1], expected) > 1e-2
@@ -45,12 +47,6 @@ def test_other_kinds_of_networks_are_exported(tmp_path, paths, name):
     extraction = run(recipe, paths[:3], None)
     assert not extraction.warnings
     assert engines.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
-
-
-def test_an_image_alone_has_the_features_it_has_in_company(recipe, paths):
-    together = run(recipe, paths, None).X
-    alone = run(recipe, paths[7:8], None).X
-    np.testing.assert_array_equal(together[7:8], alone)
 
 
 def test_without_onnx_runtime_torch_gets_its_threads_back(recipe, paths, monkeypatch):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import sys
 import threading
 import time
 import zlib
@@ -121,8 +120,6 @@ class Extractor(AbstractContextManager["Extractor"]):
         self.warnings: list[str] = []
         self.engine: TorchEngine | OnnxEngine | None = None  # while nothing had to be computed
         self._building = threading.Lock()
-        torch = sys.modules.get("torch")
-        self._threads: int | None = None if torch is None else torch.get_num_threads()
         self._workers = usable_cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="features")
 
@@ -189,8 +186,7 @@ class Extractor(AbstractContextManager["Extractor"]):
             if self.engine is None:
                 from opensetda.backbones.engines import make_engine
 
-                made = make_engine(self.recipe, self._state, self._threads)
-                self.engine, self.warnings = made
+                self.engine, self.warnings = make_engine(self.recipe, self._state)
             return self.engine
 
 
