@@ -160,7 +160,7 @@ def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -
 def _converted(network: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return the weights as timm converts them for this network, if it can."""
     module = vars(sys.modules[type(network).__module__])
-    converter = module.get("checkpoint_filter_fn") or module.get("_filter_fn")
+    converter: Any = module.get("checkpoint_filter_fn") or module.get("_filter_fn")
     # It is made for files of one origin, and fails on others; some take no network.
     for arguments in ((dict(state), network), (dict(state),)) if converter else ():
         with suppress(AttributeError, LookupError, RuntimeError, TypeError, ValueError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,8 @@ class Scaling(nn.Module):
         super().__init__()
         check_scaling(name)
         self.name, self.tables = name, tables
-        self._source = self._target = None
+        self._source: Callable[[Tensor], Tensor] | None = None
+        self._target: Callable[[Tensor], Tensor] | None = None
         if name != NONE:
             domains = [torch.from_numpy(tables[domain]) for domain in ("source", "target")]
             if name == RANKS:
