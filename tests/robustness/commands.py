@@ -53,7 +53,7 @@ def import_everything() -> None:
     """Import what commands import, before processes are forked: it takes seconds."""
     for name in ("cli.main", "runs", "pgl.estimator", "report.page", "review.session"):
         importlib.import_module(f"opensetda.{name}")
-    importlib.import_module("opensetda.backbones.networks").import_timm()
+    importlib.import_module("opensetda.backbones.registry").import_timm()
 
 
 def run(

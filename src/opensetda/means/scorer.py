@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from opensetda.features.alignment import Alignment, unit
-from opensetda.features.smoothing import mean_cosine, moved_to_neighbours
+from opensetda.features.alignment import Alignment, mean_cosine, moved_to_neighbours, unit
 
 # Cosines of neighbouring classes differ by a few hundredths: as logits they need a scale.
 COSINE_SCALE = 16.0

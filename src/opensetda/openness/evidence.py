@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opensetda.features.smoothing import move_to_neighbours
+from opensetda.features.alignment import move_to_neighbours
 from opensetda.openness.decision import Vector
 from opensetda.openness.mixtures import fit_mixture
 from opensetda.rows import FloatArray, IntArray, unit_rows
