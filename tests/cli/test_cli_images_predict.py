@@ -39,29 +39,16 @@ def read(name):
     return pyarrow.parquet.read_table(name).to_pylist()
 
 
-def test_both_formats_say_the_same(place, predict, capsys):
+def test_both_formats_and_the_run_say_the_same(place, pictures, predict, capsys):
     for name in ("l.csv", "l.parquet"):
-        assert predict("new", "--out", name) == 0
-    out = capsys.readouterr().out
-    assert "Labelled 10 images." in out
+        assert predict(pictures / "street", "--out", name, "--top-k", 2) == 0
+    assert "Labelled 30 images." in capsys.readouterr().out
     rows = read("l.parquet")
-    assert [row["path"] for row in rows] == [f"new/{name}" for name in names_in(place / "new")]
-    # Four classes and unknown: all five of them.
-    assert list(rows[0]) == [
-        *COLUMNS,
-        *(f"{p}{k}" for k in range(1, 6) for p in ("top_", "p_top_")),
-    ]
+    assert list(rows[0]) == [*COLUMNS, "top_1", "p_top_1", "top_2", "p_top_2"]
     for row, text in zip(rows, read("l.csv"), strict=True):
         for name, value in row.items():
             expected = value if isinstance(value, str) else pytest.approx(value, abs=1e-6)
             assert text[name] == expected
-        assert row["confidence"] == max(row[f"p_top_{k}"] for k in range(1, 6))
-
-
-def test_labels_are_those_of_the_run(place, pictures, predict):
-    assert predict(pictures / "street", "--out", "l.parquet", "--top-k", 2) == 0
-    rows = read("l.parquet")
-    assert list(rows[0]) == [*COLUMNS, "top_1", "p_top_1", "top_2", "p_top_2"]
     run = pyarrow.csv.read_csv(pictures / "run" / "predictions.csv")
     assert [os.path.basename(row["path"]) for row in rows] == run["path"].to_pylist()  # noqa: PTH119
     # Judged one by one they are, but for a few on the border.
@@ -73,18 +60,13 @@ def test_alone_as_in_company_and_in_parts(place, predict, monkeypatch):
     assert predict("new", "--out", "all.parquet") == 0
     company = read("all.parquet")
     monkeypatch.setattr("opensetda.runs.predicting.PART", 3)
-    first, second = company[0]["path"], company[4]["path"]
-    for name, paths in [("one", [first]), ("two", [second, first]), ("parts", ["new"])]:
-        assert predict(*paths, "--out", f"{name}.parquet") == 0
-    for got, expected in [
-        (read("one.parquet"), company[:1]),
-        (read("two.parquet"), [company[4], company[0]]),
-        (read("parts.parquet"), company),
-    ]:
-        for row, other in zip(got, expected, strict=True):
-            assert row["label"] == other["label"]
-            for name in ("confidence", "p_unknown", "known_score"):
-                assert row[name] == pytest.approx(other[name], abs=1e-6)
+    assert predict("new", "--out", "parts.parquet") == 0
+    assert predict(company[4]["path"], company[0]["path"], "--out", "two.parquet") == 0
+    got = [*read("parts.parquet"), *read("two.parquet")]
+    for row, other in zip(got, [*company, company[4], company[0]], strict=True):
+        assert row["label"] == other["label"]
+        for name in ("confidence", "p_unknown", "known_score"):
+            assert row[name] == pytest.approx(other[name], abs=1e-6)
 
 
 def test_several_paths_of_all_kinds(place, predict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 
@@ -58,8 +57,6 @@ def test_wrong_options_in_python(tmp_path, options, words):
     assert not list(tmp_path.iterdir())
 
 
-# processes -----------------------------------------------------------------------------------
-
 HELP = """
 import json, sys
 import opensetda, opensetda.runs.options
@@ -76,17 +73,6 @@ def test_help_imports_nothing_heavy():
     codes, names = json.loads(done.stderr.splitlines()[-1])
     assert codes == [0, 0, 0]
     assert not HEAVY.intersection(names)
-
-
-def test_commands_are_completed():
-    words = {"COMP_WORDS": "osda fi", "COMP_CWORD": "1", "_OSDA_COMPLETE": "complete_bash"}
-    command = [sys.executable, "-m", "opensetda"]
-    variables = {**os.environ, **words}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["fit"]
-
-
-# tables --------------------------------------------------------------------------------------
 
 
 def test_tables_show_what_there_is(capsys):
