@@ -48,10 +48,6 @@ def assert_same(run, expected):
         assert (run / name).read_bytes() == (expected / name).read_bytes(), name
 
 
-def left_behind(place):
-    return place / "run.unfinished"
-
-
 def test_killed_it_ends_in_the_same_bits(place, undisturbed, capsys):
     at_work = Osda(place, *FIT_STEPS, moment=2)
     # Two at a time are one too many.
@@ -107,7 +103,7 @@ def interrupted(place, capsys):
 
 def test_a_changed_input_is_named_and_nothing_lost(interrupted, undisturbed, capsys):
     place, whole = interrupted, (interrupted / "source.npz").read_bytes()
-    kept = (left_behind(place) / "checkpoint").read_bytes()
+    kept = (place / "run.unfinished" / "checkpoint").read_bytes()
     (place / "source.npz").rename(place / "away.npz")
     assert main(["resume", "run"]) == 2
     assert error_of(capsys).startswith("error: source.npz: no such file")
@@ -119,7 +115,7 @@ def test_a_changed_input_is_named_and_nothing_lost(interrupted, undisturbed, cap
     assert error.startswith("error: source.npz: the source changed since the run began")
     assert "osda fit ... --overwrite" in error
     # It was a mistake, or a disk that was not there: all is well again.
-    assert (left_behind(place) / "checkpoint").read_bytes() == kept
+    assert (place / "run.unfinished" / "checkpoint").read_bytes() == kept
     (place / "source.npz").write_bytes(whole)
     assert main(["resume", "run"]) == 0
     assert_same(place / "run", undisturbed / "run")
@@ -139,9 +135,9 @@ def test_fit_does_not_start_over_unless_told(interrupted, capsys):
 def test_a_complete_run_needs_no_resume(interrupted, capsys):
     place = interrupted
     # Killed after the run came to its place, before the unfinished one was removed.
-    shutil.copytree(left_behind(place), place / "copy")
+    shutil.copytree(place / "run.unfinished", place / "copy")
     assert main(["resume", "run"]) == 0
-    shutil.move(place / "copy", left_behind(place))
+    shutil.move(place / "copy", place / "run.unfinished")
     before = (place / "run" / "environment.json").read_bytes()
     for _ in range(2):
         capsys.readouterr()
@@ -155,12 +151,12 @@ def test_a_complete_run_needs_no_resume(interrupted, capsys):
     ("name", "words"), [("request.json", "("), ("checkpoint", "(its checksum")]
 )
 def test_damaged_files_are_named(interrupted, capsys, name, words):
-    content = bytearray((left_behind(interrupted) / name).read_bytes())
+    content = bytearray((interrupted / "run.unfinished" / name).read_bytes())
     content[-20] ^= 1
-    (left_behind(interrupted) / name).write_bytes(content)
+    (interrupted / "run.unfinished" / name).write_bytes(content)
     assert main(["resume", "run"]) == 2
     assert f"{name}: damaged {words}" in error_of(capsys)
-    assert left_behind(interrupted).is_dir()
+    assert (interrupted / "run.unfinished").is_dir()
     assert "run" not in names_in(interrupted)
 
 

@@ -55,10 +55,7 @@ EVENTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("is_bar", [True, False])
-@given(
-    counts=st.lists(st.tuples(ODD, ODD), max_size=5), events=EVENTS, pause=st.sampled_from([0, 60])
-)
+@given(st.booleans(), st.lists(st.tuples(ODD, ODD), max_size=5), EVENTS, st.sampled_from([0, 60]))
 def test_no_number_ends_the_work(is_bar, counts, events, pause):
     with pytest.MonkeyPatch.context() as patch:
         now = [0.0]
