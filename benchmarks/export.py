@@ -25,7 +25,7 @@ import onnxruntime
 from opensetda.backbones.model import resize_image
 from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.data.images.decoding import decode_image
-from opensetda.runs import export, fit, predict
+from opensetda.runs import ImageOptions, export, fit, predict
 from opensetda.runs.exporting import to_onnx
 from opensetda.runs.methods import METHODS, build_method
 from opensetda.runs.predictions import PredictionTable
@@ -76,7 +76,8 @@ def images(source: str, target: str, finetune: str | None) -> bool:
     """Compare the default method behind the default backbone."""
     files = sorted(str(path) for path in Path(target).rglob("*.*") if path.is_file())[:1000]
     with tempfile.TemporaryDirectory() as place:
-        run = fit(source, target, f"{place}/run", finetune=finetune).folder
+        how_tuned = ImageOptions(finetune=finetune)
+        run = fit(source, target, f"{place}/run", images=how_tuned).folder
         model, how = export(run, f"{place}/model.onnx").model, run.recipe().preprocessing
 
         def exported() -> Any:

@@ -38,7 +38,7 @@ from opensetda.backbones.extraction import FeatureCache, extract, usable_cores
 from opensetda.backbones.model import ImageBackbone, load_backbone, normalise, resize_image
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve
-from opensetda.data.benchmarks.catalogue import BENCHMARKS
+from opensetda.data.benchmarks.protocols import BENCHMARKS
 from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_images
 from published import fill

@@ -5,7 +5,7 @@
 
 Measures the evidence (`opensetda.openness.evidence`) on random tasks whose share is known:
 known and unknown classes of every suite drawn at random, with a share of unknowns between 0 and
-0.92, and generated shifts of features. Prints the constants of `openness/share_model.py`, and
+0.92, and generated shifts of features. Prints the constants of `openness/evidence.py`, and
 errors on each suite with weights that were fitted without it (leave one suite out).
 """
 
@@ -27,10 +27,11 @@ from opensetda.data.benchmarks.digits import load_digits_task
 from opensetda.errors import InputError
 from opensetda.features.alignment import aligned_samples
 from opensetda.features.scaling import RANKS, Scaling
-from opensetda.openness.evidence import Evidence, gather_evidence
-from opensetda.openness.share_model import (
+from opensetda.openness.evidence import (
     CONFIDENCE,
     LARGEST_SHARE,
+    Evidence,
+    gather_evidence,
     many_classes,
     trust_in_hidden,
 )
@@ -201,7 +202,7 @@ def generated_tasks(rng: np.random.Generator) -> Iterator[RandomTask]:
 
 
 class Fit(NamedTuple):
-    """The constants of `openness/share_model.py`."""
+    """The constants of `openness/evidence.py`."""
 
     weights: npt.NDArray[np.float64]
     half_width: npt.NDArray[np.float64]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from opensetda.backbones.model import ImageBackbone, load_backbone
-from opensetda.backbones.networks import build_network
 from opensetda.backbones.recipe import IMAGENET, Preprocessing, Recipe
+from opensetda.backbones.registry import build_network
 
 TINY = "timm:test_efficientnet"
 VIT = "timm:test_vit"

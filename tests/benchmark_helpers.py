@@ -6,13 +6,16 @@ import csv
 import multiprocessing
 import os
 import signal
+from typing import ClassVar
 
 import numpy as np
 
-from opensetda.benchmark.grid import MEASURED, TEXT, _row
+from opensetda.benchmark.grid import MEASURED, _row
+from opensetda.means.estimator import ClassMeans
 
 DIGITS = np.array([str(digit) for digit in range(10)])
 DOMAINS = ("mnist", "usps", "svhn")
+TEXT = ("benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings")
 
 
 def domain(seed, per_class=6, width=12):
@@ -54,3 +57,18 @@ def deadly(read, task):
     if task == "usps-mnist" and multiprocessing.parent_process() is not None:
         os.kill(os.getpid(), signal.SIGKILL)
     return read(task)
+
+
+class Broken(ClassMeans):
+    """A method that raises what it is told to, at the fits that it is told."""
+
+    error: ClassVar[BaseException] = RuntimeError("out of order\nsecond line")
+    fits: ClassVar[list[int]] = []
+    fails_at: ClassVar[range] = range(1000)
+
+    def _fit_domains(self, source, y, target, share, context):
+        number = len(self.fits)
+        self.fits.append(number)
+        if number in self.fails_at:
+            raise self.error
+        return super()._fit_domains(source, y, target, share, context)

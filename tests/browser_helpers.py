@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,40 +47,21 @@ def open_browser() -> Iterator[Any]:
 
 
 class Watched:
-    """A page, and all that it said, asked for and stumbled over.
-
-    Parameters
-    ----------
-    browser : Browser
-        Where to open it.
-    address : Path or str
-        A file, or an address.
-    width, height : int
-        Of the window.
-    options
-        Of the browser's context, such as ``color_scheme``.
-    """
+    """A page, all that it said, also in dialogs, and asked for; `options` are of its context."""
 
     def __init__(
-        self,
-        browser: Any,
-        address: Path | str,
-        width: int = 1440,
-        height: int = 900,
-        **options: Any,
+        self, browser: Any, address: str, width: int = 1440, height: int = 900, **options: Any
     ) -> None:
         options.setdefault("reduced_motion", "reduce")
         self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        self.page = self.context.new_page()
+        self.page = page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
-        self.alerts: list[str] = []
-        page = self.page
         page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
         page.on("dialog", self._dismiss)
         page.on("request", self._count)
-        page.goto(address.as_uri() if isinstance(address, Path) else address)
+        page.goto(address)
 
     def __enter__(self) -> Watched:
         return self
@@ -89,16 +70,24 @@ class Watched:
         self.context.close()
 
     def _dismiss(self, dialog: Any) -> None:
-        self.alerts.append(dialog.message)
+        self.said.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
     def _count(self, request: Any) -> None:
         if not request.url.startswith("data:"):
             self.asked.append(request.url)
 
-    def overflow(self) -> int:
-        """Return by how many pixels the page is wider than the window."""
-        return int(self.page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth"))
+    def assert_fits(self) -> None:
+        """Nothing is wider than the window of a phone or a desk."""
+        for width in (390, 1440):
+            self.page.set_viewport_size({"width": width, "height": 900})
+            self.settle()
+            assert self.page.evaluate("document.scrollingElement.scrollWidth") <= width
+
+    def wait_for(self, selector: str, text: str) -> None:
+        """Wait until an element shows a text."""
+        shown = f"document.querySelector({json.dumps(selector)}).innerText"
+        self.until(f"{shown}.includes({json.dumps(text)})")
 
     def until(self, expression: str, seconds: float = 30.0) -> None:
         """Wait until an expression is true.

@@ -31,12 +31,8 @@ def names_in(folder):
 
 
 # The report has tests of its own; making one every time would take longer than all the rest.
-_TO_RUN = ["--out", "run", "--no-report", "--method", "class-means"]
-FIT = ["fit", "source.npz", "target.npz", *_TO_RUN]
-FIT_CSV = ["fit", "source.csv", "target.csv", *_TO_RUN]
+FIT = ["fit", "source.npz", "target.npz", "--out", "run", "--no-report", "--method", "class-means"]
 OPENNESS = ["--openness", "0.333"]
-
-
 FEW_STEPS = ["--set", "steps=3"]
 
 
@@ -50,24 +46,16 @@ FIT_PGL = [*FIT[:-1], "pgl", *OPENNESS, "--set", "steps=2", *SMALL_PGL]
 FIT_STEPS = [*FIT[:-1], "stepper", *OPENNESS, "--set", "steps=3"]
 # images ------------------------------------------------------------------------------------
 
-COLOURS = {
-    "red": (220, 40, 30),
-    "green": (30, 180, 50),
-    "blue": (40, 60, 220),
-    "yellow": (235, 220, 40),
-    "black": (15, 15, 15),
-    "pink": (250, 130, 200),
+PICTURES = {
+    "red": ((220, 40, 30), "ellipse"),
+    "green": ((30, 180, 50), "rectangle"),
+    "blue": ((40, 60, 220), "triangle"),
+    "yellow": ((235, 220, 40), "cross"),
+    "black": ((15, 15, 15), "frame"),
+    "pink": ((250, 130, 200), "stripes"),
 }
 KNOWN_COLOURS = ("blue", "green", "red", "yellow")
 UNKNOWN_COLOURS = ("black", "pink")
-SHAPES = {
-    "red": "ellipse",
-    "green": "rectangle",
-    "blue": "triangle",
-    "yellow": "cross",
-    "black": "frame",
-    "pink": "stripes",
-}
 
 
 def draw_image(name, rng, side=40):
@@ -76,11 +64,11 @@ def draw_image(name, rng, side=40):
 
     ground = rng.integers(100, 160, (side, side, 3), dtype=np.uint8)
     image = Image.fromarray(ground)
-    pen, colour = ImageDraw.Draw(image), COLOURS[name]
+    pen, (colour, shape) = ImageDraw.Draw(image), PICTURES[name]
     left, top = rng.integers(2, 9, 2).tolist()
     right, bottom = (side - rng.integers(2, 9, 2)).tolist()
     middle_x, middle_y = (left + right) // 2, (top + bottom) // 2
-    match SHAPES[name]:
+    match shape:
         case "ellipse":
             pen.ellipse([left, top, right, bottom], fill=colour)
         case "rectangle":

@@ -16,41 +16,31 @@ from pathlib import Path
 import stepping_method
 
 _SERVED = multiprocessing.get_context("forkserver")
-_SERVED.set_forkserver_preload(
-    [
-        "opensetda.means.estimator",
-        "opensetda.finetuning.rounds",
-        "opensetda.runs.fit_and_resume",
-        __name__,
-    ]
-)
+_PRELOADED = ("means.estimator", "finetuning.rounds", "runs.fit_and_resume")
+_SERVED.set_forkserver_preload([*(f"opensetda.{name}" for name in _PRELOADED), __name__])
 
-READING = "reading"
-"""The moment at which some of the images have been read."""
-STORING = "storing"
-"""The moment at which some activations have been stored."""
-WRITING = "writing"
-"""The moment at which the run folder is being written."""
+READING, STORING, WRITING = "reading", "storing", "writing"
+"""Moments: some images have been read, some activations stored; the run folder is being written."""
 
 
 class Osda:
     """A command at work in `folder`.
 
     It waits for a signal right after the checkpoint number `moment` of its training was written,
-    or right before, if `before`; or at `READING`, `STORING` or `WRITING`.
+    or at `READING`, `STORING` or `WRITING`.
     """
 
-    def __init__(self, folder, *arguments, moment=None, before=False):
+    def __init__(self, folder, *arguments, moment):
         beside = Path(folder).parent / f"{Path(folder).name}-{time.monotonic_ns()}"
         self.output, self.waiting = beside.with_suffix(".output"), beside.with_suffix(".waiting")
         self.process = _SERVED.Process(
             target=_run,
-            args=(str(folder), arguments, self.output, self.waiting, moment, before),
+            args=(str(folder), arguments, self.output, self.waiting, moment),
             daemon=True,
         )
         self.process.start()
         end = time.monotonic() + 120
-        while moment is not None and not self.waiting.exists():
+        while not self.waiting.exists():
             assert self.process.is_alive(), self.text()
             assert time.monotonic() < end, self.text()
             time.sleep(0.005)
@@ -58,9 +48,6 @@ class Osda:
     def send(self, number=signal.SIGKILL):
         """Send a signal; return the exit code and what was printed."""
         os.kill(self.process.pid, number)
-        return self.result()
-
-    def result(self):
         self.process.join(120)
         return self.process.exitcode, self.text()
 
@@ -68,7 +55,7 @@ class Osda:
         return self.output.read_text() if self.output.exists() else ""
 
 
-def _run(folder, arguments, output, waiting, moment, before):
+def _run(folder, arguments, output, waiting, moment):
     from opensetda.cli.main import run
     from opensetda.runs.methods import METHODS
 
@@ -92,21 +79,19 @@ def _run(folder, arguments, output, waiting, moment, before):
         from opensetda.runs import fitting
 
         fitting.environment = lambda *_: wait()
-    elif moment is not None:
-        _wait_at_record(moment, before, wait)
+    else:
+        _wait_at_record(moment, wait)
     sys.argv = ["osda", *arguments]
     run()
 
 
-def _wait_at_record(moment, before, wait):
+def _wait_at_record(moment, wait):
     from opensetda.runs.unfinished import CheckpointFile
 
     write, written = CheckpointFile.write, []
 
     def write_and_wait(self, record):
         written.append(record)
-        if len(written) == moment and before:
-            wait()
         write(self, record)
         if len(written) == moment:
             wait()

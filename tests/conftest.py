@@ -169,13 +169,7 @@ def pictures(tmp_path_factory):
 
     With them a full feature cache and a run. No test may change them.
     """
-    from cli_helpers import (
-        KNOWN_COLOURS,
-        QUICK_IMAGES,
-        UNKNOWN_COLOURS,
-        image_fit,
-        make_images,
-    )
+    from cli_helpers import KNOWN_COLOURS, QUICK_IMAGES, UNKNOWN_COLOURS, image_fit, make_images
     from opensetda.cli.main import main
 
     folder = tmp_path_factory.mktemp("pictures")

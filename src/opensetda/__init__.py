@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opensetda.metrics.open_set import evaluate as evaluate
     from opensetda.pgl.estimator import PGLClassifier as PGLClassifier
     from opensetda.pgl.settings import PGLSettings as PGLSettings
-    from opensetda.report.notebook import show as show
+    from opensetda.report import show as show
     from opensetda.runs.folder import load as load
     from opensetda.runs.folder import save as save
 
@@ -46,7 +46,7 @@ _HOMES = {
     "evaluate": "metrics",
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",
-    "show": "report.notebook",
+    "show": "report",
     **dict.fromkeys(("load", "save"), "runs.folder"),
 }
 __all__ = ["__version__", *_HOMES]

@@ -107,9 +107,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     trains_backbone: ClassVar[bool] = False  # trains that of images itself (`FitContext.images`)
     finetuned_with: ClassVar[Mapping[str, Any]] = {}  # settings of fine-tuning, if not the defaults
     transforms_domains: ClassVar[bool] = False  # has ``transform(X, sample_domain)``
-    presets: ClassVar[
-        tuple[str, ...]
-    ] = ()  # named settings: it has parameters `preset`, `settings`
+    # Named settings: it has parameters `preset` and `settings`.
+    presets: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def _fit_domains(
@@ -170,7 +169,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             self._validate_params()
         except InvalidParameterError as error:
             raise InputError(str(error)) from None
-        self._forget()
+        # Those of an earlier `fit`, which this one may not set.
+        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
+            delattr(self, name)
         X = self._check_rows(X, reset=True)
         check_consistent_length(X, y)
         source_rows, target_rows = split_domains(sample_domain, len(X))
@@ -235,11 +236,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
         self.transduction_proba_ = self.rejection.probabilities(scores)[in_callers_order]
-
-    def _forget(self) -> None:
-        """Delete the attributes of an earlier `fit`, which this one may not set."""
-        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
-            delattr(self, name)
 
     def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
         """Turn class indices, C for unknown, into labels."""

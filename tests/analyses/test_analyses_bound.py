@@ -44,15 +44,10 @@ def test_domains_that_are_alike_have_no_distance_and_those_apart_have_all_of_it(
     assert proxy_a_distance(one, other + 50) == 2.0
     # A classifier that always says the larger domain would have a distance of 1.8.
     assert proxy_a_distance(one[:60], rng.normal(size=(1200, 3))) < 0.4
+    assert math.isnan(proxy_a_distance(one, other[:0]))
     # The moved half is told for certain, the other by a coin.
     other[:200] += 100
     assert proxy_a_distance(one, other) == pytest.approx(1.0, abs=0.15)
-
-
-def test_a_domain_of_nobody_has_no_distance():
-    nobody, labels = np.zeros((0, 2)), np.zeros(4, dtype=int)
-    assert math.isnan(proxy_a_distance(np.zeros((4, 2)), nobody))
-    assert all(map(math.isnan, joint_risks(np.zeros((4, 2)), labels, nobody, labels[:0])))
 
 
 def test_a_shift_of_conditionals_is_in_the_shared_error():

@@ -10,14 +10,12 @@ import pytest
 from analyses_helpers import fits
 
 from opensetda.analyses import steps
-from opensetda.analyses.request import share_above, shown, true_classes
+from opensetda.analyses.request import share_above, shown
 from opensetda.errors import InputError
 from opensetda.runs.evaluation import evaluate_targets
 
 
-def test_unknown_is_the_last_class_ties_count_half_and_undefined_is_a_dash():
-    truth = np.array(["b", "z", "a", "0"])
-    assert true_classes(truth, np.array(["a", "b"])).tolist() == [1, 2, 0, 2]
+def test_ties_count_half_and_undefined_is_a_dash():
     assert shown(0.12345, "HOS %") == "12.3"
     assert shown(math.nan, "risk") == "-"
     assert shown(2, "step") == "2"

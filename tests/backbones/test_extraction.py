@@ -30,123 +30,78 @@ def paths(tmp_path_factory) -> list[str]:
     return make_images(tmp_path_factory.mktemp("images"), 30)
 
 
-@pytest.fixture
-def without_onnx(monkeypatch):
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
-
-
 def test_features_are_those_of_eager_torch_in_order(recipe, paths):
     extraction = run(recipe, paths, None)
     assert not extraction.warnings
     assert extraction.rows.tolist() == list(range(30))
+    alone = run(recipe, paths[7:8], None).X
+    np.testing.assert_array_equal(extraction.X[7:8], alone)
     expected = eager(recipe, paths)
     assert engines.relative_difference(extraction.X, expected) < 1e-3
     assert engines.relative_difference(extraction.X[::-1], expected) > 1e-2
 
 
-@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_resnet"])
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_resnet", "embedded"])
 def test_other_kinds_of_networks_are_exported(tmp_path, paths, name):
-    recipe = make_recipe(tmp_path, name)
+    recipe = resolve(size=64) if name == "embedded" else make_recipe(tmp_path, name)
     extraction = run(recipe, paths[:3], None)
     assert not extraction.warnings
     assert engines.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
 
 
-def test_the_embedded_backbone(paths):
-    recipe = resolve(size=64)
-    extraction = run(recipe, paths[:4], None)
-    assert not extraction.warnings
-    assert engines.relative_difference(extraction.X, eager(recipe, paths[:4])) < 1e-3
-
-
-def test_an_image_alone_has_the_features_it_has_in_company(recipe, paths):
-    together = run(recipe, paths, None).X
-    alone = run(recipe, paths[7:8], None).X
-    np.testing.assert_array_equal(together[7:8], alone)
-
-
-def test_torch_gets_its_threads_back(recipe, paths, without_onnx):
+def test_without_onnx_runtime_torch_gets_its_threads_back(recipe, paths, monkeypatch):
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        run(recipe, paths[:4], None)
+        extraction = run(recipe, paths[:3], None)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+    assert "opensetda[onnx]" in extraction.warnings[0]
+    assert engines.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
 
 
-class TestBrokenImages:
-    def test_they_are_listed_and_the_rest_goes_on(self, recipe, paths, tmp_path):
-        cut = tmp_path / "cut.jpg"
-        cut.write_bytes(Path(paths[1]).read_bytes()[:300])
-        empty = tmp_path / "empty.png"
-        empty.touch()
-        broken = [str(cut), str(empty), str(tmp_path / "vanished.jpg")]
-        mixed = [paths[0], broken[0], paths[1], broken[1], broken[2], paths[2]]
-        for folder in (None, tmp_path / "cache", tmp_path / "cache"):
-            extraction = run(recipe, mixed, folder)
-            assert extraction.rows.tolist() == [0, 2, 5]
-            assert [b.path for b in extraction.broken] == broken
-            assert [b.reason for b in extraction.broken] == [
-                "damaged (Truncated File Read)",
-                "empty file",
-                "no such file",
-            ]
-            expected = run(recipe, paths[:3], None).X
-            np.testing.assert_array_equal(extraction.X, expected)
+def test_second_run_computes_no_image_and_imports_no_network(recipe, paths, tmp_path):
+    first = run(recipe, paths, tmp_path)
+    assert first.n_cached == 0
+    code = (
+        "import sys; from pathlib import Path; import numpy as np\n"
+        "from opensetda.backbones.recipe import Recipe\n"
+        "from opensetda.backbones.extraction import FeatureCache, extract\n"
+        f"memory, paths = Path({str(tmp_path)!r}), {paths[::-1]!r}\n"
+        f"recipe = Recipe.from_dict({recipe.to_dict()!r})\n"
+        "with FeatureCache(memory, recipe.key, recipe.width) as cache:\n"
+        "    second = extract(recipe, paths, paths, cache)\n"
+        "assert second.n_cached == 30\n"
+        "assert not {'torch', 'timm', 'onnxruntime', 'torchvision'} & set(sys.modules)\n"
+        "sys.stdout.buffer.write(second.X.tobytes())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert done.stdout == first.X[::-1].tobytes()
 
 
-class TestCache:
-    def test_second_run_computes_no_image(self, recipe, paths, tmp_path):
-        first = run(recipe, paths, tmp_path)
-        assert first.n_cached == 0
-        second = run(recipe, paths[::-1], tmp_path)
-        assert second.n_cached == 30
-        np.testing.assert_array_equal(second.X, first.X[::-1])
-
-    def test_second_run_imports_no_network(self, recipe, paths, tmp_path):
-        expected = run(recipe, paths, tmp_path).X
-        code = (
-            "import sys; from pathlib import Path; import numpy as np\n"
-            "from opensetda.backbones.recipe import Recipe\n"
-            "from opensetda.backbones.extraction import FeatureCache, extract\n"
-            f"memory, paths = Path({str(tmp_path)!r}), {paths!r}\n"
-            f"recipe = Recipe.from_dict({recipe.to_dict()!r})\n"
-            "with FeatureCache(memory, recipe.key, recipe.width) as cache:\n"
-            "    X = extract(recipe, paths, paths, cache).X\n"
-            "assert not {'torch', 'timm', 'onnxruntime', 'torchvision'} & set(sys.modules)\n"
-            "sys.stdout.buffer.write(X.tobytes())"
-        )
-        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-        assert done.stdout == expected.tobytes()
-
-
-def test_progress_counts_every_image(recipe, paths, tmp_path):
-    told = []
-    mixed = [*paths, paths[0], str(tmp_path / "gone.jpg")]
-    run(recipe, mixed, tmp_path, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (32, 32)
-    assert told == sorted(told)
-    told.clear()
-    run(recipe, paths, tmp_path, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (30, 30)
-
-
-def test_large_features_go_to_a_file_without_the_broken_ones(recipe, paths, tmp_path, monkeypatch):
-    some = list(paths[:9])
-    for number in (2, 7):
-        some[number] = str(tmp_path / f"{number}.png")
-        Path(some[number]).write_bytes(b"torn")
-    in_memory = extract(recipe, some, some)
-    assert not isinstance(in_memory.X, np.memmap)
-    assert in_memory.rows.tolist() == [0, 1, 3, 4, 5, 6, 8]
+def test_broken_images_are_listed_and_the_rest_goes_on(recipe, paths, tmp_path, monkeypatch):
+    (tmp_path / "cut.jpg").write_bytes(Path(paths[1]).read_bytes()[:300])
+    (tmp_path / "empty.png").touch()
+    broken = [str(tmp_path / name) for name in ("cut.jpg", "empty.png", "vanished.jpg")]
+    mixed = [paths[0], broken[0], paths[1], broken[1], broken[2], paths[2]]
+    expected, told = run(recipe, paths[:3], None).X, []
+    for folder in (None, tmp_path / "cache", tmp_path / "cache"):
+        extraction = run(recipe, mixed, folder, progress=lambda *counts: told.append(counts))
+        assert extraction.rows.tolist() == [0, 2, 5]
+        assert [b.path for b in extraction.broken] == broken
+        reasons = ["damaged (Truncated File Read)", "empty file", "no such file"]
+        assert [b.reason for b in extraction.broken] == reasons
+        np.testing.assert_array_equal(extraction.X, expected)
+    assert told == 3 * [(number, 6) for number in range(1, 7)]
+    # Too large for memory: into a file, without gaps for the broken ones.
     monkeypatch.setattr(extraction_module, "LARGE_BYTES", 1)
-    in_file = extract(recipe, some, some, scratch=tmp_path)
+    in_file = extract(recipe, mixed, mixed, scratch=tmp_path)
     assert isinstance(in_file.X, np.memmap)
     assert in_file.X.mode == "r"
-    np.testing.assert_array_equal(in_file.X, in_memory.X)
-    assert in_file.broken == in_memory.broken
-    assert [Path(image.id).name for image in in_file.broken] == ["2.png", "7.png"]
+    np.testing.assert_array_equal(in_file.X, expected)
+    assert in_file.broken == extraction.broken
 
 
 class TestEngines:
@@ -162,11 +117,6 @@ class TestEngines:
 
         monkeypatch.setattr(torch.onnx, "export", fail)
         assert "no such operator" in run(recipe, paths[:3], None).warnings[0]
-
-    def test_without_onnx_runtime(self, recipe, paths, without_onnx):
-        extraction = run(recipe, paths[:3], None)
-        assert "opensetda[onnx]" in extraction.warnings[0]
-        assert engines.relative_difference(extraction.X, eager(recipe, paths[:3])) < 1e-3
 
 
 class TestExtractor:

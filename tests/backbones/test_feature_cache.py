@@ -7,7 +7,6 @@ import sqlite3
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from opensetda.backbones import extraction as cache_module
 from opensetda.backbones.extraction import FeatureCache
@@ -24,14 +23,13 @@ def row_of(number: int) -> np.ndarray:
     return np.random.default_rng(number).normal(size=WIDTH).astype(np.float32)
 
 
-def open_cache(folder: Path, width: int = WIDTH) -> FeatureCache:
-    return FeatureCache(folder, "recipe", width)
+def open_cache(folder: Path) -> FeatureCache:
+    return FeatureCache(folder, "recipe", WIDTH)
 
 
 def fill(folder: Path, numbers: range) -> Path:
     with open_cache(folder) as cache:
-        for number in numbers:
-            cache.add(digest_of(number), row_of(number))
+        cache.add(map(digest_of, numbers), map(row_of, numbers))
     return cache.path
 
 
@@ -42,8 +40,7 @@ def assert_holds(folder: Path, numbers: range) -> None:
     assert not cache.warnings
 
 
-def test_what_was_added_is_found_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_module, "_FLUSHED_ROWS", 100)
+def test_what_was_added_is_found_again(tmp_path):
     fill(tmp_path, range(250))
     fill(tmp_path, range(250, 260))
     assert_holds(tmp_path, range(259, -1, -1))
@@ -59,17 +56,16 @@ def test_a_changed_bit_is_noticed_and_the_row_replaced(tmp_path):
         found = [cache.get(digest_of(number)) is not None for number in range(3)]
         assert found == [True, False, True]
         assert "damaged" in cache.warnings[0]
-        cache.add(digest_of(1), row_of(1))
+        cache.add([digest_of(1)], [row_of(1)])
     assert_holds(tmp_path, range(3))
 
 
-@pytest.mark.parametrize("content", [b"no database" * 99, b"SQLite format 3\0garbage" * 99])
-def test_a_damaged_file_costs_a_warning(tmp_path, content):
+def test_a_damaged_file_costs_one_warning(tmp_path):
     path = fill(tmp_path, range(3))
-    path.write_bytes(content)
+    path.write_bytes(b"SQLite format 3\0garbage" * 99)
     with open_cache(tmp_path) as cache:
         assert cache.get(digest_of(0)) is None
-        cache.add(digest_of(0), row_of(0))
+        cache.add([digest_of(0)], [row_of(0)])
     assert len(cache.warnings) == 1
 
 
@@ -85,7 +81,7 @@ def test_no_byte_of_the_file_stops_a_run_or_gives_wrong_features(tmp_path):
             for number in range(10):
                 found = cache.get(digest_of(number))
                 assert found is None or (found == row_of(number)).all()
-            cache.add(digest_of(0), row_of(0))
+            cache.add([digest_of(0)], [row_of(0)])
 
 
 def test_a_locked_file_costs_a_warning(tmp_path, monkeypatch):
@@ -94,8 +90,7 @@ def test_a_locked_file_costs_a_warning(tmp_path, monkeypatch):
     with open_cache(tmp_path) as cache:
         lock = sqlite3.connect(path)
         lock.execute("BEGIN EXCLUSIVE")
-        cache.add(digest_of(1), row_of(1))
-        cache.flush()
+        cache.add([digest_of(1)], [row_of(1)])
         lock.close()
     assert "features cannot be kept (database is locked)" in cache.warnings[0]
 

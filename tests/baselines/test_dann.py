@@ -6,19 +6,16 @@ import math
 
 import pytest
 import torch
-
 from network_helpers import random_batch
-from opensetda.baselines.dann import DANNNetwork
-from opensetda.nn.parts import reversal_strength
-from opensetda.rejection import make_rejector
 
-SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}
+from opensetda.baselines.dann import DANN, DANNNetwork
+from opensetda.nn.parts import reversal_strength
 
 
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    return DANNNetwork(6, 3, adapts=True, weight=2.0, rejector=make_rejector("quantile"))
+    return DANNNetwork(6, 3, True, DANN(weight=2.0, rejector="quantile"))
 
 
 def test_a_discriminator_that_knows_nothing_costs_log_two(network):

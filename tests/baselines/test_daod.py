@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from network_helpers import tensor
+
 from opensetda.baselines.daod import DAOD, Regression, gaussian_kernel, graph_laplacian
 from opensetda.context import FitContext
 from opensetda.openness.audit import Audit, CheckedTargets

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from network_helpers import shifted_task
+
 from opensetda.baselines.mmd import BANDWIDTHS, MMD, mean_discrepancy
 
 SMALL = {"iterations": 60, "batch_size": 32, "random_state": 0}

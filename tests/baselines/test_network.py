@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from network_helpers import shifted_task
 from torch import nn
 
-from network_helpers import shifted_task
 from opensetda.baselines.osbp import OSBP, OSBPNetwork
 from opensetda.context import FitContext
 from opensetda.finetuning.settings import FineTuneSettings
@@ -73,7 +73,7 @@ def test_every_iteration_is_reported_and_the_losses_of_the_last_ones_are_kept():
 
 @pytest.mark.parametrize("momentum", [False, True])
 def test_the_adapter_learns_at_a_tenth_of_the_rate(momentum):
-    network = OSBPNetwork(6, 3, adapts=True, boundary=0.5, reversal=1.0)
+    network = OSBPNetwork(6, 3, True, OSBP())
     extra = [nn.Parameter(torch.zeros(2))]
     slow, fast = make_optimiser(network, 0.5, extra, momentum).param_groups
     assert (slow["lr"], fast["lr"]) == (0.05, 0.5)

@@ -1,7 +1,4 @@
-"""OSBP: the boundary at one half, who descends and who climbs.
-
-What it has in common with all methods is tested in test_estimator*.py.
-"""
+"""OSBP: the boundary at one half, who descends and who climbs."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
-
 from network_helpers import random_batch, shifted_task, tensor
+
 from opensetda.baselines.osbp import OSBP, OSBPNetwork, boundary_loss
 from opensetda.nn.parts import reversal_strength
 
@@ -32,7 +29,7 @@ def fitted(shifted):
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    return OSBPNetwork(6, 3, adapts=True, boundary=0.5, reversal=0.8)
+    return OSBPNetwork(6, 3, True, OSBP(reversal=0.8))
 
 
 def logits_of(fitted, rows):

@@ -8,7 +8,6 @@ import pytest
 from conftest import make_task
 from opensetda.baselines.oslpp import (
     OSLPP,
-    locality_matrices,
     locality_projection,
     principal_components,
     select_and_reject,
@@ -40,11 +39,6 @@ def pairwise_matrices(known, labels, rejected):
     M = (own[:, None] == own).astype(float)
     D = np.diag(M.sum(axis=1))
     return X @ D @ X.T, X @ (D - M) @ X.T
-
-
-def test_the_matrices_are_those_of_all_pairs(samples):
-    for mine, papers in zip(locality_matrices(*samples), pairwise_matrices(*samples), strict=True):
-        np.testing.assert_allclose(mine, papers, rtol=1e-9, atol=1e-9)
 
 
 def test_the_projection_solves_the_generalised_eigenproblem(samples):
@@ -134,6 +128,3 @@ def test_fewer_samples_than_dimensions():
     assert classifier.scorer_.components.shape == (300, 29)
     assert classifier.scorer_.projection.shape[1] <= 29
     assert (classifier.transduction_ == task.truth).mean() > 0.9
-
-
-# Real features ----------------------------------------------------------------------------

@@ -1,7 +1,4 @@
-"""OVANet: the hardest negative, the entropy of the open classifiers, the boundary at one half.
-
-What it has in common with all methods is tested in test_estimator*.py.
-"""
+"""OVANet: the hardest negative, the entropy of the open classifiers, the boundary at one half."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from network_helpers import shifted_task, tensor
 
-from network_helpers import random_batch, shifted_task, tensor
-from opensetda.baselines.ovanet import OVANet, OVANetNetwork, one_vs_all_loss, open_set_entropy
+from opensetda.baselines.ovanet import OVANet, one_vs_all_loss, open_set_entropy
 
 SMALL = {"iterations": 120, "batch_size": 32, "random_state": 0}
 
@@ -60,21 +57,6 @@ def test_the_entropy_by_hand():
     loss = open_set_entropy(logits([[0.8, 0.1], [0.5, 0.3]]))
     expected = (entropy(0.8) + entropy(0.1) + entropy(0.5) + entropy(0.3)) / 4
     assert loss.item() == pytest.approx(expected)
-
-
-def test_the_losses_of_a_batch_and_their_weights():
-    torch.manual_seed(0)
-    network = OVANetNetwork(6, 3, adapts=True, entropy_weight=0.1)
-    torch.nn.init.normal_(network.closed.weight)
-    torch.nn.init.normal_(network.one_vs_all.weight)
-    batch = random_batch(6, 3)
-    closed, open_outputs = network.outputs(batch.source)
-    source = network.source_losses(batch)
-    expected = torch.nn.functional.cross_entropy(closed, batch.labels)
-    assert source["class"].item() == pytest.approx(expected.item())
-    assert source["one_vs_all"].item() == one_vs_all_loss(open_outputs, batch.labels).item()
-    target = network.target_losses(batch)["open_set_entropy"].item()
-    assert target == pytest.approx(0.1 * open_set_entropy(network.outputs(batch.target)[1]).item())
 
 
 # A problem with a known answer ------------------------------------------------------------

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
-
 from network_helpers import random_batch, shifted_task
+
 from opensetda.baselines.sta import (
     ALIGNED_FROM,
     RANKED_FROM,
@@ -34,7 +34,7 @@ def fitted(shifted):
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    return STANetwork(6, 3, adapts=True, extremes=0.25, adversary=0.3, entropy=0.1)
+    return STANetwork(6, 3, True, STA(extremes=0.25))
 
 
 # Step 1: who seems known ------------------------------------------------------------------

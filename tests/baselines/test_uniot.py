@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from network_helpers import shifted_task, tensor
+
 from opensetda import UniOT
 from opensetda.baselines.uniot import (
     ENTROPY,

@@ -17,13 +17,9 @@ def folder(tmp_path):
     return write_domains(tmp_path / "data")
 
 
-def test_the_published_directions_are_the_tasks(folder):
-    found = find_tasks("digits", folder)
-    assert found.name == "digits"
-    assert found.tasks == ("svhn-mnist", "usps-mnist", "mnist-usps")
-
-
-def test_any_pair_of_domains_may_be_asked_for_in_any_spelling(folder):
+def test_the_published_directions_are_the_tasks_and_others_may_be_asked_for(folder):
+    assert find_tasks("digits", folder).tasks == ("svhn-mnist", "usps-mnist", "mnist-usps")
+    assert len(find_tasks("demo").tasks) == 4
     assert find_tasks("Digits", folder, ["MNIST_SVHN", "mnist-svhn"]).tasks == ("mnist-svhn",)
     assert find_tasks("digits", folder, only_first=True).tasks == ("svhn-mnist",)
 
@@ -61,7 +57,7 @@ def test_files_of_all_formats_give_the_same_task(folder, tmp_path):
 
 
 def test_classes_may_be_spelt_in_other_ways(tmp_path):
-    from opensetda.data.benchmarks.catalogue import BENCHMARKS
+    from opensetda.data.benchmarks.protocols import BENCHMARKS
 
     spec = BENCHMARKS["office-home"]
     spelt = np.array([name.replace("_", " ").upper() for name in spec.classes])
@@ -73,7 +69,7 @@ def test_classes_may_be_spelt_in_other_ways(tmp_path):
 
 
 def test_every_other_class_is_unknown_where_the_protocol_says_so(tmp_path):
-    from opensetda.data.benchmarks.catalogue import BENCHMARKS
+    from opensetda.data.benchmarks.protocols import BENCHMARKS
 
     known = np.array(BENCHMARKS["syn2real-o"].known)
     np.savez(tmp_path / "train.npz", X=np.ones((12, 2)), y=known)
@@ -95,16 +91,6 @@ def test_a_fingerprint_is_of_the_content_of_the_tasks_own_domains(folder, tmp_pa
     copy = find_tasks("digits", tmp_path / "copy")
     assert copy.fingerprints["svhn-mnist"] != tasks.fingerprints["svhn-mnist"]
     assert copy.fingerprints["usps-mnist"] == tasks.fingerprints["usps-mnist"]
-    assert tasks.fingerprints["usps-mnist"] != tasks.fingerprints["mnist-usps"]
-    few = find_tasks("digits", folder, ["usps-mnist"])
-    assert few.fingerprints["usps-mnist"] == tasks.fingerprints["usps-mnist"]
-
-
-def test_the_demo_needs_no_data():
-    found = find_tasks("demo", tasks=["mnist-digits"])
-    task = found.read("mnist-digits")
-    assert (len(task.source_features), len(task.target_features)) == (2500, 1797)
-    assert len(find_tasks("demo").tasks) == 4
 
 
 # what is wrong --------------------------------------------------------------------------------
@@ -118,7 +104,6 @@ def labels_of(y):
     ("damage", "arguments", "words"),
     [
         (None, ("office32",), "office31.*demo"),
-        (None, ("office31",), "no domain of Office-31"),
         (None, ("digits", ["svhn-svhn"]), "svhn-mnist"),
         (lambda folder: (folder / "svhn.npz").unlink(), ("digits",), "svhn: missing"),
         (
@@ -127,7 +112,6 @@ def labels_of(y):
             r"mnist\.csv: mnist\.npz is mnist, too",
         ),
         (labels_of(np.arange(60) % 4), ("digits", ["mnist-usps"]), "no sample of the class '4'"),
-        (labels_of(np.arange(60) % 5), ("digits", ["usps-mnist"]), "no sample of an unknown class"),
         (labels_of(np.arange(59)), ("digits", ["usps-mnist"]), "59 labels for 60 rows"),
     ],
 )
@@ -138,28 +122,16 @@ def test_wrong_data_is_named_in_one_line(folder, damage, arguments, words):
         find_tasks(arguments[0], folder, *arguments[1:])
 
 
-def test_options_that_mean_nothing_here(folder):
-    with pytest.raises(InputError, match="--backbone"):
-        find_tasks("digits", folder, images=ImageOptions(backbone="resnet50"))
-    with pytest.raises(InputError, match="demo: it has data of its own"):
-        find_tasks("demo", tables=TableOptions(label="class"))
-
-
 # images ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def image_folder(tmp_path_factory):
+def test_images_become_features_once(tmp_path):
     from opensetda.data.benchmarks.digits import write_image_folders
 
-    folder = tmp_path_factory.mktemp("digits") / "images"
-    _, target = write_image_folders(folder, every=60)
-    target.rename(folder / "usps")
-    return folder
-
-
-def test_images_become_features_once(image_folder):
-    options = ImageOptions(size=32, cache=str(image_folder.parent / "cache"))
+    image_folder = tmp_path / "images"
+    _, target = write_image_folders(image_folder, every=60)
+    target.rename(image_folder / "usps")
+    options = ImageOptions(size=32, cache=str(tmp_path / "cache"))
     told = []
     tasks = find_tasks(
         *("digits", image_folder, ["mnist-usps"]),
@@ -174,21 +146,3 @@ def test_images_become_features_once(image_folder):
     assert task.source_features.shape[1] == 1280
     again = find_tasks("digits", image_folder, ["mnist-usps"], images=options)
     assert tasks.fingerprints["mnist-usps"] == again.fingerprints["mnist-usps"]
-    with pytest.raises(InputError, match="svhn: missing"):
-        find_tasks("digits", image_folder, ["svhn-mnist"], images=options)
-
-
-def test_a_broken_image_is_left_out_and_told_of(image_folder):
-    options = ImageOptions(size=32, cache=str(image_folder.parent / "cache"))
-    whole = find_tasks("digits", image_folder, ["mnist-usps"], images=options).read("mnist-usps")
-    broken = image_folder / "usps" / "7" / "broken.png"
-    broken.write_bytes(b"no picture")
-    try:
-        tasks = find_tasks("digits", image_folder, ["mnist-usps"], images=options)
-        assert len(tasks.read("mnist-usps").target_features) == len(whole.target_features)
-        assert any("broken.png" in line for line in tasks.warnings)
-        strict = ImageOptions(size=32, cache=options.cache, strict=True)
-        with pytest.raises(InputError, match="--strict"):
-            find_tasks("digits", image_folder, ["mnist-usps"], images=strict)
-    finally:
-        broken.unlink()

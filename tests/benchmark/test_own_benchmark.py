@@ -35,11 +35,8 @@ def test_two_tables_give_the_table_and_files_of_a_benchmark(place, capsys):
     more = ["--label-column", "animal", "--method", "moving-means", "--sweep", "steps=2,3"]
     command = ["benchmark", "farm.csv", "wild.csv", *more, *QUICK]
     assert main(command) == 0
-    out, err = capsys.readouterr()
-    assert "farm-wild: 3 methods, 1 task, 3 runs" in err
-    assert "farm-wild" in out
     # One task is no sample for a test.
-    assert "p: exact" not in out
+    assert "p: exact" not in capsys.readouterr().out
     folder = place / "benchmark-farm-wild"
     assert {"benchmark.json", "cells", "results.csv", "table.md"} <= {*names_in(folder)}
     assert (folder / "table.md").read_text().startswith("# farm.csv to wild.csv\n")
@@ -60,12 +57,8 @@ def test_named_classes_are_known_and_all_others_unknown(place):
     assert set(rows.source_labels) == {"ant", "cow"}
     assert len(rows.target_features) == 60
     assert rows.openness == pytest.approx(0.8)
-    for known, words in [
-        (["cow", "Ant"], "--known Ant: no class of the source, but 'ant', 'bee'"),
-        (["cow"], "one class only"),
-    ]:
-        with pytest.raises(InputError, match=words):
-            own_task("wild.npz", "wild.npz", known=known)
+    with pytest.raises(InputError, match="--known Ant: no class of the source, but 'ant', 'bee'"):
+        own_task("wild.npz", "wild.npz", known=["cow", "Ant"])
 
 
 def test_wrong_use(place, capsys):
@@ -73,14 +66,12 @@ def test_wrong_use(place, capsys):
     (place / "gap.csv").write_text((place / "wild.csv").read_text().replace("gnu", ""))
     for arguments, words in [
         (["farm.npz"], "or give a source and a target of your own, both labelled"),
-        (["nowhere"], "no such benchmark"),
-        (["office31", "wild.npz"], "office31: no such"),
+        (["demo", "--label-column", "y"], "demo: it has data of its own"),
         (["farm.npz", "wild.npz", "--data", "x"], "--data and --task: for a PROTOCOL"),
         (["demo", "--known", "ant"], "--known, --id-column"),
         (["farm.npz", "caps.csv"], "none of its classes ('ANT', 'BEE', 'Cow') is known"),
         (["farm.csv", "gap.csv", "--label-column", "animal"], "gap.csv: 'animal', row 7: empty"),
         (["farm.npz", "wild.npz", "--backbone", "resnet50"], "--backbone: farm.npz is a feature"),
-        (["farm.npz", "wild.csv"], "column 'animal' is not numeric"),
     ]:
         assert main(["benchmark", *arguments, *QUICK]) == 2, arguments
         assert words in capsys.readouterr().err
@@ -99,8 +90,6 @@ def test_columns_left_out_are_named_and_the_corrected_command_works(place, capsy
     assert corrected == ["osda", *command, "--id-column", "file", "--impute", "median"]
     assert main(corrected[1:]) == 0
     assert "left out 1 column: 'at'" in " ".join(capsys.readouterr().err.split())
-    assert main([*corrected[1:], "--keep", "at", "--out", "all"]) == 0
-    assert "left out" not in capsys.readouterr().err
 
 
 def test_a_target_without_unknowns_is_told_of(place, capsys):
@@ -123,15 +112,11 @@ def test_images_in_folders_lists_and_manifests_are_the_same_task(pictures, tmp_p
     assert rows.target_features.shape == (18, 1280)
     assert set(rows.split.unknown) == {*UNKNOWN_COLOURS}
     (tmp_path / "list.txt").write_text("".join(f"street/{path} {name}\n" for path, name in made))
-    (tmp_path / "manifest.csv").write_text(
-        "image_file,colour\n" + "".join(f"street/{path},{name}\n" for path, name in made)
-    )
-    (tmp_path / "shop.csv").write_text(
-        "image_file,colour\n"
-        + "".join(
-            f"{path},{path.parent.name}\n" for path in sorted((pictures / "shop").glob("*/*.png"))
-        )
-    )
+    shop = [(path, path.parent.name) for path in sorted((pictures / "shop").glob("*/*.png"))]
+    street = [(f"street/{path}", name) for path, name in made]
+    for manifest, images_of in (("manifest.csv", street), ("shop.csv", shop)):
+        lines = "".join(f"{path},{name}\n" for path, name in images_of)
+        (tmp_path / manifest).write_text(f"image_file,colour\n{lines}")
     columns = TableOptions(label="colour", path="image_file")
     for other in (
         own_task(pictures / "shop", "list.txt", images=images),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opensetda.cli.main import main
-from opensetda.data.benchmarks.catalogue import benchmark
+from opensetda.data.benchmarks.protocols import benchmark
 
 MEANS = ("--method", "moving-means", "--set", "steps=2")
 PGL = ("--set", "steps=1", "--set", "epochs=1", "--set", "edge_width=8", "--set", "node_width=8")

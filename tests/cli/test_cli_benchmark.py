@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-import broken_method
+import benchmark_helpers
 from benchmark_helpers import quick_row, read_rows, write_domains
 from cli_helpers import names_in
 from opensetda.cli.main import main
@@ -31,9 +31,9 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def broken(monkeypatch):
-    monkeypatch.setitem(METHODS, "broken", "broken_method")
-    monkeypatch.setattr(broken_method.Broken, "fits", [])
-    return broken_method.Broken
+    monkeypatch.setitem(METHODS, "broken", "benchmark_helpers")
+    monkeypatch.setattr(benchmark_helpers.Broken, "fits", [])
+    return benchmark_helpers.Broken
 
 
 @pytest.fixture
@@ -58,32 +58,23 @@ def test_rows_tables_and_where_they_are(place, capsys):
     hos = f"{100 * rows[0]['hos']:.1f} ± -"
     assert hos in out
     assert hos in (place / "out" / "table.md").read_text()
-    assert "True share of unknowns given: HOS in %" in out
     assert "class-means better" in out
-    assert "out/results.csv" in out
     assert "digits: 2 methods, 1 task, 4 runs" in err
     assert "osda benchmark digits --data data" in (place / "out" / "table.md").read_text()
 
 
-def test_a_terminal_shows_a_table_that_fits(quick_cells, place, monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "37")
-    assert benchmark("--openness", "true") == 0
-    out = capsys.readouterr().out
-    assert "\x1b[1m" in out
-    assert "…" not in out
-
-
-def test_settings_and_columns_reach_the_runs(place):
-    with np.load("data/usps.npz") as file:
-        np.savez("data/usps.npz", Z=file["X"], kind=file["classes"][file["y"]])
-    with np.load("data/mnist.npz") as file:
-        np.savez("data/mnist.npz", Z=file["X"], kind=file["classes"][file["y"]])
+def test_columns_reach_the_runs_and_a_failing_one_is_not_fatal(place, broken, capsys):
+    for name in ("usps", "mnist"):
+        with np.load(f"data/{name}.npz") as file:
+            np.savez(f"data/{name}.npz", Z=file["X"], kind=file["classes"][file["y"]])
     more = ["--label-column", "kind", "--features-key", "Z", "--openness", "true"]
-    assert benchmark(*more, "--method", "class-means", "--set", "steps=2") == 0
+    assert benchmark(*more, "--method", "broken", "--set", "steps=2") == 0
+    out, err = capsys.readouterr()
+    assert "warning: broken on usps-mnist failed: RuntimeError: out of order second line" in err
+    assert "1 of 2 runs failed" in out
     rows = read_rows(place / "benchmark-digits" / "results.csv")
     assert [(row["method"], row["status"]) for row in rows] == [
-        *(("smoothed-means", "ok"), ("class-means", "ok"))
+        *(("smoothed-means", "ok"), ("broken", "failed"))
     ]
 
 
@@ -92,7 +83,6 @@ def test_a_setting_or_the_share_of_unknowns_is_varied(quick_cells, place, capsys
     assert benchmark(*more, "steps=2, 5", "--reference", "class-means") == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ("smoothed-means steps=2", "smoothed-means steps=5"))
-    assert "class-means better" in out
     assert benchmark(*more, "openness=0.25,0.5") == 0
     assert "targets reduced to 0.25 unknown" in " ".join(capsys.readouterr().out.split())
     rows = read_rows(place / "benchmark-digits" / "results.csv")
@@ -100,17 +90,6 @@ def test_a_setting_or_the_share_of_unknowns_is_varied(quick_cells, place, capsys
         *(("smoothed-means", 0.25), ("class-means", 0.25)),
         *(("smoothed-means", 0.5), ("class-means", 0.5)),
     }
-
-
-def test_a_failing_run_is_reported_and_not_fatal(place, broken, capsys):
-    assert benchmark("--method", "broken", "--openness", "true") == 0
-    out, err = capsys.readouterr()
-    assert "warning: broken on usps-mnist failed: RuntimeError: out of order second line" in err
-    assert "1 of 2 runs failed" in out
-    assert "tries the failed runs again" in err
-    assert "- †" in out
-    rows = read_rows(place / "benchmark-digits" / "results.csv")
-    assert rows[1]["error"] == "RuntimeError: out of order second line"
 
 
 def test_ctrl_c_says_how_to_go_on(place, broken, monkeypatch, capsys):
@@ -126,19 +105,14 @@ def test_ctrl_c_says_how_to_go_on(place, broken, monkeypatch, capsys):
     assert len(read_rows(place / "benchmark-digits" / "results.csv")) == 4
 
 
-SERVED = """
-import sys
-from opensetda.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 def test_a_killed_grid_goes_on(place):
     command = ["benchmark", "digits", "--data", "data", "--jobs", "1", "--out", "out"]
     command += ["--method", "moving-means", "--set", "steps=300", "--method", "class-means"]
     command += ["--openness", "true"]
     cells = place / "out" / "cells"
-    process = subprocess.Popen([sys.executable, "-c", SERVED, *command], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opensetda", *command], stderr=subprocess.PIPE
+    )
     while process.poll() is None and not (cells.is_dir() and any(cells.glob("[!.]*.json"))):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)

@@ -1,15 +1,19 @@
-"""`osda predict` on images: folders, files, lists, three formats, broken files."""
+"""`osda predict` and `osda features` on images: folders, files, lists, formats, broken files."""
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
 from cli_helpers import names_in
+from extraction_helpers import TINY, make_images, make_recipe
 from opensetda.cli.main import main
 
 COLUMNS = ["path", "label", "confidence", "p_unknown", "known_score", "nearest_class"]
@@ -39,29 +43,16 @@ def read(name):
     return pyarrow.parquet.read_table(name).to_pylist()
 
 
-def test_both_formats_say_the_same(place, predict, capsys):
+def test_both_formats_and_the_run_say_the_same(place, pictures, predict, capsys):
     for name in ("l.csv", "l.parquet"):
-        assert predict("new", "--out", name) == 0
-    out = capsys.readouterr().out
-    assert "Labelled 10 images." in out
+        assert predict(pictures / "street", "--out", name, "--top-k", 2) == 0
+    assert "Labelled 30 images." in capsys.readouterr().out
     rows = read("l.parquet")
-    assert [row["path"] for row in rows] == [f"new/{name}" for name in names_in(place / "new")]
-    # Four classes and unknown: all five of them.
-    assert list(rows[0]) == [
-        *COLUMNS,
-        *(f"{p}{k}" for k in range(1, 6) for p in ("top_", "p_top_")),
-    ]
+    assert list(rows[0]) == [*COLUMNS, "top_1", "p_top_1", "top_2", "p_top_2"]
     for row, text in zip(rows, read("l.csv"), strict=True):
         for name, value in row.items():
             expected = value if isinstance(value, str) else pytest.approx(value, abs=1e-6)
             assert text[name] == expected
-        assert row["confidence"] == max(row[f"p_top_{k}"] for k in range(1, 6))
-
-
-def test_labels_are_those_of_the_run(place, pictures, predict):
-    assert predict(pictures / "street", "--out", "l.parquet", "--top-k", 2) == 0
-    rows = read("l.parquet")
-    assert list(rows[0]) == [*COLUMNS, "top_1", "p_top_1", "top_2", "p_top_2"]
     run = pyarrow.csv.read_csv(pictures / "run" / "predictions.csv")
     assert [os.path.basename(row["path"]) for row in rows] == run["path"].to_pylist()  # noqa: PTH119
     # Judged one by one they are, but for a few on the border.
@@ -73,18 +64,13 @@ def test_alone_as_in_company_and_in_parts(place, predict, monkeypatch):
     assert predict("new", "--out", "all.parquet") == 0
     company = read("all.parquet")
     monkeypatch.setattr("opensetda.runs.predicting.PART", 3)
-    first, second = company[0]["path"], company[4]["path"]
-    for name, paths in [("one", [first]), ("two", [second, first]), ("parts", ["new"])]:
-        assert predict(*paths, "--out", f"{name}.parquet") == 0
-    for got, expected in [
-        (read("one.parquet"), company[:1]),
-        (read("two.parquet"), [company[4], company[0]]),
-        (read("parts.parquet"), company),
-    ]:
-        for row, other in zip(got, expected, strict=True):
-            assert row["label"] == other["label"]
-            for name in ("confidence", "p_unknown", "known_score"):
-                assert row[name] == pytest.approx(other[name], abs=1e-6)
+    assert predict("new", "--out", "parts.parquet") == 0
+    assert predict(company[4]["path"], company[0]["path"], "--out", "two.parquet") == 0
+    got = [*read("parts.parquet"), *read("two.parquet")]
+    for row, other in zip(got, [*company, company[4], company[0]], strict=True):
+        assert row["label"] == other["label"]
+        for name in ("confidence", "p_unknown", "known_score"):
+            assert row[name] == pytest.approx(other[name], abs=1e-6)
 
 
 def test_several_paths_of_all_kinds(place, predict):
@@ -120,3 +106,64 @@ def test_nothing_to_label(place, predict, capsys):
     error = capsys.readouterr().err.splitlines()[-1]
     assert "none of its 1 images can be read; the first is new/9.png (empty file)" in error
     assert names_in(place) == before
+
+
+# features ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory) -> list[str]:
+    recipe = make_recipe(tmp_path_factory.mktemp("weights"))
+    return ["--backbone", TINY, "--weights", recipe.weights, "--image-size", "32"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("OSDA_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "photos"
+    for name in ("mug", "pen"):
+        (folder / name).mkdir(parents=True)
+        for path in make_images(tmp_path / "made", 6):
+            Path(path).rename(folder / name / f"{name} {Path(path).name}")
+    return folder
+
+
+def test_npz_of_class_folders_with_a_broken_image(folder, network, tmp_path, capsys):
+    (folder / "mug" / "a broken one.jpg").write_text("no image")
+    out = tmp_path / "photos.npz"
+    assert main(["features", str(folder), "--out", str(out), *network]) == 0
+    said, err = capsys.readouterr()
+    assert "12 images" in said
+    assert "1 of 13 images" in err
+    with np.load(out) as file:
+        assert set(file.files) == {"X", "y", "classes", "paths"}
+        assert file["X"].shape == (12, 256)
+        assert file["classes"].tolist() == ["mug", "pen"]
+        assert file["y"].tolist() == [0] * 6 + [1] * 6
+        assert file["paths"][0] == "mug/mug 000.png"
+    with (tmp_path / "photos.npz.broken.csv").open(encoding="utf-8") as stream:
+        heading, row = csv.reader(stream)
+    assert heading == ["path", "reason"]
+    assert row == [str(folder / "mug" / "a broken one.jpg"), "not an image"]
+
+
+def test_second_time_comes_from_the_cache(folder, network, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.npz", "b.npz"):
+        assert main(["features", str(folder), "--out", name, *network]) == 0
+    assert "(12 from the cache)" in capsys.readouterr().out
+    more = ["--no-cache"], ["--cache", "own"]
+    for number, options in enumerate(more):
+        assert main(["features", str(folder), "--out", f"{number}.npz", *network, *options]) == 0
+        assert "(0 from the cache)" in capsys.readouterr().out
+        assert (tmp_path / "own" / "features").exists() == bool(number)
+    with np.load("a.npz") as first, np.load("b.npz") as second:
+        np.testing.assert_array_equal(first["X"], second["X"])
+
+
+def test_a_flat_folder_has_no_classes(folder, network, tmp_path, capsys):
+    out = tmp_path / "mug.npz"
+    assert main(["features", str(folder / "mug"), "--out", str(out), *network]) == 0
+    assert "no classes are written" in capsys.readouterr().err
+    with np.load(out) as file:
+        assert set(file.files) == {"X", "paths"}

@@ -12,7 +12,6 @@ import pytest
 from cli_helpers import FIT_STEPS, QUICK_IMAGES, blobs, image_fit, names_in
 from cli_processes import READING, Osda
 from opensetda.cli.main import main
-from opensetda.runs.checked import write_sealed
 
 SAME = (
     *("predictions.csv", "model.safetensors", "steps.parquet", "estimates.json"),
@@ -44,18 +43,9 @@ def place(undisturbed, tmp_path, monkeypatch):
     return folder
 
 
-def assert_same(run, expected, names=SAME):
-    for name in names:
+def assert_same(run, expected):
+    for name in SAME:
         assert (run / name).read_bytes() == (expected / name).read_bytes(), name
-
-
-def left_behind(place):
-    return place / "run.unfinished"
-
-
-def kill(place, *arguments, **moment):
-    code, text = Osda(place, *arguments, **moment).send()
-    assert code == -signal.SIGKILL, text
 
 
 def test_killed_it_ends_in_the_same_bits(place, undisturbed, capsys):
@@ -84,28 +74,6 @@ def test_the_training_is_kept_after_a_signal(place, undisturbed):
     assert_same(place / "run", undisturbed / "run")
 
 
-def fail_to_write(folder):
-    """Have a run fail after its training."""
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr("opensetda.runs.fitting.environment", fail)
-        assert main([*FIT_STEPS]) == 1
-
-
-def test_a_failure_after_the_training_keeps_the_training(place, undisturbed, capsys):
-    fail_to_write(place)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[-2] == "The training so far is kept, go on with 'osda resume run'"
-    assert "no space left on device" in lines[-1]
-    assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
-    assert main(["resume", "run"]) == 0
-    assert_same(place / "run", undisturbed / "run")
-
-
 # what cannot go on, and what need not ---------------------------------------------------------
 
 
@@ -116,35 +84,26 @@ def error_of(capsys):
     return err.splitlines()[-1]
 
 
-@pytest.fixture(scope="module")
-def stopped(undisturbed, tmp_path_factory):
-    """An unfinished run with all steps trained, and its tables."""
-    folder = tmp_path_factory.mktemp("stopped")
-    for name in ("source.npz", "target.npz"):
-        shutil.copy(undisturbed / name, folder / name)
-    fail_to_write(folder)
-    return folder
-
-
-def reseal(path, content):
-    del content["sha256"]
-    write_sealed(path, content)
-
-
 @pytest.fixture
-def interrupted(stopped, place):
-    """The same in a place of its own."""
-    shutil.copytree(left_behind(stopped), left_behind(place))
-    for name in ("request.json", "inputs.json"):
-        path = left_behind(place) / name
-        reseal(path, json.loads(path.read_text().replace(str(stopped), str(place))))
+def interrupted(place, capsys):
+    """An unfinished run with all steps trained: writing the run failed."""
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opensetda.runs.fitting.environment", fail)
+        assert main([*FIT_STEPS]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2] == "The training so far is kept, go on with 'osda resume run'"
+    assert "no space left on device" in lines[-1]
+    assert names_in(place) == ["run.unfinished", "source.npz", "target.npz"]
     return place
 
 
 def test_a_changed_input_is_named_and_nothing_lost(interrupted, undisturbed, capsys):
     place, whole = interrupted, (interrupted / "source.npz").read_bytes()
-    kept = (left_behind(place) / "checkpoint").read_bytes()
-    capsys.readouterr()
+    kept = (place / "run.unfinished" / "checkpoint").read_bytes()
     (place / "source.npz").rename(place / "away.npz")
     assert main(["resume", "run"]) == 2
     assert error_of(capsys).startswith("error: source.npz: no such file")
@@ -156,14 +115,13 @@ def test_a_changed_input_is_named_and_nothing_lost(interrupted, undisturbed, cap
     assert error.startswith("error: source.npz: the source changed since the run began")
     assert "osda fit ... --overwrite" in error
     # It was a mistake, or a disk that was not there: all is well again.
-    assert (left_behind(place) / "checkpoint").read_bytes() == kept
+    assert (place / "run.unfinished" / "checkpoint").read_bytes() == kept
     (place / "source.npz").write_bytes(whole)
     assert main(["resume", "run"]) == 0
     assert_same(place / "run", undisturbed / "run")
 
 
-def test_fit_does_not_start_over_unless_told(interrupted, undisturbed, capsys):
-    capsys.readouterr()
+def test_fit_does_not_start_over_unless_told(interrupted, capsys):
     assert main([*FIT_STEPS]) == 2
     error = error_of(capsys)
     assert "run.unfinished: a run that was interrupted" in error
@@ -177,9 +135,9 @@ def test_fit_does_not_start_over_unless_told(interrupted, undisturbed, capsys):
 def test_a_complete_run_needs_no_resume(interrupted, capsys):
     place = interrupted
     # Killed after the run came to its place, before the unfinished one was removed.
-    shutil.copytree(left_behind(place), place / "copy")
+    shutil.copytree(place / "run.unfinished", place / "copy")
     assert main(["resume", "run"]) == 0
-    shutil.move(place / "copy", left_behind(place))
+    shutil.move(place / "copy", place / "run.unfinished")
     before = (place / "run" / "environment.json").read_bytes()
     for _ in range(2):
         capsys.readouterr()
@@ -193,13 +151,12 @@ def test_a_complete_run_needs_no_resume(interrupted, capsys):
     ("name", "words"), [("request.json", "("), ("checkpoint", "(its checksum")]
 )
 def test_damaged_files_are_named(interrupted, capsys, name, words):
-    content = bytearray((left_behind(interrupted) / name).read_bytes())
+    content = bytearray((interrupted / "run.unfinished" / name).read_bytes())
     content[-20] ^= 1
-    (left_behind(interrupted) / name).write_bytes(content)
-    capsys.readouterr()
+    (interrupted / "run.unfinished" / name).write_bytes(content)
     assert main(["resume", "run"]) == 2
     assert f"{name}: damaged {words}" in error_of(capsys)
-    assert left_behind(interrupted).is_dir()
+    assert (interrupted / "run.unfinished").is_dir()
     assert "run" not in names_in(interrupted)
 
 
@@ -212,7 +169,8 @@ def test_killed_while_it_read_images(pictures, tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.chdir(folder)
     arguments = image_fit(pictures, "run", *QUICK_IMAGES, "--cache", "cache")
-    kill(folder, *arguments, moment=READING)
+    code, text = Osda(folder, *arguments, moment=READING).send()
+    assert code == -signal.SIGKILL, text
     assert names_in(folder) == ["cache", "run.unfinished"]
     assert main(["resume", "run"]) == 0
     resumed = (folder / "run" / "predictions.csv").read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 
@@ -20,21 +19,14 @@ from opensetda.runs.checked import check_value
 from opensetda.runs.options import FitRequest, declared
 
 HEAVY = {"torch", "sklearn", "scipy", "matplotlib", "pyarrow", "pandas", "numpy", "accelerate"}
-GROUPS = (FitOptions, TableOptions, ImageOptions)
 
 
-def flags_of(group):
-    return {option.flag.split()[0] for _, option in declared(group).values() if option}
-
-
-def test_the_command_has_every_option_and_the_request_every_field(tmp_path):
+def test_the_command_has_every_option_and_the_request_can_be_read_again(tmp_path):
     (command,) = (c for c in typer.main.get_command(app).commands.values() if c.name == "fit")
     flags = {flag for parameter in command.params for flag in parameter.opts}
-    assert set.union(*map(flags_of, GROUPS)) <= flags
-    assert {field.name for field in dataclasses.fields(FitOptions)} <= {
-        field.name for field in dataclasses.fields(FitRequest)
-    }
-    # What is written can be read again.
+    for group in (FitOptions, TableOptions, ImageOptions):
+        options = [option for _, option in declared(group).values() if option]
+        assert {option.flag.split()[0] for option in options} <= flags
     tables, images = TableOptions(drop=("a", "b"), impute="median"), ImageOptions(finetune="last")
     own = {"identity": "x", "source": "s", "target": "t", "settings": {"steps": 3}}
     request = FitRequest(**own, tables=tables, images=images)
@@ -58,8 +50,6 @@ def test_wrong_options_in_python(tmp_path, options, words):
     assert not list(tmp_path.iterdir())
 
 
-# processes -----------------------------------------------------------------------------------
-
 HELP = """
 import json, sys
 import opensetda, opensetda.runs.options
@@ -76,17 +66,6 @@ def test_help_imports_nothing_heavy():
     codes, names = json.loads(done.stderr.splitlines()[-1])
     assert codes == [0, 0, 0]
     assert not HEAVY.intersection(names)
-
-
-def test_commands_are_completed():
-    words = {"COMP_WORDS": "osda fi", "COMP_CWORD": "1", "_OSDA_COMPLETE": "complete_bash"}
-    command = [sys.executable, "-m", "opensetda"]
-    variables = {**os.environ, **words}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["fit"]
-
-
-# tables --------------------------------------------------------------------------------------
 
 
 def test_tables_show_what_there_is(capsys):

@@ -29,13 +29,6 @@ def terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
 
 
-@pytest.fixture
-def quiet():
-    console.begin(quiet=True)
-    yield
-    console.begin()
-
-
 def drawn(capsys, *words):
     """Wait until the thread that draws has drawn these words; return all it has drawn since."""
     err, stop = "", time.perf_counter() + 3
@@ -62,10 +55,7 @@ EVENTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("is_bar", [True, False])
-@given(
-    counts=st.lists(st.tuples(ODD, ODD), max_size=5), events=EVENTS, pause=st.sampled_from([0, 60])
-)
+@given(st.booleans(), st.lists(st.tuples(ODD, ODD), max_size=5), EVENTS, st.sampled_from([0, 60]))
 def test_no_number_ends_the_work(is_bar, counts, events, pause):
     with pytest.MonkeyPatch.context() as patch:
         now = [0.0]
@@ -110,36 +100,30 @@ def test_lines_are_sparse_and_have_total_rate_and_time_left(capsys, clock):
     assert len(lines) == 119
 
 
-def test_a_terminal_gets_a_bar_with_total_rate_and_time_left(terminal, capsys, clock):
+def test_a_bar_has_total_rate_and_time_left_and_fits_the_terminal(
+    terminal, monkeypatch, capsys, clock
+):
+    monkeypatch.setenv("COLUMNS", "80")
     with counting_progress("features") as tell:
-        for done in range(0, 681, 170):
-            tell(done, 1000)
-            clock[0] += 2.0
-        drawn(capsys, "features", "680/1,000 images", "85.0/s", "0:00:04", "\x1b[")
-
-
-@pytest.mark.parametrize("width", [60, 80, 100])
-def test_bars_fit_the_terminal(terminal, monkeypatch, capsys, clock, width):
-    monkeypatch.setenv("COLUMNS", str(width))
-    with counting_progress("reading features") as tell:
         for done in range(1, 7):
-            clock[0] += 100.0
-            tell(10 * done, 12_345)
-        err = drawn(capsys, "60/12", "4:07:30")
+            clock[0] += 2.0
+            tell(170 * done, 12_345)
+        err = drawn(capsys, "features", "1,020/12,345 images", "85.0/s", "0:02:14", "\x1b[")
     # A line that is drawn anew begins with the code that clears it.
     lines = [
         re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line) for line in re.split(r"[\r\n]|\x1b\[2K", err)
     ]
-    assert max(map(len, lines)) <= width
-    assert lines[-1].rstrip().endswith("34:07:30")
+    assert max(map(len, lines)) <= 80
 
 
-def test_a_quiet_one_gets_nothing(terminal, quiet, capsys, clock):
+def test_a_quiet_one_gets_nothing(terminal, capsys, clock):
+    console.begin(quiet=True)
     with counting_progress("features") as tell, training_progress("pgl") as listen:
         for done in range(100):
             clock[0] = 60.0 * done
             tell(done, 100)
             listen(ProgressEvent(done + 1, 100, 1, 1))
+    console.begin()
     assert capsys.readouterr() == ("", "")
 
 
@@ -149,10 +133,6 @@ def test_work_within_work_has_a_bar_below(terminal, capsys):
         with counting_progress("map", "dot") as of_dots:
             of_dots(3, 7)
             drawn(capsys, "1/2 pages", "3/7 dots")
-        of_pages(2, 2)
-    with counting_progress("next", "page") as tell:
-        tell(1, 9)
-    assert "1/9 pages" in capsys.readouterr().err
 
 
 # training ------------------------------------------------------------------------------------
@@ -171,22 +151,16 @@ def test_a_training_has_a_line_a_step(capsys, clock):
     ]
 
 
-# what methods tell ---------------------------------------------------------------------------
+# what methods and commands tell ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["pgl", "class-means", "osbp"])
+@pytest.mark.parametrize("method", ["pgl", "class-means"])
 def test_listeners_see_the_history_as_it_grows(make, method, task):
     events: list[ProgressEvent] = []
-    more = {"iterations": 3} if method == "osbp" else {}
-    classifier = make(method, **more)
+    classifier = make(method)
     classifier.fit(task.X, task.y, task.domain, context=FitContext(progress=events.append))
     told = [event.entry for event in events if event.entry is not None]
     assert told == classifier.history_
-    ended = [event.step for event in events if event.entry is not None]
-    assert ended == list(range(1, len(told) + 1))
-
-
-# long work that is not training --------------------------------------------------------------
 
 
 def test_rows_are_labelled_part_by_part_to_the_same_bytes(workplace, monkeypatch, capsys, clock):

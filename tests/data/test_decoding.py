@@ -12,11 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from opensetda.data.images.decoding import (
-    BrokenImageError,
-    decode_bytes,
-    decode_image,
-)
+from opensetda.data.images.decoding import BrokenImageError, decode_bytes, decode_image
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
@@ -62,11 +58,9 @@ def png_header(width: int, height: int) -> bytes:
         ("PNG", {}, 0),
         ("BMP", {}, 0),
         ("PPM", {}, 0),
-        ("TIFF", {}, 0),
         ("TIFF", {"compression": "tiff_lzw"}, 0),
         ("GIF", {}, 0),
         ("WEBP", {"lossless": True}, 0),
-        ("JPEG", {"quality": 95, "subsampling": 0}, 10),
         ("JPEG", {"quality": 95, "subsampling": 0, "progressive": True}, 10),
     ],
 )
@@ -94,12 +88,12 @@ def test_grey_and_one_bit():
     assert np.array_equal(decoded(bits, "PNG")[:, :, 1], np.where(ramp > 100, 255, 0))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-def test_sixteen_bits_are_scaled_and_not_clipped(kind):
+def test_sixteen_bits_are_scaled_and_not_clipped():
     deep = np.tile(np.array([0, 257, 32896, 65535], np.uint16), (4, 1))
     image = Image.fromarray(deep)
     assert image.mode.startswith("I;16")
-    assert decoded(image, kind)[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
+    for kind in ("PNG", "TIFF"):
+        assert decoded(image, kind)[0, :, 0].tolist() == [0, 1, 128, 255]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +128,8 @@ def test_palette_with_and_without_transparency():
         assert array[0].tolist() == [list(RED), list(WHITE), list(BLUE)]
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
-def test_cmyk(kind):
-    cmyk = picture().convert("CMYK")
-    array = decoded(cmyk, kind, **({"quality": 95} if kind == "JPEG" else {}))
+def test_cmyk():
+    array = decoded(picture().convert("CMYK"), "JPEG", quality=95)
     assert np.abs(array.astype(int) - np.asarray(picture())).mean() < 2
 
 

@@ -1,4 +1,4 @@
-"""Folders of images: what counts as an image, and which class it has."""
+"""Folders, lists and manifests of images: what counts as an image, and which class it has."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from image_helpers import error_of, listed, tree
+from data_helpers import error_of, listed, tree, write
 from opensetda.data.images.loading import (
+    ImageColumns,
+    is_image_data,
     iterate_images,
+    parse_line,
     read_image_domains,
     read_image_truth,
     read_images,
@@ -30,10 +35,6 @@ def test_class_folders_nested_at_any_depth(shop):
     assert images.notes == ()
     assert images.class_counts() == {"cup": 2, "pen": 2}
     assert len(images) == 4
-
-
-def test_select_takes_rows_or_a_mask(shop):
-    images = read_images(shop, labelled=True)
     assert listed(images.select([2, 0])) == [("pen/a.jpg", "pen"), ("cup/a.PNG", "cup")]
     mask = images.labels == "pen"
     assert images.select(mask).class_counts() == {"pen": 2}
@@ -43,10 +44,8 @@ def test_select_takes_rows_or_a_mask(shop):
 def test_one_folder_between_the_domain_and_its_classes(tmp_path):
     tree(tmp_path, "amazon/images/back_pack/a.jpg", "amazon/images/bike/b.jpg", "amazon/notes.txt")
     images = read_images(tmp_path / "amazon", labelled=True)
-    assert listed(images) == [
-        ("images/back_pack/a.jpg", "back_pack"),
-        ("images/bike/b.jpg", "bike"),
-    ]
+    expected = [("images/back_pack/a.jpg", "back_pack"), ("images/bike/b.jpg", "bike")]
+    assert listed(images) == expected
     # One class folder that holds no folder is a class, not a wrapper.
     tree(tmp_path, "one/cup/a.jpg")
     assert read_images(tmp_path / "one", labelled=True).class_counts() == {"cup": 1}
@@ -79,14 +78,11 @@ def test_a_flat_folder_and_one_image_are_targets(shop, tmp_path):
     assert images.paths == (str(flat / "ä.jpg"),)
 
 
-def test_truth_has_the_ids_of_the_target(shop):
+def test_truth_has_the_ids_of_the_target(shop, tmp_path):
     truth = read_image_truth(shop)
-    assert truth.ids is not None
     assert truth.ids.tolist() == read_images(shop).ids.tolist()
     assert truth.labels.tolist() == ["cup", "cup", "pen", "pen"]
-
-
-def test_the_truth_of_images_that_are_elsewhere(tmp_path):
+    # Its images may be elsewhere.
     (tmp_path / "truth.txt").write_text("gone/a.jpg cup\ngone/b.jpg pen\n")
     truth = read_image_truth(tmp_path / "truth.txt")
     assert truth.labels.tolist() == ["cup", "pen"]
@@ -95,16 +91,12 @@ def test_the_truth_of_images_that_are_elsewhere(tmp_path):
 
 def test_errors_of_folders(shop, tmp_path):
     assert f"no such folder; did you mean {shop}?" in error_of(read_images, tmp_path / "shpo")
-    assert "nor a folder" in error_of(read_images, tmp_path / "a" / "b")
     tree(tmp_path, "empty/readme.txt", "one/cup/a.jpg", "flat/a.jpg", "flat/b.jpg", "mixed/a.jpg")
     tree(tmp_path, "mixed/cup/a.jpg", "mixed/pen/a.jpg", "x.doc")
     message = error_of(read_images, tmp_path / "empty")
     assert "left out, as no images: 1 x .txt" in message
-    assert ".jpeg, .jpg" in message
     assert "one class only ('cup')" in error_of(read_image_domains, tmp_path / "one", shop)
-    message = error_of(read_image_domains, tmp_path / "flat", shop)
-    assert "images without a class: 2 (for" in message
-    assert "named after its class" in message
+    assert "without a class: 2 (for" in error_of(read_image_domains, tmp_path / "flat", shop)
     assert "without a class: 1" in error_of(read_image_domains, tmp_path / "mixed", shop)
     assert "neither a folder, an image" in error_of(read_images, tmp_path / "x.doc")
 
@@ -129,21 +121,144 @@ def test_names_that_are_no_utf8(tmp_path):
     tree(tmp_path, "cup/a.jpg")
     images = read_images(tmp_path, labelled=True)
     assert images.ids.tolist() == ["b\\xe4r/caf\\xe9.jpg", "cup/a.jpg"]
-    assert images.labels is not None
     assert images.labels.tolist() == ["b\\xe4r", "cup"]
-    assert all(label.encode() for label in images.ids.tolist())
     assert Path(images.paths[0]).exists()
     (tmp_path / "list.txt").write_bytes(b"b\xe4r/caf\xe9.jpg cup\n")
     assert read_images(tmp_path / "list.txt").paths[0].endswith("caf\udce9.jpg")
 
 
 def test_iteration_streams_the_same_images(shop, tmp_path):
-    whole = read_images(shop)
-    assert list(iterate_images([shop])) == list(zip(whole.ids, whole.paths, strict=True))
+    usual = ImageColumns()
+    assert tuple(iterate_images([shop], usual)) == read_images(shop).paths
     (tmp_path / "list.txt").write_text("shop/cup/b.jpg cup\ngone.jpg\n")
-    ids = [name for name, _ in iterate_images([shop, shop / "pen/a.jpg", tmp_path / "list.txt"])]
-    assert ids[0] == f"{shop.as_posix()}/cup/a.PNG"
-    assert ids[4:] == [(shop / "pen/a.jpg").as_posix(), "shop/cup/b.jpg", "gone.jpg"]
+    paths = [*iterate_images([shop, shop / "pen/a.jpg", tmp_path / "list.txt"], usual)]
+    expected = shop / "pen/a.jpg", shop / "cup/b.jpg", tmp_path / "gone.jpg"
+    assert paths[4:] == [*map(str, expected)]
     (tmp_path / "void").mkdir()
-    assert "no image in it" in error_of(list, iterate_images([tmp_path / "void"]))
-    assert "no such folder" in error_of(list, iterate_images([tmp_path / "no"]))
+    assert "no image in it" in error_of(list, iterate_images([tmp_path / "void"], usual))
+    assert "no such folder" in error_of(list, iterate_images([tmp_path / "no"], usual))
+
+
+# lists and manifests ----------------------------------------------------------------------
+
+
+def test_lists(shop, tmp_path):
+    text = "\ufeff# a comment\r\n\r\nshop/cup/b.jpg cup\r\nshop/pen/a.jpg\tpen  \r\n"
+    path = tmp_path / "list.txt"
+    path.write_bytes(text.encode())
+    images = read_images(path, labelled=True)
+    assert listed(images) == [("shop/cup/b.jpg", "cup"), ("shop/pen/a.jpg", "pen")]
+    assert Path(images.paths[1]).samefile(shop / "pen" / "a.jpg")
+
+
+def test_where_the_paths_of_a_list_start(shop, tmp_path):
+    (shop / "list.txt").write_text("cup/b.jpg\n")
+    (shop / "cup" / "list.txt").write_text("cup/b.jpg\n")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "list.txt").write_text("cup/b.jpg\n")
+    (tmp_path / "far" / "absolute.txt").write_text(f"{shop}/cup/b.jpg 3\n")
+    for path in (shop / "list.txt", shop / "cup" / "list.txt", tmp_path / "far" / "absolute.txt"):
+        assert Path(read_images(path).paths[0]).samefile(shop / "cup" / "b.jpg")
+    message = error_of(read_images, tmp_path / "far" / "list.txt")
+    assert "list.txt, line 1: no such file 'cup/b.jpg' (1 of 1 are missing)" in message
+    assert len(read_images(tmp_path / "far" / "list.txt", ImageColumns(root=shop))) == 1
+
+
+def test_errors_of_lists(shop, tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_text("shop/cup/b.jpg cup\n\nshop/pen/a.jpg\n")
+    message = error_of(read_image_domains, path, shop)
+    assert "line 3: images without a class: 1 (for example 'shop/pen/a.jpg')" in message
+    path.write_text("shop/cup/b.jpg cup\nshop/pen/a.jpg pen\nshop/cup/b.jpg cup\n")
+    assert "list.txt, line 1 and line 3: 'shop/cup/b.jpg' is there twice" in error_of(
+        read_images, path
+    )
+    path.write_text("shop/cup/b.jpg cup\n./shop/cup/b.jpg cup\n")
+    assert "line 1 and line 2" in error_of(read_images, path)
+    path.write_text("# nothing\n")
+    assert "no image in it" in error_of(read_images, path)
+
+
+_part = st.text(
+    st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp"), blacklist_characters="/\x85"),
+    min_size=1,
+    max_size=12,
+)
+_path = st.lists(_part, min_size=1, max_size=4).map(lambda parts: f"{'/'.join(parts)}.jpg")
+_label = _part.map(lambda text: "".join(text.split())).filter(bool)
+
+
+@given(path=_path, label=_label, blank=st.sampled_from([" ", "\t", "  ", " \t "]))
+def test_every_path_and_label_come_back(path, label, blank):
+    path = path.strip()
+    assert parse_line(f"{path}{blank}{label}", lambda text: text == path) == (path, label)
+    assert parse_line(path, lambda text: text == path) == (path, None)
+    assert parse_line(path, lambda text: False) == (path, None)
+
+
+@given(st.text())
+def test_any_line_is_a_path_and_perhaps_a_label(text):
+    path, label = parse_line(text, lambda t: False)
+    assert text.startswith(path)
+    assert label is None or text.endswith(label)
+    assert label is None or not set(label) & set(" \t")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_manifests(shop, suffix):
+    path = shop / f"manifest{suffix}"
+    write(path, {"File": ["cup/b.jpg", "pen/a.jpg"], "class": ["007", "pen"]})
+    assert is_image_data(path)
+    images = read_images(path, labelled=True)
+    assert listed(images) == [("cup/b.jpg", "007"), ("pen/a.jpg", "pen")]
+    assert read_image_truth(path).labels.tolist() == ["007", "pen"]
+    assert read_images(path).labels is None
+
+
+def test_the_ids_of_a_manifest(shop):
+    write(shop / "m.csv", {"id": ["1", "2"], "path": ["cup/b.jpg", "pen/a.jpg"]})
+    assert read_images(shop / "m.csv").ids.tolist() == ["1", "2"]
+    write(shop / "m.csv", {"id": ["1", "1"], "path": ["cup/b.jpg", "pen/a.jpg"]})
+    assert "row 1 and row 2: '1' is there twice" in error_of(read_images, shop / "m.csv")
+
+
+def test_columns_by_name(shop):
+    path = shop / "m.parquet"
+    write(path, {"where": ["cup/b.jpg", "pen/a.jpg"], "what": ["a", "b"], "size": [1, 2]})
+    assert not is_image_data(path)
+    columns = ImageColumns(path="where", label="what")
+    assert is_image_data(path, columns)
+    assert listed(read_images(path, columns, labelled=True))[1] == ("pen/a.jpg", "b")
+    assert "no column 'path'" in error_of(read_images, path)
+    message = error_of(read_images, path, ImageColumns(path="where"), labelled=True)
+    assert "no column 'label'" in message
+
+
+def test_errors_of_manifests(shop):
+    path = shop / "m.csv"
+    path.write_text("path,label\ncup/b.jpg,cup\npen/a.jpg,\n")
+    assert "m.csv, row 2: images without a class: 1" in error_of(read_image_domains, path, shop)
+    path.write_text("path,label\n,cup\npen/a.jpg,pen\n")
+    assert "'path', row 1: empty" in error_of(read_images, path)
+    path.write_text("path,label\ncup/b.jpg,cup\npen/no.jpg,pen\n")
+    assert "m.csv, row 2: no such file 'pen/no.jpg' (1 of 2" in error_of(read_images, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.JPG", b"", True),
+        ("list.txt", b"", True),
+        ("a.npz", b"", False),
+        ("m.csv", b"\xef\xbb\xbfimage\r\n", True),
+        ("m.csv", b"id,path,label\n", True),
+        ("m.csv", b"path,x1,x2,label\n", False),
+        ("m.csv", b"x1,x2,y\n", False),
+        ("m.csv", b"", False),
+        ("m.parquet", b"nonsense", False),
+        ("notes.doc", b"", False),
+    ],
+)
+def test_images_or_a_table(tmp_path, name, content, expected):
+    (tmp_path / name).write_bytes(content)
+    assert is_image_data(tmp_path / name) is expected

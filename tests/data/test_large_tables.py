@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opensetda.data.tables import column_files, mapped
-from opensetda.data.tables.formats import is_parts_folder, table_files
+from data_helpers import error_of, save, write
+from opensetda.data.tables import formats, mapped
+from opensetda.data.tables.formats import is_parts_folder
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth
 from opensetda.errors import InputError
 from opensetda.system import memory
-from table_helpers import error_of, save
 
 IDS = TableColumns(id="id")
 NAMES = [f"é{row}" * (row % 3 + 1) for row in range(11)]
@@ -33,8 +33,8 @@ def large(monkeypatch):
     """Let every table be large, and be read in pieces of a few rows and columns."""
     monkeypatch.setattr(mapped, "LARGE_BYTES", 0)
     monkeypatch.setattr(mapped, "_CHUNK_VALUES", 12)
-    monkeypatch.setattr(column_files, "_BATCH_VALUES", 8)
-    monkeypatch.setattr(column_files, "_COLUMNS_AT_ONCE", 2)
+    monkeypatch.setattr(formats, "_BATCH_VALUES", 8)
+    monkeypatch.setattr(formats, "_COLUMNS_AT_ONCE", 2)
 
 
 def a_matrix(n_rows=11, dtype=np.float32):
@@ -59,7 +59,7 @@ def write_parts(folder, X, cuts, row_group=None, **named):
 # arrays ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f8", ">f4", "i1", "?"])
+@pytest.mark.parametrize("dtype", ["f2", ">f4", "i1", "?"])
 def test_a_bare_array_stays_in_its_file_as_it_is(tmp_path, source, dtype):
     X = a_matrix(dtype=dtype)
     np.save(tmp_path / "t.npy", X)
@@ -131,7 +131,6 @@ def test_damaged_archives_are_refused(tmp_path, flips, end):
 def test_a_folder_of_parts_is_known_by_its_files(tmp_path):
     folder = write_parts(tmp_path / "t", a_matrix(), [0, 4])
     assert is_parts_folder(folder)
-    assert [file.name for file in table_files(folder)] == ["part-0.parquet", "part-1.parquet"]
     assert not is_parts_folder(folder / "part-0.parquet")
     (folder / "a.jpg").touch()
     assert not is_parts_folder(folder)
@@ -139,13 +138,12 @@ def test_a_folder_of_parts_is_known_by_its_files(tmp_path):
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-@pytest.mark.parametrize("row_group", [None, 3])
 @pytest.mark.parametrize("dtype", ["f2", "i4"])
-def test_parts_are_one_table(tmp_path, source, request, is_large, row_group, dtype):
+def test_parts_are_one_table(tmp_path, source, request, is_large, dtype):
     if is_large:
         request.getfixturevalue("large")
     X = a_matrix(dtype=dtype)
-    folder = write_parts(tmp_path / "t", X, [0, 6, 6], row_group, y=["?"] * 11, id=NAMES)
+    folder = write_parts(tmp_path / "t", X, [0, 6, 6], 3, y=["?"] * 11, id=NAMES)
     table = read_domains(source, folder, IDS, tmp_path / "scratch")[1]
     assert is_in_file(table.X) == is_large
     np.testing.assert_array_equal(table.X, X)
@@ -168,20 +166,14 @@ def test_what_is_no_number_is_named_by_file_and_row(tmp_path, large, value, word
         assert error_of(read_samples, path, 3).startswith(f"{path}: row 15, column 1: {words}")
 
 
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        ({"f0": [1.0], "f1": [1.0]}, "column 'f2' is missing or of another type"),
-        ({"f0": [1.0], "f1": [1], "f2": [1.0]}, "column 'f1' is missing"),
-        ({"f0": [1.0], "f1": [1.0], "f2": [1.0], "g": [1]}, "in part-0.parquet; all parts"),
-    ],
-)
-def test_parts_need_the_same_columns(tmp_path, other, words):
+def test_parts_need_the_same_columns_in_any_order(tmp_path):
     folder = write_parts(tmp_path / "t", a_matrix(dtype=np.float64), [0, 6])
-    pyarrow.parquet.write_table(pa.table(other), folder / "part-2.parquet")
-    message = error_of(read_samples, folder, 3)
-    assert message.startswith(f"{folder / 'part-2.parquet'}: ")
-    assert words in message
+    part = write(folder / "part-2.parquet", {"f2": [1.0], "f0": [2.0], "f1": [3.0]})
+    assert read_samples(folder, 3).X[-1].tolist() == [2, 3, 1]
+    for other in ({"f0": [1.0], "f1": [1.0]}, {"f0": [1.0], "f1": [1], "f2": [1.0]}):
+        write(part, other)
+        message = error_of(read_samples, folder, 3)
+        assert message.startswith(f"{part}: names or types of columns are not those of part-0")
 
 
 def test_damaged_parts_are_named(tmp_path, large):
@@ -207,7 +199,7 @@ def test_a_disk_without_room_is_named(tmp_path, large, monkeypatch):
 def test_memory_does_not_grow_with_a_table(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(mapped, "LARGE_BYTES", 1 << 20)
     monkeypatch.setattr(mapped, "_CHUNK_VALUES", 1 << 16)
-    monkeypatch.setattr(column_files, "_BATCH_VALUES", 1 << 16)
+    monkeypatch.setattr(formats, "_BATCH_VALUES", 1 << 16)
     numbers = np.random.default_rng(0).random((100_000, 64), dtype=np.float32)
     path = tmp_path / f"t.{suffix}"
     if suffix == "parquet":

@@ -13,10 +13,10 @@ import pyarrow.feather
 import pytest
 
 from cli_helpers import blobs
+from data_helpers import error_of, text
 from opensetda.data.tables.loading import TableColumns, read_domains
 from opensetda.errors import InputError
 from opensetda.runs import TableOptions, fit, predict, resume
-from table_helpers import error_of, text
 
 
 def frame(seed=0, labelled=True):
@@ -47,11 +47,8 @@ def test_every_format_holds_the_same_table(tmp_path, suffix):
     assert target.feature_names == ("p", "q", "r 1", "s")
 
 
-@pytest.mark.parametrize("separator", [";", "\t", "|", ","])
-@pytest.mark.parametrize("decimal", [".", ","])
+@pytest.mark.parametrize(("separator", "decimal"), [(";", ","), ("\t", ","), ("|", ".")])
 def test_separator_and_decimal_sign_of_csv_are_detected(tmp_path, separator, decimal):
-    if separator == decimal:
-        pytest.skip("such numbers would have to be quoted")
     made = frame()
     a = tmp_path / "a.csv"
     made.to_csv(a, sep=separator, decimal=decimal, index=False)
@@ -73,16 +70,6 @@ def test_jsonl_says_what_is_no_object_and_what_is_nested(tmp_path):
     assert "cannot read the file: " in error_of(read_domains, a, b)
     a = text(tmp_path / "a.jsonl", '{"p": [1, 2], "y": "a"}\n{"p": [1, 2], "y": "b"}\n')
     assert "column 'p' is not numeric (it holds list<" in error_of(read_domains, a, b)
-
-
-def test_a_cut_feather_file_is_named(tmp_path):
-    a = tmp_path / "a.feather"
-    WRITERS["feather"](a, frame())
-    whole = a.read_bytes()
-    for length in (0, 20, len(whole) // 2, len(whole) - 4):
-        a.write_bytes(whole[:length])
-        message = error_of(read_domains, a, a)
-        assert message.startswith(f"{a}: cannot read the file")
 
 
 # Excel -------------------------------------------------------------------------------------------
@@ -113,11 +100,8 @@ def test_sheets_may_have_gaps_flags_and_mixed_columns(tmp_path):
 def test_sheets_that_cannot_be_read_are_named(tmp_path, monkeypatch):
     b = text(tmp_path / "b.csv", "p\n1\n")
     a = text(tmp_path / "a.xlsx", "no zip")
-    damaged = "cannot read the file: it is damaged, protected or not an .xlsx file"
-    assert error_of(read_domains, a, b) == f"{a}: {damaged}"
-    with zipfile.ZipFile(a, "w") as archive:
-        archive.writestr("x.txt", "x")
-    assert damaged in error_of(read_domains, a, b)
+    damaged = f"{a}: cannot read the file: "
+    assert error_of(read_domains, a, b).startswith(damaged)
     with zipfile.ZipFile(sheet(a, ["p"], [1])) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(a, "w") as archive:

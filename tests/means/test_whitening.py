@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from opensetda.means.whitening import scatter_within_classes, whitening_within_classes
+from opensetda.means.scorer import scatter_within_classes, whitening_within_classes
 
 C = 3
 NO_MAP = torch.eye(4, dtype=torch.float64)
@@ -56,34 +56,3 @@ def test_a_large_ridge_changes_nothing():
 @pytest.mark.parametrize("labels", [torch.full((4,), -1), torch.tensor([0, 1, 2, 3])])
 def test_without_spread_there_is_no_map(labels):
     assert torch.equal(whitening_within_classes([(torch.eye(4), labels)], 4, 0.3), NO_MAP)
-
-
-def test_equal_rows_have_no_spread():
-    rows, labels = torch.ones(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
-    assert torch.equal(whitening_within_classes([(rows, labels)], C, 0.3), NO_MAP)
-
-
-def test_the_map_rejects_what_plain_cosine_does_not():
-    """An unknown class lies where no class spreads; one wide direction hides it."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat([0, 1, 2], 60)
-    centres = np.eye(3, 6) * 2
-
-    def rows_of(means):
-        noise = rng.normal(size=(len(means), 6)) * [0.2, 0.2, 0.2, 0.2, 0.2, 4.0]
-        return torch.from_numpy((means + noise).astype(np.float32))
-
-    source = rows_of(centres[labels])
-    unknown = rows_of(np.repeat([[0, 0, 0, 2.0, 0, 0]], 60, axis=0))
-
-    def misranked(change):
-        unit = torch.nn.functional.normalize
-        means = unit(
-            torch.stack([(source @ change)[labels == c].mean(dim=0) for c in range(3)]), dim=1
-        )
-        known, other = (unit(x @ change, dim=1) @ means.t() for x in (source, unknown))
-        wrong = known.amax(dim=1)[:, None] <= other.amax(dim=1)[None, :]
-        return float(wrong.float().mean())
-
-    whitening = whitening_within_classes([(source, torch.from_numpy(labels))], 3, 0.01).float()
-    assert misranked(whitening) < misranked(torch.eye(6)) / 2

@@ -9,8 +9,8 @@ from scipy.stats import binom
 from opensetda import MovingMeans
 from opensetda.context import FitContext
 from opensetda.openness.audit import Audit, CheckedTargets, audited_share, scored_share
+from opensetda.openness.evidence import ShareEstimate
 from opensetda.openness.report import study_openness
-from opensetda.openness.share_model import ShareEstimate
 from opensetda.runs.fitting import fit_domains
 
 

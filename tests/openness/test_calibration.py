@@ -75,16 +75,6 @@ def fitted(request, generated):
     return fit_task(METHODS[request.param](), generated, every_other=True)
 
 
-def test_half_is_where_the_label_changes(fitted, generated):
-    X = generated.target_features
-    decision, proba = fitted.decision_function(X), fitted.predict_proba(X)
-    np.testing.assert_array_equal(proba[:, -1] > 0.5, fitted.predict(X) == "unknown")
-    np.testing.assert_allclose(proba[:, -1], expit(-fitted.rejection_slope_ * decision))
-    order = np.argsort(decision)
-    assert (np.diff(proba[order, -1]) <= 0).all()
-    assert fitted.rejection_slope_ > 0
-
-
 def unknown_error(proba, truth, known):
     return expected_calibration_error(proba[:, -1], ~np.isin(truth, known), bins=10)
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from feature_shifts import feature_task
 from opensetda.features.alignment import aligned_samples
-from opensetda.openness import share_model
-from opensetda.openness.evidence import Evidence, cosine_without_nearest, gather_evidence
-from opensetda.openness.share_model import (
-    FEWEST_TARGETS,
-    LARGEST_SHARE,
+from opensetda.openness import evidence as weighed
+from opensetda.openness.evidence import (
+    Evidence,
+    cosine_without_nearest,
     estimate_share,
+    gather_evidence,
 )
 from opensetda.rows import Rows, unit_rows
 
@@ -43,6 +43,7 @@ def check(evidence):
     for n_targets in (1, 1000):
         estimate = estimate_share(evidence, n_targets)
         assert 0 <= estimate.low <= estimate.share <= estimate.high <= 1
+        assert (estimate.high - estimate.low == 1) == (n_targets == 1)
 
 
 # Evidence -----------------------------------------------------------------------------------
@@ -80,30 +81,11 @@ def test_any_rows_have_evidence(seed, n_classes, n_targets):
 
 # Weights ------------------------------------------------------------------------------------
 
-SHARE = st.floats(0, 1)
-
-
-@given(
-    st.builds(Evidence, SHARE, SHARE, st.floats(-4, 0.7), SHARE, st.integers(2, 5000)),
-    st.integers(1, 100),
-)
-def test_a_share_and_an_interval_around_it_whatever_the_evidence(evidence, n_targets):
-    estimate = estimate_share(evidence, n_targets)
-    assert np.isfinite([estimate.share, estimate.low, estimate.high]).all()
-    assert 0 <= estimate.share <= LARGEST_SHARE
-    assert 0 <= estimate.low <= estimate.share <= estimate.high <= 1
-    if n_targets < FEWEST_TARGETS:
-        assert (estimate.low, estimate.high) == (0, 1)
-    else:
-        assert estimate.high - estimate.low < 1
-
 
 def test_weights_by_hand(monkeypatch):
     """With four classes half of what many classes add is added."""
-    monkeypatch.setattr(
-        share_model, "WEIGHTS", np.array([[0.1, 0, 0, 0, 0], [0, 0.8, 0.2, 0.1, 0.4]])
-    )
-    monkeypatch.setattr(share_model, "HALF_WIDTH", np.array([0.3, -0.2]))
+    monkeypatch.setattr(weighed, "WEIGHTS", np.array([[0.1, 0, 0, 0, 0], [0, 0.8, 0.2, 0.1, 0.4]]))
+    monkeypatch.setattr(weighed, "HALF_WIDTH", np.array([0.3, -0.2]))
     evidence = Evidence(hidden=0.5, hidden_moved=0.4, margin=-1.0, below=0.25, n_classes=4)
     estimate = estimate_share(evidence, 100)
     assert estimate.share == pytest.approx(0.1 + 0.5 * (0.4 + 0.08 - 0.1 + 0.1))

@@ -1,4 +1,4 @@
-"""The mixture of knowns and unknowns, on scores whose share of unknowns was made."""
+"""The mixture of knowns and unknowns on made scores, and the cut at a share of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.openness.mixtures import fit_mixture
+from opensetda.openness.mixtures import fit_mixture, rejection_cut
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -98,3 +98,30 @@ def test_constant_scores(n, value):
         posterior = mixture.falling_posterior(constant)
         assert len(np.unique(posterior)) == 1
         assert 0 <= posterior[0] <= 1
+
+
+# The cut: at the nearest end of a group of equal scores --------------------------------------
+
+FEW = [-np.inf, -2.5, -0.0, 0.0, 5e-324, 1.0, np.nextafter(1.0, 2.0), 1e300, np.inf]
+
+
+@st.composite
+def score_arrays(draw):
+    n = draw(st.integers(0, 300))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    few = rng.permutation(FEW)[: draw(st.integers(1, 9))]
+    kinds = rng.normal(size=n), rng.random(n).round(draw(st.integers(1, 3))), rng.choice(few, n)
+    return draw(st.sampled_from(kinds))
+
+
+@given(score_arrays(), st.floats(0, 1))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_cut_is_at_the_nearest_end_of_a_group(scores, share):
+    """No other cut that separates no equal scores rejects a number nearer to the share."""
+    ordered, n = np.sort(scores), len(scores)
+    possible = [k for k in range(n + 1) if k in (0, n) or ordered[k - 1] < ordered[k]]
+    nearest = min(possible, key=lambda k: abs(k - round(share * n)))
+    cut = rejection_cut(scores, share)
+    assert (scores < cut).sum() == nearest or cut == ordered[-1] == np.inf
+    if 0 < nearest < n and np.isfinite(middle := (ordered[nearest - 1] + ordered[nearest]) / 2):
+        assert cut == max(middle, np.nextafter(ordered[nearest - 1], np.inf))

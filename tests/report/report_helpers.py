@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from opensetda.report import charts as style
 from opensetda.report.content import (
     ClassGallery,
     Confusion,
@@ -26,7 +27,6 @@ from opensetda.report.content import (
     UnknownGroup,
     WhatIf,
 )
-from opensetda.runs import figure_style as style
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from opensetda import InputError, show
+from opensetda import show
 from opensetda.runs import RunFolder, fit
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,14 +40,6 @@ def test_a_run_is_shown_and_no_name_gets_out_of_the_frame(run):
     assert ' height="300" ' in frame[0]
     assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame[0])[1]) == shown.page
     assert "<b>" not in shown.page.replace("&lt;b&gt;", "")
-
-
-def test_what_cannot_be_shown(run, tmp_path):
-    for given, message in [(3, "int is no run"), (tmp_path / "none", "no such run folder")]:
-        with pytest.raises(InputError, match=message):
-            show(given)
-    with pytest.raises(InputError, match="height='tall'"):
-        show(run, height="tall")
 
 
 def words(cell):

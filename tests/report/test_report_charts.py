@@ -13,10 +13,17 @@ from matplotlib.text import Text
 from report_helpers import HOSTILE
 
 from opensetda.report import charts
-from opensetda.report.charts import curve_panels, draw_confusion, draw_lines, inline_svg
+from opensetda.report.charts import (
+    curve_panels,
+    draw_confusion,
+    draw_lines,
+    figure_bytes,
+    figure_name,
+    inline_svg,
+    short_number,
+)
 from opensetda.report.content import Confusion
 from opensetda.report.page import _asset
-from opensetda.runs.figure_style import figure_bytes, figure_name, short_number
 
 FORMULAS = ("$x_1$", r"$\frac{", "$", r"a\$b$", *HOSTILE)
 

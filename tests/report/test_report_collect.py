@@ -11,8 +11,9 @@ import pytest
 from cli_helpers import FIT, OPENNESS
 from opensetda.cli.main import main
 from opensetda.report.collect import Progress, collect, facts_of
+from opensetda.report.plane import lay_out
 from opensetda.report.run_parts import cut_of, nearest_to_cut
-from opensetda.runs.folder import THUMBNAILS, RunFolder
+from opensetda.runs.folder import MAP, THUMBNAILS, RunFolder
 from opensetda.runs.predictions import PredictionTable
 
 
@@ -118,6 +119,10 @@ def test_without_truth_nothing_is_said_of_it_and_progress_is_told(pictures, tmp_
     assert report.metrics is report.confusion is report.openness.true is None
     assert report.map.truth is None
     assert all(card.truth is None for card in report.border)
+    # A damaged map is made anew.
+    (path / MAP).write_bytes(b"no parquet")
+    again = collect(RunFolder.open(path))
+    np.testing.assert_array_equal(again.map.places, report.map.places)
 
 
 def test_a_run_on_rows_and_a_method_that_learns_in_steps(workplace, stepper):
@@ -180,3 +185,24 @@ def test_other_shares_are_of_this_run(evaluated, report):
     names = ("hidden", "hidden_moved", "below")
     assert [share for share, _ in report.openness.looked_at] == [seen[name] for name in names]
     assert report.refit.head.startswith("osda fit ")
+
+
+def test_neighbours_stay_neighbours_in_a_square_and_the_same_rows_give_the_same_bits():
+    which = np.arange(90) % 3
+    rows = 6 * np.eye(3, 8)[which] + np.random.default_rng(0).normal(0, 0.3, (90, 8))
+    plane = lay_out(rows)
+    distances = np.linalg.norm(plane[:, None] - plane[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    assert (which[distances.argmin(axis=1)] == which).all()
+    assert plane.min() >= 0
+    assert plane.max() <= 1
+    assert np.ptp(plane, axis=0).max() == pytest.approx(1, abs=1e-5)
+    np.testing.assert_array_equal(lay_out(rows), plane)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (4, 3), (8, 1)])
+def test_a_few_samples_and_one_column_have_places_too(shape):
+    rows = np.random.default_rng(0).normal(size=shape)
+    for plane in (lay_out(rows), lay_out(np.ones_like(rows))):
+        assert plane.shape == (len(rows), 2)
+        assert np.isfinite(plane).all()

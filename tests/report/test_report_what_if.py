@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opensetda.openness.mixtures import rejection_cut
-from opensetda.report.what_if import refit_of, what_if
+from opensetda.report.run_parts import refit_of, what_if
 from opensetda.runs.predictions import PredictionTable
 
 CLASSES = ("ant", "bee", "cat")
@@ -31,7 +31,7 @@ def make_table(share, corrected=()):
     )
 
 
-@pytest.mark.parametrize(("share", "corrected"), [(0.333, ()), (0.0, ()), (0.333, (0, 1, 2, 3))])
+@pytest.mark.parametrize(("share", "corrected"), [(0.0, ()), (0.333, (0, 1, 2, 3))])
 def test_labels_are_those_of_the_moved_threshold(share, corrected):
     table, shown = make_table(share, corrected), np.array([5, 190, 1, 17, 60, 99, 3])
     what = what_if(table, "unknown", shown)
@@ -64,7 +64,6 @@ def test_labels_are_those_of_the_moved_threshold(share, corrected):
             "osda fit 'a; rm -rf /' '$(b)' --unknown-share=0.2 '--out=my run/' --set x=1",
             "osda fit 'a; rm -rf /' '$(b)' --set x=1 --openness 0.40 --out 'my run-40'",
         ),
-        ("osda demo --out x", "osda fit 'my photos' TARGET --openness 0.40 --out 'the run-40'"),
         ("", "osda fit 'my photos' TARGET --openness 0.40 --out 'the run-40'"),
     ],
 )

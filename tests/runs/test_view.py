@@ -1,4 +1,4 @@
-"""The view of a run: which samples it has, and how the method represents them."""
+"""The view of a run: its samples, how the method represents them, and groups of unknowns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opensetda import MovingMeans
 from opensetda.errors import InputError
 from opensetda.runs import view as views
 from opensetda.runs.fitting import fit_domains
-from opensetda.runs.view import RunView, view_of
+from opensetda.runs.view import FEWEST, RunView, group_rows, view_of
 
 
 def clouds(n_source=40, n_target=60, seed=0, wide=12):
@@ -81,3 +81,31 @@ def test_every_method_has_a_view(fitted, task):
     view = view_of(fitted, task.source, task.labels, task.target)
     assert len(view.embedding) == len(task.source) + len(task.target)
     assert np.isfinite(view.embedding).all()
+
+
+# groups of unknowns ---------------------------------------------------------------------------
+
+
+def groups_of(sizes, spread=0.15, wide=16):
+    rng = np.random.default_rng(0)
+    which = np.repeat(np.arange(len(sizes)), sizes)
+    rows = np.eye(len(sizes), wide)[which] + rng.normal(0, spread, (len(which), wide))
+    return rows, which, group_rows(rows)
+
+
+@pytest.mark.parametrize("sizes", [[30] * 7, [100, 20, 20, 20, 20]])
+def test_as_many_groups_as_there_are(sizes):
+    rows, which, groups = groups_of(sizes)
+    assert [len(members) for members in groups] == sorted(sizes, reverse=True)
+    assert all(len(set(which[members].tolist())) == 1 for members in groups)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(rows)))
+    # The most typical comes first.
+    first = rows[groups[0]]
+    cosine = first @ first.mean(axis=0) / np.linalg.norm(first, axis=1)
+    assert cosine[0] == cosine.max()
+
+
+def test_a_few_and_twins_are_one_group():
+    assert [len(members) for members in groups_of([FEWEST - 1])[2]] == [FEWEST - 1]
+    assert group_rows(np.empty((0, 4))) == []
+    assert [len(members) for members in group_rows(np.ones((30, 4)))] == [30]

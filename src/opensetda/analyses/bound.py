@@ -23,10 +23,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from opensetda.analyses.request import AnalysisResult, FittedTask
-from opensetda.report.charts import draw_lines, step_line
+from opensetda.report.charts import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, draw_lines, step_line
 from opensetda.report.content import LinePanel
 from opensetda.rows import FloatArray, IntArray
-from opensetda.runs.figure_style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY
 
 # Heading, colour, marker and width of the line.
 TERMS = {
@@ -130,8 +129,6 @@ def joint_risks(
     source: FloatArray, source_labels: IntArray, target: FloatArray, target_labels: IntArray
 ) -> tuple[float, float]:
     """Errors, on the source and on the known targets, of one classifier for both domains."""
-    if not len(target):
-        return math.nan, math.nan
     labels = np.concatenate([source_labels, target_labels])
     wrong = _predicted_by_others(np.concatenate([source, target]), labels) != labels
     return _mean(wrong[: len(source)]), _mean(wrong[len(source) :])

@@ -17,10 +17,8 @@ from matplotlib.figure import Figure
 
 from opensetda.analyses.request import AnalysisResult, FittedTask, share_above
 from opensetda.errors import InputError
+from opensetda.report.charts import figure_name, new_figure
 from opensetda.rows import FloatArray, IntArray
-from opensetda.runs.figure_style import figure_name, new_figure
-
-Matrix = npt.NDArray[np.float64]
 
 # Nodes of each domain in each class, fewer if there are many classes.
 PER_CLASS, MOST_NODES = 12, 240
@@ -52,13 +50,10 @@ def draw_nodes(fitted: FittedTask, per_class: int) -> IntArray:
     rng, n_classes = np.random.default_rng(fitted.seed), fitted.n_classes
     n_unknown = int((fitted.truth == n_classes).sum())
     odds = min(n_unknown / max(len(fitted.truth) - n_unknown, 1), 2.0)
-    nodes = []
+    nodes, domains = [], {0: fitted.source_labels, len(fitted.source_labels): fitted.truth}
     for label in range(n_classes + 1):
         count = per_class if label < n_classes else round(odds * per_class * n_classes)
-        for first, classes in (
-            (0, fitted.source_labels),
-            (len(fitted.source_labels), fitted.truth),
-        ):
+        for first, classes in domains.items():
             nodes.append(first + rng.permutation(np.flatnonzero(classes == label))[:count])
     return np.concatenate(nodes)
 
@@ -66,7 +61,7 @@ def draw_nodes(fitted: FittedTask, per_class: int) -> IntArray:
 @torch.no_grad()
 def edge_maps(
     classifier: Any, rows: FloatArray, is_target: npt.NDArray[np.bool_]
-) -> tuple[Matrix, Matrix]:
+) -> tuple[FloatArray, FloatArray]:
     r"""Return affinities :math:`A` and normalised edges :math:`\mathcal{E}` of the last layer.
 
     .. math:: A_{ij} = \sigma(G_E(v_i, v_j)), \quad
@@ -78,26 +73,21 @@ def edge_maps(
     layers = () if network is None else network.graph_layers
     if not len(layers):
         raise InputError("edges: only pgl has a graph, with layers=1 or more")
-    x, target = torch.from_numpy(rows), torch.from_numpy(is_target)
-    scaled = torch.where(
-        target[:, None], classifier.scaler_(x), classifier.scaler_(x, of_source=True)
-    )
-    v = network.backbone(scaled)
+    x, target, scale = torch.from_numpy(rows), torch.from_numpy(is_target), classifier.scaler_
+    v = network.backbone(torch.where(target[:, None], scale(x), scale(x, of_source=True)))
     for layer in layers:
         loops = layer.affinity(v)
         v, edges = layer(v)
     return (loops - torch.eye(len(x), dtype=loops.dtype)).numpy(), edges.numpy()
 
 
-def true_edges(classes: IntArray, n_classes: int) -> Matrix:
+def true_edges(classes: IntArray, n_classes: int) -> FloatArray:
     """Return the label map: 1 for one class, 0 for two, NaN for two unknowns, of any class."""
-    same = (classes[:, None] == classes[None, :]).astype(np.float64)
-    unknown = classes == n_classes
-    same[np.ix_(unknown, unknown)] = np.nan
-    return np.asarray(same)
+    same, unknown = classes[:, None] == classes, classes == n_classes
+    return np.where(unknown[:, None] & unknown, np.nan, same)
 
 
-def pair_means(values: Matrix, classes: IntArray, n_classes: int) -> dict[str, float]:
+def pair_means(values: FloatArray, classes: IntArray, n_classes: int) -> dict[str, float]:
     """Take means over pairs of different nodes of one known class, of two, of unknown and known."""
     truth = true_edges(classes, n_classes)
     unknown = classes == n_classes
@@ -110,7 +100,7 @@ def pair_means(values: Matrix, classes: IntArray, n_classes: int) -> dict[str, f
 
 
 def draw_maps(
-    maps: Mapping[str, Matrix], groups: IntArray, names: Sequence[str], title: str
+    maps: Mapping[str, FloatArray], groups: IntArray, names: Sequence[str], title: str
 ) -> Figure:
     """Draw maps of all pairs (N, N) beside each other; `groups` are the nodes of each name."""
     figure = new_figure(4.1 * len(maps) + 1.2, 4.9, title)

@@ -16,9 +16,9 @@ from sklearn.metrics import pairwise_distances_argmin
 
 from opensetda.analyses.bound import proxy_a_distance
 from opensetda.analyses.request import AnalysisResult, FittedTask, share_above, shown
+from opensetda.report import charts as style
 from opensetda.report.plane import Plane, lay_out
 from opensetda.rows import FloatArray, IntArray, unit_rows
-from opensetda.runs import figure_style as style
 from opensetda.runs.view import principal_components
 
 RAW = "raw rows"

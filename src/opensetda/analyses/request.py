@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
 from opensetda.base import OpenSetClassifier
@@ -20,12 +21,10 @@ from opensetda.context import FitContext
 from opensetda.data.benchmarks.protocols import OpenSetTask
 from opensetda.errors import InputError
 from opensetda.progress import ProgressListener
+from opensetda.report.charts import figure_bytes
+from opensetda.report.run_parts import codes_of
 from opensetda.rows import FloatArray, IntArray
-from opensetda.runs.figure_style import figure_bytes
 from opensetda.system.files import new_file
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,7 @@ class FittedTask:
         """Return how the method represents both domains: (n_s, d), (n_t, d)."""
         classifier: Any = self.classifier
         if not classifier.transforms_domains:
-            why = "it learns no features of its own (it has no transform)"
-            raise InputError(f"--method {self.method}: {why}; leave it out")
+            raise InputError(f"--method {self.method}: it learns no features; leave it out")
         n_source = len(self.source_labels)
         domain = np.repeat([0, -1], [n_source, len(self.truth)])
         both = np.asarray(classifier.transform(self.rows, sample_domain=domain))
@@ -85,16 +83,10 @@ def fit_methods(
     for variant in variants:
         classifier = variant.build(task.openness if openness == TRUE else AUTO, seed)
         fit_task(classifier, task, FitContext(progress=progress))
-        classes = classifier.classes_
-        places = [true_classes(y, classes) for y in (task.source_labels, task.target_truth)]
+        classes = classifier.classes_.tolist()
+        places = [codes_of(y, classes) for y in (task.source_labels, task.target_truth)]
         fits.append(FittedTask(variant.label, classifier, task, what, seed, len(classes), *places))
     return fits
-
-
-def true_classes(truth: Any, classes: Any) -> IntArray:
-    """Return class indices of true labels, C for all unknown classes."""
-    place = np.minimum(np.searchsorted(classes, truth), len(classes) - 1)
-    return np.asarray(np.where(classes[place] == truth, place, len(classes)), dtype=np.intp)
 
 
 def share_above(higher: FloatArray, lower: FloatArray) -> float:

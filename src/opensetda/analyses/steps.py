@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from opensetda.analyses.request import AnalysisResult, FittedTask
 from opensetda.metrics.open_set import evaluate
-from opensetda.report.charts import draw_lines, step_line
+from opensetda.report.charts import METRIC_STYLE, draw_lines, step_line
 from opensetda.report.content import LinePanel
-from opensetda.runs.figure_style import METRIC_STYLE
 
 METRICS = ("all", "os", "os_star", "unk", "hos")
 

@@ -38,19 +38,14 @@ class ExportError(Exception):
 
 
 class TorchEngine:
-    """The network in torch: on a CPU channels-last and with one thread per worker.
+    """The network in torch: on a CPU channels-last and with one thread per worker."""
 
-    `release` restores torch's number of `threads`; None: that of the calling thread.
-    """
-
-    def __init__(
-        self, backbone: ImageBackbone, device: torch.device, threads: int | None = None
-    ) -> None:
+    def __init__(self, backbone: ImageBackbone, device: torch.device) -> None:
         self.batch = 1 if device.type == "cpu" else _ACCELERATOR_BATCH
         network: Any = backbone.eval().to(device)
         self._backbone = network.to(memory_format=torch.channels_last)
         self._device = device
-        self._threads = threads or torch.get_num_threads()
+        self._threads = torch.get_num_threads()
         self._turn = threading.Lock()
         self._local = threading.local()
 
@@ -79,21 +74,39 @@ class TorchEngine:
 
 
 class OnnxEngine:
-    """An exported network, given by its content, with one thread per caller."""
+    """The network in ONNX Runtime, with one thread per caller.
+
+    An `ExportError` if it is not installed, or if the features of two probe images differ from
+    those of eager torch.
+    """
 
     batch = 1
 
-    def __init__(self, graph: bytes) -> None:
+    def __init__(self, backbone: ImageBackbone) -> None:
+        if find_spec("onnxruntime") is None:
+            raise ExportError("ONNX Runtime is not installed (pip install 'opensetda[onnx]')")
         import onnxruntime
 
+        images = probe_images(backbone.recipe.preprocessing.size)
+        module, pixels = FromPixels(backbone).eval(), torch.from_numpy(images)
+        graph = export(module, pixels, _INPUT, [_OUTPUT])
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         # A sixth faster: with all sizes known, the padding becomes part of convolutions.
         options.add_free_dimension_override_by_name(_SAMPLES, 1)
-        self._session = onnxruntime.InferenceSession(
-            graph, options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            self._session = onnxruntime.InferenceSession(
+                graph, options, providers=["CPUExecutionProvider"]
+            )
+            features = np.concatenate([self.run(image[None]) for image in images])
+        except Exception as error:
+            # The exceptions of ONNX Runtime have no common base but this one.
+            raise ExportError(f"does not run in ONNX Runtime ({one_line(error, 120)})") from error
+        with torch.no_grad():
+            difference = relative_difference(features, module(pixels).numpy())
+        if not difference <= TOLERANCE:
+            raise ExportError(f"features of ONNX Runtime differ from torch's by {difference:.1e}")
 
     def run(self, images: Images) -> Features:
         """See `TorchEngine.run`."""
@@ -105,41 +118,20 @@ class OnnxEngine:
 
 
 def make_engine(
-    recipe: Recipe, state: Mapping[str, Tensor] | None = None, threads: int | None = None
+    recipe: Recipe, state: Mapping[str, Tensor] | None = None
 ) -> tuple[TorchEngine | OnnxEngine, list[str]]:
     """Build the engine for a recipe, with its weights or `state`; also return warnings.
 
-    On a CPU it is ONNX Runtime, if that is installed and agrees with torch. `threads` is that of
-    `TorchEngine`.
+    On a CPU it is ONNX Runtime, if that is installed and agrees with torch.
     """
     device: torch.device = PartialState().device
     backbone, problems = load_backbone(recipe, state), []
     if device.type == "cpu":
         try:
-            return _onnx_engine(backbone), []
+            return OnnxEngine(backbone), []
         except ExportError as error:
             problems = [f"{recipe.backbone}: {error}; torch is used, which is slower"]
-    return TorchEngine(backbone, device, threads), problems
-
-
-def _onnx_engine(backbone: ImageBackbone) -> OnnxEngine:
-    """Export a network, and compare its features of two probe images with those of eager torch."""
-    if find_spec("onnxruntime") is None:
-        raise ExportError("ONNX Runtime is not installed (pip install 'opensetda[onnx]')")
-    module, images = FromPixels(backbone).eval(), probe_images(backbone.recipe.preprocessing.size)
-    graph = export(module, torch.from_numpy(images), _INPUT, [_OUTPUT])
-    with torch.no_grad():
-        expected = module(torch.from_numpy(images)).numpy()
-    try:
-        engine = OnnxEngine(graph)
-        features = np.concatenate([engine.run(image[None]) for image in images])
-    except Exception as error:
-        # The exceptions of ONNX Runtime have no common base but this one.
-        raise ExportError(f"does not run in ONNX Runtime ({one_line(error, 120)})") from error
-    difference = relative_difference(features, expected)
-    if not difference <= TOLERANCE:
-        raise ExportError(f"features of ONNX Runtime differ from torch's by {difference:.1e}")
-    return engine
+    return TorchEngine(backbone, device), problems
 
 
 def export(module: nn.Module, example: Tensor, name: str, outputs: Sequence[str]) -> bytes:

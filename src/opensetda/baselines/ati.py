@@ -12,12 +12,12 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor
 
 from opensetda.base import COUNT, POSITIVE, POSITIVE_OR_INFINITE, checked
-from opensetda.baselines.shared.rival import RejectingRival, RejectingScorer
+from opensetda.baselines.shared import RejectingRival, RejectingScorer, Saved
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment, unit
 from opensetda.features.domain_transformer import DomainTransformer
 from opensetda.openness.decision import Matrix
-from opensetda.rejection import make_rejector
+from opensetda.rejection import REJECTORS
 from opensetda.rejection.base import Rejector, squared_distances
 from opensetda.rows import IntArray, Rows
 
@@ -30,10 +30,11 @@ class ATIScorer(RejectingScorer):
 
     map: Tensor
 
-    def __init__(self, alignment: Alignment, map_: Tensor, rejector: Rejector) -> None:
-        super().__init__(rejector)
+    def __init__(self, alignment: Alignment, rejector: Rejector, saved: Saved = None) -> None:
+        super().__init__(rejector, saved)
         self.alignment = alignment
-        self.register_buffer("map", map_)
+        identity = torch.eye(alignment.width_out, dtype=torch.float64)
+        self.register_buffer("map", saved["map"] if saved else identity)
 
     def project(self, x: Tensor, of_source: bool) -> Tensor:
         """Centre rows and turn them onto the components: (n, D) -> (n, d).
@@ -118,8 +119,7 @@ class ATI(DomainTransformer, RejectingRival):
         self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
     ) -> None:
         alignment = Alignment.fit(source, target, self.components, whitening=0.0)
-        identity = torch.eye(alignment.width_out, dtype=torch.float64)
-        self.scorer_ = ATIScorer(alignment, identity, make_rejector(self.rejector))
+        self.scorer_ = ATIScorer(alignment, REJECTORS[self.rejector]())
         rows = self._read(source, of_source=True)
         if len(target):
             targets = self._read(target, of_source=False).numpy()
@@ -155,10 +155,7 @@ class ATI(DomainTransformer, RejectingRival):
         return map_
 
     def _make_scorer(self, arrays: Mapping[str, Tensor]) -> ATIScorer:
-        rejector = self._saved_rejector(arrays)
-        scorer = ATIScorer(Alignment.of_state(arrays), arrays["map"], rejector)
-        scorer.restore(arrays)
-        return scorer
+        return ATIScorer(Alignment.of_state(arrays), self._saved_rejector(arrays), arrays)
 
 
 def outlier_cost(distances: Matrix, rule: str, share: float) -> float:

@@ -8,19 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opensetda.baselines.shared.rival import ClosedSetNetwork, ClosedSetRival
+from opensetda.baselines.shared import ClosedSetNetwork, ClosedSetRival
 from opensetda.nn.network import Batch
 from opensetda.nn.parts import Discriminator, reversal_strength
-from opensetda.rejection.base import Rejector
 
 
 class DANNNetwork(ClosedSetNetwork):
     """The classifier, and the discriminator of PGL behind a reversed gradient."""
 
-    def __init__(
-        self, width: int, n_classes: int, adapts: bool, weight: float, rejector: Rejector
-    ) -> None:
-        super().__init__(width, n_classes, adapts, weight, rejector)
+    def __init__(self, width: int, n_classes: int, adapts: bool, settings: ClosedSetRival) -> None:
+        super().__init__(width, n_classes, adapts, settings)
         self.discriminator = Discriminator(self.width_out)
 
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:

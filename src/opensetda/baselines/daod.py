@@ -128,11 +128,15 @@ class DAOD(OpenSetClassifier):
         told = share if audited else check_openness(self.openness)
         alpha = self.alpha if told is None else self.gamma / (1 - told)
         regression = Regression(rows, y, n_classes, alpha, self)
-        labels = _nearest_neighbour_labels(rows, y, n_classes)
+        # The first labels are those of OSNN, with the threshold that it finds on the source.
+        nearest, every = DistanceRatioRejector(), torch.from_numpy(rows)
+        nearest.fit(every[: len(y)], y, n_classes)
+        classes, known = (part.numpy() for part in nearest(every[len(y) :], None))
+        labels = np.where(known < -nearest.threshold, n_classes, classes.argmax(axis=1))
         if len(target):
             labels = self._iterate(regression, labels, told, context)
         coefficients = torch.from_numpy(regression.coefficients(labels))
-        self.scorer_ = DAODScorer(alignment, torch.from_numpy(rows), coefficients)
+        self.scorer_ = DAODScorer(alignment, every, coefficients)
 
     def _iterate(
         self, regression: Regression, labels: IntArray, told: float | None, context: FitContext
@@ -268,11 +272,3 @@ def gaussian_kernel(rows: Tensor, others: Tensor) -> Tensor:
     # The bandwidth is the rows' length, 1.
     squares = rows.square().sum(dim=1)[:, None] + others.square().sum(dim=1)
     return torch.exp(rows @ others.T - squares / 2)
-
-
-def _nearest_neighbour_labels(rows: Matrix, y: IntArray, n_classes: int) -> IntArray:
-    """Label the targets by OSNN, with the threshold that it finds on the source."""
-    rejector, every = DistanceRatioRejector(), torch.from_numpy(rows)
-    rejector.fit(every[: len(y)], y, n_classes)
-    classes, known = (part.numpy() for part in rejector(every[len(y) :], None))
-    return np.where(known < -rejector.threshold, n_classes, classes.argmax(axis=1))

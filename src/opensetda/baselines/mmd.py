@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from opensetda.baselines.shared.rival import ClosedSetNetwork, ClosedSetRival
+from opensetda.baselines.shared import ClosedSetNetwork, ClosedSetRival
 from opensetda.nn.network import Batch
 from opensetda.nn.parts import reversal_strength
 

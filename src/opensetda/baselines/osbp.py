@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from opensetda.base import NON_NEGATIVE, checked
-from opensetda.baselines.shared.rival import ExtraClassNetwork
+from opensetda.baselines.shared import ExtraClassNetwork
 from opensetda.nn.network import Batch, NetworkRival
 from opensetda.nn.parts import reversal_strength, reverse_gradient
 
@@ -19,11 +19,9 @@ from opensetda.nn.parts import reversal_strength, reverse_gradient
 class OSBPNetwork(ExtraClassNetwork):
     """Features G, and a classifier of C + 1 classes, the last of which is unknown."""
 
-    def __init__(
-        self, width: int, n_classes: int, adapts: bool, boundary: float, reversal: float
-    ) -> None:
+    def __init__(self, width: int, n_classes: int, adapts: bool, settings: OSBP) -> None:
         super().__init__(width, n_classes, adapts)
-        self.boundary, self.reversal = boundary, reversal
+        self.boundary, self.reversal = settings.boundary, settings.reversal
         self.classifier = nn.Linear(self.width_out, n_classes + 1)
 
     def source_losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -77,7 +75,7 @@ class OSBP(NetworkRival):
     reversal: float = checked(0.5, NON_NEGATIVE)
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> OSBPNetwork:
-        return OSBPNetwork(width, n_classes, adapts, self.boundary, self.reversal)
+        return OSBPNetwork(width, n_classes, adapts, self)
 
 
 def boundary_loss(logits: Tensor, boundary: float) -> Tensor:

@@ -132,11 +132,11 @@ class OSLPP(DomainTransformer, OpenSetClassifier):
         self.scorer_ = OSLPPScorer({"mean": mean, "components": components})
         source_rows, target_rows = self._reduced(source), self._reduced(target)
         labels = np.full(len(target), UNLABELLED, dtype=np.intp)
-        self._learn(source_rows, y, target_rows, labels)
         step_labels = []
-        for step in range(self.steps if len(target) else 0):
-            if step:
-                self._learn(source_rows, y, target_rows, labels)
+        for step in range(self.steps if len(target) else 1):
+            self._learn(source_rows, y, target_rows, labels)
+            if not len(target):
+                return
             logits, score = self.scorer_.score(self.scorer_.project(target_rows))
             known = score.numpy()
             ranked = (known, logits.argmax(dim=1).numpy(), share)
@@ -145,8 +145,7 @@ class OSLPP(DomainTransformer, OpenSetClassifier):
             counts = {"selected": int(((labels >= 0) & (labels < n_classes)).sum())}
             counts["rejected"] = int((labels == n_classes).sum())
             self._finish_step(known, context, self.steps, **counts)
-        if len(target):
-            self.step_labels_ = np.stack(step_labels)
+        self.step_labels_ = np.stack(step_labels)
 
     def _reduced(self, rows: Rows) -> Tensor:
         reduced = torch.empty((len(rows), self.scorer_.components.shape[1]), dtype=torch.float64)
@@ -178,12 +177,8 @@ class OSLPP(DomainTransformer, OpenSetClassifier):
 def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Matrix]:
     """Mean (D,) of the unit rows of all domains, and at most `keep` principal directions (D, d)."""
     n_rows, width = sum(len(rows) for rows in domains), domains[0].width
-    total = np.zeros(width)
-    for rows in domains:
-        for chunk in _unit_chunks(rows):
-            total += chunk.sum(axis=0)
-    mean = total / n_rows
-    centred = (chunk - mean for rows in domains for chunk in _unit_chunks(rows))
+    mean = np.asarray(sum(chunk.sum(axis=0) for chunk in _unit_chunks(domains))) / n_rows
+    centred = (chunk - mean for chunk in _unit_chunks(domains))
     # The smaller of the two products has the same spectrum.
     wide = width > n_rows
     numbers = width * n_rows if wide else width**2
@@ -202,31 +197,22 @@ def principal_components(domains: Sequence[Rows], keep: int) -> tuple[Vector, Ma
     return mean, np.ascontiguousarray(directions)
 
 
-def locality_matrices(known: Matrix, labels: IntArray, rejected: Matrix) -> tuple[Matrix, Matrix]:
-    r"""Return :math:`X D X^\top` and :math:`X L X^\top`, each (d, d).
-
-    Samples are rows here. For known ones :math:`D_{ii}` is the number of samples of i's class, and
-    :math:`X M X^\top` the sum of outer products of class sums; for rejected ones both are 1.
-    """
-    n_classes = int(labels.max()) + 1
-    counts = np.bincount(labels, minlength=n_classes)
-    weighted = known * np.sqrt(counts[labels])[:, None]
-    spread = weighted.T @ weighted
-    sums = np.stack([known[labels == label].sum(axis=0) for label in range(n_classes)])
-    scatter = spread - sums.T @ sums
-    return spread + rejected.T @ rejected, scatter
-
-
 def locality_projection(
     known: Matrix, labels: IntArray, rejected: Matrix, dimensions: int
 ) -> Matrix:
     r"""Solve :math:`X D X^\top p = \lambda (X L X^\top + I) p` for the largest eigenvalues.
 
+    Samples are rows here. For known ones :math:`D_{ii}` is the number of samples of i's class, and
+    :math:`X M X^\top` the sum of outer products of class sums; for rejected ones both are 1.
+
     The solutions (d, k) are orthonormal with respect to :math:`X L X^\top + I`. Those of eigenvalue
     0, outside the span of the samples, are left out: k may be less than `dimensions`.
     """
-    spread, scatter = locality_matrices(known, labels, rejected)
-    _, vectors = _largest_eigenvectors(spread, scatter + np.eye(len(spread)), dimensions)
+    weighted = known * np.sqrt(np.bincount(labels)[labels])[:, None]
+    spread = weighted.T @ weighted
+    sums = np.stack([known[labels == label].sum(axis=0) for label in range(labels.max() + 1)])
+    metric = spread - sums.T @ sums + np.eye(len(spread))
+    _, vectors = _largest_eigenvectors(spread + rejected.T @ rejected, metric, dimensions)
     return np.ascontiguousarray(vectors)
 
 
@@ -263,6 +249,6 @@ def _largest_eigenvectors(
     return values[real], vectors[:, real]
 
 
-def _unit_chunks(rows: Rows) -> Iterator[Matrix]:
-    for _, chunk in rows.chunks():
+def _unit_chunks(domains: Sequence[Rows]) -> Iterator[Matrix]:
+    for _, chunk in (part for rows in domains for part in rows.chunks()):
         yield np.asarray(unit(torch.from_numpy(chunk).double()).numpy())

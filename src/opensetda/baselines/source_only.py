@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from opensetda.base import POSITIVE_OR_INFINITE, checked
-from opensetda.baselines.shared.rival import RejectingRival, RejectingScorer
+from opensetda.baselines.shared import RejectingRival, RejectingScorer
 from opensetda.context import FitContext
 from opensetda.features.alignment import unit
 from opensetda.openness.decision import Scores
-from opensetda.rejection import make_rejector
+from opensetda.rejection import REJECTORS
 from opensetda.rows import IntArray, Rows
 
 
@@ -46,7 +46,7 @@ class SourceOnly(RejectingRival):
         self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
     ) -> Scores | None:
         rows = torch.cat([torch.from_numpy(chunk) for _, chunk in source.chunks()]).double()
-        self.scorer_ = SourceOnlyScorer(make_rejector(self.rejector))
+        self.scorer_ = SourceOnlyScorer(REJECTORS[self.rejector]())
         self.scorer_.fit(unit(rows), y, len(self.classes_), self.C)
         if not len(target):
             return None
@@ -55,6 +55,4 @@ class SourceOnly(RejectingRival):
         return scores
 
     def _make_scorer(self, arrays: Mapping[str, Tensor]) -> SourceOnlyScorer:
-        scorer = SourceOnlyScorer(self._saved_rejector(arrays))
-        scorer.restore(arrays)
-        return scorer
+        return SourceOnlyScorer(self._saved_rejector(arrays), arrays)

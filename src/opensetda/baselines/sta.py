@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from opensetda.base import NON_NEGATIVE, checked
-from opensetda.baselines.shared.rival import ExtraClassNetwork
+from opensetda.baselines.shared import ExtraClassNetwork
 from opensetda.nn.network import Batch, NetworkRival
 from opensetda.nn.parts import Discriminator, reversal_strength
 
@@ -23,11 +23,12 @@ SEPARATOR_WIDTH = 256
 
 
 class STANetwork(ExtraClassNetwork):
-    """Features, and the paper's heads G_c, G_b, G_y and G_d, in this order; weights of `STA`."""
+    """Features, and the paper's heads G_c, G_b, G_y and G_d, in this order."""
 
-    def __init__(self, width: int, n_classes: int, adapts: bool, **weights: float) -> None:
+    def __init__(self, width: int, n_classes: int, adapts: bool, settings: STA) -> None:
         super().__init__(width, n_classes, adapts)
-        self.weights = weights
+        self.extremes, self.adversary = settings.extremes, settings.adversary
+        self.entropy = settings.entropy
         self.one_against_rest = nn.Linear(self.width_out, n_classes)
         hidden = nn.Linear(self.width_out, SEPARATOR_WIDTH)
         self.separator = nn.Sequential(hidden, nn.LeakyReLU(), nn.Linear(SEPARATOR_WIDTH, 1))
@@ -50,7 +51,7 @@ class STANetwork(ExtraClassNetwork):
         features = self.features(batch.target)
         similarity = self.one_against_rest(features).detach().max(dim=1).values
         separation = self.separator(features).squeeze(1)
-        losses = {"separation": separation_loss(separation, similarity, self.weights["extremes"])}
+        losses = {"separation": separation_loss(separation, similarity, self.extremes)}
         if batch.progress >= ALIGNED_FROM:
             weights = torch.sigmoid(separation).detach()
             logits = self.classifier(features)
@@ -58,9 +59,9 @@ class STANetwork(ExtraClassNetwork):
             of_source = self.discriminator(self.features(batch.source), strength)
             of_target = self.discriminator(features, strength)
             domain = weighted_domain_loss(of_source, of_target, weights)
-            losses["domain"] = self.weights["adversary"] * domain
+            losses["domain"] = self.adversary * domain
             losses["unknown"] = unknown_loss(logits, weights)
-            losses["entropy"] = self.weights["entropy"] * weighted_entropy(logits, weights)
+            losses["entropy"] = self.entropy * weighted_entropy(logits, weights)
         return losses
 
 
@@ -111,8 +112,7 @@ class STA(NetworkRival):
     batch_size: int = 32
 
     def _make_network(self, width: int, n_classes: int, adapts: bool) -> STANetwork:
-        weights = {"extremes": self.extremes, "adversary": self.adversary, "entropy": self.entropy}
-        return STANetwork(width, n_classes, adapts, **weights)
+        return STANetwork(width, n_classes, adapts, self)
 
 
 def one_against_rest_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -96,11 +96,16 @@ class UniOTNetwork(RivalNetwork):
         z = self.features(batch.target)
         losses = {"groups": self.weight * self.group_loss(z, batch.target_index)}
         if batch.progress >= WARM_UP:
-            near, labels = self.near_classes(z.detach())
+            # Which rows of the batch the transport finds near a class, and their classes.
+            plan, n_filled = self.transport(torch.cat([self.memory, z.detach()]))
+            weights, labels = plan_statistics(plan, n_filled + len(self.memory))
+            near, labels = (weights > 1).to(z.device), labels.to(z.device)
             if near.any():
                 logits = self.similarity(z[near]) / TEMPERATURE
                 losses["near"] = self.weight * F.cross_entropy(logits, labels[near])
-        self._remember(z.detach(), batch.target_index)
+        place = torch.arange(self.oldest, self.oldest + len(z), device=z.device) % len(self.memory)
+        self.memory[place], self.memory_index[place] = z.detach(), batch.target_index
+        self.oldest = (self.oldest + len(z)) % len(self.memory)
         return losses
 
     def group_loss(self, z: Tensor, index: Tensor) -> Tensor:
@@ -127,13 +132,6 @@ class UniOTNetwork(RivalNetwork):
         globally = -(own * log_own).sum(dim=1).mean()
         locally = -((theirs * log_own).sum(dim=1) + (own * log_theirs).sum(dim=1)).mean() / 2
         return (globally + locally) / 2
-
-    @torch.no_grad()
-    def near_classes(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which rows of a batch the transport finds near a class, and their classes."""
-        plan, n_filled = self.transport(torch.cat([self.memory, z]))
-        weights, labels = plan_statistics(plan, n_filled + len(self.memory))
-        return (weights > 1).to(z.device), labels.to(z.device)
 
     @torch.no_grad()
     def transport(self, z: Tensor, tolerance: float = 1e-3) -> tuple[Tensor, int]:
@@ -164,11 +162,6 @@ class UniOTNetwork(RivalNetwork):
         if not len(sure):
             return similarity[:0]
         return similarity[sure[self.rng.integers(len(sure), size=missing)]]
-
-    def _remember(self, z: Tensor, index: Tensor) -> None:
-        place = torch.arange(self.oldest, self.oldest + len(z), device=z.device) % len(self.memory)
-        self.memory[place], self.memory_index[place] = z, index
-        self.oldest = (self.oldest + len(z)) % len(self.memory)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

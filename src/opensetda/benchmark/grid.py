@@ -32,13 +32,8 @@ from opensetda.errors import InputError
 from opensetda.runs.checked import read_json
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.fitting import fit_domains
-from opensetda.system.files import (
-    check_writable,
-    is_partial,
-    new_file,
-    plain,
-    write_json,
-)
+from opensetda.runs.methods import method_class
+from opensetda.system.files import check_writable, is_partial, new_file, plain, write_json
 from opensetda.system.memory import peak_megabytes, reset_peak
 
 CELLS, IDENTITY = "cells", "benchmark.json"
@@ -52,8 +47,6 @@ METRICS = (
 COSTS = ("seconds", "cpu_seconds", "memory_mb")
 MEASURED = (*METRICS, "share", "true_share", "differs", "scaling", *COSTS)
 COLUMNS = (*RUN, *MEASURED, "status", "error", "warnings")
-# Those that hold text.
-TEXT = ("benchmark", "task", "method", "openness", "scaling", "status", "error", "warnings")
 
 Row = dict[str, Any]
 GridProgress = Callable[[int, int, Row | None], None]
@@ -95,7 +88,7 @@ def grid_cells(
     Seed by seed and task by task, so that a worker reads the data of a task a few times only.
     """
     tasks = list(tasks)
-    at_random = {variant: variant.draws_at_random for variant in variants}
+    at_random = {variant: method_class(variant.method).is_random for variant in variants}
     return [
         Cell(variant, task, share, seed, thinned)
         for seed in seeds
@@ -177,10 +170,8 @@ def _known_tasks(tasks: TaskSet, out: Path) -> dict[str, str]:
             raise InputError(f"{out}: not of the benchmark {tasks.name}; choose another --out")
     for task, fingerprint in tasks.fingerprints.items():
         if known.get(task, fingerprint) != fingerprint:
-            raise InputError(
-                f"{out}: holds results of other data for {task}; choose another --out, or "
-                "give the same data and options as before"
-            )
+            problem = f"holds results of other data for {task}"
+            raise InputError(f"{out}: {problem}; choose another --out, or give the same data")
     return known
 
 
@@ -192,14 +183,8 @@ def _finished(out: Path, key: str) -> Row | None:
         return None
     match cell:
         case {"row": {"status": "ok"} as row} if row.keys() == {*COLUMNS}:
-            return row if all(_fits(name, value) for name, value in row.items()) else None
+            return dict(row)
     return None
-
-
-def _fits(name: str, value: object) -> bool:
-    if name in TEXT:
-        return value is None or isinstance(value, str)
-    return value is None or (isinstance(value, int | float) and abs(value) < 1 << 53)
 
 
 # In a worker --------------------------------------------------------------------------------

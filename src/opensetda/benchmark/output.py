@@ -82,11 +82,6 @@ class Figure:
     n_runs: int
     n_failed: int
 
-    @property
-    def complete(self) -> bool:
-        """Whether no run is missing."""
-        return self.n_failed == 0 and not math.isnan(self.mean)
-
 
 @dataclass(frozen=True)
 class Section:
@@ -227,15 +222,17 @@ def _shown(column: _Column, figures: Sequence[Figure]) -> list[Entry]:
     """Return a column as text; values with equal digits are equally good."""
     scale, digits = column.scale, column.digits
     rounded = [round(scale * figure.mean, digits) for figure in figures]
-    whole = [value for value, figure in zip(rounded, figures, strict=True) if figure.complete]
+    pairs = list(zip(rounded, figures, strict=True))
+    # Of an undefined mean, and if some runs failed, there is no best.
+    whole = [value for value, figure in pairs if not math.isnan(value) and not figure.n_failed]
     best = column.best(whole) if column.best is not None and whole else math.nan
     entries = []
-    for value, figure in zip(rounded, figures, strict=True):
+    for value, figure in pairs:
         text = number(scale * figure.mean, digits)
         if column.best is max and text != DASH:
             text += f" {PLUS_MINUS} {number(scale * figure.deviation, digits)}"
         text = text if figure.n_failed == 0 else f"{text} {INCOMPLETE}"
-        entries.append(Entry(text, figure.complete and value == best))
+        entries.append(Entry(text, figure.n_failed == 0 and value == best))
     return entries
 
 
@@ -255,10 +252,8 @@ def notes(rows: Sequence[Row], sections: Sequence[Section]) -> list[str]:
         test = "exact two-sided Wilcoxon signed-rank test"
         said.append(f"p: {test} against {reference} over the tasks.")
     if n_failed := sum(row["status"] != OK for row in rows):
-        said.append(
-            f"{INCOMPLETE} {n_failed} of {len(rows)} runs failed: a mean of the others, "
-            f"incomplete and never marked as the best; {RESULTS} says why."
-        )
+        failed = f"{INCOMPLETE} {n_failed} of {len(rows)} runs failed"
+        said.append(f"{failed}: a mean of the others, never the best; {RESULTS} says why.")
     return said
 
 

@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.benchmarks.catalogue import (
+from opensetda.data.benchmarks.digits import load_digits_task
+from opensetda.data.benchmarks.protocols import (
     Benchmark,
+    ClassSplit,
+    OpenSetTask,
     benchmark,
     benchmark_task_with_truth,
     find_domains,
+    open_set_task,
     plain_name,
 )
-from opensetda.data.benchmarks.digits import load_digits_task
-from opensetda.data.benchmarks.protocols import ClassSplit, OpenSetTask, open_set_task
 from opensetda.data.images.loading import ImageList, read_images
 from opensetda.data.names import printable, twins
 from opensetda.data.tables.formats import listing
@@ -92,7 +94,7 @@ def find_tasks(
 ) -> TaskSet:
     """Find the data of a benchmark; an `InputError` names what is missing.
 
-    `protocol` is a key of `catalogue.BENCHMARKS`, or "demo", which needs no data; `data` a folder
+    `protocol` is a key of `protocols.BENCHMARKS`, or "demo", which needs no data; `data` a folder
     of feature files, one per domain (``amazon.npz``, ``.parquet`` or ``.csv``), or of image
     folders. `tasks` are some of the tasks, for example "amazon-dslr". `progress` is called with
     the number of images done, and of all. With `only_first`, only the first task is read.
@@ -110,10 +112,8 @@ def find_tasks(
         more = f"and {DEMO}, which needs no data; or give a source and a target of your own"
         raise InputError(f"{error}; {more}, both labelled") from None
     if data is None or not Path(data).is_dir():
-        raise InputError(
-            f"--data {data or 'FOLDER'}: no such folder; say where {spec.title} is: a folder of "
-            f"feature files ({_slug(next(iter(spec.domains)))}.npz, ...) or of image folders"
-        )
+        example = f"feature files ({_slug(next(iter(spec.domains)))}.npz, ...) or image folders"
+        raise InputError(f"--data {data or 'FOLDER'}: no such folder; give that of {example}")
     pairs = {f"{_slug(a)}-{_slug(b)}": (a, b) for a, b in permutations(spec.domains, 2)}
     chosen = _choose(spec.title, pairs, tasks or spec.tasks)[:end]
     places, requests = _places(spec, Path(data)), {}
@@ -122,10 +122,8 @@ def find_tasks(
     for task in chosen:
         for domain in pairs[task]:
             if domain not in places:
-                raise InputError(
-                    f"{Path(data) / domain}: missing; {spec.title} wants a folder of images, or "
-                    f"a feature file ({_slug(domain)}.npz, .parquet, .csv); or name --task"
-                )
+                wanted = f"a folder of images, or a feature file ({_slug(domain)}.npz, ...)"
+                raise InputError(f"{Path(data) / domain}: missing; give {wanted}, or name --task")
         first, second = (places[domain] for domain in pairs[task])
         requests[task] = _pair_request(first, second, tables, images)
     where: Any = {"folder": Path(data).absolute(), "pairs": pairs, "requests": requests}
@@ -203,31 +201,32 @@ def _read_demo(task: str, warnings: list[str] | None = None) -> OpenSetTask:
     return load_digits_task(DEMO_SHIFTS[task])
 
 
-def _labelled_tables(request: FitRequest, warnings: list[str]) -> tuple[Labelled, Labelled]:
-    """Read two tables without labels of the target, then these for the evaluator."""
-    data, path = load_tables(request), near(request.target)
-    truth = read_truth(path, TableColumns(label=request.tables.label or "y")).labels
-    if len(truth) != len(data.target):
-        raise InputError(f"{path}: {len(truth)} labels for {len(data.target)} rows of features")
-    warnings.extend((*data.notes, *data.warnings))
-    return (data.source, data.labels), (data.target, truth)
-
-
-def _labelled_images(
-    lists: tuple[ImageList, ImageList],
-    truth: npt.NDArray[np.str_],
-    options: ImageOptions,
-    warnings: list[str],
+def _labelled(
+    request: FitRequest,
+    list_images: Callable[[], tuple[ImageList, ImageList, Any]],
+    notes: list[str],
     progress: CountingProgress | None,
 ) -> tuple[Labelled, Labelled]:
-    """Get the features of both domains; broken images are left out."""
-    _, extraction = features_of(lists, options, progress or (lambda *_: None))
+    """Read both domains without labels of the target, then these for the evaluator.
+
+    `list_images` returns source, target, and the latter with labels. Broken images are left out.
+    """
+    if not is_image_request(request):
+        data, path = load_tables(request), near(request.target)
+        truth = read_truth(path, TableColumns(label=request.tables.label or "y")).labels
+        if len(truth) != len(data.target):
+            raise InputError(f"{path}: {len(truth)} labels for {len(data.target)} rows of features")
+        notes.extend((*data.notes, *data.warnings))
+        return (data.source, data.labels), (data.target, truth)
+    source, target, with_truth = list_images()
+    given = (source, target), request.images, progress or (lambda *_: None)
+    _, extraction = features_of(*given)
     if extraction.broken:
         first, n = extraction.broken[0], many_images(len(extraction.broken))
-        warnings.append(f"left out {n}, the first is {first.path}: {first.reason}")
-    assert lists[0].labels is not None
-    labels = np.concatenate([lists[0].labels, truth])[extraction.rows]
-    X, n_source = extraction.X, int((extraction.rows < len(lists[0])).sum())
+        notes.append(f"left out {n}, the first is {first.path}: {first.reason}")
+    assert source.labels is not None, "read as labelled"
+    labels = np.concatenate([source.labels, with_truth.labels])[extraction.rows]
+    X, n_source = extraction.X, int((extraction.rows < len(source)).sum())
     return (X[:n_source], labels[:n_source]), (X[n_source:], labels[n_source:])
 
 
@@ -242,12 +241,8 @@ def _read(
 ) -> OpenSetTask:
     """Read two domains, and apply the protocol of a benchmark."""
     spec, request, notes = benchmark(name), requests[task], [] if warnings is None else warnings
-    if is_image_request(request):
-        *lists, listed = benchmark_task_with_truth(name, folder, *pairs[task])
-        rest = listed.labels, request.images, notes, progress
-        (source, labels), (target, truth) = _labelled_images((lists[0], lists[1]), *rest)
-    else:
-        (source, labels), (target, truth) = _labelled_tables(request, notes)
+    list_images = partial(benchmark_task_with_truth, name, folder, *pairs[task])
+    (source, labels), (target, truth) = _labelled(request, list_images, notes, progress)
     labels, truth = spec.spelt(labels), spec.spelt(truth)
     unknown = spec.unknown
     if spec.others_unknown:
@@ -255,10 +250,9 @@ def _read(
     missing = [f"the class {label!r}" for label in sorted({*spec.known} - {*labels})]
     if missing or not np.isin(truth, unknown).any():
         path, example = (request.source, labels) if missing else (request.target, truth)
-        raise InputError(
-            f"{near(path)}: no sample of {(missing or ['an unknown class'])[0]}, which "
-            f"{spec.title} wants; its labels (--label-column) are such as {str(example[0])!r}"
-        )
+        problem = f"no sample of {(missing or ['an unknown class'])[0]}"
+        advice = f"its labels (--label-column) are such as {str(example[0])!r}"
+        raise InputError(f"{near(path)}: {problem}, which {spec.title} wants; {advice}")
     return open_set_task((source, labels), (target, truth), ClassSplit(spec.known, unknown))
 
 
@@ -271,24 +265,21 @@ def _read_own(
 ) -> OpenSetTask:
     """Read both domains, and divide their classes."""
     notes = [] if warnings is None else warnings
-    if is_image_request(request):
-        columns = image_columns(request.tables)
-        paths = near(request.source), near(request.target)
+
+    def list_images() -> tuple[ImageList, ImageList, ImageList]:
+        columns, paths = image_columns(request.tables), (near(request.source), near(request.target))
         source, target = (read_images(path, columns, labelled=True) for path in paths)
         notes.extend((*source.notes, *target.notes))
-        assert target.labels is not None
-        rest = target.labels, request.images, notes, progress
-        domains = _labelled_images((source, target), *rest)
-    else:
-        domains = _labelled_tables(request, notes)
+        return source, target, target
+
+    domains = _labelled(request, list_images, notes, progress)
     classes, true_classes = (np.unique(labels).tolist() for _, labels in domains)
     split = _split(near(request.target), known, classes, true_classes)
     notes.extend(twins({*classes, *true_classes}))
     if not split.unknown:
-        notes.append(
-            f"{printable(str(near(request.target)))}: no class that is not known, so UNK and HOS "
-            "are not defined; name the known classes with --known"
-        )
+        place = printable(str(near(request.target)))
+        problem = "no class that is not known, so UNK and HOS are not defined"
+        notes.append(f"{place}: {problem}; name the known classes with --known")
     return open_set_task(*domains, split)
 
 
@@ -304,10 +295,8 @@ def _split(
     if "unknown" in known:
         raise InputError("a known class is called 'unknown', as unknowns are; rename it")
     if not {*known} & {*true_classes}:
-        raise InputError(
-            f"{target}: none of its classes ({listing(true_classes, 3)}) is "
-            f"known ({listing(known, 3)}); spell them as in the source"
-        )
+        problem = f"none of its classes ({listing(true_classes, 3)}) is known"
+        raise InputError(f"{target}: {problem} ({listing(known, 3)}); spell them as in the source")
     return ClassSplit(known, tuple(name for name in true_classes if name not in known))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opensetda.errors import InputError
-from opensetda.runs.methods import build_method, method_class
+from opensetda.runs.methods import build_method
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -27,17 +27,10 @@ class Variant:
     preset: str | None = None
     changes: tuple[tuple[str, Any], ...] = ()
 
-    @property
-    def draws_at_random(self) -> bool:
-        """Whether the result depends on the seed."""
-        return method_class(self.method).is_random
-
     def build(self, openness: float | str, seed: int = 0) -> OpenSetClassifier:
         """Return the unfitted classifier; wrong settings are an `InputError`."""
-        changes = dict(self.changes)
-        return build_method(
-            self.method, openness=openness, preset=self.preset, changes=changes, seed=seed
-        )
+        how: Any = {"openness": openness, "preset": self.preset, "seed": seed}
+        return build_method(self.method, changes=dict(self.changes), **how)
 
 
 def make_variants(
@@ -52,9 +45,8 @@ def make_variants(
     `ablations` adds a row without each of its parts; `sweep`, a setting and its values, one row
     for each value, in place of the row of the method itself.
     """
-    first, *others = (Variant(name, name) for name in dict.fromkeys(names))
-    settings = tuple(sorted((changes or {}).items()))
-    first = Variant(first.label, first.method, preset, settings)
+    name, *others = dict.fromkeys(names)
+    first = Variant(name, name, preset, tuple(sorted((changes or {}).items())))
     rows = [first]
     if sweep is not None and sweep[0] != OPENNESS:
         name, values = sweep
@@ -65,9 +57,10 @@ def make_variants(
         if first.method != "pgl":
             raise InputError(f"--ablations: {first.method} has none; name --method pgl first")
         rows += [_changed(first, name, parts) for name, parts in ABLATIONS.items()]
-    for variant in (*rows, *others):
+    rows += [Variant(other, other) for other in others]
+    for variant in rows:
         variant.build("auto")
-    return [*rows, *others]
+    return rows
 
 
 def _changed(variant: Variant, label: str, changes: Mapping[str, Any]) -> Variant:

@@ -1,9 +1,11 @@
-"""`osda benchmark`: every method on every task, then one table."""
+"""`osda benchmark` and `osda analyse` compare methods as the paper does; `osda data` has digits."""
 
 from __future__ import annotations
 
+import importlib
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -12,27 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opensetda.benchmark.variants import COMPARED, OPENNESS
-from opensetda.cli import console
-from opensetda.cli.bars import counting_progress
-from opensetda.cli.options import (
-    Changes,
-    Data,
-    Fields,
-    Preset,
-    cached,
-    of_method,
-    option_of,
-    output,
-)
-from opensetda.errors import InputError, RunPausedError, visible
+from opensetda.cli import console, options
+from opensetda.cli.bars import counting_progress, training_progress
+from opensetda.cli.options import Fields, option_of, other, output, spread
+from opensetda.errors import InputError, RunPausedError, choice, visible
 from opensetda.runs.methods import METHODS
 from opensetda.runs.options import ImageOptions, TableOptions, parse_openness, parse_settings
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from opensetda.benchmark.output import TextTable
 
+data_app = typer.Typer(
+    name="data",
+    help="Published benchmarks, and where to download them; digits to try.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
 _METHODS_HELP = (
     f"Method to compare; repeatable. Default: {', '.join(COMPARED)}. There are also "
     f"{', '.join(name for name in METHODS if name not in COMPARED)}; some take a rejector, "
@@ -53,19 +50,24 @@ _PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, whic
 _OR_SOURCE = f"{_PROTOCOLS} Or labelled data of your own: images or a table, as in 'osda fit'."
 _TARGET_HELP = "Labelled target for a SOURCE of your own; only the evaluator reads its labels."
 _KNOWN_HELP = "Known class of your own source; repeatable, at least two. Default: all of them."
+ANALYSES = {
+    "steps": "accuracy over the steps (Fig. 7)",
+    "embedding": "t-SNE of features by method (Fig. 5)",
+    "edges": "learned edges beside the true ones (Fig. 6)",
+    "bound": "terms of the error bound over the steps (Theorems 1 and 2)",
+}
+EMBEDDED = ("moving-means", "pgl", "osbp")
+_ANALYSIS_HELP = "; ".join(f"{name}: {summary}" for name, summary in ANALYSES.items())
+_FIGURE_HELP = "Folder of the table and the figure."
+_TASK_HELP = "Task to analyse. Default: the first of the protocol."
+_ANALYSED_HELP = (
+    f"Method to analyse; embedding: repeatable. Default: pgl; embedding: {', '.join(EMBEDDED)}."
+)
+_SHARE_HELP = "Use the true share of unknowns, or estimate it."
 
-_compared = partial(option_of, "What is compared")
-
-
-class Openness(StrEnum):
-    """The share of unknowns that methods get: the true one, or none, so that they estimate it."""
-
-    true = "true"
-    auto = "auto"
-
-
-Protocol = Annotated[str, typer.Argument(metavar="PROTOCOL", help=_PROTOCOLS)]
-Images = Annotated[ImageOptions, Fields(ImageOptions, "backbone weights size cache strict")]
+_compared, _of_analysis = (partial(option_of, panel) for panel in ("What is compared", "Analysis"))
+Openness = StrEnum("Openness", ["true", "auto"])
+Images = Annotated[ImageOptions, Fields("backbone weights size cache strict")]
 
 
 def benchmark(
@@ -74,7 +76,7 @@ def benchmark(
     images: Images,
     tables: TableOptions,
     target: Annotated[Path | None, typer.Argument(metavar="TARGET", help=_TARGET_HELP)] = None,
-    data: Data = None,
+    data: options.Data = None,
     methods: Annotated[list[str] | None, _compared("--method NAME", _METHODS_HELP)] = None,
     tasks: Annotated[list[str] | None, _compared("--task SOURCE-TARGET", _TASKS_HELP)] = None,
     known: Annotated[list[str] | None, _compared("--known CLASS", _KNOWN_HELP)] = None,
@@ -83,9 +85,9 @@ def benchmark(
     reference: Annotated[str | None, _compared("--reference NAME", _REFERENCE_HELP)] = None,
     ablations: Annotated[bool, _compared("--ablations", _ABLATIONS_HELP)] = False,
     sweep: Annotated[str | None, _compared("--sweep SETTING=V1,V2,...", _SWEEP_HELP)] = None,
-    preset: Preset = None,
-    changes: Changes = None,
-    jobs: Annotated[int, of_method("--jobs NUMBER", _JOBS_HELP, low=1)] = 2,
+    preset: options.Preset = None,
+    changes: options.Changes = None,
+    jobs: Annotated[int, options.of_method("--jobs NUMBER", _JOBS_HELP, low=1)] = 2,
     out: Annotated[Path | None, output("--out DIR", _OUT_HELP)] = None,
 ) -> None:
     """Compare methods on a benchmark, or on a labelled source and target of your own.
@@ -114,7 +116,7 @@ def benchmark(
     labels = [variant.label for variant in variants]
     if reference not in (None, *labels):
         raise InputError(f"--reference {reference}: the methods are {', '.join(labels)}")
-    typed, images = context.obj, cached(images)
+    typed, images = context.obj, options.cached(images)
     with counting_progress("features") as progress:
         if target is not None:
             if data or tasks:
@@ -131,7 +133,7 @@ def benchmark(
     for warning in found.warnings:
         console.warn(warning)
     folder = out or Path(f"benchmark-{found.name}")
-    shares = [value.value for value in dict.fromkeys(openness or list(Openness))]
+    shares = [str(share) for share in dict.fromkeys(openness or Openness)]
     cells = grid_cells(variants, found.tasks, shares, tuple(range(seeds)), shares_of_targets)
     kept = n_finished(found, cells, folder)
     console.note(
@@ -158,8 +160,8 @@ def benchmark(
     title = found.name if target is None else visible(f"{protocol} to {target}")
     sections = report.write_report(rows, folder, title, against, shlex.join(typed))
     for section in sections:
-        console.show(rich_table(report.task_table(section)))
-        console.show(rich_table(report.average_table(section)))
+        _show(report.task_table(section))
+        _show(report.average_table(section))
     for line in report.notes(rows, sections):
         console.say(line)
     if n_failed := sum(row["error"] is not None for row in rows):
@@ -188,11 +190,103 @@ def _parse_sweep(text: str | None) -> tuple[tuple[str, list[str]] | None, Sequen
     return (name, values), shares
 
 
-def rich_table(table: TextTable) -> Table:
-    """Return a table for the terminal."""
-    from rich.text import Text
+def _show(table: TextTable) -> None:
+    kinds = {True: console.Bold, False: str}
+    rows = [[kinds[cell.best](cell.text) for cell in row] for row in table.rows]
+    console.show_table(table.title, table.headings[:1], table.headings[1:], rows)
 
-    shown = console.new_table(table.title, table.headings[:1], table.headings[1:])
-    for row in table.rows:
-        shown.add_row(*(Text(visible(cell.text), "bold" if cell.best else "") for cell in row))
-    return shown
+
+def analyse(
+    context: typer.Context,
+    analysis: Annotated[str, typer.Argument(metavar="ANALYSIS", help=_ANALYSIS_HELP)],
+    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help=_PROTOCOLS)],
+    out: Annotated[Path, output("--out DIR", _FIGURE_HELP)],
+    images: Images,
+    tables: Annotated[TableOptions, Fields("label features drop")],
+    data: options.Data = None,
+    task: Annotated[str | None, _of_analysis("--task SOURCE-TARGET", _TASK_HELP)] = None,
+    methods: Annotated[list[str] | None, _of_analysis("--method NAME", _ANALYSED_HELP)] = None,
+    openness: Annotated[Openness, _of_analysis("--openness", _SHARE_HELP)] = Openness.true,
+    seed: options.Seed = 0,
+    preset: options.Preset = None,
+    changes: options.Changes = None,
+) -> None:
+    """Draw a figure of the paper: a table (.csv, .md) and a figure (.png).
+
+    [bold]Example[/bold]
+
+      osda analyse edges office31 --data features/ --task amazon-webcam --out analyses
+    """
+    if analysis not in ANALYSES:
+        raise InputError(f"analysis {analysis!r} does not exist; {choice(analysis, ANALYSES)}")
+    names = methods or (EMBEDDED if analysis == "embedding" else ("pgl",))
+    if analysis != "embedding" and len(names) > 1:
+        raise InputError(f"--method {names[1]}: {analysis} is of one method; name one")
+    if analysis == "edges" and names[0] != "pgl":
+        raise InputError(f"--method {names[0]}: only pgl learns edges; leave --method out")
+    from opensetda.analyses.request import fit_methods
+    from opensetda.benchmark.tasks import find_tasks
+    from opensetda.benchmark.variants import make_variants
+    from opensetda.system.files import check_writable
+
+    variants = make_variants(names, preset, parse_settings(changes))
+    check_writable(out / f"{analysis}.csv")
+    asked = (None if task is None else [task]), tables, options.cached(images)
+    with counting_progress("features") as progress:
+        found = find_tasks(protocol, data, *asked, progress, only_first=True)
+    for warning in found.warnings:
+        console.warn(warning)
+    module = importlib.import_module(f"opensetda.analyses.{analysis}")
+    with training_progress(analysis) as listen:
+        result = module.analyse(*fit_methods(found, variants, str(openness), seed, listen))
+    files = result.write(out, analysis, shlex.join(context.obj))
+    _show(result.table())
+    made = {"table": files[:2], "figure": files[2:]}
+    console.say_places(**{name: ", ".join(map(str, paths)) for name, paths in made.items()})
+    told = {"analysis": analysis, "title": result.title, "rows": list(result.rows)}
+    console.result({**told, "files": made})
+
+
+@data_app.command("list")
+@spread
+def list_benchmarks() -> None:
+    """Show the benchmarks: domains, classes, open-set protocol, where they are published."""
+    from opensetda.data.benchmarks.protocols import BENCHMARKS
+
+    rows = []
+    for spec in BENCHMARKS.values():
+        total = sum(spec.domains.values())
+        images = f"{total:,}" if total else console.DASH
+        unknown = "any other" if spec.others_unknown else str(len(spec.unknown))
+        cells = (spec.name, ", ".join(spec.domains), images, str(len(spec.known)), unknown)
+        rows.append((*cells, ", ".join(spec.urls)))
+    columns = ["name", "domains"], ["images", "known", "unknown"]
+    console.show_table("Benchmarks", *columns, rows, "published at")
+    console.result({"benchmarks": [asdict(spec) for spec in BENCHMARKS.values()]})
+
+
+@data_app.command("digits")
+@spread
+def digits(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make.")],
+    every: Annotated[int, other("--every NUMBER", "Write every NUMBER-th digit only.", low=1)] = 1,
+) -> None:
+    """Write the bundled digits as two folders of images, to try commands on.
+
+    [bold]Example[/bold]
+
+      osda data digits digits --every 5
+
+      osda fit digits/mnist digits/scikit-learn --out run --image-size 64
+    """
+    from opensetda.data.benchmarks.digits import write_image_folders
+    from opensetda.system.files import check_writable, new_folder
+
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; choose another name")
+    check_writable(folder)
+    with new_folder(folder) as aside:
+        names = [path.name for path in write_image_folders(aside, every)]
+    source, target = (folder / name for name in names)
+    console.say_places(source=source, target=target)
+    console.result({"source": source, "target": target})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,6 @@ import typer
 from opensetda.errors import visible
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from opensetda.base import OpenSetClassifier
 
 DASH = "-"
@@ -148,10 +146,26 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
 # tables --------------------------------------------------------------------------------------
 
 
-def new_table(title: str, left: Sequence[str], right: Sequence[str] = ()) -> Table:
-    """Return an empty table with columns of text, then of numbers; further ones may be added."""
+class Bold(str):
+    """A cell of a table that stands out."""
+
+    __slots__ = ()
+
+
+def show_table(
+    title: str,
+    left: Sequence[str],
+    right: Sequence[str],
+    rows: Iterable[Iterable[str]],
+    last: str = "",
+) -> None:
+    """Print a table with columns of text, then of numbers, perhaps a last one of long text."""
+    if _mode.json or is_quiet():
+        return
     from rich import box
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     style: dict[str, Any] = {"title_style": "bold", "header_style": "bold"}
     style |= {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
@@ -160,21 +174,11 @@ def new_table(title: str, left: Sequence[str], right: Sequence[str] = ()) -> Tab
         table.add_column(name, no_wrap=True)
     for name in right:
         table.add_column(name, justify="right", overflow="fold")
-    return table
-
-
-def add_row(table: Table, *cells: str, bold: bool = False) -> None:
-    """Add a row to a table; names in it may come from outside."""
-    table.add_row(*map(visible, cells), style="bold" if bold else None)
-
-
-def show(table: Table) -> None:
-    """Print a table."""
-    if _mode.json or is_quiet():
-        return
-    from rich.console import Console
-
-    # No markup: a class may be called "[red]".
+    if last:
+        table.add_column(last)
+    for row in rows:
+        # As text, not markup: a class may be called "[red]".
+        table.add_row(*(Text(visible(cell), "bold" * isinstance(cell, Bold)) for cell in row))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         # A log or a pipe has no width: a long line is better than a cut number.
@@ -191,23 +195,20 @@ def show_labels(counts: Mapping[str, int], unknown_label: str, most: int = 12) -
     rows = sorted(known.items(), key=lambda row: -row[1])
     if rest := rows[most:]:
         rows[most:] = [(f"{len(rest)} more classes", sum(count for _, count in rest))]
-    table = new_table("Labels given", ["label"], ["targets", "%"])
-    for name, count in rows:
-        add_row(table, name, str(count), percent(count / total))
-    table.add_section()
-    add_row(table, unknown_label, str(n_unknown), percent(n_unknown / total), bold=True)
-    show(table)
+    rows.append((Bold(unknown_label), n_unknown))
+    cells = [(name, str(count), percent(count / total)) for name, count in rows]
+    show_table("Labels given", ["label"], ["targets", "%"], cells)
     return {"labels": known, "unknown": n_unknown}
 
 
 def show_steps(history: Sequence[Mapping[str, Any]], metrics: Mapping[int, Any]) -> None:
     """Show one row per step, with metrics if the true labels are known."""
     told = {"os_star": "OS*", "unk": "UNK", "hos": "HOS"} if metrics else {}
-    own = ["step", "known", "unknown", "changed %", "seconds"]
-    table = new_table("Steps", [], [*own, *told.values()])
+    rows = []
     for step, entry in enumerate(history, start=1):
         counts = [str(entry.get(name, DASH)) for name in ("n_known", "n_unknown")]
         cells = [*counts, percent(entry.get("changed")), f"{entry.get('seconds', 0):.1f}"]
-        cells += [percent(getattr(metrics.get(step), name, None)) for name in told]
-        add_row(table, str(step), *cells)
-    show(table)
+        rows.append([str(step), *cells])
+        rows[-1] += [percent(getattr(metrics.get(step), name, None)) for name in told]
+    headings = ["step", "known", "unknown", "changed %", "seconds", *told.values()]
+    show_table("Steps", [], headings, rows)

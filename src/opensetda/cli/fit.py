@@ -1,4 +1,4 @@
-"""`osda fit` labels a target and writes a run; `osda resume` goes on; `osda demo` shows it."""
+"""`osda fit`, `resume` and `demo` make a run, `predict` and `export` use it; `osda features`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from opensetda.cli import console
 from opensetda.cli.bars import ConsoleListener
-from opensetda.cli.options import NoCache, Overwrite, RunOut, Seed, cached, of_method, output
+from opensetda.cli.options import Fields, Overwrite, RunArgument, Seed, cached, option_of, output
 from opensetda.cli.results import HEADINGS, report_at_end
 from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
 
@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 _MOST_CELLS, _FEWEST_CLASSES = 2**27, 128
 _SOURCE_HELP = "Labelled images (folder per class, list, manifest, tar shards) or feature table."
 _TARGET_HELP = "Images or rows to label; labels in it are not read."
-_RESUME_HELP = "Run folder that was given to 'osda fit --out'."
 _NO_REPORT_HELP = "Write no report; 'osda report' does it later."
+_PATHS_HELP = "Images: files, folders, lists, manifests or tar shards; or one feature table."
+_TOP_HELP = "Write this many of the likeliest classes; by default 5 for images, all for tables."
+_OUT_HELP = "The .csv or .parquet file to make."
+_TO_HELP = "The .onnx file to make, or a folder for it, its description and a script."
+_AS_IN_FIT = "id features drop path"
+_IMAGES_HELP = "Images: a folder, a list (.txt), a manifest (.csv, .parquet) or tar shards."
 _COLUMNS = ("os_star", "unk", "hos", "all", "auroc")
+RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
+NoCache = Annotated[bool, option_of("Images", "--no-cache", "Do not cache features.")]
 
 
 def fit(
@@ -60,7 +67,7 @@ def fit(
     _finish(fit_run(source, target, out, report=not no_report, **how, **vars(options)))
 
 
-def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help=_RESUME_HELP)]) -> None:
+def resume(run: RunArgument) -> None:
     """Continue a run that was interrupted; the result is the same.
 
     RUN.unfinished holds what 'osda fit' was asked for and, once a step of a
@@ -74,7 +81,7 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help=_RESUME_HELP)
 
 def _finish(run: FittedRun) -> None:
     """Write the report of a run, and print the result."""
-    from opensetda.data.images.lists import printable
+    from opensetda.data.names import printable
     from opensetda.runs.folder import BROKEN, predictions_name
     from opensetda.system.files import in_shell
 
@@ -128,7 +135,7 @@ def demo(
     context: typer.Context,
     out: RunOut = Path("osda-demo"),
     seed: Seed = 0,
-    quick: Annotated[bool, of_method("--quick", "Train PGL for two steps only.")] = False,
+    quick: Annotated[bool, option_of("Method", "--quick", "Train PGL for two steps only.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Label scikit-learn's digits by MNIST's: 0 to 4 are known, 5 to 9 unknown.
@@ -147,13 +154,12 @@ def demo(
     true = console.percent(found.true_openness)
     title = f"Comparison (%, share of unknowns estimated by each method, true {true})"
     numbers = [*(HEADINGS[name][0] for name in _COLUMNS), "share of unknowns", "seconds"]
-    table = console.new_table(title, ["method"], numbers)
-    best = max(rows, key=lambda method: rows[method]["hos"])
+    best, cells = max(rows, key=lambda method: rows[method]["hos"]), []
     for method, row in rows.items():
-        cells = [console.percent(row[name]) for name in _COLUMNS]
-        cells += [console.percent(row["openness"]["share"]), f"{row['seconds']:.1f}"]
-        console.add_row(table, method, *cells, bold=method == best)
-    console.show(table)
+        shares = [*(row[name] for name in _COLUMNS), row["openness"]["share"]]
+        own = [method, *map(console.percent, shares), f"{row['seconds']:.1f}"]
+        cells.append(map(console.Bold, own) if method == best else own)
+    console.show_table(title, ["method"], numbers, cells)
     console.show_estimates(found.classifier)
     console.say_places(
         labels=folder / "predictions.csv",
@@ -162,3 +168,102 @@ def demo(
     )
     summary = {"run": folder, "true_openness": found.true_openness, "methods": rows}
     console.result({**summary, "files": {file.name: file for file in sorted(folder.iterdir())}})
+
+
+def predict(
+    run: RunArgument,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATHS...", help=_PATHS_HELP)],
+    out: Annotated[Path, output("--out LABELS", _OUT_HELP)],
+    tables: Annotated[TableOptions, Fields(f"{_AS_IN_FIT} root", _AS_IN_FIT)],
+    top_k: Annotated[int | None, output("--top-k NUMBER", _TOP_HELP, low=1)] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Label later samples with the model of a run, independently of each other.
+
+    [bold]Examples[/bold]
+
+      osda predict run new-photos/ --out labels.csv
+
+      osda predict run new.csv --out labels.parquet
+
+    Any number of images is read, labelled and written part by part. Features of
+    a table that had names in 'osda fit' are found by name, empty cells and
+    categories are treated as there, and other columns are ignored.
+    """
+    from opensetda.runs.predicting import predict as predict_samples
+
+    how: dict[str, Any] = {"overwrite": overwrite, "listener": ConsoleListener()}
+    written: Any = predict_samples(run, paths, out, top_k=top_k, tables=tables, **how)
+    labels = console.show_labels(written.counts, written.unknown_label)
+    total = written.counts.total()
+    console.say(f"Labelled {console.counted(total, written.noun)}.")
+    console.say_places(labels=out)
+    files = {"labels": out, "broken": written.broken_list}
+    console.result({"samples": total, **labels, "broken": written.n_broken, "files": files})
+
+
+def export(
+    run: RunArgument,
+    to: Annotated[Path, output("--to PLACE", _TO_HELP)],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the model of a run as ONNX, to label samples without torch and OpenSetDA.
+
+    [bold]Examples[/bold]
+
+      osda export run --to model.onnx
+
+      osda export run --to model && python model/use.py photo.jpg
+
+    The file takes resized RGB images, or rows of features, and returns label,
+    confidence, probabilities (unknown last) and known score; use.py in the folder
+    resizes images. It is compared with 'osda predict' before it is written.
+    """
+    from opensetda.runs.exporting import export as export_model
+
+    written = export_model(run, to, overwrite=overwrite)
+    many = console.counted(written.n_checked, "image" if written.has_images else "row")
+    console.say(
+        f"Same labels as 'osda predict' for {many}; "
+        f"probabilities differ by at most {written.difference:.0e}."
+    )
+    use = f"python {written.path / 'use.py'} FILE" if written.path != written.model else None
+    console.say_places(model=written.model, try_it=use)
+    checked = {"samples": written.n_checked, "difference": written.difference}
+    console.result({**checked, "files": {"model": written.model}})
+
+
+def features(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=_IMAGES_HELP)],
+    out: Annotated[Path, output("--out FILE", "The .npz file to make.")],
+    images: Annotated[ImageOptions, Fields("backbone weights size cache strict")],
+    columns: Annotated[TableOptions, Fields("label path root")],
+    no_cache: NoCache = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Turn images into features, one row per image.
+
+    [bold]Examples[/bold]
+
+      osda features photos/ --out photos.npz
+
+      osda fit photos.npz drawings.npz --out run --id-column paths
+
+    The file holds X, paths and, if the images have classes, y and classes. Images
+    that cannot be read are left out and listed beside it.
+    """
+    from opensetda.runs.pictures import broken_list
+    from opensetda.runs.predicting import extract_features
+
+    how: dict[str, Any] = {"overwrite": overwrite, "listener": ConsoleListener()}
+    written = extract_features(data, out, cached(images, no_cache), tables=columns, **how)
+    n_images, n_features = written.X.shape
+    console.say(
+        f"{n_images:,} images, {n_features:,} features each, in "
+        f"{written.seconds:.1f} s ({written.n_cached:,} from the cache)."
+    )
+    console.say_places(features=out)
+    counts = {"images": n_images, "features": n_features}
+    counts |= {"broken": len(written.broken), "cached": written.n_cached}
+    files = {"features": out, "broken": broken_list(out) if written.broken else None}
+    console.result({**counts, "seconds": written.seconds, "files": files})

@@ -18,11 +18,9 @@ import typer
 
 from opensetda import __version__
 from opensetda.cli import console
-from opensetda.cli.benchmark import benchmark
-from opensetda.cli.fit import demo, fit, resume
+from opensetda.cli.benchmark import analyse, benchmark, data_app
+from opensetda.cli.fit import demo, export, features, fit, predict, resume
 from opensetda.cli.options import other, spread
-from opensetda.cli.predict import export, features, predict
-from opensetda.cli.published import analyse, data_app
 from opensetda.cli.results import evaluate, report, review
 from opensetda.errors import InputError, RunPausedError
 from opensetda.system import default_cache_folder

@@ -9,9 +9,10 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from inspect import Parameter as _Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -35,7 +36,7 @@ def option_of(panel: str | None, flag: str, text: str, **more: Any) -> Any:
 output, of_method, other = (
     functools.partial(option_of, panel) for panel in ("Output", "Method", None)
 )
-_keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+_keyword = functools.partial(_Parameter, kind=_Parameter.KEYWORD_ONLY)
 _QUIET = "Show no progress, notes or tables: only results, warnings and errors."
 _JSON = "Print the result as one JSON object on stdout, instead of tables and lines."
 _IMAGES = "Find the images of a feature table here: its ids are paths that start in this folder."
@@ -44,10 +45,8 @@ _PRESET = "Start from these settings, of the first method."
 _SET = "Change a setting of the first method; may be repeated."
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
-RunOut = Annotated[Path, output("--out RUN", "Run folder to make.")]
 Overwrite = Annotated[bool, _of_typer(declared(FitOptions)["overwrite"][1])]
 Seed = Annotated[int, _of_typer(declared(FitOptions)["seed"][1])]
-NoCache = Annotated[bool, option_of("Images", "--no-cache", "Do not cache features.")]
 SampleImages = Annotated[Path | None, other("--images FOLDER", _IMAGES)]
 Data = Annotated[Path | None, other("--data PATH", _DATA)]
 Preset = Annotated[str | None, of_method("--preset NAME", _PRESET)]
@@ -60,61 +59,45 @@ _COMMON = {
 }
 
 
-@dataclass(frozen=True)
-class Fields:
-    """Some fields of a group of options, as the annotation of a parameter.
+class Fields(NamedTuple):
+    """The fields of a group of options that a command has, all if none are named.
 
-    With `as_in_fit`, what is not given is None: the run knows what `osda fit` was given.
+    Some are by default as in fit: what is not given there, the run knows.
     """
 
-    group: type
     names: str = ""
-    as_in_fit: bool = False
+    as_in_fit: str = ""
 
-    def options(self, prefix: str) -> Iterator[tuple[str, str, Any, Option]]:
-        """Yield the name of each field, that of its parameter, its type and its option."""
-        for name, (kind, option) in declared(self.group).items():
-            if option is not None and (not self.names or name in self.names.split()):
-                yield name, f"{prefix}_{name}", kind, option
-
-    def parameters(self, prefix: str) -> Iterator[inspect.Parameter]:
-        """Yield the parameters that typer sees."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self.group)}
-        for name, parameter, kind, option in self.options(prefix):
-            default = defaults[name]
-            if self.as_in_fit:
-                text = option.help.partition("; by default")[0].rstrip(".")
+    def parameters(self, group: Any, prefix: str) -> Iterator[tuple[str, Option, _Parameter]]:
+        """Yield the name of each field, its option, and the parameter that typer sees."""
+        defaults = {field.name: field.default for field in dataclasses.fields(group)}
+        for name, (kind, option) in declared(group).items():
+            if option is None or (self.names and name not in self.names.split()):
+                continue
+            default = defaults[name] if isinstance(defaults[name], str | int) else None
+            if name in self.as_in_fit.split():
+                text, default = option.help.partition("; by default")[0].rstrip("."), None
                 option = replace(option, help=f"{text}; by default as in fit.")
-                kind, default = kind | None, None
             annotated: Any = Annotated  # Its arguments are known here only.
             annotation = annotated[option.kind or kind, _of_typer(option)]
-            shown = default if isinstance(default, str | int) else None
-            yield _keyword(parameter, annotation=annotation, default=shown)
-
-    def values(self, prefix: str, given: dict[str, Any]) -> dict[str, Any]:
-        """Take the values of the fields from what typer has read."""
-        found = {}
-        for name, parameter, _, option in self.options(prefix):
-            if (value := given.pop(parameter)) is not None:
-                found[name] = value if option.parse is None else option.parse(value)
-        return found
+            own = _keyword(f"{prefix}_{name}", annotation=annotation, default=default)
+            yield name, option, own
 
 
 def spread(command: Callable[..., None], json: bool = True) -> Callable[..., None]:
     """Return a command for typer: groups of options as their fields, and the output options."""
     signature = inspect.signature(command, eval_str=True)
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, tuple[Any, Fields]] = {}
+    parameters: list[_Parameter] = []
+    groups: dict[str, tuple[Any, list[tuple[str, Option, _Parameter]]]] = {}
     for parameter in signature.parameters.values():
-        kind: Any = parameter.annotation
-        fields = getattr(kind, "__metadata__", (None,))[0]
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            fields = Fields(kind)
-        if isinstance(fields, Fields):
-            groups[parameter.name] = getattr(kind, "__origin__", kind), fields
-            parameters += fields.parameters(parameter.name)
+        group: Any = getattr(parameter.annotation, "__origin__", parameter.annotation)
+        if dataclasses.is_dataclass(group):
+            fields = getattr(parameter.annotation, "__metadata__", (Fields(),))[0]
+            own = list(fields.parameters(group, parameter.name))
+            groups[parameter.name] = group, own
+            parameters += [shown for *_, shown in own]
         else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=_Parameter.KEYWORD_ONLY))
     common = {name: kind for name, kind in _COMMON.items() if json or name != "as_json"}
     parameters += [_keyword(name, annotation=kind, default=False) for name, kind in common.items()]
 
@@ -122,8 +105,13 @@ def spread(command: Callable[..., None], json: bool = True) -> Callable[..., Non
     def run(**given: Any) -> None:
         flags = {name: given.pop(name) for name in common}
         console.begin(flags["quiet"], flags.get("as_json", False))
-        made = {name: kind(**own.values(name, given)) for name, (kind, own) in groups.items()}
-        command(**given, **made)
+        for place, (group, own) in groups.items():
+            values = {}
+            for name, option, shown in own:
+                if (value := given.pop(shown.name)) is not None:
+                    values[name] = option.parse(value) if option.parse else value
+            given[place] = group(**values)
+        command(**given)
 
     run.__dict__["__signature__"] = signature.replace(parameters=parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

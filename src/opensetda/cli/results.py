@@ -49,7 +49,7 @@ _NO_BROWSER_HELP = "Print the address without opening a browser."
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN|LABELS", help=_RUN_HELP)],
     labels: Annotated[Path, other("--labels TRUTH", _TRUTH_HELP)],
-    columns: Annotated[dict[str, Any], Fields(TableOptions, "label id", as_in_fit=True)],
+    columns: Annotated[TableOptions, Fields("label id", as_in_fit="label id")],
     made_by: Annotated[Path | None, other("--run RUN", _MADE_BY_HELP)] = None,
 ) -> None:
     """Compute metrics with 95 % intervals. The only command that reads labels of the target.
@@ -68,8 +68,8 @@ def evaluate(
     from opensetda.runs.evaluation import evaluate as evaluate_labels
     from opensetda.runs.folder import METRICS, REPORT, RunFolder
 
-    label, ids = columns.get("label"), columns.get("id")
-    found = evaluate_labels(run, labels, label_column=label, id_column=ids, made_by=made_by)
+    names = {"label_column": columns.label, "id_column": columns.id}
+    found = evaluate_labels(run, labels, **names, made_by=made_by)
     result: dict[str, Any] = found.to_dict()
     share = f"share of unknowns: true {found.true_openness:.2f}"
     if run.is_dir():
@@ -82,10 +82,8 @@ def evaluate(
         if len(folder.history()) > 1:
             console.show_steps(folder.history(), found.steps)
     _show_tables(found)
-    hos, known, unknown = map(
-        console.percent, (found.final.hos, found.final.os_star, found.final.unk)
-    )
-    for line in (f"HOS {hos}, OS* {known}, UNK {unknown} (%)", share, *found.notes):
+    final = map(console.percent, (found.final.hos, found.final.os_star, found.final.unk))
+    for line in ("HOS {}, OS* {}, UNK {} (%)".format(*final), share, *found.notes):
         console.say(line)
     console.say_places(**result.get("files", {}))
     console.result(result)
@@ -94,21 +92,20 @@ def evaluate(
 def _show_tables(found: Evaluation) -> None:
     from opensetda.metrics.intervals import binomial_interval
 
-    table = console.new_table("Classes", ["class", "kind"], ["n", "right %", "95 % interval"])
-    table.add_column("taken for", no_wrap=True)
+    rows = []
     for row in found.final.per_class:
         mistaken = f"{row.confused_with} ({row.confused_count})" if row.confused_count else ""
         interval = _interval(binomial_interval(row.correct, row.n) if row.n else None)
         cells = (str(row.n), console.percent(row.accuracy), interval, mistaken)
-        console.add_row(table, str(row.label), row.kind, *cells)
-    console.show(table)
-    table = console.new_table("Metrics", ["metric"], ["%", "95 % interval"])
-    table.add_column("meaning")
+        rows.append((str(row.label), row.kind, *cells))
+    columns = ["class", "kind"], ["n", "right %", "95 % interval"]
+    console.show_table("Classes", *columns, rows, "taken for")
+    metrics = []
     for name, (heading, meaning) in HEADINGS.items():
         value, interval = getattr(found.final, name), _interval(found.intervals[name])
         cells = (heading, console.percent(value), interval, meaning)
-        console.add_row(table, *cells, bold=name == "hos")
-    console.show(table)
+        metrics.append(map(console.Bold, cells) if name == "hos" else cells)
+    console.show_table("Metrics", ["metric"], ["%", "95 % interval"], metrics, "meaning")
 
 
 def _interval(interval: tuple[float, float] | None) -> str:
@@ -141,9 +138,8 @@ def make_report(run: RunFolder, out: Path | None = None, images: Path | None = N
     from opensetda.report import write_report
     from opensetda.report.collect import Progress
 
-    bars = counting_progress("map", "iteration"), counting_progress("thumbnails")
-    with bars[0] as of_map, bars[1] as of_pictures:
-        return write_report(run, out, images, Progress(of_map, of_pictures))
+    with counting_progress("map", "iteration") as of_map, counting_progress("thumbnails") as of_all:
+        return write_report(run, out, images, Progress(of_map, of_all))
 
 
 def report_at_end(path: Path) -> Path | None:
@@ -181,7 +177,7 @@ def review(
     session = ReviewSession(run, images, audit)
     try:
         with ReviewServer(session, port) as server:
-            console.note("review: Ctrl-C ends it; every decision is saved at once")
+            console.note("review: open the address; all decisions are saved; Ctrl-C ends it")
             console.say(server.address)
             if not no_browser:
                 # In a thread: some browsers come back only when they are closed.
@@ -213,7 +209,6 @@ def _open_browser(address: str) -> None:
 
     # Without a screen there are only terminal browsers, which run no scripts.
     screens = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    with suppress(OSError, webbrowser.Error):
-        if (sys.platform in ("win32", "darwin") or any(screens)) and webbrowser.open(address):
-            return
-    console.note("no browser could be opened: open the address yourself")
+    if sys.platform in ("win32", "darwin") or any(screens):
+        with suppress(OSError, webbrowser.Error):
+            webbrowser.open(address)

@@ -75,10 +75,9 @@ def _about_columns(source: Rows, target: Rows, as_given: bool) -> list[str]:
     largest = max(float(values.sum()) for values in variances.values())
     for whose, values in variances.items():
         if 0 < values.sum() < max(PARALLEL, MUCH_LESS * largest):
-            reason = (
-                "columns differ little in relation to their size; subtract a constant from them"
-            )
-            return [f"the rows of the {whose} are nearly parallel: {reason}, or {_ADVICE}"]
+            reason = "columns differ little in relation to their size"
+            advice = f"subtract a constant from them, or {_ADVICE}"
+            return [f"the rows of the {whose} are nearly parallel: {reason}; {advice}"]
     for whose, values in variances.items():
         concentrated = FEWEST_COLUMNS * (values**2).sum() > values.sum() ** 2
         if as_given and concentrated and (values > 0).sum() >= 4:

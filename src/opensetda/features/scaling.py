@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -42,11 +42,14 @@ class Scaling(nn.Module):
         super().__init__()
         check_scaling(name)
         self.name, self.tables = name, tables
-        self._source = self._target = None
+        self._source: Callable[[Tensor], Tensor] | None = None
+        self._target: Callable[[Tensor], Tensor] | None = None
         if name != NONE:
-            form = NormalScores if name == RANKS else Standardised
-            domains = (torch.from_numpy(tables[domain]) for domain in ("source", "target"))
-            self._source, self._target = map(form, domains)
+            domains = [torch.from_numpy(tables[domain]) for domain in ("source", "target")]
+            if name == RANKS:
+                self._source, self._target = map(NormalScores, domains)
+            else:
+                self._source, self._target = (partial(standardised, table=t) for t in domains)
 
     @classmethod
     def fit(cls, name: str, source: Rows, target: Rows) -> Scaling:
@@ -64,9 +67,8 @@ class Scaling(nn.Module):
         """Return rows that are scaled whenever they are read."""
         if self.name == NONE:
             return source, target
-        return source.scaled(partial(self.scale_rows, of_source=True)), target.scaled(
-            self.scale_rows
-        )
+        scale_source = partial(self.scale_rows, of_source=True)
+        return source.scaled(scale_source), target.scaled(self.scale_rows)
 
     @torch.no_grad()
     def scale_rows(self, rows: FloatArray, of_source: bool = False) -> FloatArray:
@@ -93,35 +95,19 @@ def check_scaling(name: Any) -> None:
         raise InputError(f"scaling={name!r}: choose one of {', '.join(SENTENCES)}")
 
 
-class Standardised(nn.Module):
-    """Subtract the mean and divide by the deviation: (n, D) -> float32 (n, D)."""
-
-    table: Tensor
-
-    def __init__(self, table: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("table", table)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Standardise rows."""
-        return ((rows.double() - self.table[0]) / self.table[1]).float()
+def standardised(rows: Tensor, table: Tensor) -> Tensor:
+    """Subtract the mean and divide by the deviation: (n, D), (2, D) -> float32 (n, D)."""
+    return ((rows.double() - table[0]) / table[1]).float()
 
 
-class NormalScores(nn.Module):
+class NormalScores:
     """The normal score of each value's rank among the quantiles of its column.
 
     Between two quantiles it is interpolated; values equal to several get the middle between the
     first and the last score. Shapes: quantiles (L, D), rows float32 (n, D) -> float32 (n, D).
     """
 
-    ordered: Tensor
-    start: Tensor
-    slope: Tensor
-    score: Tensor
-    middle: Tensor
-
     def __init__(self, quantiles: Tensor) -> None:
-        super().__init__()
         levels, width = quantiles.shape
         ranks = torch.linspace(0, 1, levels, dtype=torch.float64)[:, None].expand(-1, width)
         columns = quantiles.T.contiguous()
@@ -134,21 +120,17 @@ class NormalScores(nn.Module):
         size = 1 << int(levels).bit_length()
         below, none = torch.full((1, width), -torch.inf), torch.zeros(1, width)
         above = torch.full((size - levels - 1, width), torch.inf)
-        self.size = size
-        for name, parts in {
-            "ordered": [below, quantiles, above],
-            "start": [none, quantiles],
-            "slope": [none, slopes, none],
-            "score": [scores[:1], scores],
-            "middle": [scores[:1], middles],
-        }.items():
-            self.register_buffer(name, torch.cat(parts).double(), persistent=False)
+        self.ordered = torch.cat([below, quantiles, above]).double()
+        self.start = torch.cat([none, quantiles]).double()
+        self.slope = torch.cat([none, slopes, none]).double()
+        self.score = torch.cat([scores[:1], scores])
+        self.middle = torch.cat([scores[:1], middles])
 
-    def forward(self, rows: Tensor) -> Tensor:
+    def __call__(self, rows: Tensor) -> Tensor:
         """Find the last quantile that a value reaches, by halving: `searchsorted` has no ONNX."""
         rows = rows.double()
         place = torch.zeros_like(rows, dtype=torch.int64)
-        step = self.size // 2
+        step = len(self.ordered) // 2
         while step:
             further = place + step
             place = torch.where(rows >= self.ordered.gather(0, further), further, place)

@@ -11,11 +11,9 @@ from torch import Tensor
 
 from opensetda.base import COUNT, POSITIVE, SHARE, OpenSetClassifier, checked
 from opensetda.context import FitContext
-from opensetda.features.alignment import Alignment, unit
+from opensetda.features.alignment import Alignment, parts_of, unit
 from opensetda.features.domain_transformer import DomainTransformer
-from opensetda.features.smoothing import parts_of
-from opensetda.means.scorer import MeansScorer
-from opensetda.means.whitening import whitening_within_classes
+from opensetda.means.scorer import MeansScorer, whitening_within_classes
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.rows import IntArray, Rows, first_of_every_class
 

@@ -1,14 +1,13 @@
-"""How MovingMeans scores rows: the same in `fit`, for later samples and in an exported model."""
+"""How MovingMeans scores rows, the same in `fit` and later, and its metric within classes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from opensetda.features.alignment import Alignment, unit
-from opensetda.features.smoothing import mean_cosine, moved_to_neighbours
+from opensetda.features.alignment import Alignment, mean_cosine, moved_to_neighbours, unit
 
 # Cosines of neighbouring classes differ by a few hundredths: as logits they need a scale.
 COSINE_SCALE = 16.0
@@ -89,3 +88,50 @@ class MeansScorer(nn.Module):
             near, far = (mean_cosine(z, rows, EVIDENCE_ROWS) for rows in (self.known, self.unknown))
             known = known + self.evidence * (near - far)
         return COSINE_SCALE * cosine, known
+
+
+def whitening_within_classes(
+    domains: Sequence[tuple[Tensor, Tensor]], n_classes: int, ridge: float
+) -> Tensor:
+    r"""Map in which the classes spread alike in all directions.
+
+    .. math::
+        W \propto \Big(\frac{d}{\operatorname{tr} S} S + r I\Big)^{-1/2}, \quad
+        S = \frac12 (S_s + S_t)
+
+    with the scatter within classes of source and pseudo-labelled targets, each around the class
+    means of its own domain, and the ridge r. The eigenvalues of W have mean one. Directions in
+    which members of one class differ say little about whether a sample belongs to it, whichever
+    classes are known: this carries over to unknowns, where a loss on the known does not.
+
+    Shapes: `domains` has rows (n, d) and labels (n,) -> (d, d); the identity without any spread.
+    """
+    width = domains[0][0].shape[1]
+    found = [scatter_within_classes(*domain, n_classes) for domain in domains]
+    scatters = [scatter for scatter in found if scatter is not None and scatter.trace() > 0]
+    if not scatters:
+        return torch.eye(width, dtype=torch.float64)
+    scatter = torch.stack(scatters).mean(dim=0)
+    values, axes = torch.linalg.eigh(scatter * width / scatter.trace())
+    scale = (values.clamp(min=0) + ridge).rsqrt()
+    whitening: Tensor = (axes * (scale / scale.mean())) @ axes.T
+    return whitening
+
+
+def scatter_within_classes(rows: Tensor, labels: Tensor, n_classes: int) -> Tensor | None:
+    """Covariance of one domain's rows around the means of their known classes.
+
+    Rows alone in their class, unknown or without label are left out; None if no row is left.
+
+    Shapes: rows (n, d), labels (n,) -> (d, d).
+    """
+    known = (labels >= 0) & (labels < n_classes)
+    rows, labels = rows[known].double(), labels[known]
+    counts = torch.bincount(labels, minlength=n_classes)
+    several = counts[labels] > 1
+    rows, labels = rows[several], labels[several]
+    if not len(rows):
+        return None
+    sums = rows.new_zeros(n_classes, rows.shape[1]).index_add(0, labels, rows)
+    rest = rows - (sums / counts.clamp(min=1)[:, None])[labels]
+    return rest.T @ rest / len(rest)

@@ -15,7 +15,7 @@ from typing import Any
 from scipy.optimize import brentq
 from scipy.special import betaincinv
 
-from opensetda.metrics.open_set import OpenSetMetrics
+from opensetda.metrics.open_set import OpenSetMetrics, harmonic_mean
 
 LEVEL = 0.95
 # The normal quantile of `LEVEL`.
@@ -50,7 +50,7 @@ def metric_intervals(
     if of_known is None or of_unknown is None:
         return found
     ends = [
-        (_harmonic(of_known[end], metrics.unk), _harmonic(metrics.os_star, of_unknown[end]))
+        (harmonic_mean(of_known[end], metrics.unk), harmonic_mean(metrics.os_star, of_unknown[end]))
         for end in (0, 1)
     ]
     found["hos"] = _combined(metrics.hos, *ends)
@@ -126,7 +126,3 @@ def _combined(value: float, lows: Iterable[float], highs: Iterable[float]) -> In
     """
     below, above = (math.hypot(*(end - value for end in ends)) for ends in (lows, highs))
     return max(value - below, 0.0), min(value + above, 1.0)
-
-
-def _harmonic(first: float, second: float) -> float:
-    return 2 * first * second / (first + second) if first + second else 0.0

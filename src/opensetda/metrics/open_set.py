@@ -44,43 +44,30 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class OpenSetMetrics:
-    """The result of `evaluate`; all values are fractions in [0, 1].
-
-    Attributes
-    ----------
-    all : float
-        Accuracy over all samples, the unknown classes pooled into one.
-    os : float
-        Mean accuracy of the known classes and the pooled unknown class.
-    os_star : float
-        Mean accuracy of the known classes.
-    unk : float
-        Share of the unknown samples that were rejected.
-    unk_per_class : float
-        Mean over the true unknown classes of the share of each that was rejected.
-    hos : float
-        Harmonic mean of `os_star` and `unk`.
-    auroc : float or None
-        Chance that a known sample has a higher known score than an unknown one.
-    oscr : float or None
-        Area under the rate of accepted, correctly classified knowns over accepted unknowns.
-    ece, unknown_ece : float or None
-        Calibration errors of the labels (unknowns pooled) and of the probability of unknown.
-    per_class : tuple of ClassRow
-        The known classes in the order they were given, then the unknown ones, sorted.
-    """
+    """The result of `evaluate`; all values are fractions in [0, 1]."""
 
     all: float
+    """Accuracy over all samples, the unknown classes pooled into one."""
     os: float
+    """Mean accuracy of the known classes and the pooled unknown class."""
     os_star: float
+    """Mean accuracy of the known classes."""
     unk: float
+    """Share of the unknown samples that were rejected."""
     unk_per_class: float
+    """Mean over the true unknown classes of the share of each that was rejected."""
     hos: float
+    """Harmonic mean of `os_star` and `unk`."""
     auroc: float | None
+    """Chance that a known sample has a higher known score than an unknown one."""
     oscr: float | None
+    """Area under the rate of accepted, correctly classified knowns over accepted unknowns."""
     ece: float | None
+    """Calibration error of the labels, unknowns pooled."""
     unknown_ece: float | None
+    """Calibration error of the probability of unknown."""
     per_class: tuple[ClassRow, ...]
+    """The known classes in the order they were given, then the unknown ones, sorted."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as a dict that JSON can hold: NaN becomes None."""
@@ -152,16 +139,15 @@ def evaluate(
 
     per_class = _class_rows(true_index, predicted_index, true_classes, answers)
     unknown_rows = per_class[n_known:]
-    known_accuracies = [row.accuracy for row in per_class[:n_known] if row.n]
-    pooled_unknown = [_pooled_accuracy(unknown_rows)] if unknown_rows else []
-    os_star, unk = _mean(known_accuracies), _mean(pooled_unknown)
+    accuracies = [row.accuracy for row in per_class[:n_known] if row.n]
+    os_star, unk = _mean(accuracies), _pooled_accuracy(unknown_rows)
     return OpenSetMetrics(
         all=_pooled_accuracy(per_class),
-        os=_mean(known_accuracies + pooled_unknown),
+        os=_mean([*accuracies, unk] if unknown_rows else accuracies),
         os_star=os_star,
         unk=unk,
         unk_per_class=_mean([row.accuracy for row in unknown_rows]),
-        hos=2 * os_star * unk / (os_star + unk) if os_star + unk else 0.0,
+        hos=harmonic_mean(os_star, unk),
         auroc=auroc,
         oscr=oscr,
         ece=ece,
@@ -278,6 +264,11 @@ def _share_ranked_above(score: FloatArray, counted: BoolArray, is_unknown: BoolA
 
 def _pooled_accuracy(rows: tuple[ClassRow, ...]) -> float:
     return _share(sum(row.correct for row in rows), sum(row.n for row in rows))
+
+
+def harmonic_mean(first: float, second: float) -> float:
+    """Return the harmonic mean, 0 if both are."""
+    return 2 * first * second / (first + second) if first + second else 0.0
 
 
 def _share(part: int, whole: int) -> float:

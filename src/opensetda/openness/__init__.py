@@ -1,1 +1,1 @@
-"""How many unknowns, which step to keep, what a confidence means: all without target labels."""
+"""How many targets are unknown, and what a confidence means: all without target labels."""

@@ -14,7 +14,7 @@ from scipy.stats import beta, rankdata
 from sklearn.linear_model import LogisticRegression
 
 from opensetda.openness.decision import Vector
-from opensetda.openness.share_model import CONFIDENCE, LARGEST_SHARE, ShareEstimate
+from opensetda.openness.evidence import CONFIDENCE, LARGEST_SHARE, ShareEstimate
 from opensetda.rows import IntArray
 
 Flags = npt.NDArray[np.bool_]

@@ -24,29 +24,22 @@ LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 
 
 
 class KnownUnknownMixture(NamedTuple):
-    """The fitted mixture: the share of unknowns, and moments of both parts."""
+    """The fitted mixture: the share of unknowns, and moments of them and of the knowns."""
 
     share: float
-    unknown_mean: float
-    unknown_deviation: float
-    known_mean: float
-    known_deviation: float
+    means: tuple[float, float]
+    deviations: tuple[float, float]
 
     def posterior(self, known_score: Vector) -> Vector:
         """Probability of being unknown: (n,) -> (n,)."""
-        unknown, known = self._log_parts(known_score)
+        unknown, known = self.log_parts(known_score)
         return np.asarray(1 / (1 + np.exp(np.clip(known - unknown, -500, 500))))
 
-    def log_likelihood(self, x: Vector, counts: Vector) -> float:
-        """Mean logarithm of the density at scores that occur so often, up to a constant."""
-        return float((counts * np.logaddexp(*self._log_parts(x))).sum() / counts.sum())
-
-    def _log_parts(self, x: Vector) -> list[Vector]:
-        means = (self.unknown_mean, self.known_mean)
-        deviations = (self.unknown_deviation, self.known_deviation)
+    def log_parts(self, x: Vector) -> list[Vector]:
+        """Logarithms of the weighted densities of unknowns and knowns, up to a constant."""
         weights = np.log(np.maximum([self.share, 1 - self.share], 1e-12))
-        z = [(x - mean) / by for mean, by in zip(means, deviations, strict=True)]
-        return [weights[i] + (-0.5 * z[i] * z[i] - np.log(deviations[i])) for i in (0, 1)]
+        z = [(x - mean) / by for mean, by in zip(self.means, self.deviations, strict=True)]
+        return [weights[i] + (-0.5 * z[i] * z[i] - np.log(self.deviations[i])) for i in (0, 1)]
 
     def falling_posterior(self, known_score: Vector) -> Vector:
         """Probability of being unknown that never rises with the score: (n,) -> (n,).
@@ -56,7 +49,7 @@ class KnownUnknownMixture(NamedTuple):
         """
         grid = np.linspace(known_score.min(), known_score.max(), BINS)
         falling = self.posterior(grid)
-        peak = int(np.where(grid <= self.known_mean, falling, -1.0).argmax())
+        peak = int(np.where(grid <= self.means[1], falling, -1.0).argmax())
         falling[:peak] = falling[peak]
         falling[peak:] = np.minimum.accumulate(falling[peak:])
         return np.asarray(np.interp(known_score, grid, falling))
@@ -87,7 +80,9 @@ def fit_mixture(
         powers = np.stack(sums, axis=1)
     starts = FREE_STARTS if powers is None else ANCHORED_STARTS
     fits = [_fit_from(start, x, counts, powers, share) for start in starts]
-    likelihoods = [fit.log_likelihood(x, counts) for fit in fits]
+    # The mean logarithm of the density at all scores.
+    logs = [np.logaddexp(*fit.log_parts(x)) for fit in fits]
+    likelihoods = [float((counts * log).sum() / counts.sum()) for log in logs]
     if powers is not None:
         likelihoods[0] += CLEARLY
     return fits[int(np.argmax(likelihoods))]
@@ -100,7 +95,7 @@ def _fit_from(
     total = counts.sum()
     unknown = (np.cumsum(counts) - counts / 2 < total * start).astype(np.float64)
     narrowest = NARROWEST * _moments(x, counts)[1] + 1e-9
-    fitted = KnownUnknownMixture(start, 0.0, 0.0, 0.0, 0.0)
+    fitted = KnownUnknownMixture(start, (0.0, 0.0), (0.0, 0.0))
     for _ in range(ITERATIONS):
         if held_out is None:
             u_mean, u_deviation = _moments(x, unknown * counts)
@@ -115,7 +110,7 @@ def _fit_from(
         k_mean = max(k_mean, u_mean + u_deviation)
         beta = float((unknown * counts).sum() / total) if share is None else share
         last = fitted
-        fitted = KnownUnknownMixture(beta, u_mean, u_deviation, k_mean, k_deviation)
+        fitted = KnownUnknownMixture(beta, (u_mean, k_mean), (u_deviation, k_deviation))
         if fitted == last:
             break
         unknown = fitted.posterior(x)
@@ -161,13 +156,10 @@ def rejection_cut(known_score: Vector, share: float) -> float:
 
     Equal scores are not separated: the cut moves to the nearer end of their group.
     """
-    wanted = round(share * len(known_score))
-    if wanted == 0:
-        return float("-inf")
     ordered = np.sort(known_score)
-    score = ordered[min(wanted, len(ordered) - 1)]
-    start, end = (int(np.searchsorted(ordered, score, side)) for side in ("left", "right"))
-    below = start if wanted - start <= end - wanted else end
+    ends = np.flatnonzero(ordered[:-1] < ordered[1:]) + 1
+    ends = np.concatenate([[0], ends, [len(ordered)]])
+    below = int(ends[np.abs(ends - round(share * len(ordered))).argmin()])
     if below == 0:
         return float("-inf")
     if below == len(ordered):

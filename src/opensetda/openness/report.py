@@ -10,13 +10,14 @@ import numpy as np
 
 from opensetda.errors import InputError
 from opensetda.openness.audit import CheckedTargets
-from opensetda.openness.evidence import Evidence, gather_evidence
-from opensetda.openness.share_model import (
+from opensetda.openness.evidence import (
     CONFIDENCE,
     FEWEST_TARGETS,
     LARGEST_SHARE,
+    Evidence,
     ShareEstimate,
     estimate_share,
+    gather_evidence,
 )
 from opensetda.rows import FloatArray, IntArray
 

@@ -1,10 +1,10 @@
-"""The contract of every rejector; distances, and a threshold from hidden classes of the source."""
+"""The contract of rejectors, two by softmax, and a threshold from hidden classes of the source."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from opensetda.openness.decision import Scores, Vector
+from opensetda.openness.mixtures import fit_mixture, rejection_cut
+from opensetda.openness.report import NO_UNKNOWNS
 from opensetda.rows import IntArray
 
 Mask = npt.NDArray[np.bool_]
+Round = tuple[Vector, Mask, Mask]
+"""A simulated open set: known scores, who is hidden, who gets the right class if accepted; (n,)."""
 
 # Squared distances below this share of the squared lengths are rounding errors; and rounds that
 # hide classes: more hardly move the threshold.
@@ -51,19 +55,45 @@ class Rejector(nn.Module, ABC):
             self.register_buffer(name, torch.as_tensor(values[name]).contiguous())
 
 
+class QuantileRejector(Rejector):
+    """The known score is the largest softmax; the given or estimated openness is the cut."""
+
+    def fit(self, features: Tensor, y: IntArray, n_classes: int) -> None:
+        """Learn nothing: the classifier is trained already."""
+
+    def forward(self, features: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Score by the logits (m, C) alone."""
+        assert logits is not None, "this rejector needs them"
+        return logits, logits.softmax(dim=1).amax(dim=1)
+
+
+class MixtureRejector(QuantileRejector):
+    r"""The same score, cut at the s where known and unknown are equally likely.
+
+    .. math:: \beta\, \mathcal N(s; \mu_u, \sigma_u) = (1 - \beta)\, \mathcal N(s; \mu_k, \sigma_k)
+
+    in a mixture of two normal distributions (`fit_mixture`) of the known scores of all targets.
+    """
+
+    def own_cut(self, scores: Scores) -> float | None:
+        """Fit the mixture to the targets' scores; minus infinity if it finds no unknowns."""
+        held_out = None
+        if scores.classes.shape[1] > 2:
+            # The largest softmax of the classes but the nearest shows how unknowns score.
+            ordered = np.sort(scores.classes, axis=1)[:, :-1]
+            held_out = 1 / np.exp(ordered - ordered[:, -1:]).sum(axis=1)
+        mixture = fit_mixture(scores.known, held_out)
+        if mixture.share < NO_UNKNOWNS:
+            return float("-inf")
+        unknown = mixture.falling_posterior(scores.known) > 0.5
+        return rejection_cut(scores.known, float(np.mean(unknown)))
+
+
 def squared_distances(rows: Tensor, others: Tensor) -> Tensor:
     """Squared Euclidean distances, exactly zero between equal rows: (n, d), (m, d) -> (n, m)."""
     both = rows.square().sum(dim=1)[:, None] + others.square().sum(dim=1)
     squared = both - 2 * rows @ others.T
     return torch.where(squared < SAME * both, 0.0, squared)
-
-
-class Round(NamedTuple):
-    """A simulated open set; `correct`: a sample gets its class unless it is rejected. All (n,)."""
-
-    known: Vector
-    hidden: Mask
-    correct: Mask
 
 
 def hidings(n_classes: int) -> list[Mask]:
@@ -84,13 +114,13 @@ def best_threshold(rounds: list[Round], default: float) -> float:
     good ones the middle of the widest gap is taken; `default` if no round has both kinds.
     """
     known, gains = [], []
-    for one in rounds:
-        n_hidden = int(one.hidden.sum())
-        if 0 < n_hidden < len(one.hidden):
+    for scores, hidden, correct in rounds:
+        n_hidden = int(hidden.sum())
+        if 0 < n_hidden < len(hidden):
             # The gain of a threshold just above a sample: an unknown rejected, or a known lost.
-            lost = one.correct / (len(one.hidden) - n_hidden)
-            gains.append(np.where(one.hidden, 1 / n_hidden, -lost))
-            known.append(one.known)
+            lost = correct / (len(hidden) - n_hidden)
+            gains.append(np.where(hidden, 1 / n_hidden, -lost))
+            known.append(scores)
     values, place = np.unique(np.concatenate([*known, []]), return_inverse=True)
     if len(values) < 2:
         return default

@@ -54,7 +54,11 @@ class DistanceRatioRejector(base.Rejector):
         # A class of one sample has no neighbour of its own class: it cannot be recognised.
         alone = np.isinf(distances[np.arange(len(own)), y])
         distances, y = distances[~alone], y[~alone]
-        rounds = [_simulate(distances, y, hidden) for hidden in base.hidings(n_classes)]
+        rounds = []
+        for hidden in base.hidings(n_classes):
+            seen = np.where(hidden, np.inf, distances)
+            known = -distance_ratio(torch.from_numpy(seen)).numpy()
+            rounds.append((known, hidden[y], seen.argmin(axis=1) == y))
         self.threshold = -base.best_threshold(rounds, -DEFAULT_THRESHOLD)
 
     def keep(self, values: Mapping[str, Any]) -> None:
@@ -91,10 +95,3 @@ def distance_ratio(distances: Tensor) -> Tensor:
     nearest, _ = distances.topk(2, dim=1, largest=False)
     first, second = nearest[:, 0], nearest[:, 1]
     return torch.where(first < second, first / second, 1.0)
-
-
-def _simulate(distances: Matrix, y: IntArray, hidden: base.Mask) -> base.Round:
-    """Hide classes from rows whose distances to all classes are known: (n, C)."""
-    seen = np.where(hidden, np.inf, distances)
-    known = -distance_ratio(torch.from_numpy(seen)).numpy()
-    return base.Round(known, hidden[y], seen.argmin(axis=1) == y)

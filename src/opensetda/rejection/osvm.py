@@ -102,7 +102,7 @@ class InclusionRejector(base.Rejector):
             largest = np.maximum(standardised.max(axis=1), SMALLEST)
             inclusion = np.asarray(shape * np.log(largest))
             correct = seen[standardised.argmax(axis=1)] == y[judge]
-            rounds.append(base.Round(inclusion, hidden[y[judge]], correct))
+            rounds.append((inclusion, hidden[y[judge]], correct))
         default = float(np.log(-np.log1p(-DEFAULT_THRESHOLD)))
         # Probabilities that differ from 0 and 1 in double precision.
         hazard = np.exp(np.clip(base.best_threshold(rounds, default), -600.0, 3.0))

@@ -1,17 +1,80 @@
-"""The report of a run: one HTML file to look at."""
+"""The report of a run: one HTML file to look at, or inline in a notebook."""
 
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opensetda.report.page import write_report
+    from opensetda.report.collect import Progress
+    from opensetda.runs.folder import RunFolder
 
-__all__ = ["write_report"]
+# Scripts of the page run, but see nothing of the notebook around it.
+_FRAME = (
+    '<iframe sandbox="allow-scripts" title="{title}" width="100%" height="{height}" '
+    'srcdoc="{page}" '
+    'style="box-sizing: border-box; border: 1px solid #8884; border-radius: 6px"></iframe>'
+)
 
 
-def __getattr__(name: str) -> Any:
-    """Import `write_report` only when it is used: it needs heavy libraries."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from opensetda.report.page import write_report
+def write_report(
+    run: RunFolder,
+    out: Path | None = None,
+    images: Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write the report of a run as one HTML file, by default into its folder; return the path."""
+    from opensetda.report.collect import collect
+    from opensetda.report.page import render_page
+    from opensetda.runs.folder import REPORT
+    from opensetda.system.files import new_file
 
-    return write_report
+    path = run.path / REPORT if out is None else out
+    page = render_page(collect(run, images, progress))
+    with new_file(path) as aside:
+        aside.write_text(page, encoding="utf-8")
+    return path
+
+
+@dataclass(frozen=True)
+class ShownReport:
+    """A report that a notebook shows; `page` is its HTML file, `str` gives the result in words."""
+
+    title: str
+    headline: str
+    page: str = field(repr=False)
+    height: int = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        title, page = html.escape(self.title), html.escape(self.page)
+        return _FRAME.format(title=title, page=page, height=self.height)
+
+    def __str__(self) -> str:
+        return self.headline
+
+
+def show(run: Any, *, images: str | Path | None = None, height: int = 640) -> ShownReport:
+    """Show the report of a run, with its map, in a notebook.
+
+    Parameters
+    ----------
+    run : str, Path, RunFolder or FittedRun
+        A run folder, or what `opensetda.runs.fit` returned.
+    images : str or Path, optional
+        Folder of the images of a feature table, as in `osda report --images`.
+    height : int
+        Height of the frame in pixels.
+
+    Returns
+    -------
+    ShownReport
+        A notebook shows it if it is the last line of a cell.
+    """
+    from opensetda.report.collect import collect
+    from opensetda.report.page import render_page
+    from opensetda.runs.predicting import open_run
+
+    report = collect(open_run(run), None if images is None else Path(images))
+    return ShownReport(report.title, report.headline, render_page(report), height)

@@ -1,10 +1,14 @@
-"""The charts of the page, drawn by matplotlib: SVG in the colours and fonts of the page."""
+"""The look of all figures, and the charts of the page: SVG in its colours and fonts."""
 
 from __future__ import annotations
 
+import io
 import math
+import textwrap
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
+from operator import itemgetter
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,15 +16,39 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from opensetda.data.names import printable
 from opensetda.report.content import Confusion, LinePanel, ScoreHistogram, Series
-from opensetda.runs import figure_style as style
 from opensetda.runs.evaluation import Evaluation
+
+# Okabe and Ito's colours, safe for colour-blind readers and, in this order, of different
+# brightness in print. HOS is black.
+BLACK, BLUE, ORANGE, GREEN, PURPLE = "#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+SKY, YELLOW, GREY, PALE = "#56B4E9", "#E69F00", "#777777", "#DDDDDD"
+CYCLE = (BLUE, ORANGE, GREEN, PURPLE, BLACK, SKY, YELLOW)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# Metrics look the same in every figure: heading, colour, marker, width of the line.
+METRIC_STYLE = {
+    "hos": ("HOS", BLACK, "o", 2.4),
+    "os_star": ("OS*", BLUE, "s", 1.6),
+    "unk": ("UNK", ORANGE, "^", 1.6),
+    "os": ("OS", GREEN, "D", 1.6),
+    "all": ("ALL", PURPLE, "v", 1.6),
+}
+# Of a title, to break it into lines.
+_CHARACTERS_PER_INCH = 9.5
+# What a file would say about when and with what it was made.
+_SAID = {
+    "png": ("Software",),
+    "pdf": ("CreationDate", "ModDate"),
+    "svg": ("Date", "Creator", "Format", "Type"),
+}
 
 # Classes of a confusion matrix with numbers in its cells, and with names.
 _MOST_NUMBERS, _MOST_NAMES = 25, 80
@@ -33,35 +61,99 @@ _LEAST_OPAQUE, _OPAQUE = 0.06, 0.64
 # Pixels of a point: at least, on a phone, where a chart scrolls; at most, as small print.
 _LEAST, _MOST = 0.9, 1.35
 _COLORS = {
-    style.BLACK: "var(--ink)",
-    style.BLUE: "var(--c0)",
-    style.ORANGE: "var(--c1)",
-    style.GREEN: "var(--c2)",
-    style.PURPLE: "var(--c3)",
-    style.YELLOW: "var(--c4)",
-    style.SKY: "var(--c5)",
-    style.GREY: "var(--muted)",
-    style.PALE: "var(--edge)",
+    BLACK: "var(--ink)",
+    BLUE: "var(--c0)",
+    ORANGE: "var(--c1)",
+    GREEN: "var(--c2)",
+    PURPLE: "var(--c3)",
+    YELLOW: "var(--c4)",
+    SKY: "var(--c5)",
+    GREY: "var(--muted)",
+    PALE: "var(--edge)",
 }
 _LINK = "{http://www.w3.org/1999/xlink}href"
 
 
+def new_figure(width: float, height: float, title: str = "") -> Figure:
+    """Return an empty figure of that size in inches, with its title at the left."""
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=120)
+    FigureCanvasAgg(figure)
+    if title:
+        # It may hold a file name: undecodable bytes, or dollar signs.
+        lines = textwrap.wrap(printable(title), int(width * _CHARACTERS_PER_INCH))
+        look: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "parse_math": False}
+        figure.suptitle("\n".join(lines), x=0.01, ha="left", **look)
+    return figure
+
+
+def figure_bytes(figure: Figure, form: str) -> bytes:
+    """Return the figure as a PNG, PDF or SVG file, deterministic; SVG has no background."""
+    buffer = io.BytesIO()
+    # TrueType: publishers refuse the default Type 3 fonts.
+    with rc_context({"pdf.fonttype": 42}), warnings.catch_warnings():
+        # A missing glyph is a box in the figure.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        look: dict[str, Any] = {
+            "transparent": form == "svg",
+            "metadata": dict.fromkeys(_SAID[form]),
+        }
+        figure.savefig(buffer, format=form, **look)
+    return buffer.getvalue()
+
+
+def _dress(axes: Axes, title: str = "") -> None:
+    """Set the title, a pale grid behind the data, and no frame."""
+    axes.set_title(title, fontsize=10.5, loc="left")
+    axes.grid(axis="y", color=PALE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _label_ends(axes: Axes, labels: Sequence[tuple[str, float, str, bool]]) -> None:
+    """Write labels (text, value, colour, whether bold) beside the panel, each at its value.
+
+    Overlapping ones are moved apart.
+    """
+    low, high = axes.get_ylim()
+    gap, place = (high - low) * 0.085, -math.inf
+    look: dict[str, Any] = {"fontsize": 9.5, "va": "center", "textcoords": "offset points"}
+    look["xycoords"] = axes.get_yaxis_transform()
+    for index, (text, value, color, bold) in enumerate(sorted(labels, key=itemgetter(1)), start=1):
+        place = max(min(value, high - (len(labels) - index) * gap), place + gap)
+        weight = "bold" if bold else "normal"
+        axes.annotate(text, (1, place), (8, 0), color=color, fontweight=weight, **look)
+
+
+def short_number(value: float) -> str:
+    """Return a number with few digits."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def figure_name(name: str, longest: int) -> str:
+    """Return the name of a class for matplotlib: short, in one line, never a formula."""
+    # Without a glyph: control characters, such as those that change the direction of writing.
+    shown = "".join(sign for sign in name.replace("_", " ") if sign.isprintable() or sign.isspace())
+    flat = " ".join(shown.split())
+    short = flat if len(flat) <= longest else f"{flat[: max(longest - 1, 1)]}…"
+    return short.replace("$", r"\$")
+
+
 def draw_histogram(histogram: ScoreHistogram) -> Figure:
     """Draw the known scores of known and unknown targets, stacked, with the threshold."""
-    figure = style.new_figure(7.4, 2.8)
+    figure = new_figure(7.4, 2.8)
     axes = figure.add_subplot()
     left, widths = histogram.edges[:-1], np.diff(histogram.edges)
     below = np.zeros_like(histogram.known)
-    kinds = (("known", histogram.known, style.BLUE), ("unknown", histogram.unknown, style.ORANGE))
+    kinds = (("known", histogram.known, BLUE), ("unknown", histogram.unknown, ORANGE))
     for name, counts, color in kinds:
         label = f"{name} ({int(counts.sum()):,})"
         axes.bar(left, counts, 0.9 * widths, below, align="edge", color=color, label=label)
         below = below + counts
     cut = histogram.threshold
     if cut is not None:
-        look: dict[str, Any] = {"color": style.BLACK, "linewidth": 1.2, "linestyle": (0, (4, 2))}
+        look: dict[str, Any] = {"color": BLACK, "linewidth": 1.2, "linestyle": (0, (4, 2))}
         axes.axvline(cut, label=f"threshold {cut:.3g}", **look)
-    style.dress(axes)
+    _dress(axes)
     axes.set_xlabel("known score")
     axes.set_ylabel("targets")
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
@@ -77,7 +169,7 @@ def draw_confusion(confusion: Confusion) -> Figure:
     most = max(n_rows, n_columns)
     numbers, named = most <= _MOST_NUMBERS, most <= _MOST_NAMES
     cell, size = _ROOMY if numbers else _CLOSE if named else _TINY
-    figure = style.new_figure(n_columns * cell + 2.0, n_rows * cell + 1.5)
+    figure = new_figure(n_columns * cell + 2.0, n_rows * cell + 1.5)
     axes = figure.add_subplot()
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     cells, colors = [], []
@@ -85,21 +177,21 @@ def draw_confusion(confusion: Confusion) -> Figure:
         right = row if row < confusion.n_known else n_columns - 1
         opacity = _LEAST_OPAQUE + _OPAQUE * float(shares[row, column])
         cells.append(Rectangle((column - 0.5, row - 0.5), 1, 1))
-        colors.append(to_rgba(style.BLUE if column == right else style.ORANGE, opacity))
+        colors.append(to_rgba(BLUE if column == right else ORANGE, opacity))
         if numbers:
             # Numbers of five digits still fit.
             count = int(counts[row, column])
             look: dict[str, Any] = {"fontsize": size if count < 1000 else size - 2}
-            axes.text(column, row, str(count), ha="center", va="center", color=style.BLACK, **look)
+            axes.text(column, row, str(count), ha="center", va="center", color=BLACK, **look)
     axes.add_collection(PatchCollection(cells, facecolors=colors, edgecolors="none"))
     axes.set(xlim=(-0.5, n_columns - 0.5), ylim=(n_rows - 0.5, -0.5), aspect="equal")
     # What lies on this side of both lines are known classes, labelled as such.
     if 0 < confusion.n_known < n_rows:
-        axes.axhline(confusion.n_known - 0.5, color=style.GREY, linewidth=0.8)
+        axes.axhline(confusion.n_known - 0.5, color=GREY, linewidth=0.8)
     if n_columns > 1:
-        axes.axvline(n_columns - 1.5, color=style.GREY, linewidth=0.8)
+        axes.axvline(n_columns - 1.5, color=GREY, linewidth=0.8)
     given, true = (
-        [style.figure_name(name, _LONGEST_NAME) for name in names] if named else []
+        [figure_name(name, _LONGEST_NAME) for name in names] if named else []
         for names in (confusion.given_names, confusion.true_names)
     )
     axes.set_xticks(range(len(given)), given, rotation=90)
@@ -110,7 +202,7 @@ def draw_confusion(confusion: Confusion) -> Figure:
     axes.tick_params(length=0, pad=2, labelsize=size)
     axes.tick_params(axis="x", top=False, bottom=False, labeltop=True, labelbottom=False)
     for spine in axes.spines.values():
-        spine.set(color=style.GREY, linewidth=0.8)
+        spine.set(color=GREY, linewidth=0.8)
     return figure
 
 
@@ -123,9 +215,9 @@ def curve_panels(
     steps = [] if evaluation is None else [found for _, found in sorted(evaluation.steps.items())]
     good = [
         step_line(heading, (getattr(found, name) for found in steps), *look, factor=100)
-        for name, (heading, *look) in style.METRIC_STYLE.items()
+        for name, (heading, *look) in METRIC_STYLE.items()
     ]
-    looks = list(zip(style.CYCLE, style.MARKERS, strict=True))
+    looks = list(zip(CYCLE, MARKERS, strict=True))
     values = (entry.get("changed") for entry in history)
     changed = [step_line("changed", values, *looks[0], factor=100)]
     losses = [entry.get("loss") or {} for entry in history]
@@ -152,7 +244,7 @@ def step_line(name: str, values: Iterable[Any], *look: Any, factor: float = 1) -
 def draw_lines(panels: Sequence[LinePanel], title: str) -> Figure:
     """Draw panels beside and below each other; each line has its name and last value at its end."""
     columns, rows = min(2, len(panels)), math.ceil(len(panels) / 2)
-    figure = style.new_figure(max(4.7 * columns, 6.2), 3.6 * rows + 0.5, title)
+    figure = new_figure(max(4.7 * columns, 6.2), 3.6 * rows + 0.5, title)
     for place, panel in enumerate(panels, start=1):
         _draw_panel(figure.add_subplot(rows, columns, place), panel)
     return figure
@@ -167,9 +259,9 @@ def _draw_panel(axes: Axes, panel: LinePanel) -> None:
         axes.plot(list(series.points), values, **look)
         if values:
             value = values[-1]
-            text = f"{series.name} {style.short_number(value)}"
+            text = f"{series.name} {short_number(value)}"
             ends.append((text, value, series.color, is_wide))
-    style.dress(axes, panel.title)
+    _dress(axes, panel.title)
     axes.set_xlabel("step")
     axes.set_ylabel(panel.unit)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
@@ -177,14 +269,14 @@ def _draw_panel(axes: Axes, panel: LinePanel) -> None:
         # At least ten points, and nothing above 101.
         low, high = axes.get_ylim()
         axes.set_ylim(0 if low < 20 else min(low, high - 10), min(max(high, low + 10), 101))
-    style.label_ends(axes, ends)
+    _label_ends(axes, ends)
 
 
 def inline_svg(figure: Figure, words: str) -> Markup:
     """Return a figure as an SVG element; `words` describe it to those who do not see it."""
     # Text stays text, in the fonts of the page; ids are made from the words.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": words}):
-        root = ElementTree.fromstring(style.figure_bytes(figure, "svg"))
+        root = ElementTree.fromstring(figure_bytes(figure, "svg"))
     width = float(root.attrib["viewBox"].split()[2])
     for parent in list(root.iter()):
         for child in list(parent):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.data.images.lists import printable
+from opensetda.data.names import printable
 from opensetda.features.scaling import SENTENCES
 from opensetda.report.charts import curve_panels
 from opensetda.report.content import (
@@ -26,13 +26,12 @@ from opensetda.report.content import (
     UnknownGroup,
 )
 from opensetda.report.plane import CountingProgress, Plane, plane_of
-from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels
-from opensetda.report.what_if import refit_of, what_if
+from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels, refit_of, what_if
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.groups import unknown_groups
 from opensetda.runs.methods import METHODS, method_class
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
 from opensetda.runs.predictions import PredictionTable
+from opensetda.runs.view import unknown_groups
 
 # Cards in each list; fewer per class if there are many classes.
 _BORDER, _TYPICAL, _CARDS, _FEWER_CARDS, _MANY_CLASSES = 24, 8, 6, 4, 30
@@ -66,7 +65,8 @@ class _Collector:
 
     def report(self, progress: Progress) -> Report:
         run, table, parts, settings = self.run, self.table, self.parts, self.run.settings
-        plane, grouped = plane_of(run, progress.map), unknown_groups(run)
+        plane, is_unknown = plane_of(run, progress.map), table.labels == run.unknown_label
+        grouped = unknown_groups(parts.view, is_unknown)
         counts = _counts(table, run.unknown_label)
         of_classes = list(_most_and_least_sure(table, counts))
         border = nearest_to_cut(table, run.unknown_label)[:_BORDER]

@@ -15,7 +15,6 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -26,10 +25,8 @@ from matplotlib.figure import Figure
 
 from opensetda import __version__
 from opensetda.report.charts import draw_confusion, draw_histogram, draw_lines, inline_svg
-from opensetda.report.collect import Progress, collect
 from opensetda.report.content import Confusion, Report, SampleMap
-from opensetda.runs.folder import REPORT, RunFolder
-from opensetda.system.files import in_shell, new_file
+from opensetda.system.files import in_shell
 
 _STYLES = ("base.css", "parts.css", "samples.css", "map.css", "share.css")
 _MAP_SCRIPTS = ("map_data.js", "map_draw.js", "map_legend.js", "map_input.js", "map.js")
@@ -47,10 +44,13 @@ def render_page(report: Report) -> str:
     code = Markup("\n").join(_asset(name) for name in _SCRIPTS)
     script = Markup('(function () {\n"use strict";\n') + code + Markup("\n})();")
     *_, unknown = report.counts
+    n_known = report.n_target - unknown.count
     color = {**_color_classes(report.map.classes), unknown.name: "ku"}
     histogram = draw_histogram(report.histogram)
+    words = f"Histogram of the known score: {n_known:,} known and {unknown.count:,} unknown targets"
     # First: drawing makes the layout, which the places of thresholds need.
-    histogram_chart = _histogram_chart(report, histogram)
+    histogram_chart = inline_svg(histogram, words)
+    curves = "Curves over the steps. " + "; ".join(panel.title for panel in report.panels)
     template = _environment().get_template("report.html")
     page = template.render(
         report=report,
@@ -61,7 +61,7 @@ def render_page(report: Report) -> str:
         policy=_policy(script),
         version=__version__,
         n_unknown=unknown.count,
-        n_known=report.n_target - unknown.count,
+        n_known=n_known,
         unknown=unknown.name,
         color=color,
         longest=max(count.count for count in report.counts) or 1,
@@ -70,24 +70,10 @@ def render_page(report: Report) -> str:
         map_json=_script_json(map_values(report.map, unknown.name)),
         share_json=_script_json(_share_values(report, color, histogram)),
         confusion=None if report.confusion is None else _confusion_chart(report.confusion),
-        curves=_curve_chart(report) if report.panels else None,
+        curves=report.panels and inline_svg(draw_lines(report.panels, ""), curves),
     )
     # A file name that is no valid text has surrogates, which UTF-8 cannot hold.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def write_report(
-    run: RunFolder,
-    out: Path | None = None,
-    images: Path | None = None,
-    progress: Progress | None = None,
-) -> Path:
-    """Write the report of a run as one HTML file, by default into its folder; return the path."""
-    path = run.path / REPORT if out is None else out
-    page = render_page(collect(run, images, progress))
-    with new_file(path) as aside:
-        aside.write_text(page, encoding="utf-8")
-    return path
 
 
 def _color_classes(names: Sequence[str]) -> dict[str, str]:
@@ -99,15 +85,6 @@ def _color_classes(names: Sequence[str]) -> dict[str, str]:
     }
 
 
-# Charts ---------------------------------------------------------------------------------------
-
-
-def _histogram_chart(report: Report, figure: Figure) -> Markup:
-    known, unknown = int(report.histogram.known.sum()), int(report.histogram.unknown.sum())
-    words = f"Histogram of the known score: {known:,} known and {unknown:,} unknown targets"
-    return inline_svg(figure, words)
-
-
 def _confusion_chart(confusion: Confusion) -> Markup:
     counts, n_known = confusion.counts, confusion.n_known
     right = int(counts.diagonal()[:n_known].sum() + counts[n_known:, -1].sum())
@@ -115,17 +92,11 @@ def _confusion_chart(confusion: Confusion) -> Markup:
     return inline_svg(draw_confusion(confusion), words)
 
 
-def _curve_chart(report: Report) -> Markup:
-    titles = "; ".join(panel.title for panel in report.panels)
-    return inline_svg(draw_lines(report.panels, ""), f"Curves over the steps. {titles}")
-
-
 # Data for the scripts -------------------------------------------------------------------------
 
 
 def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
     """Return the map as plain values for the script of the page."""
-    pictures = [_picture_address(picture) for picture in samples.pictures]
     return {
         "n": len(samples.names),
         "nSource": int((~samples.is_target).sum()),
@@ -138,7 +109,7 @@ def map_values(samples: SampleMap, unknown_label: str) -> dict[str, Any]:
         "noTruth": samples.no_truth,
         "truth": None if samples.truth is None else _base64(samples.truth),
         "names": list(samples.names),
-        "pictures": pictures if any(pictures) else None,
+        "pictures": list(samples.pictures) if any(samples.pictures) else None,
     }
 
 
@@ -195,7 +166,6 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         percent=_percent,
         thousands="{:,}".format,
-        picture=_picture_address,
         plural=lambda noun, count: noun if count == 1 else f"{noun}s",
         options=_option_words,
         sentence=_sentence,
@@ -221,11 +191,6 @@ def _policy(script: str) -> str:
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-
-
-def _picture_address(picture: str | None) -> str | None:
-    """Return the address of a picture only if it is a ``data:`` address."""
-    return picture if picture is not None and picture.startswith("data:image/") else None
 
 
 def _percent(value: float | None, decimals: int = 0) -> str:

@@ -53,12 +53,7 @@ class DecisionLog:
     def __init__(self, path: Path, identity: str, n_rows: int) -> None:
         self.path, self._n_rows = path, n_rows
         self._head = json.dumps({**_FORMAT, "identity": identity}).encode()
-        self._size = 0  # bytes of whole lines
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing was decided yet, nor undone."""
-        return not self._size
+        self.size = 0  # bytes of whole lines; none before the first decision
 
     def read(self) -> list[Entry]:
         """Return decisions and marks in their order, without undone ones."""
@@ -83,20 +78,18 @@ class DecisionLog:
                     f"{self.path}: line {number} is damaged ({one_line(error, 150)}); remove the "
                     "line, or move the file away"
                 ) from error
-        self._size = sum(map(len, lines)) + len(lines)
+        self.size = sum(map(len, lines)) + len(lines)
         return held
 
     def append(self, entry: Entry) -> None:
         """Write an entry and sync it to disk, or raise a `NotSavedError`."""
         line = json.dumps(entry.model_dump(), ensure_ascii=False).encode("utf-8", "replace")
-        text = (b"" if self._size else self._head + b"\n") + line + b"\n"
+        text = (b"" if self.size else self._head + b"\n") + line + b"\n"
         try:
             # Unbuffered: after an error nothing may be written when the file is closed.
-            is_there = self._size or self.path.exists()
+            is_there = self.size or self.path.exists()
             with self.path.open("r+b" if is_there else "x+b", buffering=0) as stream:
-                if stream.seek(0, os.SEEK_END) < self._size:
-                    raise OSError("cut short by another program")
-                stream.truncate(stream.seek(self._size))
+                stream.truncate(stream.seek(self.size))
                 try:
                     if stream.write(text) < len(text):
                         raise OSError(ENOSPC, os.strerror(ENOSPC))
@@ -104,7 +97,7 @@ class DecisionLog:
                 except OSError:
                     # Reported as not saved: it must not reappear.
                     with suppress(OSError):
-                        stream.truncate(self._size)
+                        stream.truncate(self.size)
                     raise
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -112,7 +105,7 @@ class DecisionLog:
                 f"not saved: {self.path} cannot be written ({reason}); repair that, and decide "
                 "again"
             ) from error
-        self._size += len(text)
+        self.size += len(text)
 
 
 class Decisions:
@@ -126,14 +119,14 @@ class Decisions:
     ) -> None:
         self._log, self._given, self._classes = log, given, frozenset(classes)
         self._old_names = {*classes, unknown_label}
-        self._entries = log.read()
+        self.entries = log.read()  # those that can be undone
         self._replay()
 
     def _replay(self) -> None:
         # The latest entry about each row, with the label and mark that hold since then.
         self._of_row: dict[int, Entry] = {}
         self.has_label = np.zeros(len(self._given), dtype=bool)
-        for entry in self._entries:
+        for entry in self.entries:
             self._apply(entry)
 
     def __len__(self) -> int:
@@ -141,11 +134,6 @@ class Decisions:
 
     def __contains__(self, row: int) -> bool:
         return bool(self.has_label[row])
-
-    @property
-    def can_undo(self) -> bool:
-        """Whether there is something to undo."""
-        return bool(self._entries)
 
     @property
     def new_names(self) -> list[str]:
@@ -183,15 +171,15 @@ class Decisions:
 
     def _add(self, entry: Entry) -> None:
         self._log.append(entry)
-        self._entries.append(entry)
+        self.entries.append(entry)
         self._apply(entry)
 
     def undo(self) -> Entry | None:
         """Undo the latest decision or mark and return it, or None."""
-        if not self._entries:
+        if not self.entries:
             return None
         self._log.append(Entry(do="undo"))
-        entry = self._entries.pop()
+        entry = self.entries.pop()
         self._replay()
         return entry
 

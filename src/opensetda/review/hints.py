@@ -18,7 +18,7 @@ from opensetda.errors import InputError, one_line
 from opensetda.report.content import Indices
 from opensetda.report.run_parts import own_labels
 from opensetda.review.queues import MOST_NEAR
-from opensetda.runs.folder import MODEL, RunFolder
+from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import file_record
 
@@ -92,9 +92,8 @@ def open_columns(run: RunFolder, table: PredictionTable) -> Columns:
     """Read the target's table, if it is still what the run was made with."""
     record = run.settings["inputs"]["target"]
     path = record.get("path", "")
-    has_names = MODEL in run.manifest.files and not run.has_images
     try:
-        names = run.feature_names() if has_names else None
+        names = None if run.has_images else run.feature_names()
         if not names:
             return Columns()
         if len(table) * len(names) > _MOST_CELLS:

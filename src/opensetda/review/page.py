@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import threading
 from functools import lru_cache
@@ -9,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-import jinja2
 from PIL import Image
 
 from opensetda.data.images.decoding import BrokenImageError, decode_image
@@ -17,7 +17,7 @@ from opensetda.errors import visible
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.pictures import Pictures
 
-_KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+_KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _FOLDER = resources.files("opensetda.review") / "templates"
 # Small pictures are stored without loss.
 LONGEST_SIDE, _LOSSLESS_SIDE = 1200, 256
@@ -37,23 +37,16 @@ class Content(NamedTuple):
     content: bytes
 
 
-def render(template: str = "review.html", **values: str) -> bytes:
-    """Return the page, or another template; all values are escaped."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    text = (_FOLDER / template).read_text(encoding="utf-8")
-    return environment.from_string(text).render(values).encode()
-
-
 def assets() -> dict[str, Content]:
-    """Return styles and scripts by their paths on the server."""
+    """Return the page, its styles and scripts by their paths on the server."""
     found = {}
     for file in _FOLDER.iterdir():
-        kind = _KINDS.get(file.name.rpartition(".")[2])
-        if kind is not None:
-            found[f"/{file.name}"] = Content(kind, file.read_bytes())
+        if kind := _KINDS.get(file.name.rpartition(".")[2]):
+            found[f"/{file.name}"] = Content(f"{kind}; charset=utf-8", file.read_bytes())
+    found["/"] = found.pop("/review.html")
     light, dark = ((_COLOURS / name).read_text("utf-8") for name in ("light.css", "dark.css"))
     colours = f":root {{\n{light}}}\n@media (prefers-color-scheme: dark) {{ :root {{\n{dark}}} }}\n"
-    found["/colours.css"] = Content(_KINDS["css"], colours.encode())
+    found["/colours.css"] = Content(found["/review.css"].kind, colours.encode())
     return found
 
 
@@ -88,12 +81,9 @@ def showable(path: Path) -> Content:
     except BrokenImageError as error:
         return placeholder(str(error))
     image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
-    stream = io.BytesIO()
-    if max(image.size) <= _LOSSLESS_SIDE:
-        image.save(stream, "PNG")
-        return Content("image/png", stream.getvalue())
-    image.save(stream, "JPEG", quality=88)
-    return Content("image/jpeg", stream.getvalue())
+    stream, form = io.BytesIO(), "png" if max(image.size) <= _LOSSLESS_SIDE else "jpeg"
+    image.save(stream, form, quality=88)
+    return Content(f"image/{form}", stream.getvalue())
 
 
 def placeholder(reason: str) -> Content:
@@ -101,4 +91,5 @@ def placeholder(reason: str) -> Content:
     # Also of what XML does not allow.
     reason = visible(reason)
     words = reason if len(reason) <= 44 else f"{reason[:43]}…"
-    return Content(_SVG, render("placeholder.svg", reason=words))
+    text = (_FOLDER / "placeholder.svg").read_text("utf-8")
+    return Content(_SVG, text.replace("{{ reason }}", html.escape(words)).encode())

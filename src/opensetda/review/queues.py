@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from opensetda.report.content import Indices
-from opensetda.report.run_parts import own_labels
+from opensetda.report.run_parts import nearest_to_cut, own_labels
 from opensetda.review.decisions import Decisions
 from opensetda.runs.predictions import PredictionTable
 
@@ -30,30 +30,22 @@ def audit_order(identity: str, n_targets: int) -> Indices:
     return np.random.default_rng(int.from_bytes(digest)).permutation(n_targets)
 
 
-def near_threshold(table: PredictionTable, unknown_label: str, most: int = MOST_NEAR) -> Indices:
-    """Return up to `most` rows nearest to the rejection threshold, known and unknown in turn.
+def near_threshold(table: PredictionTable, unknown_label: str) -> Indices:
+    """Return the rows nearest to the rejection threshold, known and unknown in turn.
 
     If one side has too few, the other fills up. Manually corrected labels need no review.
     """
-    own = np.flatnonzero(own_labels(table))
-    scores, is_unknown = table.known_scores[own], table.labels[own] == unknown_label
-    is_number = np.isfinite(scores)
-    unknown, known = scores[is_unknown & is_number], scores[~is_unknown & is_number]
-    # The threshold is in the middle between both sides, or at the end of the only one.
-    ends = [side(part) for side, part in ((np.max, unknown), (np.min, known)) if len(part)]
-    with np.errstate(invalid="ignore", over="ignore"):
-        distances = np.abs(scores - sum(ends) / max(len(ends), 1))
-    order = np.argsort(distances, kind="stable")
-    sides = zip_longest(order[~is_unknown[order]][:most], order[is_unknown[order]][:most])
+    order = nearest_to_cut(table, unknown_label)
+    is_unknown = table.labels[order] == unknown_label
+    sides = zip_longest(order[~is_unknown][:MOST_NEAR], order[is_unknown][:MOST_NEAR])
     mixed = [row for both in sides for row in both if row is not None]
-    return np.asarray(own[mixed[:most]], dtype=np.intp)
+    return np.array(mixed[:MOST_NEAR], dtype=np.intp)
 
 
 def least_confident(table: PredictionTable) -> Indices:
     """Return the rows of the least confident labels, the least first."""
-    own = np.flatnonzero(own_labels(table))
-    order = np.argsort(table.confidence[own], kind="stable")
-    return np.asarray(own[order][:MOST_NEAR])
+    order = np.argsort(table.confidence, kind="stable")
+    return order[own_labels(table)[order]][:MOST_NEAR]
 
 
 def by_class(table: PredictionTable) -> dict[str, Indices]:
@@ -76,17 +68,12 @@ def search(key: str, table: PredictionTable, decisions: Decisions) -> Indices:
         for row in order.tolist()
         if text in str(table.ids[row]).casefold()
         and label in ("", decisions.label(row) or table.labels[row])
-        and _is_in_state(decisions, row, state)
+        and state in _states(decisions, row)
     ]
     return np.array(found, dtype=np.intp)
 
 
-def _is_in_state(decisions: Decisions, row: int, state: str) -> bool:
-    match state:
-        case "":
-            return True
-        case "open" | "decided":
-            return (row in decisions) == (state == "decided")
-        case "audited":
-            return decisions.audit(row) is not None
-    return decisions.kind(row) == state
+def _states(decisions: Decisions, row: int) -> set[str | None]:
+    """Return the states of a sample that a search may ask for; "" is any."""
+    is_decided = "decided" if row in decisions else "open"
+    return {"", is_decided, decisions.kind(row), decisions.audit(row) and "audited"}

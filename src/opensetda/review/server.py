@@ -24,7 +24,7 @@ from pydantic import AliasChoices, BaseModel, Field, NonNegativeInt
 
 from opensetda.errors import one_line
 from opensetda.review.decisions import Mark, NotSavedError
-from opensetda.review.page import Content, assets, render
+from opensetda.review.page import Content, assets
 from opensetda.review.queues import BORDER
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 
@@ -43,11 +43,26 @@ _JSON = "application/json"
 _PICTURE = re.compile("/(?P<kind>picture|thumbnail)/(?P<token>[^/]+)/(?P<row>[0-9]{1,9})")
 
 
-class _RefusalError(Exception):
-    """A request that is refused; its arguments are one line and a status."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+# The first kind that an error is of.
+_STATUSES = {
+    PermissionError: HTTPStatus.FORBIDDEN,
+    FileNotFoundError: HTTPStatus.NOT_FOUND,
+    # The page shows a conflict permanently, not as a passing message.
+    NotSavedError: HTTPStatus.CONFLICT,
+    ValueError: HTTPStatus.BAD_REQUEST,
+    Exception: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+# Methods of the session, and what of the request they are given.
+_ROUTES = {
+    "GET /api/start": ("start",),
+    "GET /api/summary": ("summary",),
+    "GET /api/list": ("page", "key", "start", "count"),
+    "GET /api/find": ("search", "key"),
+    "POST /api/undo": ("undo",),
+    "POST /api/mark": ("mark", "row", "mark"),
+    "POST /api/decide": ("decide", "row", "key", "label"),
+    "POST /api/decide-group": ("decide_group", "key", "label", "toggled", "window"),
+}
 
 
 class _Asked(BaseModel):
@@ -71,7 +86,7 @@ class ReviewServer(ThreadingHTTPServer):
 
     def __init__(self, session: ReviewSession, port: int = 0) -> None:
         self.session, self.token = session, secrets.token_urlsafe(24)
-        self.public = {"/": Content("text/html; charset=utf-8", render()), **assets()}
+        self.public = assets()
         super().__init__((ADDRESS, port), _Handler)
 
     def server_bind(self) -> None:
@@ -98,13 +113,14 @@ class _Handler(BaseHTTPRequestHandler):
             # Before any check: closing the connection over an unread body would lose the answer.
             length = int(self.headers.get("Content-Length", 0))
             if not 0 <= length <= LONGEST_BODY:
-                raise _RefusalError("the body is too long", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                raise ValueError("the body is too long")
             self._send(HTTPStatus.OK, self._content(self.rfile.read(length)))
         except (ConnectionError, TimeoutError):
             pass
         except Exception as error:
             # Without an answer the page would say that the server is gone.
-            self._send(_status_of(error), _as_json({"error": one_line(error, 300)}))
+            status = next(code for kind, code in _STATUSES.items() if isinstance(error, kind))
+            self._send(status, _as_json({"error": one_line(error, 300)}))
 
     def do_POST(self) -> None:
         self.do_GET()
@@ -116,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Check a request, and return the answer to it."""
         host, port = self.headers.get("Host"), self.server.server_port
         if host not in (f"{ADDRESS}:{port}", f"localhost:{port}"):
-            raise _RefusalError("this name is not served here", HTTPStatus.FORBIDDEN)
+            raise PermissionError("this name is not served here")
         path, _, query = self.path.partition("?")
         if path in self.server.public and self.command == "GET":
             return self.server.public[path]
@@ -124,42 +140,23 @@ class _Handler(BaseHTTPRequestHandler):
         given = picture["token"] if picture else self.headers.get(TOKEN_HEADER, "")
         # In a time that says nothing about the right one.
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.server.token.encode()):
-            line = "open the address that 'osda review' printed last"
-            raise _RefusalError(line, HTTPStatus.FORBIDDEN)
+            raise PermissionError("open the address that 'osda review' printed last")
         session = self.server.session
         if picture:
             return session.picture(int(picture["row"]), picture["kind"] == "thumbnail")
         if self.command == "POST":
             if self.headers.get("Origin") != f"http://{host}":
-                raise _RefusalError("this comes from another page", HTTPStatus.FORBIDDEN)
+                raise PermissionError("this comes from another page")
             if self.headers.get_content_type() != _JSON:
-                raise _RefusalError(f"send {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+                raise ValueError(f"send {_JSON}")
             asked = _Asked.model_validate_json(body)
         else:
             asked = _Asked.model_validate(dict(parse_qsl(query)))
+        if (route := _ROUTES.get(f"{self.command} {path}")) is None:
+            raise FileNotFoundError("there is nothing here")
+        method, *fields = route
         with session.lock:
-            return _as_json(self._result(session, f"{self.command} {path}", asked))
-
-    def _result(self, session: ReviewSession, request: str, asked: _Asked) -> dict[str, Any]:
-        match request:
-            case "GET /api/start":
-                return session.start()
-            case "GET /api/summary":
-                return session.summary()
-            case "GET /api/list":
-                return session.page(asked.key, asked.start, asked.count)
-            case "GET /api/find":
-                return session.search(asked.key)
-            case "POST /api/undo":
-                return session.undo()
-            case "POST /api/mark":
-                return session.mark(asked.row, asked.mark)
-            case "POST /api/decide":
-                return session.decide(asked.row, asked.key, asked.label)
-            case "POST /api/decide-group":
-                window = slice(*asked.window) if asked.window else slice(None)
-                return session.decide_group(asked.key, asked.label, asked.toggled, window)
-        raise _RefusalError("there is nothing here", HTTPStatus.NOT_FOUND)
+            return _as_json(getattr(session, method)(*(getattr(asked, name) for name in fields)))
 
     def _send(self, status: HTTPStatus, answer: Content) -> None:
         self.send_response(status)
@@ -173,15 +170,3 @@ class _Handler(BaseHTTPRequestHandler):
 def _as_json(value: dict[str, Any]) -> Content:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
     return Content(f"{_JSON}; charset=utf-8", text)
-
-
-def _status_of(error: Exception) -> HTTPStatus:
-    match error:
-        case _RefusalError():
-            return HTTPStatus(error.args[1])
-        case NotSavedError():
-            # The page shows a conflict permanently, not as a passing message.
-            return HTTPStatus.CONFLICT
-        case ValueError():
-            return HTTPStatus.BAD_REQUEST
-    return HTTPStatus.INTERNAL_SERVER_ERROR

@@ -22,7 +22,8 @@ from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
 from opensetda.runs.corrections import class_name
 from opensetda.runs.folder import CORRECTIONS, REVIEW, RunFolder, predictions_name
-from opensetda.runs.groups import UnknownGroups, unknown_groups
+from opensetda.runs.view import UnknownGroups, unknown_groups
+from opensetda.system.files import lock_folder
 
 LIKELY_CLASSES, LONGEST_PAGE = 5, 60
 # One mark per sample in the strip below the picture; of longer lists only the share is drawn.
@@ -42,16 +43,17 @@ class ReviewSession:
         self.corrections = path / CORRECTIONS
         self.lock = threading.RLock()
         self.trouble = ""  # why the table of corrections is out of date
-        self._holds = _hold(path)
+        busy = "another 'osda review' is running on it; end that one first"
+        self._holds = lock_folder(path, busy)
         try:
             self.table = table = self.run.predictions()
-            # Of an older run, the checksum of its predictions.
+            # Of a demo, the checksum of its predictions.
             identity = self.run.settings["identity"]
             identity = identity or f"sha256:{self.run.manifest.files[predictions_name(len(table))]}"
             log = DecisionLog(path / REVIEW, identity, len(table))
             self.unknown_label = unknown = self.run.unknown_label
             self.decisions = Decisions(log, table.labels.tolist(), table.classes, unknown)
-            if self.corrections.exists() and log.is_new:
+            if self.corrections.exists() and not log.size:
                 raise InputError(
                     f"{self.corrections}: decisions that are not in {REVIEW}; move it away"
                 )
@@ -68,7 +70,7 @@ class ReviewSession:
                 DOUBT: np.arange(0),
                 **queues.by_class(table),
             }
-            if not log.is_new:
+            if log.size:
                 # After a crash between writing log and table, the table is out of date.
                 self._export()
         except BaseException:
@@ -99,7 +101,7 @@ class ReviewSession:
         """Return the progress of the review."""
         return {
             "decided": len(self.decisions),
-            "canUndo": self.decisions.can_undo,
+            "canUndo": bool(self.decisions.entries),
             "newClasses": self.decisions.new_names,
             "isGrouping": self._grouping.is_alive(),
             "note": self._note,
@@ -167,15 +169,15 @@ class ReviewSession:
         return self.summary()
 
     def decide_group(
-        self, key: str, label: str | None, toggled: Sequence[int], window: slice = slice(None)
+        self, key: str, label: str | None, toggled: Sequence[int], window: Sequence[int] = ()
     ) -> dict[str, Any]:
         """Set the label of the undecided members, else of all; `toggled` are inverted.
 
-        Only those of a `window` of the list, if there is one.
+        Only those of a `window` of the list, its first place and its end, if there is one.
         """
         if key in SINGLE:
             raise InputError("this list is no group; decide one by one")
-        rows = self._rows(key)[window].tolist()
+        rows = self._rows(key)[slice(*window) if window else slice(None)].tolist()
         still_open = {row for row in rows if row not in self.decisions} or set(rows)
         # A row of another list is in neither of them.
         selected = still_open ^ (set(toggled) & set(rows))
@@ -197,8 +199,6 @@ class ReviewSession:
 
     def picture(self, row: int, small: bool) -> Content:
         """Return a picture of a target, or a placeholder; needs no lock."""
-        if not 0 <= row < len(self.table):
-            raise InputError(f"row {row}: the run has {len(self.table)} targets")
         return self._pictures.shown(row, small)
 
     def _decide(self, rows: Sequence[int], key: str, label: str | None) -> dict[str, Any]:
@@ -269,10 +269,9 @@ class ReviewSession:
         with suppress(Exception):
             doubtful, self._reasons = disagreement(self.run, self.table)
         try:
-            groups = unknown_groups(self.run)
+            groups = unknown_groups(self.run.view(), self.table.labels == self.unknown_label)
         except Exception as error:
-            rows = np.flatnonzero(self.table.labels == self.unknown_label)
-            groups = UnknownGroups((rows,) if len(rows) else (), f"All in one group: {error}")
+            groups = UnknownGroups((), f"No groups: {one_line(error)}")
         with self.lock:
             self._note, self._lists[DOUBT] = groups.note, doubtful
             self._lists |= {str(n): rows for n, rows in enumerate(groups.groups, start=1)}
@@ -284,24 +283,5 @@ class ReviewSession:
             self.trouble = ""
         except (OSError, InputError) as error:
             reason = getattr(error, "strerror", None) or one_line(error)
-            self.trouble = (
-                f"saved to {REVIEW}, but not to {self.corrections} ({reason}); repair that, and "
-                "start 'osda review' again"
-            )
-
-
-def _hold(path: Path) -> int | None:
-    """Lock the run's folder for this process; the system releases it when the process ends."""
-    folder = None
-    with suppress(OSError, ImportError):
-        # Without locks (Windows, some file systems) two reviews are not prevented.
-        import fcntl
-
-        folder = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(folder)
-            message = f"{path}: another 'osda review' is running on it; end that one first"
-            raise InputError(message) from None
-    return folder
+            advice = "repair that, and start 'osda review' again"
+            self.trouble = f"saved to {REVIEW}, but not to {self.corrections} ({reason}); {advice}"

@@ -21,7 +21,6 @@ import pyarrow.csv
 import pyarrow.parquet
 from pydantic import TypeAdapter, ValidationError
 from safetensors.numpy import load
-from typing_extensions import TypedDict
 
 from opensetda.data.tables.formats import LONGEST_ROW
 from opensetda.errors import InputError, one_line
@@ -48,8 +47,7 @@ def reading(path: Path, advice: str = FIT_AGAIN) -> Iterator[None]:
         raise InputError(f"{path}: missing; the run is not complete, {advice}") from None
     except Exception as error:
         # Libraries raise errors of their own for damaged files.
-        what = "no " if isinstance(error, KeyError) else ""
-        raise damaged(path, f"{what}{one_line(error, _LONGEST_REASON)}", advice) from error
+        raise damaged(path, one_line(error, _LONGEST_REASON), advice) from error
 
 
 def damaged(path: Path, reason: str, advice: str = FIT_AGAIN) -> InputError:
@@ -57,25 +55,19 @@ def damaged(path: Path, reason: str, advice: str = FIT_AGAIN) -> InputError:
     return InputError(f"{path}: damaged ({reason}); {advice}")
 
 
-def parse_json(content: bytes, kind: type[T], path: Path, advice: str = FIT_AGAIN) -> T:
-    """Return JSON as a `kind` that pydantic checks: a model, a dataclass or a type."""
-    with reading(path, advice):
-        return check_value(json.loads(content), kind, path, advice)
-
-
-def check_value(value: Any, kind: type[T], path: Path, advice: str = FIT_AGAIN) -> T:
+def check_value(value: Any, kind: type[T], path: Path) -> T:
     """Return a value of JSON as a `kind`; an error names the file and the first wrong field."""
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])[:_LONGEST_REASON] or "content"
-        raise damaged(path, f"{name}: {first['msg']}", advice) from None
+        raise damaged(path, f"{name}: {first['msg']}") from None
 
 
-def read_json(path: Path, advice: str = FIT_AGAIN) -> Any:
+def read_json(path: Path) -> Any:
     """Read JSON, or raise an `InputError` that names the file."""
-    with reading(path, advice), open_regular(path) as stream:
+    with reading(path), open_regular(path) as stream:
         return json.load(stream)
 
 
@@ -85,22 +77,16 @@ def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
         write_json(aside, {**content, _SEAL: _checksum(content)})
 
 
-def read_sealed(path: Path, advice: str = FIT_AGAIN) -> dict[str, Any]:
+def read_sealed(path: Path) -> dict[str, Any]:
     """Read what `write_sealed` wrote, or raise an `InputError` that names the file."""
-    content = check_value(read_json(path, advice), dict[str, Any], path, advice)
+    content = check_value(read_json(path), dict[str, Any], path)
     if content.pop(_SEAL, None) != _checksum(content):
-        raise damaged(path, "its checksum differs", advice)
+        raise damaged(path, "its checksum differs")
     return content
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def parse_tensors(content: bytes, path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a safetensors file."""
-    with reading(path):
-        return load(content)
 
 
 class CheckedTable:
@@ -155,14 +141,8 @@ class CheckedTable:
         return column
 
 
-class _Listed(TypedDict):
-    """The content of ``manifest.json``: size and checksum (``size:digest``) of files by name."""
-
-    files: dict[str, str]
-
-
 class Manifest:
-    """The sizes and checksums of the files of a run, and the files opened for reading."""
+    """The sizes and checksums (``size:digest``) of the files of a run, and their contents."""
 
     def __init__(self, folder: Path, files: dict[str, str]) -> None:
         self.folder, self.files = folder, files
@@ -170,8 +150,7 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the manifest of a run."""
-        path = folder / MANIFEST
-        return cls(folder, check_value(read_sealed(path), _Listed, path)["files"])
+        return cls(folder, read_sealed(folder / MANIFEST)["files"])
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -193,6 +172,17 @@ class Manifest:
         if _digest(content) != listed:
             raise damaged(path, f"its checksum is not that of {MANIFEST}")
         return content
+
+    def json(self, name: str, kind: type[T]) -> T:
+        """Return a JSON file as a `kind` that pydantic checks: a dataclass or a type."""
+        path = self.folder / name
+        with reading(path):
+            return check_value(json.loads(self.content(name)), kind, path)
+
+    def tensors(self, name: str) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a safetensors file."""
+        with reading(self.folder / name):
+            return load(self.content(name))
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
         """Write files into the run, in the place of earlier ones."""

@@ -26,7 +26,7 @@ from opensetda.data.names import folded, label_problem, shown
 from opensetda.errors import InputError
 from opensetda.openness.audit import Audit, CheckedTargets
 from opensetda.openness.decision import Vector
-from opensetda.openness.share_model import ShareEstimate
+from opensetda.openness.evidence import ShareEstimate
 from opensetda.rows import IntArray
 from opensetda.runs.fit_data import FitData
 from opensetda.runs.folder import RunFolder
@@ -34,6 +34,7 @@ from opensetda.runs.predictions import IMAGE_ID, PredictionTable
 from opensetda.system.files import file_record, near, open_regular
 
 _KNOWN, _UNKNOWN = "known", "unknown"
+_OTHER = ("", _UNKNOWN)  # no label, and of no class of the source
 # Options of the first fit that the second must not repeat; those with a value first.
 _WITH_VALUE, _ALONE = ("--out", "-o", "--corrections"), ("--overwrite", "--quiet", "-q")
 
@@ -105,12 +106,10 @@ class Corrections:
         """Return predictions with the corrected labels, which have a probability of 1."""
         labels, nearest = predictions.labels.astype(object), predictions.nearest.astype(object)
         proba, corrected = predictions.proba.copy(), np.zeros(len(labels), dtype=bool)
-        place = {name: column for column, name in enumerate(predictions.classes)}
-        columns = [place.get(label, len(place)) for label in self.labels.tolist()]
         labels[self.rows], corrected[self.rows] = self.labels, True
         nearest[self.rows[self.names_class]] = self.labels[self.names_class]
         proba[self.rows] = 0.0
-        proba[self.rows, columns] = 1.0
+        proba[self.rows, predictions.columns_of(self.labels)] = 1.0
         if self.audit is not None:
             is_new = np.isin(np.array(predictions.classes), self.new)
             unsettled = self.audit.rows[self.audit.unsettled]
@@ -160,21 +159,20 @@ def read_corrections(path: Path, data: FitData, unknown_label: str) -> Correctio
             raise InputError(f"{path}, row {number}: {error}") from None
         told[row] = label, audit
     new = in_use - source - {unknown_label}
-    for row, (label, audit) in told.items():
-        if not new and not label and audit == _UNKNOWN:
-            # Without new classes, it cannot be anything else.
-            told[row] = unknown_label, audit
-    rows = sorted(row for row, (label, _) in told.items() if label)
-    labels = np.array([told[row][0] for row in rows], dtype=np.str_)
+    if not new:
+        # Without new classes, it cannot be anything else.
+        told |= {row: (unknown_label, _UNKNOWN) for row, said in told.items() if said == _OTHER}
+    named = sorted(row for row, (label, _) in told.items() if label)
     audited = sorted(row for row, (_, audit) in told.items() if audit)
     found = None
     if audited:
         unknown = np.array([told[row][0] == unknown_label for row in audited])
-        unsettled = np.array([told[row] == ("", _UNKNOWN) for row in audited])
+        unsettled = np.array([told[row] == _OTHER for row in audited])
         scores = _reviewed_scores(path.parent, data)
         found = Audit(np.array(audited, dtype=np.intp), unknown, unsettled, scores)
-    rows_found = np.array(rows, dtype=np.intp)
-    return Corrections(path, rows_found, labels, unknown_label, tuple(sorted(new)), found)
+    labels = np.array([told[row][0] for row in named], dtype=np.str_)
+    rows = np.array(named, dtype=np.intp)
+    return Corrections(path, rows, labels, unknown_label, tuple(sorted(new)), found)
 
 
 def _reviewed_scores(folder: Path, data: FitData) -> Vector | None:

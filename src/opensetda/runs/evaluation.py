@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
-from opensetda.data.images.lists import MANIFEST_SUFFIXES, ImageColumns, header_of
-from opensetda.data.images.loading import is_image_data, read_image_truth
-from opensetda.data.names import shown, twins
-from opensetda.data.reading import reading
-from opensetda.data.tables.loading import TableColumns, TruthTable, labels_with_gaps, read_truth
-from opensetda.data.tables.mapped import as_text
+from opensetda.data.images.loading import (
+    MANIFEST_SUFFIXES,
+    ImageColumns,
+    header_of,
+    is_image_data,
+    read_image_truth,
+)
+from opensetda.data.names import reading, shown, twins
+from opensetda.data.tables.loading import TableColumns, TruthTable, read_truth
 from opensetda.errors import InputError
 from opensetda.metrics import open_set
 from opensetda.metrics.intervals import (
@@ -28,7 +31,7 @@ from opensetda.metrics.intervals import (
 )
 from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.runs.checked import CheckedTable
-from opensetda.runs.fit_data import content_digest
+from opensetda.runs.fit_data import GivenArrays, content_digest
 from opensetda.runs.folder import RunFolder, StepLabels
 from opensetda.runs.options import ARRAY
 from opensetda.runs.predicting import Run, open_run
@@ -169,14 +172,8 @@ def write_evaluation(folder: RunFolder, evaluation: Evaluation, truth: Mapping[s
 
 def evaluate_targets(classifier: OpenSetClassifier, truth: Labels) -> OpenSetMetrics:
     """Score the targets of `fit` against their true labels, in the order of their rows."""
-    return open_set.evaluate(
-        truth,
-        classifier.transduction_,
-        classifier.classes_,
-        known_score=classifier.transduction_scores_,
-        nearest_class=classifier.transduction_nearest_,
-        probabilities=classifier.transduction_proba_,
-    )
+    table = PredictionTable.of_targets(classifier, None)
+    return evaluate_labels(table, {}, truth, table.unknown_label).final
 
 
 def evaluate_labels(
@@ -210,8 +207,6 @@ def evaluate_labels(
 
 def _read_labels(path: Path, run: RunFolder) -> PredictionTable:
     """Read a file of `predict`; classes and unknown label are those of the run."""
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{path}: --run is for a .csv or .parquet file of 'osda predict'")
     with reading(path, "the labels"), open_regular(path) as stream:
         content = stream.read()
     table = CheckedTable(content, path, advice="write it again with 'osda predict'")
@@ -219,9 +214,8 @@ def _read_labels(path: Path, run: RunFolder) -> PredictionTable:
     found = PredictionTable.of_table(table, classes)
     labels = {*found.labels.tolist(), *found.nearest.tolist()}
     if found.classes != classes or not labels <= {*classes, run.unknown_label}:
-        raise InputError(
-            f"{path}: its classes are not those of {run.path}; give the run that made it"
-        )
+        problem = f"its classes are not those of {run.path}"
+        raise InputError(f"{path}: {problem}; give the run that made it")
     return replace(found, unknown_label=run.unknown_label)
 
 
@@ -230,18 +224,13 @@ def _true_labels(
 ) -> TruthTable:
     """Read true labels from a file or folder, or take those of an array."""
     if not isinstance(labels, str | Path):
-        values, where = np.asarray(labels), Path("labels")
-        if values.ndim != 1 or not len(values):
-            raise InputError(f"labels: shape {values.shape}; give one label per row")
-        return TruthTable(labels_with_gaps(as_text(values, "labels"), where, "labels"), None, where)
+        return read_truth(GivenArrays("labels", y=labels), partial=True)
     path, label = Path(labels), columns.get("label")
     is_table = path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file()
     names = header_of(path) if is_table else ()
     if label in (None, "label") and {*names} >= _PREDICTED:
-        raise InputError(
-            f"{path}: its column 'label' holds predictions, not the truth; name the column of the "
-            "true labels with --label-column"
-        )
+        problem = "its column 'label' holds predictions, not the truth"
+        raise InputError(f"{path}: {problem}; name that of the true labels with --label-column")
     if table.id_name == IMAGE_ID:
         usual = columns.get("path")
         manifest = ImageColumns(id_column or (usual if usual in names else None), label)
@@ -262,11 +251,9 @@ def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, tuple[s
     names, known, others = table.ids.tolist(), table.classes, []
     if truth.ids is None:
         if len(truth.labels) != len(names):
-            raise InputError(
-                f"{truth.path}: {len(truth.labels)} labels for {len(names)} predictions; "
-                "give one per row, in the same order (empty where the truth is not known), or "
-                "name the column of the ids with --id-column"
-            )
+            counts = f"{len(truth.labels)} labels for {len(names)} predictions"
+            advice = "give one per row (empty where not known), or name the ids with --id-column"
+            raise InputError(f"{truth.path}: {counts}; {advice}")
         found = truth.labels
     else:
         pairs = zip(truth.ids.tolist(), truth.labels.tolist(), strict=True)
@@ -275,16 +262,13 @@ def _matched(table: PredictionTable, truth: TruthTable) -> tuple[Labels, tuple[s
         others = sorted(of_name.keys() - {*names})
     true_classes = {*np.unique(found).tolist()} - {""}
     if not true_classes:
-        raise InputError(
-            f"{truth.path}: none of its {len(others):,} ids (such as {shown(others[0])}) with a "
-            f"label is that of a prediction (such as {shown(names[0])}); write them as there, or "
-            "name their column with --id-column"
-        )
+        problem = f"none of its {len(others):,} ids (such as {shown(others[0])}) is a prediction's"
+        advice = "write them as there, or name their column with --id-column"
+        raise InputError(f"{truth.path}: {problem} (such as {shown(names[0])}); {advice}")
     if not true_classes & {*known} and true_classes != {table.unknown_label}:
-        raise InputError(
-            f"{truth.path}: none of its labels (such as {min(true_classes)!r}) is a known class "
-            f"(such as {known[0]!r}); spell them as in the source, or write {table.unknown_label!r}"
-        )
+        problem = f"none of its labels (such as {min(true_classes)!r}) is a known class"
+        advice = f"spell them as in the source, or write {table.unknown_label!r}"
+        raise InputError(f"{truth.path}: {problem} (such as {known[0]!r}); {advice}")
     n_found, notes = int((found != "").sum()), []
     if n_found < len(found):
         example = shown(names[int((found == "").argmax())])

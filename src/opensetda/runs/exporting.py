@@ -24,12 +24,10 @@ from opensetda.backbones.model import ImageBackbone, load_backbone, resize_image
 from opensetda.backbones.recipe import Preprocessing
 from opensetda.base import OpenSetClassifier
 from opensetda.data.images.decoding import BrokenImageError, decode_image
-from opensetda.data.tables.loading import TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.runs.folder import MODEL, RunFolder
 from opensetda.runs.pictures import Pictures
-from opensetda.runs.predicting import Run, open_run
-from opensetda.state import json_float
+from opensetda.runs.predicting import Run, open_run, read_rows
 from opensetda.system import files
 
 TOLERANCE = 1e-4  # largest difference of a probability between the exported file and `predict`
@@ -118,7 +116,8 @@ class Exported(nn.Module):
         self.features = nn.Identity() if backbone is None else engines.FromPixels(backbone)
         self.register_buffer("medians", None if medians is None else torch.tensor(medians))
         self.scaler, self.scorer = classifier.scaler_, classifier.scorer_
-        self.rejection = _rejection(classifier)
+        # Without targets in `fit`, nothing is unknown.
+        self.rejection = classifier.rejection if classifier.has_target_ else (-np.inf, 0.0)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Label samples, each on its own."""
@@ -137,23 +136,14 @@ class Exported(nn.Module):
         return index, probabilities.gather(1, index[:, None])[:, 0], probabilities, known
 
 
-def _rejection(classifier: OpenSetClassifier) -> tuple[float, float]:
-    """Return threshold and slope; without targets in `fit`, nothing is unknown."""
-    return classifier.rejection if classifier.has_target_ else (-np.inf, 0.0)
-
-
 def describe(classifier: OpenSetClassifier, method: str | None = None) -> dict[str, Any]:
     """Return what a user of the model needs to know, as JSON can hold it."""
-    threshold, slope = _rejection(classifier)
     names = getattr(classifier, "feature_names_in_", None)
     return {
         "method": method or type(classifier).__name__,
         "opensetda_version": __version__,
         "classes": [str(name) for name in classifier.classes_.tolist()],
         "unknown_label": str(classifier.unknown_label),
-        "threshold": json_float(threshold),
-        "slope": float(slope),
-        "scaling": classifier.scaler_.name,
         "feature_names": None if names is None else names.tolist(),
     }
 
@@ -302,8 +292,6 @@ def _rows(folder: RunFolder, width: int) -> Any:
     # It may not be the table that it was.
     with suppress(InputError, OSError), files.temporary_folder() as scratch:
         if path.is_file() and path.stat().st_size <= _LARGEST_TABLE:
-            columns = TableColumns(features=folder.column("features") or "X")
-            known = folder.feature_names(), columns, folder.column("id")
-            X = read_samples(path, width, *known, scratch, folder.column_plan()).X
+            X = read_rows(folder, path, scratch).X
             rows = np.array(X[:: max(1, len(X) // _CHECKED_ROWS)][:_CHECKED_ROWS])
     return np.ascontiguousarray(rows, dtype=np.float32)

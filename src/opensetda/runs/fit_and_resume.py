@@ -70,7 +70,6 @@ def fit(
     target: Any,
     out: str | Path,
     *,
-    finetune: bool | str | None = None,
     images: ImageOptions | None = None,
     report: bool = False,
     command: Sequence[str] = (),
@@ -88,11 +87,9 @@ def fit(
         Samples of the same kind; labels in it are not read.
     out : str or Path
         The run folder to make.
-    finetune : {"last", "all"} or bool, optional
-        Train the backbone, too, as `images.finetune` says; True is "last" on a CPU, "all" on a GPU.
     images : ImageOptions, optional
-        How images become features. By default the bundled backbone, and a cache of features in
-        the user's cache folder.
+        How images become features, and what of the backbone is trained. By default the bundled
+        backbone, and a cache of features in the user's cache folder.
     report : bool
         Whether `osda resume`, if it has to complete this run, writes the report. `fit` itself
         writes none: see `opensetda.report.write_report`.
@@ -116,8 +113,8 @@ def fit(
     if isinstance(source, str | Path) != isinstance(target, str | Path):
         raise InputError("source and target: one is a path, one an array; give two of one kind")
     if not isinstance(source, str | Path):
-        if images is not None or finetune:
-            raise InputError("images, finetune: for files; source and target are arrays")
+        if images is not None:
+            raise InputError("images: for files; source and target are arrays")
         arrays = domain_tables(source, target, options.get("tables"))
     images = images or ImageOptions(cache=absolute(default_cache_folder()))
     request = _request(
@@ -125,7 +122,7 @@ def fit(
         identity=secrets.token_hex(16),
         source=absolute(source) if arrays is None else ARRAY,
         target=absolute(target) if arrays is None else ARRAY,
-        images={**asdict(images), "finetune": _trained_part(images.finetune or finetune)},
+        images={**asdict(images), "finetune": _trained_part(images)},
         report=report,
         command=tuple(command),
     )
@@ -139,12 +136,10 @@ def _request(options: dict[str, Any], **own: Any) -> FitRequest:
     """Return checked options as a request; None is the default."""
     known = declared(FitOptions)
     given = {name: value for name, value in options.items() if value is not None}
-    for name, value in given.items():
-        if name not in known:
-            raise InputError(f"fit: no option {name!r}; {choice(name, known)}")
-        option = known[name][1]
-        if option is not None and option.parse is absolute:
-            given[name] = absolute(value)
+    for name in given.keys() - known.keys():
+        raise InputError(f"fit: no option {name!r}; {choice(name, known)}")
+    for name in given.keys() & {"corrections", "tensorboard"}:
+        given[name] = absolute(given[name])
     given["settings"] = plain(dict(given.get("settings", {})))
     try:
         return TypeAdapter(FitRequest).validate_python({**given, **own})
@@ -154,10 +149,10 @@ def _request(options: dict[str, Any], **own: Any) -> FitRequest:
         raise InputError(f"{name}={first['input']!r}: {first['msg']}") from None
 
 
-def _trained_part(wanted: Any) -> Any:
+def _trained_part(images: ImageOptions) -> str | None:
     """Return what of a backbone is to be trained; the default depends on the device."""
-    if wanted not in (True, "auto"):
-        return wanted or None
+    if images.finetune != "auto":
+        return images.finetune
     from accelerate import PartialState
 
     return "last" if PartialState().device.type == "cpu" else "all"
@@ -242,8 +237,6 @@ def check_request(request: FitRequest, out: Path) -> None:
     if request.source == ARRAY:
         return
     for path in (near(request.source), near(request.target)):
-        if (path / files.SETTINGS).is_file() and (path / files.WEIGHTS).is_file():
-            raise InputError(f"{path}: a run folder; give images or a feature table")
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{out}: lies in {path}, which is read; choose another --out")
     if Path(request.source).resolve() == Path(request.target).resolve():

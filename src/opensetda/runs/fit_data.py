@@ -15,11 +15,16 @@ import numpy.typing as npt
 from opensetda.backbones.extraction import Broken, Extraction, FeatureCache, extract
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import DEFAULT_BACKBONE, resolve
-from opensetda.data.images.lists import ImageColumns
-from opensetda.data.images.loading import ImageList, is_image_data, read_image_domains, two_kinds
-from opensetda.data.names import label_problem, twins
+from opensetda.data.images.loading import (
+    ImageColumns,
+    ImageList,
+    is_image_data,
+    read_image_domains,
+    two_kinds,
+)
+from opensetda.data.names import twins
 from opensetda.data.tables import mapped
-from opensetda.data.tables.column_files import frame_table, is_frame
+from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
 from opensetda.data.tables.preparation import ColumnsError
 from opensetda.errors import InputError
@@ -97,15 +102,10 @@ def is_image_request(request: FitRequest) -> bool:
         for name, (_, option) in declared(type(given)).items():
             is_wrong = name in (_FOR_TABLES if kinds[0] else _FOR_IMAGES)
             if is_wrong and getattr(given, name) != getattr(type(given)(), name):
-                refuse_options([option.flag.split()[0]], domains[0], kinds[0])
+                what = ("images", "tables or lists") if kinds[0] else ("a feature table", "images")
+                problem = f"{domains[0]} is {what[0]}; this option is for {what[1]}"
+                raise InputError(f"{option.flag.split()[0]}: {problem}")
     return kinds[0]
-
-
-def refuse_options(options: Iterable[str], first: Path, is_images: bool) -> None:
-    """Raise an `InputError` at an option for samples of the other kind."""
-    what = ("images", "tables or lists") if is_images else ("a feature table", "images")
-    for option in options:
-        raise InputError(f"{option}: {first} is {what[0]}; this option is for {what[1]}")
 
 
 def load_tables(
@@ -204,20 +204,14 @@ def _fit_data(
     )
 
 
-def recipe_of(options: ImageOptions) -> Recipe:
-    """Return how images become features."""
-    return resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size)
-
-
 def features_of(
     lists: Sequence[ImageList],
     options: ImageOptions,
     progress: CountingProgress,
     scratch: Path | None = None,
-    recipe: Recipe | None = None,
 ) -> tuple[Recipe, Extraction]:
     """Turn images into features; an `InputError` at a broken one if `options` are strict."""
-    recipe = recipe or recipe_of(options)
+    recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size)
     ids = [name for images in lists for name in images.ids.tolist()]
     paths = [path for images in lists for path in images.paths]
     folder = options.cache and FeatureCache(Path(options.cache), recipe.key, recipe.width)
@@ -247,54 +241,31 @@ def content_digest(X: npt.NDArray[Any] | None, *columns: npt.NDArray[Any] | None
     return digest.hexdigest()
 
 
+class GivenArrays(mapped.Arrays):
+    """Arrays of a caller, checked like those of a file; errors begin with `name`."""
+
+    def __init__(self, name: str, **arrays: Any) -> None:
+        self.path, self.names = Path(name), tuple(arrays)
+        self._arrays = {key: np.asanyarray(values) for key, values in arrays.items()}
+
+    def _array(self, name: str) -> tuple[npt.NDArray[Any], str]:
+        array = self._arrays[name]
+        return array if isinstance(array, np.memmap) else np.ascontiguousarray(array), repr(name)
+
+
 def domain_tables(source: Any, target: Any, options: TableOptions | None = None) -> Domains:
     """Check what a caller gave, or raise an `InputError` that names the array and the row."""
     source, labels = source if isinstance(source, tuple) else (source, None)
-    y = None if labels is None else _label_text(labels)
-    options = options or TableOptions()
+    columns = table_columns(options or TableOptions())
     if is_frame(source) and is_frame(target):
-        columns = table_columns(options)
-        own = None if y is None else (columns.label, y)
+        own = None if labels is None else (columns.label, GivenArrays("source", y=labels).text("y"))
         frames = frame_table(source, "source", own), frame_table(target, "target")
         return read_domains(*frames, columns)
-    if options != TableOptions():
+    if columns != TableColumns():
         raise InputError("tables: for files and DataFrames; source and target are arrays")
-    if y is None:
+    if labels is None:
         raise InputError("source: labels are missing; give (X, y)")
-    X = feature_rows(source, "source")
-    if len(y) != len(X):
-        raise InputError(f"source labels: {len(y)} entries for {len(X)} rows of features")
-    Z = feature_rows(target, "target", (X.shape[1], "the source"))
-    rest = None, None, Path(ARRAY)
-    return FeatureTable(X, y, *rest), FeatureTable(Z, None, *rest)
-
-
-def feature_rows(X: Any, name: str, expected: tuple[int, str] | None = None) -> npt.NDArray[Any]:
-    """Return an array as finite float32 rows; a memory map stays one.
-
-    `expected` is the number of features it must have, and what has that number.
-    """
-    values = np.asanyarray(X)
-    if values.ndim != 2 or values.dtype.kind not in "biuf" or not values.size:
-        found = f"the array has shape {values.shape} of {values.dtype}"
-        needed = "features need numbers in two dimensions, one row per sample"
-        raise InputError(f"{name}: {found}; {needed}")
-    if expected is not None and values.shape[1] != expected[0]:
-        counts = f"{values.shape[1]} features, but {expected[1]} has {expected[0]}"
-        raise InputError(f"{name}: {counts}; both must come from the same feature extractor")
-    for start in range(0, len(values), _CHUNK):
-        mapped.check_finite_values(Path(name), start, np.asarray(values[start : start + _CHUNK]))
-    is_mapped = isinstance(values, np.memmap)
-    return values if is_mapped else np.ascontiguousarray(mapped.to_float32(values))
-
-
-def _label_text(labels: Any) -> npt.NDArray[np.str_]:
-    values, name = np.asarray(labels), "source labels"
-    if values.ndim != 1 or not len(values):
-        raise InputError(f"{name}: shape {values.shape}; give one label per row")
-    text = mapped.as_text(values, name)
-    mapped.check_cells(text, Path(name), "labels", "label the row or remove it", label_problem)
-    return mapped.fixed_width(text, Path(name), "labels")
+    return read_domains(GivenArrays("source", X=source, y=labels), GivenArrays("target", X=target))
 
 
 def table_columns(options: TableOptions) -> TableColumns:

@@ -7,33 +7,24 @@ is read is compared with its checksum first (`opensetda.runs.checked`), and noth
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 import safetensors.numpy
-from pydantic import ConfigDict, Field, FiniteFloat
+from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.tables.preparation import ColumnPlan
-from opensetda.errors import InputError
-from opensetda.runs.checked import (
-    MANIFEST,
-    CheckedTable,
-    Manifest,
-    T,
-    check_value,
-    parse_json,
-    parse_tensors,
-    read_json,
-    reading,
-)
+from opensetda.errors import InputError, one_line
+from opensetda.runs.checked import MANIFEST, CheckedTable, Manifest, check_value, read_json, reading
 from opensetda.runs.checked import SETTINGS as SETTINGS
 from opensetda.runs.methods import method_class, method_name
 from opensetda.runs.predictions import PredictionTable
@@ -65,31 +56,14 @@ STEP_PREFIX = "step_"
 # With more targets, the predictions are a Parquet file: text would take gigabytes.
 MOST_ROWS_AS_TEXT = 1_000_000
 
-# What the JSON files hold, checked when they are read; other entries are kept as they are.
-Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(min_length=1)]
-Number = FiniteFloat | None
 StepLabels = dict[int, npt.NDArray[Any]]
 
 
-class _Open(TypedDict):
+class Settings(TypedDict):
+    """``settings.json``; further entries are kept as they are."""
+
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
-
-
-class _Input(_Open):
-    path: NotRequired[str]
-    embedded: NotRequired[str]
-    rows: NotRequired[int]
-    images: NotRequired[int]
-
-
-class _Inputs(_Open):
-    source: _Input
-    target: _Input
-
-
-class Settings(_Open):
-    """``settings.json``."""
 
     method: str
     scaling: Literal["none", "standard", "ranks"]
@@ -98,44 +72,10 @@ class Settings(_Open):
     classes: Annotated[list[Name], Field(min_length=1)]
     has_ids: bool
     columns: dict[str, Any]
-    inputs: _Inputs
+    inputs: dict[str, dict[str, Any]]
     backbone: dict[str, Any] | None
     command: list[str] | None
     identity: str | None
-
-
-class Environment(_Open):
-    """``environment.json``."""
-
-    packages: dict[str, str | None]
-    data_seconds: Number
-    fit_seconds: Number
-    peak_megabytes: Number
-
-
-class _Openness(_Open):
-    share: Share
-    low: Share
-    high: Share
-    confidence: Share
-    evidence: NotRequired[dict[str, Number]]
-    told: bool
-    own_boundary: bool
-    audit: NotRequired[str]
-    origin: str
-    warnings: list[str]
-
-
-class _Rejection(_Open):
-    # JSON has no infinity: it is a word.
-    threshold: Number | Literal["inf", "-inf"]
-
-
-class Estimates(TypedDict):
-    """``estimates.json``: what was estimated without labels."""
-
-    openness: _Openness
-    rejection: _Rejection
 
 
 class _Model(TypedDict):
@@ -144,13 +84,6 @@ class _Model(TypedDict):
     method: str
     feature_names: list[str] | None
     state: dict[str, Any]
-
-
-class Step(_Open):
-    """A line of ``history.jsonl``: numbers that need no target label."""
-
-    changed: NotRequired[Number]
-    loss: NotRequired[dict[str, Number] | None]
 
 
 class RunFolder:
@@ -172,8 +105,7 @@ class RunFolder:
             problem = f"version {version!r} is not {VERSION}"
             raise InputError(f"{place}: {problem}; fit again with this release")
         manifest = Manifest.read(place.parent)
-        settings = parse_json(manifest.content(SETTINGS), Settings, place)
-        return cls(place.parent, manifest, settings)
+        return cls(place.parent, manifest, manifest.json(SETTINGS, Settings))
 
     @property
     def unknown_label(self) -> str:
@@ -213,21 +145,21 @@ class RunFolder:
             return None
         import torch
 
-        found = parse_tensors(self.manifest.content(BACKBONE), self.path / BACKBONE)
+        found = self.manifest.tensors(BACKBONE)
         return {name: torch.from_numpy(values) for name, values in found.items()}
 
-    def history(self) -> list[Step]:
+    def history(self) -> list[dict[str, Any]]:
         """Return one dict per step, with numbers that need no target label."""
-        lines = self.manifest.content(HISTORY).splitlines()
-        return [parse_json(line, Step, self.path / HISTORY) for line in lines]
+        with reading(self.path / HISTORY):
+            return [json.loads(line) for line in self.manifest.content(HISTORY).splitlines()]
 
-    def estimates(self) -> Estimates:
+    def estimates(self) -> dict[str, Any]:
         """Return what was estimated without labels: openness and rejection."""
-        return self._parsed(ESTIMATES, Estimates)
+        return self.manifest.json(ESTIMATES, dict[str, Any])
 
-    def environment(self) -> Environment:
+    def environment(self) -> dict[str, Any]:
         """Return the machine and the versions that the run was made with."""
-        return self._parsed(ENVIRONMENT, Environment)
+        return self.manifest.json(ENVIRONMENT, dict[str, Any])
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> CheckedTable:
         """Open a Parquet or CSV file of the run."""
@@ -249,9 +181,8 @@ class RunFolder:
     def steps(self) -> StepLabels:
         """Return the labels of the targets after each step that has been kept, by its number."""
         table = self.table(STEPS)
-        with reading(self.path / STEPS):
-            names = [name for name in table.names if name.startswith(STEP_PREFIX)]
-            return {int(name.removeprefix(STEP_PREFIX)): table.text(name) for name in names}
+        names = [name for name in table.names if name.startswith(STEP_PREFIX)]
+        return {int(name.removeprefix(STEP_PREFIX)): table.text(name) for name in names}
 
     def view(self) -> RunView:
         """Return the samples that the report shows, with their embedding."""
@@ -267,11 +198,8 @@ class RunFolder:
 
     def feature_names(self) -> tuple[str, ...] | None:
         """Return the names of the features, if they have names."""
-        names = self._parsed(MODEL, _Model)["feature_names"]
+        names = self.manifest.json(MODEL, _Model)["feature_names"]
         return None if names is None else tuple(names)
-
-    def _parsed(self, name: str, kind: type[T]) -> T:
-        return parse_json(self.manifest.content(name), kind, self.path / name)
 
     def write_metrics(self, metrics: Mapping[str, Any], truth: npt.NDArray[Any]) -> None:
         """Write an evaluation into the folder; the true labels are kept for the report alone."""
@@ -337,12 +265,9 @@ def write_model(
 
 def _read_model(manifest: Manifest) -> OpenSetClassifier:
     """Return the classifier of a run or of `save`."""
-    path = manifest.folder / MODEL
-    saved = parse_json(manifest.content(MODEL), _Model, path)
-    arrays = parse_tensors(manifest.content(WEIGHTS), manifest.folder / WEIGHTS)
-    cls = method_class(saved["method"])
-    with reading(path):
-        try:
-            return cls.from_state(saved["state"], arrays)
-        except InputError as error:
-            raise InputError(f"{path}, with {WEIGHTS}: {error}") from error
+    saved, arrays = manifest.json(MODEL, _Model), manifest.tensors(WEIGHTS)
+    try:
+        return method_class(saved["method"]).from_state(saved["state"], arrays)
+    except (TypeError, ValueError) as error:
+        place = manifest.folder / MODEL
+        raise InputError(f"{place}, with {WEIGHTS}: {one_line(error)}") from error

@@ -23,7 +23,7 @@ from opensetda.data.images.decoding import (
     decode_image,
     is_member,
 )
-from opensetda.data.images.lists import printable
+from opensetda.data.names import printable
 from opensetda.errors import InputError
 from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder, parquet_bytes
 from opensetda.system.files import new_file
@@ -75,9 +75,8 @@ class Pictures:
     def thumbnail(self, row: int, domain: str = TARGET) -> bytes | None:
         """Return a small WebP image of a sample, if it has one that can be read."""
         shown = Shown(domain, row)
-        kept = self._thumbnails.get(shown)
-        if kept is not None or shown not in self._files:
-            return kept
+        if shown in self._thumbnails or shown not in self._files:
+            return self._thumbnails.get(shown)
         return _thumbnail_of(self._files[shown])
 
     def keep(
@@ -183,11 +182,8 @@ def _files_below(run: RunFolder, root: Path) -> dict[Shown, str]:
             if path.is_relative_to(inside) and (path.is_file() or is_member(str(path))):
                 found[shown] = str(path)
     if not found:
-        first = next(iter(names.values()), "")
-        raise InputError(
-            f"--images {root}: none of the ids is an image in it (the first is {first!r}); "
-            "give the folder that the ids start from"
-        )
+        problem = f"none of the ids is an image in it (the first is {next(iter(names.values()))!r})"
+        raise InputError(f"--images {root}: {problem}; give the folder that the ids start from")
     return found
 
 
@@ -204,9 +200,14 @@ def write_broken(path: Path, broken: Sequence[Broken]) -> None:
         writer.writerows([printable(image.path), image.reason] for image in broken)
 
 
+def broken_list(out: Path) -> Path:
+    """Return the CSV file beside `out` that lists images that cannot be read."""
+    return out.with_name(f"{out.name}.broken.csv")
+
+
 def write_broken_list(out: Path, broken: Sequence[Broken]) -> Path | None:
     """List images that cannot be read in a CSV file beside `out`; None if there are none."""
-    listed = out.with_name(f"{out.name}.broken.csv")
+    listed = broken_list(out)
     listed.unlink(missing_ok=True)
     if not broken:
         return None

@@ -6,25 +6,28 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet
 
-from opensetda.backbones.extraction import Broken, Extractor
-from opensetda.data.images.lists import ImageColumns, printable
-from opensetda.data.images.loading import ImageList, is_image_data, iterate_images, read_images
-from opensetda.data.tables.column_files import frame_table, is_frame
-from opensetda.data.tables.loading import TableColumns, read_samples
+from opensetda.backbones.extraction import Broken, Extraction, Extractor
+from opensetda.data.images.loading import (
+    ImageColumns,
+    is_image_data,
+    iterate_images,
+    read_images,
+)
+from opensetda.data.names import printable
+from opensetda.data.tables.formats import frame_table, is_frame
+from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.progress import RunListener
 from opensetda.rows import release_pages
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import feature_rows, features_of, image_columns, none_readable
+from opensetda.runs.fit_data import GivenArrays, features_of, image_columns, none_readable
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.options import ImageOptions, TableOptions
 from opensetda.runs.pictures import many_images, write_broken_list
@@ -102,7 +105,7 @@ def predict(
     with temporary_folder(None if place is None else place.resolve()) as scratch:
         id_name = "id" if images is None else IMAGE_ID
         if images is None:
-            parts = _row_parts(*_read_rows(folder, samples, tables, scratch, listener), listener)
+            parts = _row_parts(read_rows(folder, samples, scratch, tables), listener)
         else:
             columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
             parts = _image_parts(folder, images, columns, broken, listener)
@@ -143,31 +146,26 @@ def _find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list
     columns = ImageColumns(path=options.path or folder.column("path"))
     tables = [path for path in paths if not is_image_data(path, columns)]
     if tables and len(paths) > 1:
-        raise InputError(
-            f"{tables[-1]}: a feature table among others; label it in a run of its own"
-        )
+        raise InputError(f"{tables[-1]}: a feature table among others; label it on its own")
     is_images = bool(paths) and not tables
     if is_images and not folder.has_images:
-        raise InputError(
-            f"{paths[0]}: images, but {folder.path} was fitted to a feature table; give a "
-            "table, or fit to images"
-        )
+        fitted = f"{folder.path} was fitted to a feature table"
+        raise InputError(f"{paths[0]}: images, but {fitted}; give a table, or fit to images")
     if not is_images and folder.is_finetuned:
-        raise InputError(
-            f"{paths[0] if paths else 'samples'}: features, but the backbone of {folder.path} was "
-            "fine-tuned, and those of any other do not fit; give the images"
-        )
+        tuned = f"the backbone of {folder.path} was fine-tuned"
+        raise InputError(f"{(*paths, 'samples')[0]}: features, but {tuned}; give the images")
     return paths if is_images else None
 
 
-def _read_rows(
-    folder: RunFolder, samples: Any, options: TableOptions, scratch: Path, listener: RunListener
-) -> tuple[Any, Any]:
+def read_rows(
+    folder: RunFolder, samples: Any, scratch: Path, options: TableOptions | None = None
+) -> FeatureTable:
     """Return rows and ids of a table, which may be stored in files, or of an array."""
+    options = options or TableOptions()
     samples = samples[0] if isinstance(samples, list | tuple) and len(samples) == 1 else samples
     width = int(folder.model().n_features_in_)
     if not isinstance(samples, str | Path) and not is_frame(samples):
-        return feature_rows(samples, "samples", (width, "the model")), None
+        return read_samples(GivenArrays("samples", X=samples), width)
     table = frame_table(samples, "samples") if is_frame(samples) else Path(samples)
     key = options.features
     names = TableColumns(
@@ -177,14 +175,12 @@ def _read_rows(
         drop=options.drop or tuple(folder.column("drop") or ()),
     )
     known = folder.feature_names(), names, folder.column("id"), scratch, folder.column_plan()
-    found = read_samples(table, width, *known)
-    for warning in found.notes:
-        listener.warn(warning)
-    return found.X, found.ids
+    return read_samples(table, width, *known)
 
 
-def _row_parts(X: Any, ids: Any, listener: RunListener) -> _Parts:
+def _row_parts(table: FeatureTable, listener: RunListener) -> _Parts:
     """Yield rows and their ids, numbers without any."""
+    X, ids = table.X, table.ids
     with listener.counting("predict", "row") as progress:
         progress(0, len(X))
         for start in range(0, len(X), PART_ROWS):
@@ -204,20 +200,14 @@ def _image_parts(
 ) -> _Parts:
     """Yield the features of images, in constant memory; `broken` gets those that are left out."""
     total = sum(1 for _ in iterate_images(images, columns))
-    paths, done = (path for _, path in iterate_images(images, columns)), 0
+    paths, done = iterate_images(images, columns), count(1)
     with (
         listener.counting("predict") as progress,
         Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,
     ):
-
-        def finished(more: int) -> None:
-            nonlocal done
-            done += more
-            progress(done, total)
-
-        finished(0)
+        progress(0, total)
         while part := list(islice(paths, PART)):
-            features, reasons = extractor.features(part, finished)
+            features, reasons = extractor.features(part, lambda _: progress(next(done), total))
             results = list(zip(part, reasons, strict=True))
             broken += [Broken(path, path, why) for path, why in results if why is not None]
             if len(features):
@@ -229,22 +219,6 @@ def _image_parts(
         listener.warn(warning)
 
 
-@dataclass(frozen=True)
-class WrittenFeatures:
-    """A feature table that was made from images; `n_cached` features came from the cache.
-
-    `n_broken` images could not be read and were left out; `broken_list` is a CSV file of them.
-    """
-
-    path: Path
-    n_images: int
-    n_features: int
-    n_broken: int
-    n_cached: int
-    broken_list: Path | None
-    seconds: float
-
-
 def extract_features(
     images: str | Path,
     out: str | Path,
@@ -253,16 +227,16 @@ def extract_features(
     tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
-) -> WrittenFeatures:
-    """Turn images into a feature table, one row per image.
+) -> Extraction:
+    """Turn images into a feature table, one row per image, and return what it was made from.
 
     Parameters
     ----------
     images : str or Path
         A folder, list, manifest or tar shards.
     out : str or Path
-        File to make: ``.npz`` (X, paths and, if the images have classes, y and classes) or
-        ``.parquet`` (f0, f1, ..., path and label).
+        File to make, ``.npz``: X, paths and, if the images have classes, y and classes.
+        Images that cannot be read are listed beside it, in a CSV file.
     options : ImageOptions, optional
         The backbone and its cache.
     tables : TableOptions, optional
@@ -273,7 +247,7 @@ def extract_features(
         Receives notes, warnings and progress.
     """
     options, listener, place = options or ImageOptions(), listener or RunListener(), Path(out)
-    check_new_file("--out", place, (".npz", ".parquet"), overwrite)
+    check_new_file("--out", place, (".npz",), overwrite)
     columns = image_columns(tables or TableOptions())
     try:
         found = read_images(images, columns, labelled=True)
@@ -289,29 +263,16 @@ def extract_features(
             listener.warn(warning)
         if not len(made.rows):
             raise none_readable(Path(images), len(found), made.broken[0])
-        with new_file(place) as aside:
-            _write_features(aside, found.select(made.rows), made.X)
-        listed = write_broken_list(place, made.broken)
-    n_broken = len(made.broken)
-    if listed is not None:
-        listener.warn(f"{n_broken:,} of {len(found):,} images cannot be read: {listed}")
-    n, width = made.X.shape
-    return WrittenFeatures(place, n, width, n_broken, made.n_cached, listed, made.seconds)
-
-
-def _write_features(path: Path, images: ImageList, X: Any) -> None:
-    columns: dict[str, Any]
-    if path.suffix.lower() == ".npz":
+        read = found.select(made.rows)
         # Numbers and text only: an array of objects would be pickled.
-        columns = {"X": X, "paths": images.ids.astype(np.str_)}
-        if images.labels is not None:
-            classes, y = np.unique(images.labels, return_inverse=True)
-            columns |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
-        with path.open("wb") as stream:
-            np.savez(stream, **columns)
-        return
-    columns = {f"f{n}": np.ascontiguousarray(column) for n, column in enumerate(X.T)}
-    columns["path"] = pa.array(images.ids.tolist(), pa.string())
-    if images.labels is not None:
-        columns["label"] = pa.array(images.labels.tolist(), pa.string())
-    pyarrow.parquet.write_table(pa.table(columns), path)
+        arrays: dict[str, Any] = {"X": made.X, "paths": read.ids.astype(np.str_)}
+        if read.labels is not None:
+            classes, y = np.unique(read.labels, return_inverse=True)
+            arrays |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
+        with new_file(place) as aside, aside.open("wb") as stream:
+            np.savez(stream, **arrays)
+        listed = write_broken_list(place, made.broken)
+    if listed is not None:
+        n = f"{len(made.broken):,} of {len(found):,} images"
+        listener.warn(f"{n} cannot be read: {listed}")
+    return made

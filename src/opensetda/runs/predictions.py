@@ -63,8 +63,13 @@ class PredictionTable:
     @property
     def confidence(self) -> npt.NDArray[np.float64]:
         """The probability of the label that was given."""
-        columns = _columns_of(self.labels.tolist(), self.classes)
+        columns = self.columns_of(self.labels)
         return np.asarray(self.proba[np.arange(len(self)), columns])
+
+    def columns_of(self, labels: npt.NDArray[Any]) -> list[int]:
+        """Return the columns of labels; what is not a class is unknown, whatever it is called."""
+        place = {name: column for column, name in enumerate(self.classes)}
+        return [place.get(label, len(place)) for label in labels.tolist()]
 
     @classmethod
     def of_targets(
@@ -96,7 +101,8 @@ class PredictionTable:
         labels, scores, nearest, proba = found
         own = row_numbers(len(labels)) if ids is None else ids
         columns = own, labels.astype(np.str_), scores, nearest.astype(np.str_), proba
-        return cls(*columns, class_names(classifier), str(classifier.unknown_label), id_name)
+        classes = tuple(map(str, classifier.classes_.tolist()))
+        return cls(*columns, classes, str(classifier.unknown_label), id_name)
 
     def to_arrow(self, top_k: int | None = None) -> Any:
         """Return a pyarrow table.
@@ -137,10 +143,6 @@ class PredictionTable:
         proba = np.zeros((len(table), len(names) + 1))
         for place, name in enumerate(columns):
             proba[:, place] = table.numbers(name, 0, 1)
-        for name in [name for name in table.names if name.startswith(TOP)]:
-            of_rows = _columns_of(table.text(name).tolist(), names)
-            shares = table.numbers(_P_TOP + name.removeprefix(TOP), 0, 1)
-            proba[np.arange(len(table)), of_rows] = shares
         proba[:, -1] = table.numbers("p_unknown", 0, 1)
         corrected = None
         if "corrected" in table.names:
@@ -148,13 +150,11 @@ class PredictionTable:
         id_name, scores = table.names[0], table.numbers("known_score")
         ids, labels, nearest = map(table.text, (id_name, "label", "nearest_class"))
         given = ids, labels, scores, nearest, proba, names
-        return cls(*given, id_name=id_name, corrected=corrected)
-
-
-def _columns_of(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
-    """Return the columns of labels; what is not a class is unknown, whatever it is called."""
-    place = {name: column for column, name in enumerate(classes)}
-    return [place.get(label, len(classes)) for label in labels]
+        found = cls(*given, id_name=id_name, corrected=corrected)
+        for name in [name for name in table.names if name.startswith(TOP)]:
+            shares = table.numbers(_P_TOP + name.removeprefix(TOP), 0, 1)
+            proba[np.arange(len(table)), found.columns_of(table.text(name))] = shares
+        return found
 
 
 class PredictionWriter:
@@ -203,11 +203,6 @@ def _rounded(table: Any) -> Any:
             rounded = pyarrow.compute.round(table[place], ndigits=_ROUNDED_DIGITS)
             table = table.set_column(place, field.name, rounded)
     return table
-
-
-def class_names(classifier: OpenSetClassifier) -> tuple[str, ...]:
-    """Return the known classes as text."""
-    return tuple(str(name) for name in classifier.classes_.tolist())
 
 
 def row_numbers(stop: int, start: int = 0) -> npt.NDArray[Any]:

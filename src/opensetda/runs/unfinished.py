@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import safetensors.numpy
@@ -26,13 +26,13 @@ from opensetda.runs.checked import (
     damaged,
     read_json,
     read_sealed,
-    reading,
     write_sealed,
 )
 from opensetda.runs.options import FitRequest
 from opensetda.system.files import (
     check_writable,
     in_shell,
+    lock_folder,
     near,
     new_file,
     open_regular,
@@ -40,10 +40,9 @@ from opensetda.system.files import (
 )
 
 SUFFIX = ".unfinished"
-START_ANEW = "start anew with 'osda fit ... --overwrite'"
-
+_START_ANEW = "start anew with 'osda fit ... --overwrite'"
 _VERSION = 4
-_REQUEST, _INPUTS, _LOCK = "request.json", "inputs.json", "lock"
+_REQUEST, _INPUTS = "request.json", "inputs.json"
 _CHECKPOINT, _SCRATCH = "checkpoint", "scratch"
 _VALUES = "json"
 
@@ -59,17 +58,22 @@ class UnfinishedRun:
         self.path = unfinished_path(out)
         self.scratch = self.path / _SCRATCH
         self.checkpoints = CheckpointFile(self.path / _CHECKPOINT)
-        self._lock = _lock(self.path)
+        busy = "another process is at work on it; wait until it is done"
+        self._lock = lock_folder(self.path, busy)
 
     @classmethod
     def begin(cls, out: Path, request: FitRequest, overwrite: bool) -> Self:
         """Make the folder; one that was left behind is replaced only with `overwrite`."""
-        check_unfinished(out, overwrite)
         path = unfinished_path(out)
+        check_writable(path)
         if path.exists():
-            # Locked first: it may be in use.
-            with _lock(path):
-                shutil.rmtree(path)
+            if not overwrite:
+                raise InputError(
+                    f"{path}: a run that was interrupted, or is in progress; go on with "
+                    f"'osda resume {in_shell(out)}', or add --overwrite to start anew"
+                )
+            # It may be in use, which its lock says.
+            cls(out, request, was_left_behind=True).remove()
         path.mkdir(parents=True)
         run = cls(out, request, was_left_behind=False)
         try:
@@ -85,12 +89,10 @@ class UnfinishedRun:
         place = unfinished_path(out) / _REQUEST
         if not place.exists():
             return None
-        written = read_sealed(place, START_ANEW)
+        written = read_sealed(place)
         if written.get("version") != _VERSION:
-            version = f"version {written.get('version')!r} is not {_VERSION}"
-            raise InputError(f"{place}: {version}; {START_ANEW}")
-        request = check_value(written.get("request"), FitRequest, place, START_ANEW)
-        return cls(out, request, was_left_behind=True)
+            raise InputError(f"{place}: of another release; {_START_ANEW}")
+        return cls(out, check_value(written["request"], FitRequest, place), was_left_behind=True)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Record the data, or raise an `InputError` if it differs from the record."""
@@ -98,12 +100,12 @@ class UnfinishedRun:
         if not place.exists():
             write_sealed(place, now)
             return
-        before = read_sealed(place, START_ANEW)
+        before = read_sealed(place)
         for name, entry in now.items():
             if before.get(name) != entry:
                 where = near(entry["path"]) if "path" in entry else self.path
                 changed = f"the {name} changed since the run began, so it cannot go on"
-                raise InputError(f"{where}: {changed}; {START_ANEW}")
+                raise InputError(f"{where}: {changed}; {_START_ANEW}")
 
     def clear_scratch(self) -> None:
         """Make the scratch folder, empty."""
@@ -133,42 +135,14 @@ class UnfinishedRun:
 
     def release(self) -> None:
         """Release the lock, so that `resume` can go on."""
-        self._lock.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def unfinished_path(out: Path) -> Path:
     """Return the folder of an unfinished run that will be complete at `out`."""
     return Path(f"{os.path.realpath(out)}{SUFFIX}")
-
-
-def check_unfinished(out: Path, overwrite: bool) -> None:
-    """Raise an `InputError` if an unfinished run is in the way."""
-    path = unfinished_path(out)
-    check_writable(path)
-    if path.is_file():
-        raise InputError(f"{path}: a file is in the way; move it away")
-    if path.exists() and not overwrite:
-        raise InputError(
-            f"{path}: a run that was interrupted, or is in progress; go on with "
-            f"'osda resume {in_shell(out)}', or add --overwrite to start anew"
-        )
-
-
-def _lock(path: Path) -> IO[bytes]:
-    """Lock the folder for this process; the system releases it when the process dies."""
-    stream = (path / _LOCK).open("wb")
-    try:
-        import fcntl
-
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        stream.close()
-        busy = f"{path}: another process is at work on it; wait until it is done"
-        raise InputError(busy) from error
-    except (ImportError, OSError):
-        # Windows, and file systems without locks: two processes at once are not detected.
-        pass
-    return stream
 
 
 class CheckpointFile:
@@ -189,10 +163,9 @@ class CheckpointFile:
         """Read the record, or raise an `InputError` that names the file; None without one."""
         if not self.path.exists():
             return None
-        with reading(self.path, START_ANEW):
-            with open_regular(self.path) as stream:
-                seal, content = stream.read(hashlib.sha256().digest_size), stream.read()
-            if seal != hashlib.sha256(content).digest():
-                raise damaged(self.path, "its checksum differs", START_ANEW)
-            arrays = safetensors.numpy.load(content)
-            return Record(json.loads(arrays.pop(_VALUES).tobytes()), arrays)
+        with open_regular(self.path) as stream:
+            seal, content = stream.read(hashlib.sha256().digest_size), stream.read()
+        if seal != hashlib.sha256(content).digest():
+            raise damaged(self.path, "its checksum differs", _START_ANEW)
+        arrays = safetensors.numpy.load(content)
+        return Record(json.loads(arrays.pop(_VALUES).tobytes()), arrays)

@@ -16,37 +16,32 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from opensetda.errors import InputError, one_line
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_WRITE_ERRORS = (*_FULL, errno.EIO, errno.EFBIG, errno.EROFS)
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
 def open_regular(path: str | Path) -> BufferedReader:
     """Open a file to read; a pipe or a device, which may never end, is an `InputError`."""
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    mode = os.fstat(number).st_mode
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        what = "a pipe" if stat.S_ISFIFO(mode) else "a device or a folder"
-        raise InputError(f"{os.fspath(path)}: {what}, not a file; copy its content to a file")
+        what = "a folder, a device or a pipe, not a file"
+        raise InputError(f"{os.fspath(path)}: {what}; copy its content to a file")
     return open(number, "rb")  # noqa: PTH123 - of a number
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` on success and is removed on any error."""
-    if path.is_dir():
-        raise InputError(f"{path}: a folder is in the way of the file; move it away")
     aside = _aside_of(path)
     with _writing(path):
         try:
@@ -62,40 +57,41 @@ def new_file(path: Path) -> Iterator[Path]:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder, which replaces `path` on success; on any error nothing has changed."""
     path = path.resolve()
-    aside, earlier = _aside_of(path), _aside_of(path, "replaced")
-    with _writing(path), _emptied(aside), _emptied(earlier):
+    earlier = _aside_of(path, "replaced")
+    with _writing(path), _empty_folder(_aside_of(path)) as aside:
+        yield aside
+        for written in filter(Path.is_file, aside.iterdir()):
+            _flush(written)
+        shutil.rmtree(earlier, ignore_errors=True)
         try:
-            aside.mkdir(parents=True)
-            yield aside
-            for written in filter(Path.is_file, aside.iterdir()):
-                _flush(written)
             if path.exists():
                 path.rename(earlier)
             aside.rename(path)
         finally:
             if earlier.exists() and not path.exists():
                 earlier.rename(path)
+            shutil.rmtree(earlier, ignore_errors=True)
 
 
 @contextmanager
 def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
     """Yield a new folder beside `beside`, or in the system's own place, removed at the end."""
     if beside is None:
-        with TemporaryDirectory() as name:
+        with tempfile.TemporaryDirectory() as name:
             yield Path(name)
-        return
-    scratch = _aside_of(beside.with_name(f"{beside.stem}.scratch{beside.suffix}"))
-    with _emptied(scratch):
-        scratch.mkdir(mode=0o700)
-        yield scratch
+    else:
+        place = beside.with_name(f"{beside.stem}.scratch{beside.suffix}")
+        with _empty_folder(_aside_of(place)) as scratch:
+            yield scratch
 
 
 @contextmanager
-def _emptied(folder: Path) -> Iterator[None]:
-    """Remove a folder that a killed process left, and again at the end."""
+def _empty_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder in the place of one that a killed process left; remove it at the end."""
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        yield
+        folder.mkdir(parents=True)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -106,13 +102,10 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # numpy has no number for a file that it could write in part only.
-        number = error.errno or (errno.ENOSPC if " written" in str(error) else 0)
-        if number not in _WRITE_ERRORS:
+        if error.errno not in _WRITE_ERRORS:
             raise
-        advice = "; make room there, then run the command again" if number in _FULL else ""
-        reason = f"cannot be written, {os.strerror(number).lower()}{advice}"
-        raise OSError(number, reason, str(path)) from error
+        reason = f"cannot be written, {os.strerror(error.errno).lower()}"
+        raise OSError(error.errno, reason, str(path)) from error
 
 
 def check_writable(path: Path) -> None:
@@ -146,17 +139,34 @@ def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: 
 
 def check_new_folder(option: str, path: Path, names: Collection[str], overwrite: bool) -> None:
     """Raise an `InputError` unless a folder of files of these names can be made at `path`."""
-    if path.exists():
-        if not path.is_dir():
-            raise InputError(f"{path}: a file is in the way; choose another {option}")
-        if not overwrite:
-            add = "--overwrite" if option.startswith("-") else "overwrite=True"
-            raise InputError(f"{path}: exists already; choose another {option} or add {add}")
-        there = sorted(entry.name for entry in path.iterdir())
-        if strangers := [name for name in there if name not in names and not is_partial(name)]:
-            advice = f"move it away or choose another {option}"
-            raise InputError(f"{path}: holds {strangers[0]!r}, so it is not overwritten; {advice}")
+    if path.is_file():
+        raise InputError(f"{path}: a file is in the way; choose another {option}")
+    if path.exists() and not overwrite:
+        add = "--overwrite" if option.startswith("-") else "overwrite=True"
+        raise InputError(f"{path}: exists already; choose another {option} or add {add}")
+    there = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    if strangers := [name for name in there if name not in names and not is_partial(name)]:
+        advice = f"move it away or choose another {option}"
+        raise InputError(f"{path}: holds {strangers[0]!r}, so it is not overwritten; {advice}")
     check_writable(path)
+
+
+def lock_folder(path: Path, busy: str) -> int | None:
+    """Lock a folder until the number is closed or the process dies; an `InputError` if it is busy.
+
+    None where there are no locks (Windows, some file systems): two processes are not prevented.
+    """
+    with suppress(OSError, ImportError):
+        import fcntl
+
+        number = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return number
+        except BlockingIOError:
+            os.close(number)
+            raise InputError(f"{path}: {busy}") from None
+    return None
 
 
 def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:

@@ -1,25 +1,30 @@
-"""Image files, also inside tar archives, to arrays of RGB bytes.
+"""Image files to arrays of RGB bytes, also inside WebDataset's tar shards.
 
-Pillow's own limit refuses decompression bombs. Nothing of an archive is unpacked to disk.
+Pillow's own limit refuses decompression bombs. Nothing of an archive is unpacked to disk. The
+files of a sample in a shard share a key, the path up to the first dot of the file's name:
+``a/0001.jpg`` and ``a/0001.cls``. Classes are read for a source only.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import tarfile
 import warnings
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from opensetda.data.names import printable
-from opensetda.data.reading import unreadable
+from opensetda.data.names import printable, reading, unreadable
 from opensetda.errors import InputError, one_line
 from opensetda.system.files import open_regular
 
@@ -27,6 +32,10 @@ _SUFFIXES = ".avif .bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tif
 IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 """Endings of image files, in lower case."""
 LARGEST_IMAGE = 1 << 30  # bytes of an image file, or of an image in a tar shard
+
+# Files that may hold the class, the first one counts.
+_CLASS_ENDINGS = ("cls", "json", "txt")
+_CLASS_KEYS = ("label", "class", "cls")
 
 # Here, and not in the first thread that meets a rare format.
 Image.init()
@@ -37,6 +46,15 @@ _FORMATS = tuple(name for name in _KNOWN if name in Image.OPEN)
 # What Pillow has to say about odd files must not reach the terminal.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 warnings.filterwarnings("ignore", module=r"PIL\.")
+
+
+class Entry(NamedTuple):
+    """One image: its printable name, its file, its class if any, its place in a list ("line 3")."""
+
+    id: str
+    path: str
+    label: str | None
+    place: str = ""
 
 
 class BrokenImageError(Exception):
@@ -166,3 +184,42 @@ def _deep_grey(image: Image.Image, *whites: float) -> npt.NDArray[np.uint8]:
     white = next((white for white in whites if largest <= white), largest)
     grey = np.clip(np.rint(values * (255 / white)), 0, 255).astype(np.uint8)
     return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def is_shard(name: str) -> bool:
+    """Return whether a name ends like a tar shard."""
+    return name.lower().endswith(".tar")
+
+
+def shard_entries(shard: str, name: str, labelled: bool) -> Iterator[Entry]:
+    """Yield the images of a shard, as if it were a folder of that name."""
+    samples: dict[str, dict[str, str]] = defaultdict(dict)
+    with reading(shard, "a tar shard"):
+        for member in archive_of(shard):
+            # Not the files that macOS adds: "._0001.jpg", "__MACOSX/0001.jpg".
+            if not any(part.startswith((".", "__MACOSX")) for part in member.split("/")):
+                folder, _, base = member.rpartition("/")
+                key, _, ending = base.partition(".")
+                samples[f"{folder}/{key}"][ending.lower()] = member
+    for files in samples.values():
+        images = [e for e in files if f".{e.rpartition('.')[2]}" in IMAGE_SUFFIXES]
+        # Of several, those without a second dot: "1.jpg" and not "1.depth.png".
+        plain = [ending for ending in images if "." not in ending] or images
+        label = _class_of(shard, files) if labelled and images else None
+        for image in [files[ending] for ending in plain]:
+            yield Entry(printable(f"{name}/{image}"), f"{shard}/{image}", label)
+
+
+def _class_of(shard: str, files: dict[str, str]) -> str | None:
+    """Return the class of a sample; None if it has none."""
+    for ending in filter(files.get, _CLASS_ENDINGS):
+        place = f"{shard}/{files[ending]}"
+        with reading(place, "the class"):
+            text = read_content(place).decode("utf-8-sig")
+            if ending == "json":
+                values = json.loads(text)
+                found = [values.get(key) for key in _CLASS_KEYS if isinstance(values, dict)]
+                text = next((str(value) for value in found if value is not None), "")
+        if text.strip():
+            return text.strip()
+    return None

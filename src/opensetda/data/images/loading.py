@@ -6,34 +6,64 @@ called. Only `read_image_truth`, for evaluation, reads them.
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet
 
-from opensetda.data.images import lists
-from opensetda.data.images.decoding import IMAGE_SUFFIXES, is_member
-from opensetda.data.images.lists import Entry, ImageColumns, is_shard
-from opensetda.data.names import label_problem, printable, shown
-from opensetda.data.reading import check_path, no_such, unreadable
+from opensetda.data.images.decoding import (
+    IMAGE_SUFFIXES,
+    Entry,
+    is_member,
+    is_shard,
+    shard_entries,
+)
+from opensetda.data.names import (
+    check_path,
+    label_problem,
+    no_such,
+    printable,
+    reading,
+    shown,
+    unreadable,
+)
 from opensetda.data.tables.formats import SUFFIXES as TABLE_SUFFIXES
-from opensetda.data.tables.formats import is_parts_folder
+from opensetda.data.tables.formats import find_name, is_parts_folder, open_table
 from opensetda.data.tables.loading import TruthTable, count_classes
-from opensetda.data.tables.mapped import fixed_width
+from opensetda.data.tables.mapped import Labels, fixed_width
 from opensetda.errors import InputError
+from opensetda.system.files import open_regular
 
-Labels = npt.NDArray[np.str_]
-
+LIST_SUFFIXES = (".txt",)
+MANIFEST_SUFFIXES = (".csv", ".parquet")
+_PATH_NAMES = ("path", "file", "image", "filename")
+_LABEL_NAMES = ("label", "class", "y")
+_BLANK = re.compile(r"[ \t]+")
 _SUFFIXES = ", ".join(sorted(IMAGE_SUFFIXES))
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:")
 # Files of operating systems; names that begin with a dot are left out anyway.
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin"})
+
+
+@dataclass(frozen=True)
+class ImageColumns:
+    """Columns of manifests, and the folder that relative paths of lists and manifests start from.
+
+    None stands for the usual names, and for the folder of the list, then the one above it.
+    """
+
+    path: str | None = None
+    label: str | None = None
+    root: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -69,15 +99,11 @@ def is_image_data(path: str | Path, columns: ImageColumns | None = None) -> bool
     """Return whether a path leads to images and not to a feature table."""
     path, columns = Path(path), columns or ImageColumns()
     suffix = path.suffix.lower()
-    if is_shard(path.name):
-        return True
     check_path(path)
-    if is_parts_folder(path):
-        return False
-    if path.is_dir() or suffix in IMAGE_SUFFIXES or suffix in lists.LIST_SUFFIXES:
-        return True
-    if suffix in lists.MANIFEST_SUFFIXES:
-        return path.is_file() and lists.is_manifest(path, columns)
+    if path.is_dir() or suffix in (*IMAGE_SUFFIXES, *LIST_SUFFIXES, ".tar"):
+        return not is_parts_folder(path)
+    if suffix in MANIFEST_SUFFIXES:
+        return path.is_file() and is_manifest(path, columns)
     # A misspelt folder: its reader reports that it does not exist.
     return suffix not in TABLE_SUFFIXES and not path.exists()
 
@@ -98,7 +124,7 @@ def read_image_domains(
     """Find labelled images of at least two classes, and images to be labelled, without labels."""
     labelled = read_images(source, columns, labelled=True)
     if len(classes := [*labelled.class_counts()]) < 2:
-        problem = f"{_shown(labelled.origin)}: one class only ({classes[0]!r})"
+        problem = f"{printable(labelled.origin)}: one class only ({classes[0]!r})"
         raise InputError(f"{problem}; give labelled images of at least two classes")
     return labelled, read_images(target, columns)
 
@@ -113,7 +139,7 @@ def read_images(
     if missing:
         start = columns.root or "the folder of the list or the one above"
         problem = f"no such file {missing[0].id!r} ({len(missing)} of {len(entries)} are missing)"
-        where = f"{_shown(path)}, {missing[0].place}"
+        where = f"{printable(path)}, {missing[0].place}"
         raise InputError(f"{where}: {problem}; paths start from {start}")
     labels = _labels(path, entries) if labelled else None
     ids = fixed_width([entry.id for entry in entries], path, "id")
@@ -129,18 +155,12 @@ def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> T
     return TruthTable(labels, fixed_width([entry.id for entry in entries], path, "id"), path)
 
 
-def iterate_images(
-    paths: Sequence[str | Path], columns: ImageColumns | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield (id, path) of images one by one, also of missing files of a list.
-
-    Of several paths, ids of images in folders and shards begin with the path as given.
-    """
-    for given in map(Path, paths):
+def iterate_images(paths: Iterable[Path], columns: ImageColumns) -> Iterator[str]:
+    """Yield the paths of images one by one, also of missing files of a list."""
+    for given in paths:
         left_out, entry = Counter[str](), None
-        for entry in _entries(given, columns or ImageColumns(), False, left_out):
-            is_own = len(paths) == 1 or entry.place
-            yield entry.id if is_own else printable(Path(entry.path).as_posix()), entry.path
+        for entry in _entries(given, columns, False, left_out):
+            yield entry.path
         if entry is None:
             raise _no_image(given, left_out)
 
@@ -162,21 +182,21 @@ def _entries(
         yield Entry(printable(path.as_posix()), str(path), None)
     elif not path.exists():
         # As a path, "https://host/a" is "https:/host/a".
-        if any(_URL.fullmatch(part) for part in path.parts[:-1]):
-            raise InputError(f"{_shown(path)}: URLs are not read; download it and give the file")
+        if any(part.endswith(":") for part in path.parts):
+            raise InputError(f"{printable(path)}: URLs are not read; download it")
         raise no_such(path, lambda name: not name.startswith("."))
-    elif suffix in lists.LIST_SUFFIXES:
-        for entry in lists.list_entries(path, columns):
+    elif suffix in LIST_SUFFIXES:
+        for entry in list_entries(path, columns):
             is_there = is_shard(entry.path) and os.path.isfile(entry.path)  # noqa: PTH113
-            inside = lists.shard_entries(entry.path, entry.id, labelled)
+            inside = shard_entries(entry.path, entry.id, labelled)
             yield from inside if is_there else [entry]
-    elif suffix in lists.MANIFEST_SUFFIXES:
-        yield from lists.manifest_entries(path, columns, labelled)
+    elif suffix in MANIFEST_SUFFIXES:
+        yield from manifest_entries(path, columns, labelled)
     elif is_shard(path.name):
-        yield from lists.shard_entries(str(path), path.name, labelled)
+        yield from shard_entries(str(path), path.name, labelled)
     else:
         kinds = "an image, a list (.txt), a manifest (.csv, .parquet) nor a tar shard (.tar)"
-        raise InputError(f"{_shown(path)}: neither a folder, {kinds}; convert it")
+        raise InputError(f"{printable(path)}: neither a folder, {kinds}; convert it")
 
 
 def _folder_entries(root: str, labelled: bool, left_out: Counter[str]) -> Iterator[Entry]:
@@ -193,7 +213,7 @@ def _folder_entries(root: str, labelled: bool, left_out: Counter[str]) -> Iterat
             for shard in [name for name in files if is_shard(name) and not folders]:
                 files.remove(shard)
                 where = os.path.join(root, shard)  # noqa: PTH118
-                yield from lists.shard_entries(where, shard, labelled)
+                yield from shard_entries(where, shard, labelled)
             if len(folders) == 1:
                 inside = next(os.walk(os.path.join(root, folders[0])), ("", [], []))[1]  # noqa: PTH118
                 depth = int(any(not name.startswith(".") for name in inside))
@@ -235,7 +255,7 @@ def _checked_entries(
         # "a.jpg" and "./a.jpg" are one file; the id of one file may be the name of another.
         for key in (("id", entry.id), ("file", os.path.normpath(entry.path))):
             if seen.setdefault(key, entry) is not entry:
-                where = f"{_shown(path)}, {seen[key].place} and {entry.place}"
+                where = f"{printable(path)}, {seen[key].place} and {entry.place}"
                 raise InputError(f"{where}: {entry.id!r} is there twice; remove one")
     if not entries:
         raise _no_image(path, left_out)
@@ -246,29 +266,20 @@ def _labels(path: Path, entries: list[Entry]) -> Labels:
     without = [entry for entry in entries if not entry.label]
     if without:
         first = without[0]
-        place = f", {first.place}" if first.place else ""
+        where = f"{printable(path)}, {first.place}".removesuffix(", ")
         problem = f"images without a class: {len(without):,} (for example {first.id!r})"
-        advice = (
-            "write the class after the path"
-            if place
-            else (
-                "put each into a folder named after its class, or a .cls file beside it in a shard "
-                "(of two folders, the labelled one comes first)"
-            )
-        )
-        raise InputError(f"{_shown(path)}{place}: {problem}; {advice}")
+        advice = "give each a folder named after its class, or a class in the list, or a .cls file"
+        raise InputError(f"{where}: {problem}; {advice} (of two, the labelled one comes first)")
     labels = [str(entry.label) for entry in entries]
     for label in dict.fromkeys(labels):
         if why := label_problem(label):
-            entry = entries[labels.index(label)]
-            where = f"{_shown(path)}, class of {entry.place or shown(entry.id)}"
-            raise InputError(f"{where}: {why}; rename it")
+            raise InputError(f"{printable(path)}: class {shown(label)}: {why}; rename it")
     return fixed_width(labels, path, "class")
 
 
 def _no_image(path: Path, left_out: Counter[str]) -> InputError:
     notes = "".join(f"; {note}" for note in _notes(left_out))
-    return InputError(f"{_shown(path)}: no image in it{notes}; images end in {_SUFFIXES}")
+    return InputError(f"{printable(path)}: no image in it{notes}; images end in {_SUFFIXES}")
 
 
 def _suffix(name: str) -> str:
@@ -276,5 +287,86 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()  # noqa: PTH122
 
 
-def _shown(path: Path) -> str:
-    return printable(str(path))
+def parse_line(text: str, is_file: Callable[[str], bool]) -> tuple[str, str | None]:
+    """Split a line of a list, without white space around it, into path and perhaps label.
+
+    Paths may hold blanks, labels may not. `is_file`, whether a path leads to a file, decides how
+    a line with blanks is read. Without a file, a line that ends like an image has no label.
+    """
+    blanks = list(_BLANK.finditer(text))
+    if not blanks or is_file(text):
+        return text, None
+    path, label = text[: blanks[-1].start()], text[blanks[-1].end() :]
+    if not is_file(path) and text.lower().endswith(tuple(IMAGE_SUFFIXES)):
+        return text, None
+    return path, label
+
+
+def list_entries(path: Path, columns: ImageColumns) -> Iterator[Entry]:
+    """Yield the images of a list of ``path label`` or ``path`` lines."""
+    find = _finder(path, columns)
+    with reading(path, "a list"), open_regular(path) as stream:
+        # Keep bytes that are not UTF-8: on Linux they may be part of a file name.
+        lines = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape")
+        for number, text in enumerate(map(str.strip, lines), start=1):
+            if text and not text.startswith("#"):
+                written, label = parse_line(text, lambda name: os.path.isfile(find(name)))  # noqa: PTH113
+                label = None if label is None else printable(label)
+                yield Entry(printable(written), find(written), label, f"line {number}")
+
+
+def manifest_entries(path: Path, columns: ImageColumns, labelled: bool) -> Iterator[Entry]:
+    """Yield the images of a CSV or Parquet file; labels only if `labelled`."""
+    path_column, label_column, id_column = _columns_of(header_of(path), columns)
+    path_column, label_column = path_column or _PATH_NAMES[0], label_column or _LABEL_NAMES[0]
+    table = open_table(path, filter(None, (path_column, label_column, id_column)))
+    paths = table.text(find_name(table, path_column, "--path-column")).tolist()
+    labels = ids = [None] * len(paths)
+    if labelled:
+        labels = table.labels(find_name(table, label_column, "--label-column")).tolist()
+    if id_column:
+        ids = table.text(id_column).tolist()
+    find = _finder(path, columns)
+    for row, (written, label, own) in enumerate(zip(paths, labels, ids, strict=True), start=1):
+        if written is None:
+            raise InputError(f"{path}: {path_column!r}, row {row}: empty; write the path")
+        yield Entry(own or written, find(written), label, f"row {row}")
+
+
+def is_manifest(path: Path, columns: ImageColumns) -> bool:
+    """Return whether a table has a column of paths and otherwise at most a label and an id."""
+    with suppress(InputError):  # which the reader of the table reports
+        names = header_of(path)
+        found = _columns_of(names, columns)
+        return columns.path is not None or (found[0] is not None and {*names} <= {*found})
+    return columns.path is not None
+
+
+def header_of(path: Path) -> Sequence[str]:
+    """Return the names of the columns of a CSV or Parquet file."""
+    with reading(path, "a table"), open_regular(path) as stream:
+        if path.suffix.lower() == ".parquet":
+            return tuple(pyarrow.parquet.read_schema(stream).names)
+        lines = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+        return next(csv.reader([lines.readline()]), ())
+
+
+def _columns_of(names: Sequence[str], columns: ImageColumns) -> tuple[str | None, ...]:
+    """Return the columns of path, label and id: as given, or the first of the usual names."""
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
+    usual = (_PATH_NAMES, _LABEL_NAMES, ("id",))
+    found = [next((by_lower[n] for n in some if n in by_lower), None) for some in usual]
+    return columns.path or found[0], columns.label or found[1], found[2]
+
+
+def _finder(path: Path, columns: ImageColumns) -> Callable[[str], str]:
+    """Return a function from a path in a list to the path of the file, which need not exist."""
+    roots = [path.parent, path.parent / ".."] if columns.root is None else [columns.root]
+    # Not "./a.png" for a list in the current folder: the paths are shown to users.
+    folders = ["" if root == Path() else str(root) for root in roots]
+
+    def find(written: str) -> str:
+        paths = [os.path.join(folder, written) for folder in folders]  # noqa: PTH118
+        return next(filter(os.path.isfile, paths), paths[0])
+
+    return find

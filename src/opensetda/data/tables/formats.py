@@ -1,4 +1,7 @@
-"""All formats of tables, by the suffixes of their names."""
+"""One table over Arrow, of columns by name: in memory, or in files that are read in batches.
+
+Formats are known by the suffixes of names. `Arrays` of files have no columns.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +11,34 @@ import difflib
 import os
 import re
 import warnings
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.json
 import pyarrow.parquet
+from pyarrow import types
 
-from opensetda.data.names import shown
-from opensetda.data.reading import broken, check_path, no_such, reading
-from opensetda.data.tables.column_files import ColumnTable
-from opensetda.data.tables.mapped import Arrays
+from opensetda.data.names import broken, check_path, no_such, reading, shown
+from opensetda.data.tables import mapped
+from opensetda.data.tables.mapped import Arrays, Matrix, TextColumn
 from opensetda.errors import InputError
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
 
-TableFile = ColumnTable | Arrays
-
 SUFFIXES = (".npz", ".npy", ".csv", ".tsv", ".xlsx", ".feather", ".jsonl", ".parquet")
 _ANY_SUFFIX = f"{', '.join(SUFFIXES)}, or be a folder of .parquet files only"
 LONGEST_ROW = 1 << 28  # bytes of a row in a CSV file
-# Bytes in memory per byte of a file; cells of a sheet are Python objects first.
-_FACTOR, _SHEET_FACTOR = 3, 8
+# Bytes in memory per byte of a file; a sheet is compressed, and its cells are Python objects.
+_FACTOR = {".csv": 3, ".tsv": 3, ".jsonl": 3, ".feather": 3, ".xlsx": 50}
 _BLOCK_BYTES = 1 << 24
 # Read buffer per column of Parquet; without it a whole row group would be read at once.
 _BUFFER_BYTES = 1 << 14
@@ -44,6 +47,152 @@ _SNIFFED_LINES, _SNIFFED_BYTES = 50, 1 << 16
 _DELIMITERS = ",;\t|"
 _NUMBER = r"\s*[+-]?\d*{}\d+([eE][+-]?\d+)?\s*"
 _WITH_COMMA, _WITH_POINT = re.compile(_NUMBER.format(",")), re.compile(_NUMBER.format(r"\."))
+_BATCH_VALUES, _BATCH_ROWS = 1 << 20, 1 << 16
+# A reader of Parquet holds a page and a dictionary, up to 2 MB, of each column.
+_COLUMNS_AT_ONCE = 512
+_NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+
+
+@dataclass
+class ColumnTable:
+    """Columns by name; `batches` yields files and some rows of some columns of them at a time.
+
+    Features of a table `in_file` that is large go to a scratch file in the folder `scratch`.
+    """
+
+    path: Path
+    schema: Any
+    length: int
+    batches: Callable[[Sequence[str], int], Iterator[tuple[Path, Any]]]
+    scratch: Path | None = None
+    in_file: bool = False
+
+    def __post_init__(self) -> None:
+        self.names: tuple[str, ...] = tuple(self.schema.names)
+        self.kinds: dict[str, Any] = dict(zip(self.names, self.schema.types, strict=True))
+        if len(self.kinds) < len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise InputError(f"{self.path}: column {shown(twice)} appears twice; rename one")
+
+    @classmethod
+    def in_memory(cls, path: Path, table: Any) -> ColumnTable:
+        """Return an Arrow table as a table."""
+
+        def batches(names: Sequence[str], rows: int) -> Iterator[tuple[Path, Any]]:
+            return ((path, some) for some in table.select([*names]).to_batches(max_chunksize=rows))
+
+        return cls(path, table.schema, table.num_rows, batches)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def text(self, name: str) -> TextColumn:
+        """Return a column as text; None where the cell is empty."""
+        where, kind = f"{self.path}: column {name!r}", self.kinds[name]
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        if types.is_nested(kind) or types.is_null(kind):
+            raise InputError(f"{where} holds {kind}; labels and ids are text or numbers")
+        cells, start = [np.empty(0, dtype=object)], 0
+        with reading(self.path, f"column {name!r}"):
+            for _, batch in self.batches([name], _BATCH_ROWS):
+                column = batch.column(0).cast(kind)
+                if not types.is_floating(kind) and not types.is_boolean(kind):
+                    column = np.array(column.cast(pa.string()).to_pylist(), dtype=object)
+                cells.append(mapped.as_text(np.asarray(column), where, start))
+                start += batch.num_rows
+        return np.concatenate(cells)
+
+    labels = text
+
+    def is_large(self, names: Sequence[str]) -> bool:
+        """Return whether features go to a file."""
+        return self.in_file and mapped.is_large((len(self), len(names)))
+
+    def features(self, names: Sequence[str], fill: Mapping[str, float] | None = None) -> Matrix:
+        """Return columns side by side as finite float32, in memory or in a scratch file.
+
+        Empty cells get their column's number in `fill`, or NaN; without `fill` they are an error.
+        """
+        for name in names:
+            if not is_numeric(self.kinds[name]):
+                problem = f"column {name!r} is not numeric ({self.example(name)})"
+                raise InputError(f"{self.path}: {problem}; drop it or name it as label or id")
+        shape = (len(self), len(names))
+        if not self.is_large(names):
+            return self._read_into(np.empty(shape, dtype=np.float32), names, fill)
+        with mapped.scratch_file(self.scratch, self.path, 4 * len(self) * len(names)) as stream:
+            self._read_into(np.memmap(stream, np.float32, "r+", 0, shape), names, fill)
+            return np.memmap(stream, np.float32, "r", 0, shape)
+
+    def _read_into(
+        self, matrix: Matrix, names: Sequence[str], fill: Mapping[str, float] | None
+    ) -> Matrix:
+        for left in range(0, len(names), _COLUMNS_AT_ONCE):
+            some, start, last, first = names[left : left + _COLUMNS_AT_ONCE], 0, None, 0
+            most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // len(some)))
+            for path, batch in self.batches(some, most):
+                # Rows are counted by file.
+                first, last = first if path == last else start, path
+                stop = start + batch.num_rows
+                with reading(path):
+                    for place, name in enumerate(some, start=left):
+                        # By name: the reader of Parquet keeps the order of the file.
+                        values, rows = _numbers(batch.column(name)), matrix[start:stop, place]
+                        mapped.check_finite_values(
+                            path, start - first, values[:, None], name, fill is not None
+                        )
+                        rows[:] = mapped.to_float32(values)
+                        rows[np.isnan(rows)] = (fill or {}).get(name, np.nan)
+                start = stop
+            if start != len(matrix):
+                raise broken(self.path, "it is damaged: rows are missing")
+        return matrix
+
+    def example(self, name: str) -> str:
+        """Return what a column that is not numeric holds, in words."""
+        kind = self.kinds[name]
+        cells = self.text(name).tolist() if types.is_string(kind) else []
+        for row, value in enumerate(cells, start=1):
+            try:
+                float(value or "nan")
+            except ValueError:
+                return f"row {row} holds {shown(value, 40)}"
+        return f"it holds {kind}"
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a DataFrame: of pandas, polars, or any other that Arrow reads."""
+    return hasattr(value, "columns") and hasattr(value, "__arrow_c_stream__")
+
+
+def frame_table(frame: Any, name: str, labels: tuple[str, Any] | None = None) -> ColumnTable:
+    """Return a DataFrame as a table; `labels`, with their column, take the place of its own."""
+    with reading(name, "the DataFrame"):
+        is_pandas = type(frame).__module__.partition(".")[0] == "pandas"
+        # An index, which Arrow would append, is no feature.
+        table = pa.Table.from_pandas(frame, preserve_index=False) if is_pandas else pa.table(frame)
+        if labels is not None:
+            others = [name for name in table.column_names if name != labels[0]]
+            column = pa.array(list(labels[1]), pa.string())
+            table = table.select(others).append_column(labels[0], column)
+    return ColumnTable.in_memory(Path(name), table)
+
+
+def is_numeric(kind: Any) -> bool:
+    """Return whether columns of an Arrow type are numbers."""
+    return any(is_kind(kind) for is_kind in _NUMERIC)
+
+
+def _numbers(column: Any) -> npt.NDArray[Any]:
+    """Return a numeric Arrow column as floats, NaN where a cell is empty."""
+    if types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if not types.is_floating(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    return np.asarray(column)
+
+
+TableFile = ColumnTable | Arrays
 
 
 def open_table(
@@ -66,11 +215,11 @@ def open_table(
     if suffix == ".parquet":
         return _open_parquet(path, scratch)
     with reading(path), open_regular(path) as stream:
-        if suffix == ".xlsx":
-            return ColumnTable.in_memory(path, _read_sheet(path, stream))
-        size = _FACTOR * os.fstat(stream.fileno()).st_size
+        size = _FACTOR[suffix] * os.fstat(stream.fileno()).st_size
         check_free(size, f"{path}: in memory it", "save it as Parquet, which is read in batches")
-        if suffix == ".feather":
+        if suffix == ".xlsx":
+            table = _read_sheet(path, stream)
+        elif suffix == ".feather":
             table = pyarrow.feather.read_table(stream, memory_map=False)
             table.validate(full=True)
         elif suffix == ".jsonl":
@@ -114,28 +263,18 @@ def is_parts_folder(path: str | Path) -> bool:
     return False
 
 
-def table_files(path: str | Path) -> list[Path]:
-    """Return the files of a table in the order of their rows: itself, or its parts."""
-    path = Path(path)
-    if not path.is_dir():
-        return [path]
-    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(("_", ".")))
-
-
 def _open_parquet(path: Path, scratch: Path | None) -> ColumnTable:
     """Return a Parquet file, or a folder of parts with the same columns, as a table."""
-    files, length = table_files(path), 0
-    schema: Any = None
+    parts = sorted(path.iterdir()) if path.is_dir() else []
+    files = [file for file in parts if not file.name.startswith(("_", "."))] or [path]
+    length, schemas = 0, []
     for file in files:
         with _parquet(file) as parquet:
             length += max(0, parquet.metadata.num_rows)
-            own = parquet.schema_arrow
-        schema = own if schema is None else schema
-        if different := {*zip(own.names, own.types, strict=True)} ^ {
-            *zip(schema.names, schema.types, strict=True)
-        }:
-            name = min(name for name, _ in different)
-            problem = f"column {shown(name)} is missing or of another type in {files[0].name}"
+            schemas.append(parquet.schema_arrow)
+        columns, first = (sorted(map(str, schemas[place])) for place in (-1, 0))
+        if columns != first:
+            problem = f"names or types of columns are not those of {files[0].name}"
             raise InputError(f"{file}: {problem}; all parts of a table need the same columns")
 
     def batches(names: Sequence[str], rows: int) -> Iterator[tuple[Path, Any]]:
@@ -143,7 +282,7 @@ def _open_parquet(path: Path, scratch: Path | None) -> ColumnTable:
             with _parquet(file) as parquet:
                 yield from ((file, some) for some in parquet.iter_batches(rows, columns=[*names]))
 
-    return ColumnTable(path, schema, length, batches, scratch, in_file=True)
+    return ColumnTable(path, schemas[0], length, batches, scratch, in_file=True)
 
 
 @contextmanager
@@ -164,18 +303,17 @@ def _read_csv(stream: Any, suffix: str, text_columns: Iterable[str]) -> Any:
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     kinds = dict.fromkeys(text_columns, pa.string())
     convert = pyarrow.csv.ConvertOptions(column_types=kinds, decimal_point=decimal)
-    # On one thread the reader names the row.
-    last = {"block_size": LONGEST_ROW, "use_threads": False}
-    for options in ({"block_size": _BLOCK_BYTES}, last):
+    # A second time for rows longer than a block; on one thread the reader names a wrong one.
+    for block, fast in ((_BLOCK_BYTES, True), (LONGEST_ROW, False)):
         stream.seek(0)
+        options = pyarrow.csv.ReadOptions(block_size=block, use_threads=fast)
         try:
-            return pyarrow.csv.read_csv(stream, pyarrow.csv.ReadOptions(**options), parse, convert)
+            return pyarrow.csv.read_csv(stream, options, parse, convert)
         except pa.ArrowInvalid as error:
             if "UTF8" in str(error):
                 raise UnicodeError from error
-            if options is last:
-                raise
-    raise AssertionError
+            problem = error
+    raise problem
 
 
 def _dialect(lines: Sequence[bytes], suffix: str) -> tuple[str, str]:
@@ -204,32 +342,22 @@ def _read_sheet(path: Path, stream: Any) -> Any:
     except ImportError:
         advice = "install it with: pip install 'opensetda[excel]', or save the sheet as CSV"
         raise InputError(f"{path}: Excel files need openpyxl; {advice}") from None
-    damaged = "it is damaged, protected or not an .xlsx file"
-    with reading(path, why=damaged), warnings.catch_warnings(action="ignore"):
-        with zipfile.ZipFile(stream) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        check_free(_SHEET_FACTOR * size, f"{path}: in memory it", "save the sheet as Parquet")
-        stream.seek(0)
+    with warnings.catch_warnings(action="ignore"):
         # Values as Excel last computed them; formulas are never evaluated.
         book = openpyxl.load_workbook(stream, read_only=True, data_only=True, keep_links=False)
-        try:
-            rows = [
-                row for row in book.worksheets[0].iter_rows(values_only=True) if {*row} - {None, ""}
-            ]
-        finally:
-            book.close()
-        columns = [[None if v == "" else v for v in column] for column in zip_longest(*rows)]
-        while columns and columns[-1][0] is None:
-            columns.pop()
-        if not columns:
-            raise broken(path, "its first sheet is empty")
-        names = ["" if name is None else str(name) for name, *_ in columns]
-        return pa.table([_column(values) for _, *values in columns], names=names)
+        with closing(book):
+            cells = book.worksheets[0].iter_rows(values_only=True)
+            rows = [row for row in cells if {*row} - {None, ""}]
+    named = [column for column in zip_longest(*rows) if column[0] not in (None, "")]
+    if not named:
+        raise broken(path, "its first sheet is empty")
+    return pa.table([_column(v) for _, *v in named], names=[str(name) for name, *_ in named])
 
 
 def _column(cells: list[Any]) -> Any:
+    values = [None if value == "" else value for value in cells]
     try:
-        return pa.array(cells)
+        return pa.array(values)
     except (pa.ArrowException, OverflowError, TypeError):
         # Of several kinds: numbers among text.
-        return pa.array([None if v is None else str(v) for v in cells], pa.string())
+        return pa.array([None if v is None else str(v) for v in values], pa.string())

@@ -17,16 +17,15 @@ import numpy as np
 
 from opensetda.data.names import label_problem
 from opensetda.data.tables import mapped
-from opensetda.data.tables.column_files import ColumnTable
-from opensetda.data.tables.formats import TableFile, find_name, open_table
+from opensetda.data.tables.formats import ColumnTable, TableFile, find_name, open_table
 from opensetda.data.tables.mapped import Labels, Matrix, TextColumn
 from opensetda.data.tables.preparation import ColumnPlan, feature_columns, prepare, prepare_later
 from opensetda.data.tables.preparation import TableColumns as TableColumns
 from opensetda.errors import InputError
 
-Readable = str | Path | ColumnTable
+Readable = str | Path | TableFile
 
-_NO_LABEL, _TRUTH = "label the row or remove it", "write the true class, or the word for unknown"
+_TRUTH = "write the true class, or the word for unknown"
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,8 @@ def read_domains(
         of_Z = of_X
     cells = of_source.labels(columns.label)
     _check_length(of_source, cells, columns.label, X)
-    mapped.check_cells(cells, of_source.path, columns.label, _NO_LABEL, label_problem)
+    advice = "label the row or remove it"
+    mapped.check_cells(cells, of_source.path, columns.label, advice, label_problem)
     labels = mapped.fixed_width(cells, of_source.path, columns.label)
     if len(classes := np.unique(labels)) < 2:
         problem = f"one class only ({str(classes[0])!r} in {columns.label!r})"
@@ -128,7 +128,7 @@ def read_samples(
 
 
 def read_truth(
-    path: str | Path, columns: TableColumns | None = None, partial: bool = False
+    path: Readable, columns: TableColumns | None = None, partial: bool = False
 ) -> TruthTable:
     """Read true labels for evaluation, some of which may be empty if `partial`; no features."""
     columns = columns or TableColumns()
@@ -158,7 +158,7 @@ def count_classes(labels: Labels | None) -> dict[str, int]:
 
 def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
     text = filter(None, (columns.label, columns.id))
-    table = path if isinstance(path, ColumnTable) else open_table(Path(path), text, scratch)
+    table = open_table(Path(path), text, scratch) if isinstance(path, str | Path) else path
     if isinstance(table, ColumnTable) and not len(table):
         raise InputError(f"{table.path}: the table is empty; give at least one row")
     return table

@@ -16,8 +16,7 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.data.names import id_problem
-from opensetda.data.reading import broken, reading
+from opensetda.data.names import broken, id_problem, reading
 from opensetda.errors import InputError, one_line
 from opensetda.rows import release_pages
 from opensetda.system.files import open_regular
@@ -30,7 +29,6 @@ TextColumn = npt.NDArray[np.object_]
 # Features that take more than this as float32 stay in a file.
 LARGE_BYTES = 1 << 28
 _CHUNK_VALUES = 1 << 20
-_DAMAGED = "the file is damaged or cut short"
 
 
 def is_large(shape: Sequence[int]) -> bool:
@@ -139,7 +137,7 @@ class Arrays:
     @contextmanager
     def _archive(self) -> Iterator[zipfile.ZipFile]:
         with (
-            reading(self.path, why="it is damaged, cut short or not one of np.savez"),
+            reading(self.path),
             open_regular(self.path) as stream,
             zipfile.ZipFile(stream) as archive,
         ):
@@ -148,10 +146,10 @@ class Arrays:
     def _array(self, name: str) -> tuple[npt.NDArray[Any], str]:
         """Return an array, mapped if it is large or in a file of its own, and its name in words."""
         if not self.names:
-            with reading(self.path, "the array", _DAMAGED), open_regular(self.path) as stream:
+            with reading(self.path, "the array"), open_regular(self.path) as stream:
                 return _array_in(stream, self.path, "the array"), "the array"
         called = f"array {name!r}"
-        with self._archive() as archive, reading(self.path, called, _DAMAGED):
+        with self._archive() as archive, reading(self.path, called):
             member = archive.getinfo(name if name in archive.NameToInfo else f"{name}.npy")
             with archive.open(member) as packed:
                 if member.file_size <= LARGE_BYTES:
@@ -167,7 +165,7 @@ class Arrays:
         if array.ndim != 1:
             needed = "labels and ids need one dimension"
             raise InputError(f"{self.path}: {called} has shape {array.shape}; {needed}")
-        with reading(self.path, called, _DAMAGED):
+        with reading(self.path, called):
             return as_text(array, f"{self.path}: {called}")
 
     def labels(self, name: str) -> TextColumn:
@@ -176,11 +174,9 @@ class Arrays:
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or "classes" not in self.names:
             return self.text(name)
         class_names = self.text("classes")
-        outside = (numbers < 0) | (numbers >= len(class_names))
-        if outside.any():
-            row = int(outside.argmax())
-            problem = f"{numbers[row]} is not a number of the {len(class_names)} names in 'classes'"
-            raise InputError(f"{self.path}: {called}, row {row + 1}: {problem}")
+        if outside := {*numbers.tolist()} - {*range(len(class_names))}:
+            problem = f"{min(outside)} is not a number of the {len(class_names)} names in 'classes'"
+            raise InputError(f"{self.path}: {called}: {problem}")
         return np.asarray(class_names[numbers], dtype=object)
 
     def features(self, name: str) -> Matrix:

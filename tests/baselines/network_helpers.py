@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
-from opensetda import InputError
 from opensetda.nn.network import Batch
 
 NAMES = np.array(["ant", "bee", "cat", "dog"])
@@ -54,12 +52,6 @@ def shifted_task(per_class: int = 20, width: int = 12, seed: int = 0) -> Shifted
 def tensor(rows: np.ndarray[Any, Any]) -> torch.Tensor:
     """Rows as a scorer takes them."""
     return torch.from_numpy(rows.astype(np.float64))
-
-
-def refused(classifier: Any, task: ShiftedTask, parameter: str) -> None:
-    """Check that `fit` names the parameter, in one line."""
-    with pytest.raises(InputError, match=f"^The {parameter!r} parameter of .*instead.$"):
-        classifier.fit(task.X, task.y, task.domain)
 
 
 def random_batch(width: int, n_classes: int, rows: int = 8, progress: float = 0.5) -> Batch:

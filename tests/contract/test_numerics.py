@@ -1,17 +1,25 @@
-"""Features at the edge of what computers can hold, and what a method says to them."""
+"""Extreme numbers, sizes and widths: the right answer, or a warning that says what is wrong."""
 
 from __future__ import annotations
 
 import re
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
+from opensetda import MovingMeans
 from opensetda.errors import InputError
+from opensetda.features import alignment as alignments
+from opensetda.features.alignment import Alignment
+from opensetda.features.scaling import Scaling
 from opensetda.metrics.open_set import evaluate
+from opensetda.nn.parts import Adapter
+from opensetda.rows import Rows, check_finite, moderated, unit_rows
 from opensetda.runs.methods import method_class
 
 WIDTH = 32
@@ -100,17 +108,21 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-def fitted(method: str, data: Data) -> Any:
-    """Fit a method with a seed, networks with few iterations."""
+def fit(classifier: Any, data: Data) -> Any:
+    X = np.concatenate([data.source, data.target])
+    labels = np.concatenate([data.y, np.full(len(data.target), "")])
+    return classifier.fit(X, labels, np.repeat([1, -1], [len(data.y), len(data.target)]))
+
+
+def small(method: str) -> Any:
+    """Make a method with a seed, networks with few iterations."""
     cls = method_class(method)
     options: dict[str, Any] = {"random_state": 0} if cls.is_random else {}
     if method == "pgl":
         options["settings"] = {"steps": 3, "edge_width": 16, "node_width": 16, "graph_rate": 1e-3}
     elif cls.is_random:
         options["iterations"] = 60
-    X = np.concatenate([data.source, data.target])
-    labels = np.concatenate([data.y, np.full(len(data.target), "")])
-    return cls(**options).fit(X, labels, np.repeat([1, -1], [len(data.y), len(data.target)]))
+    return cls(**options)
 
 
 def hos(classifier: Any, data: Data) -> float:
@@ -121,11 +133,11 @@ def hos(classifier: Any, data: Data) -> float:
 def answer(name: str, method: str) -> str:
     """Return "right", "warned" by words of the case, or what else a method did."""
     case = CASES[name]()
-    least = hos(fitted(method, made()), made()) - 0.05 if case.is_made else 0.85
+    least = hos(fit(small(method), made()), made()) - 0.05 if case.is_made else 0.85
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            classifier = fitted(method, case.data)
+            classifier = fit(small(method), case.data)
             later = classifier.predict_proba(case.data.target[:5])
         except InputError as error:
             return "warned" if re.search(case.says, str(error)) else str(error)
@@ -138,3 +150,92 @@ def answer(name: str, method: str) -> str:
     if got >= least and agrees:
         return "right"
     return "warned" if re.search(case.says, said) else f"{got:.2f} of {least:.2f}; {said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("scale 1e30", "pgl"),
+        ("subnormal", "smoothed-means"),
+        ("rows of 1e-20 to 1e20", "source-only"),
+        ("offset 1e4", "source-only"),
+        ("target plus 1e3", "source-only"),
+        ("constant source", "pgl"),
+        ("constant target", "class-means"),
+        ("units 1e-6 to 1e6", "class-means"),
+        ("2 targets", "dann"),
+        ("3 columns, only unknowns", "class-means"),
+    ],
+)
+def test_right_or_warned(name, method):
+    assert answer(name, method) in ("right", "warned")
+
+
+def test_a_power_of_two_changes_no_answer_and_is_saved():
+    """2^80 is far beyond what squares in single precision can hold."""
+    data = made().mapped(lambda X: X.astype(np.float32))
+    large = data.mapped(lambda X: X * np.float32(2.0**80))
+    one, other = fit(MovingMeans(steps=2), data), fit(MovingMeans(steps=2), large)
+    # Not to the bit: the order of the rows, by their content, is another.
+    np.testing.assert_array_equal(one.transduction_, other.transduction_)
+    np.testing.assert_allclose(one.transduction_proba_, other.transduction_proba_, atol=0.01)
+    later = other.predict_proba(large.target)
+    np.testing.assert_allclose(one.predict_proba(data.target), later, atol=0.01)
+    restored = MovingMeans.from_state(*other.get_state())
+    np.testing.assert_array_equal(later, restored.predict_proba(large.target))
+
+
+def test_the_order_of_tiny_rows_carries_nothing():
+    """As single precision they would all be zero, and keep the caller's order."""
+    data = made().mapped(lambda X: X * 1e-300)
+    order = np.random.default_rng(0).permutation(len(data.target))
+    shuffled = data._replace(target=data.target[order])
+    one, other = (fit(MovingMeans(steps=2), each) for each in (data, shuffled))
+    np.testing.assert_array_equal(one.transduction_proba_[order], other.transduction_proba_)
+
+
+def test_ordinary_numbers_are_left_alone():
+    for size in (1e-5, 1.0, 1e11):
+        X = size * np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+        assert moderated(X, *check_finite(X)) is X
+        source = Rows(X, np.arange(9)).in_canonical_order()
+        scaling = Scaling.fit("none", source, source)
+        assert scaling.scale_rows(X) is X
+        assert scaling.tables == {}
+
+
+def test_extreme_rows_have_unit_length_without_a_word():
+    X = np.array([[3, 4], [3e30, 4e30], [3e-30, 4e-30], [0, 0]], dtype=np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        unit = unit_rows(X)
+    np.testing.assert_allclose(unit, [[0.6, 0.8]] * 3 + [[0, 0]], rtol=1e-6)
+
+
+def test_products_of_rows_give_the_components_of_products_of_columns(monkeypatch):
+    data = made(200, per_class=(6, 5))
+    X = np.concatenate([data.source, data.target]).astype(np.float32)
+    n = len(data.source)
+    source, target = Rows(X, np.arange(n)), Rows(X, np.arange(n, len(X)))
+    expected = Alignment.fit(source, target, 10)
+    monkeypatch.setattr(alignments, "WIDE", 100)
+    found = Alignment.fit(source, target, 10)
+    np.testing.assert_allclose(found.projection, expected.projection, atol=1e-4)
+    np.testing.assert_allclose(found.target(target), expected.target(target), atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["class-means", "oslpp", "ati", "daod"])
+def test_many_columns_need_no_square_of_them(method):
+    """12,000 columns: one square of them would be 576 MB."""
+    data = made(12_000, 3, (6, 5), 1)
+    tracemalloc.start()
+    try:
+        fit(method_class(method)(), data.mapped(lambda X: X.astype(np.float32)))
+        assert tracemalloc.get_traced_memory()[1] < 200e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_network_that_needs_a_square_of_the_columns_is_refused():
+    with pytest.raises(InputError, match="a network for 1000000 columns needs about 24000"):
+        Adapter(1_000_000, unit=True)

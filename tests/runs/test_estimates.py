@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 
-from opensetda import ClassMeans, InputError
-from opensetda.cli import console
+from opensetda import InputError
 from opensetda.cli.main import main
-from opensetda.features.scaling import Scaling
-from opensetda.openness.evidence import Evidence
-from opensetda.openness.report import ESTIMATE, HIDDEN, OpennessReport
-from opensetda.openness.share_model import ShareEstimate
+from opensetda.openness.evidence import Evidence, ShareEstimate
+from opensetda.openness.report import ESTIMATE, HIDDEN
 from opensetda.runs import folder
 from opensetda.runs.folder import RunFolder, check_destination
-from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import write_json
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "elk", "fox"])
@@ -102,12 +97,8 @@ def test_a_share_that_is_told_is_used_and_the_estimate_stands_beside_it(workplac
     line = r"share of unknowns: 0\.20, as given; the data look like 0\.\d\d \(.* to .*\) \(hidden"
     assert re.search(line, out)
     assert "warning:" not in err
-
-
-def test_auto_can_be_said(workplace, fitted_once):
-    assert main([*FIT, "--openness", "auto"]) == 0
-    run = RunFolder.open("run")
-    assert run.estimates() == RunFolder.open(fitted_once).estimates()
+    assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
+    assert "share of unknowns: true 0.33, used 0.20" in capsys.readouterr().out.splitlines()
 
 
 def test_warnings_are_lines_on_stderr_and_in_the_folder(workplace, capsys):
@@ -119,14 +110,10 @@ def test_warnings_are_lines_on_stderr_and_in_the_folder(workplace, capsys):
     assert "warning:" not in out
 
 
-@pytest.mark.parametrize("method", ["class-means", "source-only"])
-def test_no_unknowns_is_said_plainly(workplace, capsys, monkeypatch, method):
+def test_no_unknowns_is_said_plainly(workplace, capsys, monkeypatch):
     none = ShareEstimate(0.01, 0.0, 0.12)
     monkeypatch.setattr("opensetda.openness.report.estimate_share", lambda *_: none)
-    assert (
-        main(["fit", "source.npz", "closed.npz", "--out", "run", "--no-report", "--method", method])
-        == 0
-    )
+    assert main(["fit", "source.npz", "closed.npz", *FIT[3:]]) == 0
     out, err = capsys.readouterr()
     assert re.search(
         r"^share of unknowns: 0\.00 \(0\.00 to 0\.12\), no unknowns were found, "
@@ -159,18 +146,6 @@ def test_labels_in_the_target_do_not_change_the_estimates(workplace):
     assert outcomes[0] == outcomes[1]
 
 
-# osda evaluate ------------------------------------------------------------------------------
-
-
-def test_the_true_share_stands_beside_the_one_used(workplace, capsys):
-    assert main([*FIT, "--openness", "0.2"]) == 0
-    capsys.readouterr()
-    assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0
-    line = "share of unknowns: true 0.33, used 0.20"
-    assert line in capsys.readouterr().out.splitlines()
-    assert read(workplace / "run" / "metrics.json")["true_openness"] == pytest.approx(1 / 3)
-
-
 # the folder ---------------------------------------------------------------------------------
 
 
@@ -198,13 +173,9 @@ def run(workplace, fitted_once):
     "change",
     [
         lambda estimates: [],
-        lambda estimates: {},
-        lambda estimates: {**estimates, "rejection": 3},
         lambda estimates: {**estimates, "rejection": {"threshold": "high", "slope": 1}},
-        lambda estimates: {**estimates, "openness": {"share": 0.5}},
         lambda estimates: {**estimates, "openness": {"share": None, "low": 0, "high": 1}},
         lambda estimates: {**estimates, "scaling": {"name": "magic", "reason": ""}},
-        lambda estimates: {**estimates, "scaling": {"name": "none"}},
     ],
 )
 def test_tampered_estimates_are_named(run, change, capsys):
@@ -225,60 +196,3 @@ def test_a_run_of_an_earlier_release_is_not_read_but_may_be_replaced(run, capsys
     check_destination(run.path, overwrite=True)
     assert main([*FIT, "--overwrite"]) == 0
     assert RunFolder.open("run").estimates()["openness"]["found_unknowns"]
-
-
-def test_later_samples_are_judged_as_the_classifier_does_where_nothing_is_rejected():
-    X, y = blobs(0)
-    known = np.isin(y, KNOWN)
-    later, _ = blobs(1)
-    classifier = ClassMeans(openness=0)
-    domain = np.repeat([0, -1], [known.sum(), known.sum()])
-    classifier.fit(np.tile(X[known], (2, 1)), np.tile(y[known], 2), sample_domain=domain)
-    table = PredictionTable.of_samples(classifier, later, None)
-    np.testing.assert_array_equal(table.labels, classifier.predict(later))
-    np.testing.assert_array_equal(table.proba, classifier.predict_proba(later))
-
-
-def test_the_label_is_unknown_where_its_probability_is_above_a_half(run):
-    for table in (run.predictions(), PredictionTable.of_samples(run.model(), blobs(2)[0], None)):
-        unknown = table.labels == "unknown"
-        assert 0 < unknown.mean() < 1
-        np.testing.assert_array_equal(unknown, table.proba[:, -1] > 0.5)
-
-
-# the words ----------------------------------------------------------------------------------
-
-
-def report(**changes):
-    values = {"share": 0.52, "low": 0.47, "high": 0.58, "told": False, "found_unknowns": True}
-    values |= {"estimates": {ESTIMATE: ShareEstimate(0.53, 0.47, 0.58)}}
-    values |= {"evidence": Evidence(0.4, 0.5, -0.2, 0.25, 10), "warnings": ()}
-    return OpennessReport(**{**values, **changes})
-
-
-WHY = "hidden classes alone say 0.40, and 25% of the targets score below nine tenths of the source"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, f"0.52 (0.47 to 0.58), estimated: {WHY}"),
-        (
-            {"told": True, "share": 0.3},
-            f"0.30, as given; the data look like 0.53 (0.47 to 0.58) ({WHY})",
-        ),
-        (
-            {"own_boundary": True, "share": 0.3},
-            "0.30, what the method's own boundary rejects; "
-            f"the data look like 0.53 (0.47 to 0.58) ({WHY})",
-        ),
-        (
-            {"found_unknowns": False, "share": 0.0, "low": 0.0},
-            f"0.00 (0.00 to 0.58), no unknowns were found, so nothing is rejected ({WHY})",
-        ),
-    ],
-)
-def test_the_share_in_words(capsys, changes, words):
-    found = {"openness_report_": report(**changes), "scaler_": Scaling("none", {})}
-    console.show_estimates(SimpleNamespace(**found))
-    assert capsys.readouterr() == (f"share of unknowns: {words}\ncolumns: as given\n", "")
