@@ -105,7 +105,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     # What a method can do; a subclass declares what differs.
     is_random: ClassVar[bool] = False  # another `random_state` gives another result
     trains_backbone: ClassVar[bool] = False  # trains that of images itself (`FitContext.images`)
-    finetuned_with: ClassVar[Mapping[str, Any]] = {}  # settings of fine-tuning, if not the defaults
     transforms_domains: ClassVar[bool] = False  # has ``transform(X, sample_domain)``
     # Named settings: it has parameters `preset` and `settings`.
     presets: ClassVar[tuple[str, ...]] = ()

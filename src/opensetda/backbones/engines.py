@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from accelerate import PartialState
 from torch import Tensor, nn
 
 from opensetda.backbones.model import ImageBackbone, load_backbone, normalise
 from opensetda.backbones.recipe import Recipe
 from opensetda.errors import one_line
+from opensetda.system.processes import this_process
 
 TOLERANCE = 1e-3  # largest relative difference between exported and eager features
 
@@ -124,7 +124,7 @@ def make_engine(
 
     On a CPU it is ONNX Runtime, if that is installed and agrees with torch.
     """
-    device: torch.device = PartialState().device
+    device: torch.device = this_process().device
     backbone, problems = load_backbone(recipe, state), []
     if device.type == "cpu":
         try:

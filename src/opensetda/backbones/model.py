@@ -32,7 +32,6 @@ State = dict[str, Tensor]
 
 LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue
 
-_VIEWS = "views"
 # What training scripts wrap weights in, in the order of preference.
 _WRAPPERS = ("state_dict_ema", "model_ema", "teacher", "state_dict", "model")
 _PREFIXES = re.compile(r"^((module|_orig_mod|backbone|network)\.)+")
@@ -55,17 +54,20 @@ class FixedView(NamedTuple):
         return images.flip(3) if self.mirror else images
 
 
+VIEWS = tuple(FixedView(mirror, grey) for grey in (False, True) for mirror in (False, True))
+
+
 class ImageBackbone(nn.Module):
     """A network of timm without classifier, with its weights and its recipe.
 
-    The feature of an image is the mean over `views`; a backbone that was not trained has one.
+    The feature of an image is the mean over the first of `VIEWS`.
     """
 
     def __init__(self, network: nn.Module, recipe: Recipe) -> None:
         super().__init__()
         self.network = network
         self.recipe = recipe
-        self.views: tuple[FixedView, ...] = (FixedView(),)
+        self.views = VIEWS[: recipe.views]
         if type(network).__module__ == "timm.models.vgg":
             # As the paper does, only the fully connected layers are trained.
             for name, parameter in network.named_parameters():
@@ -77,10 +79,6 @@ class ImageBackbone(nn.Module):
         features: list[Tensor] = [self.network(view.of(images, how)) for view in self.views]
         return torch.stack(features).mean(dim=0) if len(features) > 1 else features[0]
 
-    def saved_state(self) -> State:
-        """Return the weights, and the views as rows of numbers, for `load_backbone`."""
-        return {**self.state_dict(), _VIEWS: torch.tensor(self.views, dtype=torch.uint8)}
-
     def trainable_parameters(self) -> list[nn.Parameter]:
         """Return the parameters that fine-tuning changes: all; of VGG the connected layers'."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
@@ -89,7 +87,7 @@ class ImageBackbone(nn.Module):
 def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> ImageBackbone:
     """Build a backbone, in evaluation mode.
 
-    `state` replaces the recipe's weights by fine-tuned ones: the `saved_state` of a backbone.
+    `state` replaces the recipe's weights by fine-tuned ones: the state of a backbone.
     """
     network = build_network(recipe.timm_name, recipe.preprocessing.size)
     backbone = ImageBackbone(network, recipe).eval()
@@ -107,9 +105,7 @@ def load_backbone(recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> 
         load_state(network, state, path)
     else:
         bare = {name.removeprefix("network."): value for name, value in state.items()}
-        views = bare.pop(_VIEWS, torch.zeros(1, 2))
         load_state(network, bare, "fine-tuned weights")
-        backbone.views = tuple(FixedView(*map(bool, view)) for view in views.tolist())
     return backbone
 
 

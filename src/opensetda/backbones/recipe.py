@@ -17,7 +17,7 @@ from opensetda.errors import InputError, one_line
 
 # Increase it when decoding or resizing changes features: older ones are then not used.
 _EXTRACTION_VERSION = 2
-LARGEST_SIDE = 4096
+LARGEST_SIDE, MOST_VIEWS = 4096, 4
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std of red, green, blue
 
 Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
@@ -52,6 +52,7 @@ class Recipe:
     width: int  # features per image
     preprocessing: Preprocessing
     timm_version: str
+    views: Annotated[int, Field(ge=1, le=MOST_VIEWS)] = 1  # averaged
 
     @property
     def key(self) -> str:
@@ -62,6 +63,7 @@ class Recipe:
             "width": self.width,
             "preprocessing": asdict(self.preprocessing),
             "timm": self.timm_version,
+            "views": self.views,
             "version": _EXTRACTION_VERSION,
         }
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]

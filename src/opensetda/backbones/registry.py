@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from opensetda.backbones.recipe import IMAGENET, LARGEST_SIDE, Preprocessing, Recipe
+from opensetda.backbones.recipe import IMAGENET, LARGEST_SIDE, MOST_VIEWS, Preprocessing, Recipe
 from opensetda.errors import InputError, choice, one_line
 from opensetda.system.files import file_record
 
@@ -72,11 +72,13 @@ def resolve(
     name: str = DEFAULT_BACKBONE,
     weights: str | Path | None = None,
     size: int | None = None,
+    views: int = 1,
 ) -> Recipe:
     """Return the recipe of a backbone: all that determines its features.
 
     `name` is one of `BACKBONES`, or ``timm:NAME``; `weights` "embedded", "hub" or a file, None:
-    embedded if available, otherwise hub; `size` the side of the images in pixels.
+    embedded if available, otherwise hub; `size` the side of the images in pixels;
+    `views` how many of each are averaged.
     """
     if name.startswith(TIMM_PREFIX):
         timm_name, width, how = ask_timm(name.removeprefix(TIMM_PREFIX), size)
@@ -93,9 +95,11 @@ def resolve(
             sizes = f"a multiple of {step}, {_SMALLEST_SIZE} to {LARGEST_SIDE} pixels with margin"
             raise InputError(f"--image-size {size}: {name} needs {sizes}")
         how = replace(how, size=size, shorter_side=shorter_side)
+    if not 1 <= views <= MOST_VIEWS:
+        raise InputError(f"--views {views}: give a number from 1 to {MOST_VIEWS}")
     path, origin = find_weights(name, timm_name, weights)
     sha256 = file_record(path)["sha256"]
-    return Recipe(name, timm_name, origin, sha256, width, how, metadata.version("timm"))
+    return Recipe(name, timm_name, origin, sha256, width, how, metadata.version("timm"), views)
 
 
 def find_weights(name: str, timm_name: str, weights: str | Path | None) -> tuple[Path, str]:

@@ -8,11 +8,12 @@ then scores with it.
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,18 @@ from opensetda import __version__
 from opensetda.base import OpenSetClassifier
 from opensetda.benchmark.tasks import TaskSet, digest
 from opensetda.benchmark.variants import Variant
-from opensetda.context import FitContext
+from opensetda.context import FitContext, TrainableImages
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
 from opensetda.runs.checked import read_json
 from opensetda.runs.evaluation import evaluate_targets
+from opensetda.runs.fit_data import image_recipe
 from opensetda.runs.fitting import fit_domains
-from opensetda.runs.methods import method_class
+from opensetda.runs.methods import finetune_settings, method_class
 from opensetda.system.files import check_writable, is_partial, new_file, plain, write_json
 from opensetda.system.memory import peak_megabytes, reset_peak
 
-CELLS, IDENTITY = "cells", "benchmark.json"
+CELLS, IDENTITY, ACTIVATIONS = "cells", "benchmark.json", "activations"
 OK, FAILED = "ok", "failed"
 TRUE, AUTO = "true", "auto"
 RUN = ("benchmark", "task", "method", "openness", "target_openness", "seed")
@@ -71,6 +73,8 @@ class Cell:
     def key(self, tasks: TaskSet) -> str:
         """Return the name of the cell's file: a hash of everything that decides the result."""
         own = asdict(self)
+        if tasks.images.finetune:
+            own["trained"] = tasks.images.finetune, tasks.images.views
         # The same run under another label is the same run.
         del own["variant"]["label"]
         return digest([tasks.fingerprints[self.task], own, __version__])[:32]
@@ -127,7 +131,7 @@ def run_grid(
     if known | tasks.fingerprints != known:
         with new_file(out / IDENTITY) as aside:
             write_json(aside, {"benchmark": tasks.name, "tasks": known | tasks.fingerprints})
-    pieces = (delayed(_run_keyed)(key, tasks, cell) for key, cell in left.items())
+    pieces = (delayed(_run_keyed)(key, tasks, cell, out) for key, cell in left.items())
     how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "n_jobs"}
     try:
         # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
@@ -137,6 +141,7 @@ def run_grid(
                 with new_file(out / CELLS / f"{key}.json") as aside:
                     write_json(aside, {"key": key, "release": __version__, "row": rows[key]})
                 tell(done, len(left), rows[key])
+        shutil.rmtree(out / ACTIVATIONS, ignore_errors=True)
     except TerminatedWorkerError:
         advice = "finished runs are kept, give the same command again, with fewer --jobs"
         raise ChildProcessError(f"a process was killed, perhaps for memory; {advice}") from None
@@ -160,7 +165,9 @@ def _known_tasks(tasks: TaskSet, out: Path) -> dict[str, str]:
         check_writable(out / IDENTITY)
         # A grid that was killed before its first cell has left its folder for them.
         there = [*out.iterdir()] if out.is_dir() else []
-        if any(path.name != CELLS for path in there if not is_partial(path.name)):
+        if any(
+            path.name not in (CELLS, ACTIVATIONS) for path in there if not is_partial(path.name)
+        ):
             raise InputError(f"{out}: not empty, and not of a benchmark; choose another --out")
         return {}
     match read_json(out / IDENTITY):
@@ -190,16 +197,16 @@ def _finished(out: Path, key: str) -> Row | None:
 # In a worker --------------------------------------------------------------------------------
 
 
-def _run_keyed(key: str, tasks: TaskSet, cell: Cell) -> tuple[str, Row]:
-    return key, run_cell(tasks, cell)
+def _run_keyed(key: str, tasks: TaskSet, cell: Cell, out: Path) -> tuple[str, Row]:
+    return key, run_cell(tasks, cell, out)
 
 
-def run_cell(tasks: TaskSet, cell: Cell) -> Row:
+def run_cell(tasks: TaskSet, cell: Cell, out: Path) -> Row:
     """Run a cell and return its row; an error becomes a row, too."""
     try:
         with warnings.catch_warnings(record=True) as caught, _one_thread():
             warnings.simplefilter("default")
-            measured = _measure(tasks, cell)
+            measured = _measure(tasks, cell, out)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         return _row(tasks.name, cell, status=FAILED, error=" ".join(reason.split()))
@@ -228,15 +235,24 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _measure(tasks: TaskSet, cell: Cell) -> Row:
+def _measure(tasks: TaskSet, cell: Cell, out: Path) -> Row:
     task = _load(tasks, cell.task)
     if cell.target_openness is not None:
         task = with_openness(task, cell.target_openness, cell.seed)
     classifier = cell.variant.build(task.openness if cell.openness == TRUE else AUTO, cell.seed)
     reset_peak()
     worked = time.process_time()
-    costs = fit_task(classifier, task), time.process_time() - worked, peak_megabytes()
-    later = classifier.predict(task.target_features)
+    images = _images(tasks, cell, task, out) if tasks.images.finetune else None
+    seconds = fit_task(classifier, task, FitContext(images=images), cell.seed)
+    costs = seconds, time.process_time() - worked, peak_megabytes()
+    targets = task.target_features
+    if images is not None:
+        from opensetda.finetuning.inputs import features_of
+        from opensetda.system.processes import this_process
+
+        rows = len(task.source_labels) + np.arange(len(targets))
+        targets = features_of(images, rows, this_process().device)
+    later = classifier.predict(targets)
     metrics = evaluate_targets(classifier, task.target_truth)
     return {
         **{name: getattr(metrics, name) for name in METRICS},
@@ -249,11 +265,28 @@ def _measure(tasks: TaskSet, cell: Cell) -> Row:
 
 
 def fit_task(
-    classifier: OpenSetClassifier, task: OpenSetTask, context: FitContext | None = None
+    classifier: OpenSetClassifier,
+    task: OpenSetTask,
+    context: FitContext | None = None,
+    seed: int = 0,
 ) -> float:
     """Fit on a task without its truth, and return the seconds it took."""
     domains = task.source_features, task.source_labels, task.target_features
-    return fit_domains(classifier, *domains, context=context)
+    return fit_domains(classifier, *domains, context=context, seed=seed)
+
+
+def _images(tasks: TaskSet, cell: Cell, task: OpenSetTask, out: Path) -> TrainableImages:
+    """Return the images of a task, with a backbone to train; activations serve all its cells."""
+    from opensetda.finetuning.images import open_images
+
+    options, changes = tasks.images, dict(cell.variant.changes)
+    settings = finetune_settings(cell.variant.method, changes)
+    recipe = replace(image_recipe(options), views=options.views or settings.views)
+    files = (*task.source_files, *task.target_files)
+    name = digest([tasks.fingerprints[cell.task], files, recipe.key, asdict(settings)])[:32]
+    scratch = out / ACTIVATIONS / name
+    scratch.mkdir(parents=True, exist_ok=True)
+    return open_images(recipe, files, settings, str(options.finetune), scratch)[1]
 
 
 def _load(tasks: TaskSet, task: str) -> OpenSetTask:

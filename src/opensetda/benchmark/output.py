@@ -22,6 +22,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from opensetda.benchmark.grid import OK
+from opensetda.data.benchmarks.protocols import BENCHMARKS
 from opensetda.system.files import new_file, plain, write_json
 
 RESULTS, MARKDOWN, SUMMARY = "results.csv", "table.md", "summary.json"
@@ -210,6 +211,17 @@ def average_table(section: Section) -> TextTable:
     return _table(section, "averages over the tasks", columns)
 
 
+def published_table(name: str) -> TextTable | None:
+    """Return the rows that the paper prints for a benchmark, if it does."""
+    rows = BENCHMARKS[name].published if name in BENCHMARKS else {}
+    cells = [
+        (Entry(method), *(Entry(number(value, 1)) for value in [*own, NAN][:3]))
+        for method, own in rows.items()
+    ]
+    title = "Published in the paper (Luo et al., 2020), in %: averages over the tasks"
+    return TextTable(title, ("method", "OS", "OS*", "UNK"), tuple(cells)) if cells else None
+
+
 def _table(section: Section, title: str, columns: dict[str, list[Entry]]) -> TextTable:
     how = _OPENNESS[section.openness]
     if section.target_openness is not None:
@@ -266,6 +278,8 @@ def _page(rows: Sequence[Row], sections: Sequence[Section], title: str, command:
         share = number(100 * section.true_share, 1)
         parts += [markdown(task_table(section)), markdown(average_table(section))]
         parts.append(f"True share of unknowns, averaged over the tasks: {share} %.\n")
+    if (published := published_table(rows[0]["benchmark"])) is not None:
+        parts.append(markdown(published))
     return "\n".join([*parts, *(f"- {line}" for line in notes(rows, sections)), ""])
 
 

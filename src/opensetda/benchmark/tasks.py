@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -50,6 +50,8 @@ _SUFFIXES = (".npz", ".parquet", ".csv")
 
 Labelled = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """The rows of a domain, and their labels."""
+Files = tuple[Sequence[str], Sequence[str]]
+"""Of both domains, the images behind the rows; none for tables."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class TaskSet:
     read: Callable[[str], OpenSetTask]
     fingerprints: dict[str, str]
     warnings: tuple[str, ...] = ()
+    images: ImageOptions = field(default_factory=ImageOptions)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -72,15 +75,20 @@ class TaskSet:
 
 
 def read_all(
-    name: str, tasks: Iterable[str], read: Callable[..., OpenSetTask], **first: Any
+    name: str,
+    tasks: Iterable[str],
+    read: Callable[..., OpenSetTask],
+    images: ImageOptions | None = None,
+    **first: Any,
 ) -> TaskSet:
     """Read all tasks once, which finds errors in the data; `first` are arguments of that time."""
+    images = images or ImageOptions()
     warnings: list[str] = []
     prints = {
         task: digest([name, task, _task_digest(read(task, warnings=warnings, **first))])
         for task in tasks
     }
-    return TaskSet(name, read, prints, tuple(dict.fromkeys(warnings)))
+    return TaskSet(name, read, prints, tuple(dict.fromkeys(warnings)), images)
 
 
 def find_tasks(
@@ -127,7 +135,8 @@ def find_tasks(
         first, second = (places[domain] for domain in pairs[task])
         requests[task] = _pair_request(first, second, tables, images)
     where: Any = {"folder": Path(data).absolute(), "pairs": pairs, "requests": requests}
-    return read_all(spec.name, chosen, partial(_read, name=spec.name, **where), progress=progress)
+    read = partial(_read, name=spec.name, **where)
+    return read_all(spec.name, chosen, read, images, progress=progress)
 
 
 def _pair_request(
@@ -191,7 +200,7 @@ def own_task(
     usual = tables or TableOptions(), images or ImageOptions()
     request = _pair_request(*paths, *usual, command)
     read = partial(_read_own, request=request, known=tuple(dict.fromkeys(known)))
-    return read_all(name, (name,), read, progress=progress)
+    return read_all(name, (name,), read, images, progress=progress)
 
 
 # Reading --------------------------------------------------------------------------------------
@@ -206,28 +215,33 @@ def _labelled(
     list_images: Callable[[], tuple[ImageList, ImageList, Any]],
     notes: list[str],
     progress: CountingProgress | None,
-) -> tuple[Labelled, Labelled]:
+) -> tuple[Labelled, Labelled, Files]:
     """Read both domains without labels of the target, then these for the evaluator.
 
     `list_images` returns source, target, and the latter with labels. Broken images are left out.
     """
     if not is_image_request(request):
+        if request.images.finetune:
+            raise InputError(f"--finetune: {near(request.source)} is a table; give image folders")
         data, path = load_tables(request), near(request.target)
         truth = read_truth(path, TableColumns(label=request.tables.label or "y")).labels
         if len(truth) != len(data.target):
             raise InputError(f"{path}: {len(truth)} labels for {len(data.target)} rows of features")
         notes.extend((*data.notes, *data.warnings))
-        return (data.source, data.labels), (data.target, truth)
+        return (data.source, data.labels), (data.target, truth), ((), ())
     source, target, with_truth = list_images()
     given = (source, target), request.images, progress or (lambda *_: None)
     _, extraction = features_of(*given)
     if extraction.broken:
-        first, n = extraction.broken[0], many_images(len(extraction.broken))
-        notes.append(f"left out {n}, the first is {first.path}: {first.reason}")
+        broken, n = extraction.broken[0], many_images(len(extraction.broken))
+        notes.append(f"left out {n}, the first is {broken.path}: {broken.reason}")
     assert source.labels is not None, "read as labelled"
     labels = np.concatenate([source.labels, with_truth.labels])[extraction.rows]
     X, n_source = extraction.X, int((extraction.rows < len(source)).sum())
-    return (X[:n_source], labels[:n_source]), (X[n_source:], labels[n_source:])
+    paths = [*source.paths, *target.paths]
+    files = [paths[row] for row in extraction.rows.tolist()]
+    first, second = slice(n_source), slice(n_source, None)
+    return (X[first], labels[first]), (X[second], labels[second]), (files[first], files[second])
 
 
 def _read(
@@ -242,7 +256,7 @@ def _read(
     """Read two domains, and apply the protocol of a benchmark."""
     spec, request, notes = benchmark(name), requests[task], [] if warnings is None else warnings
     list_images = partial(benchmark_task_with_truth, name, folder, *pairs[task])
-    (source, labels), (target, truth) = _labelled(request, list_images, notes, progress)
+    (source, labels), (target, truth), files = _labelled(request, list_images, notes, progress)
     labels, truth = spec.spelt(labels), spec.spelt(truth)
     unknown = spec.unknown
     if spec.others_unknown:
@@ -253,7 +267,8 @@ def _read(
         problem = f"no sample of {(missing or ['an unknown class'])[0]}"
         advice = f"its labels (--label-column) are such as {str(example[0])!r}"
         raise InputError(f"{near(path)}: {problem}, which {spec.title} wants; {advice}")
-    return open_set_task((source, labels), (target, truth), ClassSplit(spec.known, unknown))
+    split = ClassSplit(spec.known, unknown)
+    return open_set_task((source, labels), (target, truth), split, files)
 
 
 def _read_own(
@@ -268,19 +283,19 @@ def _read_own(
 
     def list_images() -> tuple[ImageList, ImageList, ImageList]:
         columns, paths = image_columns(request.tables), (near(request.source), near(request.target))
-        source, target = (read_images(path, columns, labelled=True) for path in paths)
-        notes.extend((*source.notes, *target.notes))
-        return source, target, target
+        first, second = (read_images(path, columns, labelled=True) for path in paths)
+        notes.extend((*first.notes, *second.notes))
+        return first, second, second
 
-    domains = _labelled(request, list_images, notes, progress)
-    classes, true_classes = (np.unique(labels).tolist() for _, labels in domains)
+    source, target, files = _labelled(request, list_images, notes, progress)
+    classes, true_classes = (np.unique(labels).tolist() for _, labels in (source, target))
     split = _split(near(request.target), known, classes, true_classes)
     notes.extend(twins({*classes, *true_classes}))
     if not split.unknown:
         place = printable(str(near(request.target)))
         problem = "no class that is not known, so UNK and HOS are not defined"
         notes.append(f"{place}: {problem}; name the known classes with --known")
-    return open_set_task(*domains, split)
+    return open_set_task(source, target, split, files)
 
 
 def _split(

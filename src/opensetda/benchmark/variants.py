@@ -39,25 +39,30 @@ def make_variants(
     changes: Mapping[str, Any] | None = None,
     ablations: bool = False,
     sweep: tuple[str, Sequence[str]] | None = None,
+    protocol: str = "",
 ) -> list[Variant]:
     """Return the rows of a table; all but the names is for the first method.
 
     `ablations` adds a row without each of its parts; `sweep`, a setting and its values, one row
-    for each value, in place of the row of the method itself.
+    for each value, in place of the row of the method itself. Unless another is named, PGL has the
+    preset of the `protocol`.
     """
+    from opensetda.data.benchmarks.protocols import plain_name
+    from opensetda.pgl.settings import ABLATIONS, PRESETS
+
     name, *others = dict.fromkeys(names)
+    usual = {"pgl": {plain_name(own): own for own in PRESETS}.get(plain_name(protocol))}
+    preset = preset or usual.get(name)
     first = Variant(name, name, preset, tuple(sorted((changes or {}).items())))
     rows = [first]
     if sweep is not None and sweep[0] != OPENNESS:
         name, values = sweep
         rows = [_changed(first, f"{first.label} {name}={v}", {name: v}) for v in values]
     if ablations:
-        from opensetda.pgl.settings import ABLATIONS
-
         if first.method != "pgl":
             raise InputError(f"--ablations: {first.method} has none; name --method pgl first")
         rows += [_changed(first, name, parts) for name, parts in ABLATIONS.items()]
-    rows += [Variant(other, other) for other in others]
+    rows += [Variant(other, other, usual.get(other)) for other in others]
     for variant in rows:
         variant.build("auto")
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -67,13 +67,14 @@ _SHARE_HELP = "Use the true share of unknowns, or estimate it."
 
 _compared, _of_analysis = (partial(option_of, panel) for panel in ("What is compared", "Analysis"))
 Openness = StrEnum("Openness", ["true", "auto"])
-Images = Annotated[ImageOptions, Fields("backbone weights size cache strict")]
+_FRONT = "backbone weights size views cache strict"
+Images = Annotated[ImageOptions, Fields(_FRONT)]
 
 
 def benchmark(
     context: typer.Context,
     protocol: Annotated[str, typer.Argument(metavar="PROTOCOL|SOURCE", help=_OR_SOURCE)],
-    images: Images,
+    images: Annotated[ImageOptions, Fields(f"{_FRONT} finetune")],
     tables: TableOptions,
     target: Annotated[Path | None, typer.Argument(metavar="TARGET", help=_TARGET_HELP)] = None,
     data: options.Data = None,
@@ -100,9 +101,12 @@ def benchmark(
 
       osda benchmark shop/ street/ --method moving-means --sweep steps=5,10,20
 
+      osda benchmark office-home --data images/ --method pgl --finetune all
+
     Of your own data, the classes of the source are known, all others of the
     target unknown. Finished runs are kept: the same command resumes an
     interrupted grid. Failed runs are listed, and tried again by the next call.
+    pgl has the paper's settings for the benchmark.
     Writes results.csv, one row per run, table.md and summary.json.
     """
     names = list(dict.fromkeys(methods or COMPARED))
@@ -111,8 +115,10 @@ def benchmark(
     from opensetda.benchmark.grid import grid_cells, n_finished, run_grid
     from opensetda.benchmark.tasks import find_tasks, own_task
     from opensetda.benchmark.variants import make_variants
+    from opensetda.runs.fit_and_resume import trained_part
 
-    variants = make_variants(names, preset, settings, ablations, swept)
+    images = replace(images, finetune=trained_part(images))
+    variants = make_variants(names, preset, settings, ablations, swept, protocol)
     labels = [variant.label for variant in variants]
     if reference not in (None, *labels):
         raise InputError(f"--reference {reference}: the methods are {', '.join(labels)}")
@@ -162,6 +168,8 @@ def benchmark(
     for section in sections:
         _show(report.task_table(section))
         _show(report.average_table(section))
+    if (published := report.published_table(found.name)) is not None:
+        _show(published)
     for line in report.notes(rows, sections):
         console.say(line)
     if n_failed := sum(row["error"] is not None for row in rows):

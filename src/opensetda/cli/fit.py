@@ -236,7 +236,7 @@ def export(
 def features(
     data: Annotated[Path, typer.Argument(metavar="DATA", help=_IMAGES_HELP)],
     out: Annotated[Path, output("--out FILE", "The .npz file to make.")],
-    images: Annotated[ImageOptions, Fields("backbone weights size cache strict")],
+    images: Annotated[ImageOptions, Fields("backbone weights size views cache strict")],
     columns: Annotated[TableOptions, Fields("label path root")],
     no_cache: NoCache = False,
     overwrite: Overwrite = False,

@@ -7,6 +7,7 @@ of every image. One float16 ``.npy`` file holds them, (n, views, ...).
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,26 +18,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from torch import Tensor, nn
 
 from opensetda.backbones.engines import TorchEngine
 from opensetda.backbones.extraction import chunks, usable_cores
 from opensetda.backbones.model import (
     LUMA,
-    FixedView,
+    VIEWS,
     ImageBackbone,
     LastStages,
     Pixels,
     cut,
+    load_backbone,
     normalise,
     resize_image,
 )
-from opensetda.backbones.recipe import Preprocessing
+from opensetda.backbones.recipe import Preprocessing, Recipe
+from opensetda.context import TrainableImages
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError
 from opensetda.finetuning.settings import FineTuneSettings
 from opensetda.rows import IntArray, release_pages
+from opensetda.system.processes import this_process
 
 _MOST_OBLONG = 4 / 3
 
@@ -77,24 +80,17 @@ class View(NamedTuple):
         return mixed.round().clamp(0, 255).to(torch.uint8)
 
 
-def fixed_views(settings: FineTuneSettings) -> tuple[FixedView, ...]:
-    """Return the views of an image whose features are averaged."""
-    mirrored = (False, True) if settings.flip else (False,)
-    colourless = (False, True) if settings.colour else (False,)
-    views = [FixedView(mirror, grey) for grey in colourless for mirror in mirrored]
-    return tuple(views[: settings.averaged])
-
-
-def draw_view(number: int, rng: np.random.Generator, settings: FineTuneSettings) -> View:
+def draw_view(
+    number: int, n_fixed: int, rng: np.random.Generator, settings: FineTuneSettings
+) -> View:
     """Draw one of the stored views of an image: the fixed ones, then random ones.
 
     These are, over and over, of changed colours, grey, and of their own colours.
     """
-    fixed = fixed_views(settings)
-    if number < len(fixed):
-        mirror, grey = fixed[number]
+    if number < n_fixed:
+        mirror, grey = VIEWS[number]
         return View(mirror=mirror, saturation=0.0 if grey else 1.0)
-    view, kind = random_view(rng, settings), (number - len(fixed)) % 3
+    view, kind = random_view(rng, settings), (number - n_fixed) % 3
     if kind == 0:
         return View(*view[:5], *(1 + settings.colour * (2 * rng.random(3) - 1)).tolist())
     return view._replace(saturation=0.0) if kind == 1 and settings.colour else view
@@ -155,17 +151,19 @@ class StoredActivations:
     `TrainableImages` of `opensetda.context`; row i of the file is image i.
     """
 
-    def __init__(self, last: LastStages, path: Path, settings: FineTuneSettings) -> None:
+    def __init__(
+        self, last: LastStages, path: Path, settings: FineTuneSettings, averaged: int
+    ) -> None:
         # The layout of weights changes bits.
         self.backbone: nn.Module = last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.trainable_parameters = last.trainable_parameters
         self._store: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-        self.settings, self.averaged = settings, len(fixed_views(settings))
-        self.views = int(self._store.shape[1])
+        self.settings, self.averaged = settings, averaged
+        self.stored = int(self._store.shape[1])
 
     def augmented(self, rows: IntArray, rng: np.random.Generator) -> Tensor:
         """Return one of the stored views of each image, drawn at random."""
-        return self.view(rows, rng.integers(self.views, size=len(rows)))
+        return self.view(rows, rng.integers(self.stored, size=len(rows)))
 
     def view(self, rows: IntArray, number: int | IntArray = 0) -> Tensor:
         """Return stored views, by their number or one number per row: (N, ...)."""
@@ -176,6 +174,21 @@ class StoredActivations:
         return activations
 
 
+def open_images(
+    recipe: Recipe,
+    paths: Sequence[str],
+    settings: FineTuneSettings,
+    trained: str,
+    scratch: Path,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[ImageBackbone, TrainableImages]:
+    """Return a backbone, and the images to train all of it on, or its last stages."""
+    backbone = load_backbone(recipe)
+    if trained == "all":
+        return backbone, FineTunedImages(backbone, paths, settings)
+    return backbone, store_activations(backbone, paths, settings, scratch, progress)
+
+
 def store_activations(
     backbone: ImageBackbone,
     paths: Sequence[str],
@@ -183,23 +196,31 @@ def store_activations(
     scratch: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StoredActivations:
-    """Compute the activations of image files before the last stages, into a file in `scratch`."""
+    """Compute the activations of image files before the last stages, into a file in `scratch`.
+
+    If it is there already, it is of the same images.
+    """
     early, last, shape = cut(backbone)
-    n_views = max(settings.views, len(fixed_views(settings)))
-    whole = (len(paths), n_views, *shape)
+    n_fixed = len(backbone.views)
+    n_views = max(settings.stored, n_fixed)
+    whole, file = (len(paths), n_views, *shape), scratch / "activations.npy"
+    if file.exists():
+        return StoredActivations(last, file, settings, n_fixed)
     needed, free = 2e-6 * math.prod(whole), shutil.disk_usage(scratch).free / 1e6
     if free < needed:
         raise InputError(
             f"--finetune last: the activations need {needed:,.1f} MB, but {scratch} has "
             f"{free:,.1f} MB left; choose another --out or a smaller --image-size"
         )
-    engine, how = TorchEngine(early, PartialState().device), early.recipe.preprocessing
+    engine, how = TorchEngine(early, this_process().device), early.recipe.preprocessing
 
     def compute(path: str) -> bytes:
         image = decode_again(path)
         # By what the image shows: the order of the rows must not matter.
         seeds = ([zlib.crc32(image.tobytes()), number] for number in range(n_views))
-        views = (draw_view(seed[1], np.random.default_rng(seed), settings) for seed in seeds)
+        views = (
+            draw_view(seed[1], n_fixed, np.random.default_rng(seed), settings) for seed in seeds
+        )
         pixels = [view.of(image, how).permute(1, 2, 0).numpy() for view in views]
         parts = [engine.run(np.stack(some)) for some in chunks(pixels, engine.batch)]
         with np.errstate(over="ignore"):
@@ -209,16 +230,17 @@ def store_activations(
             raise InputError(f"--finetune last: {problem}; take --finetune all")
         return found.tobytes()
 
-    file, header = scratch / "activations.npy", {"descr": "<f2", "fortran_order": False}
+    aside, header = file.with_suffix(f".{os.getpid()}"), {"descr": "<f2", "fortran_order": False}
     try:
-        with file.open("wb") as stream, ThreadPoolExecutor(usable_cores()) as workers:
+        with aside.open("wb") as stream, ThreadPoolExecutor(usable_cores()) as workers:
             np.lib.format.write_array_header_1_0(stream, {**header, "shape": whole})
             for done, content in enumerate(workers.map(compute, paths), start=1):
                 stream.write(content)
                 progress(done, len(paths))
     finally:
         engine.release()
-    return StoredActivations(last, file, settings)
+    aside.replace(file)
+    return StoredActivations(last, file, settings, n_fixed)
 
 
 def decode_again(path: str) -> Pixels:

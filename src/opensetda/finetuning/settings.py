@@ -39,12 +39,16 @@ class FineTuneSettings:
     """Smallest share of the image area in a random crop; 1 uses the whole image."""
     flip: bool = True
     """Mirror half of the images; switch off for digits, letters or signs."""
-    averaged: Annotated[int, Field(ge=1, le=4)] = 4
-    """Views whose features are averaged: the image, mirrored, grey, grey and mirrored."""
-    views: Count = 6
-    """Stored views per image with `--finetune last`: those that are averaged, then random ones."""
+    stored: Count = 6
+    """Stored views per image with `--finetune last`: those of `--views`, then random ones."""
     colour: Share = 0.4
     """Largest change of brightness, contrast and saturation in stored views; 0: no grey either."""
+
+    @property
+    def views(self) -> int:
+        """How many views of an image are averaged, unless `--views` says it."""
+        # A mirrored digit is no digit, and where colours matter grey images mislead.
+        return 4 if self.flip and self.colour else 1
 
     @classmethod
     def of(cls, changes: Mapping[str, Any]) -> Self:

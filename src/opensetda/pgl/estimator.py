@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,8 +69,6 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
 
     is_random = trains_backbone = True
     presets = tuple(PRESETS)
-    # The paper's features are of one view.
-    finetuned_with: ClassVar = {"averaged": 1}
 
     preset: str = "office-home"
     settings: Mapping[str, Any] | None = None

@@ -170,13 +170,19 @@ class ProgressiveTraining:
         self.pseudo_labels = labels = rank_pseudo_labels(*ranked, progress, self.n_classes)
         n_unknown = int((labels == self.n_classes).sum())
         n_known = int((labels != UNLABELLED).sum()) - n_unknown
-        entry = {"n_known": n_known, "n_unknown": n_unknown, "mean_score": float(scored[:, 0].mean())}
+        entry = {
+            "n_known": n_known,
+            "n_unknown": n_unknown,
+            "mean_score": float(scored[:, 0].mean()),
+        }
         changed = [float((a != b).mean()) for a, b in pairwise(self.step_labels[-2:])]
         return {**entry, "changed": changed[0] if changed else None}
 
     def _score(self, start: int, stop: int) -> Tensor:
         """Return the known scores of some targets, and their nearest classes: (n, 2)."""
-        parts = [self.scorer(rows) for rows in self.inputs.target[start:stop].split(SCORED_ROWS)]
+        parts = [
+            self.scorer(rows) for rows in torch.split(self.inputs.target[start:stop], SCORED_ROWS)
+        ]
         columns = [torch.stack([score, logits.argmax(dim=1)], dim=1) for logits, score in parts]
         return torch.cat([self.inputs.target.new_empty(0, 2), *columns])
 

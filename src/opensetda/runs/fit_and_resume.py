@@ -6,11 +6,11 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -122,7 +122,7 @@ def fit(
         identity=secrets.token_hex(16),
         source=absolute(source) if arrays is None else ARRAY,
         target=absolute(target) if arrays is None else ARRAY,
-        images={**asdict(images), "finetune": _trained_part(images)},
+        images={**asdict(images), "finetune": trained_part(images)},
         report=report,
         command=tuple(command),
     )
@@ -149,13 +149,13 @@ def _request(options: dict[str, Any], **own: Any) -> FitRequest:
         raise InputError(f"{name}={first['input']!r}: {first['msg']}") from None
 
 
-def _trained_part(images: ImageOptions) -> str | None:
+def trained_part(images: ImageOptions) -> Literal["last", "all"] | None:
     """Return what of a backbone is to be trained; the default depends on the device."""
     if images.finetune != "auto":
         return images.finetune
-    from accelerate import PartialState
+    from opensetda.system.processes import this_process
 
-    return "last" if PartialState().device.type == "cpu" else "all"
+    return "last" if this_process().device.type == "cpu" else "all"
 
 
 def resume(
@@ -287,7 +287,7 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         if backbone is not None:
             from safetensors.torch import save
 
-            state = backbone.saved_state().items()
+            state = backbone.state_dict().items()
             tensors = {name: value.cpu().contiguous() for name, value in state}
             (aside / files.BACKBONE).write_bytes(save(tensors))
         if data.broken:
@@ -299,7 +299,7 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         if labels is not None:
             for name in (files.predictions_name(len(data.target)), files.STEPS):
                 (run.scratch / name).rename(aside / name)
-        recipe = None if data.recipe is None else data.recipe.to_dict()
+        recipe = data.recipe if backbone is None else backbone.recipe
         asked = ("method", "openness", "unknown_label", "seed", "command", "identity")
         record = {
             **{name: getattr(request, name) for name in asked},
@@ -307,7 +307,8 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
             "settings": settings,
             "columns": data.columns,
             "inputs": data.inputs,
-            "backbone": recipe and {**recipe, "finetuned": request.images.finetune or False},
+            "backbone": recipe
+            and {**recipe.to_dict(), "finetuned": request.images.finetune or False},
             "sample": None if sample is None else len(sample),
         }
         took = data_seconds, seconds
@@ -335,24 +336,21 @@ def _trainable_images(
     run: UnfinishedRun, data: FitData, listener: RunListener
 ) -> tuple[Any, TrainableImages, Any]:
     """Return the backbone, the images with what is to be trained of it, and their features."""
-    from accelerate import PartialState
-
-    from opensetda.backbones.model import load_backbone
-    from opensetda.finetuning.images import FineTunedImages, fixed_views, store_activations
+    from opensetda.finetuning.images import open_images
     from opensetda.finetuning.inputs import features_of
+    from opensetda.system.processes import this_process
 
     assert data.recipe is not None, "options for images are refused for tables"
     keep_freed_memory()
-    settings = finetune_settings(run.request.method, run.request.settings)
-    backbone = load_backbone(data.recipe)
-    backbone.views = fixed_views(settings)
-    given = backbone, data.image_paths, settings
-    if run.request.images.finetune == "all":
-        images: TrainableImages = FineTunedImages(*given)
-    else:
-        with listener.counting("store activations") as progress:
-            images = store_activations(*given, run.scratch, progress)
-    return backbone, images, partial(features_of, images, device=PartialState().device)
+    options, settings = (
+        run.request.images,
+        finetune_settings(run.request.method, run.request.settings),
+    )
+    recipe = replace(data.recipe, views=options.views or settings.views)
+    given = recipe, data.image_paths, settings, options.finetune or "", run.scratch
+    with listener.counting("store activations") as progress:
+        backbone, images = open_images(*given, progress)
+    return backbone, images, partial(features_of, images, device=this_process().device)
 
 
 def _event_listener(folder: str | None, progress: ProgressListener) -> ProgressListener:

@@ -204,6 +204,12 @@ def _fit_data(
     )
 
 
+def image_recipe(options: ImageOptions) -> Recipe:
+    """Return how images become features."""
+    name, views = options.backbone or DEFAULT_BACKBONE, options.views or 1
+    return resolve(name, options.weights, options.size, views)
+
+
 def features_of(
     lists: Sequence[ImageList],
     options: ImageOptions,
@@ -211,7 +217,10 @@ def features_of(
     scratch: Path | None = None,
 ) -> tuple[Recipe, Extraction]:
     """Turn images into features; an `InputError` at a broken one if `options` are strict."""
-    recipe = resolve(options.backbone or DEFAULT_BACKBONE, options.weights, options.size)
+    recipe = image_recipe(options)
+    if options.finetune:
+        # The views are computed anew, as the backbone is trained.
+        recipe = replace(recipe, views=1)
     ids = [name for images in lists for name in images.ids.tolist()]
     paths = [path for images in lists for path in images.paths]
     folder = options.cache and FeatureCache(Path(options.cache), recipe.key, recipe.width)

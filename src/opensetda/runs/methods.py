@@ -117,7 +117,7 @@ def finetune_settings(method: str, changes: Mapping[str, Any]) -> FineTuneSettin
     if cls.trains_backbone and (found := [name for name in own if name in OF_ROUNDS]):
         reason = f"{method} trains the backbone by its own settings"
         raise InputError(f"setting {FINETUNE}{found[0]}: {reason}; leave it out")
-    return FineTuneSettings.of({**cls.finetuned_with, **own})
+    return FineTuneSettings.of(own)
 
 
 def _own_defaults(cls: type[OpenSetClassifier]) -> dict[str, Any]:

@@ -147,6 +147,11 @@ class ImageOptions:
     size: int | None = _image(
         "--image-size PIXELS", "Resize images to this side; by default the backbone's own."
     )
+    views: int | None = _image(
+        "--views NUMBER",
+        "Average the features of 1 to 4 views of each image: as it is, mirrored, grey, both. Takes "
+        "as many times as long. Default: 1; with --finetune 4.",
+    )
     cache: str | None = _image(
         "--cache FOLDER",
         "Keep features here for the next run; by default in $OSDA_CACHE or ~/.cache/opensetda.",

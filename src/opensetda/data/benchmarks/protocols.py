@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class OpenSetTask:
     """Source and target of an open-set task: labelled rows of known classes, and rows of all.
 
     `target_truth` are the classes of the target, for evaluation only; never to be given to a
-    method.
+    method. Of images, the files behind the rows are kept, too, to train a backbone on.
     """
 
     source_features: FloatArray
@@ -42,6 +42,8 @@ class OpenSetTask:
     target_features: FloatArray
     target_truth: npt.NDArray[Any]
     split: ClassSplit
+    source_files: tuple[str, ...] = ()
+    target_files: tuple[str, ...] = ()
 
     @property
     def openness(self) -> float:
@@ -62,9 +64,12 @@ def open_set_split(classes: Iterable[Any], n_known: int, n_unknown: int) -> Clas
 
 
 def open_set_task(
-    source: tuple[FloatArray, Any], target: tuple[FloatArray, Any], split: ClassSplit
+    source: tuple[FloatArray, Any],
+    target: tuple[FloatArray, Any],
+    split: ClassSplit,
+    files: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> OpenSetTask:
-    """Apply a split to two whole domains, each of them (X, y).
+    """Apply a split to two whole domains, each of them (X, y), and to the files of their images.
 
     Of the source the known classes are kept, of the target the known and the unknown ones; the
     order of rows is kept.
@@ -78,7 +83,12 @@ def open_set_task(
     if not len(target_rows):
         raise InputError("open_set_task: the target has no row of a known or unknown class")
     labelled = source_X[source_rows], source_y[source_rows]
-    return OpenSetTask(*labelled, target_X[target_rows], target_y[target_rows], split)
+    kept = _chosen(files[0], source_rows), _chosen(files[1], target_rows)
+    return OpenSetTask(*labelled, target_X[target_rows], target_y[target_rows], split, *kept)
+
+
+def _chosen(files: Sequence[str], rows: npt.NDArray[np.intp]) -> tuple[str, ...]:
+    return tuple(files[row] for row in rows) if files else ()
 
 
 def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
@@ -108,7 +118,8 @@ def with_openness(task: OpenSetTask, openness: float, seed: int) -> OpenSetTask:
         kept.append(rng.choice(known[which == index], size, replace=False))
     rows = np.sort(np.concatenate(kept))
     X, truth = task.target_features[rows], task.target_truth[rows]
-    return replace(task, target_features=X, target_truth=truth)
+    files = _chosen(task.target_files, rows)
+    return replace(task, target_features=X, target_truth=truth, target_files=files)
 
 
 def _proportional(counts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp]:
@@ -127,7 +138,8 @@ class Benchmark:
     """A published dataset with its open-set protocol, as ``catalogue.toml`` describes it.
 
     With `others_unknown`, every further class folder of the target is unknown, too. `tasks` are
-    published pairs of domains; by default all.
+    published pairs of domains; by default all. `published` has OS, OS* and perhaps UNK of the
+    paper's table by method, in percent, averaged over the tasks.
     """
 
     name: str
@@ -140,6 +152,7 @@ class Benchmark:
     unused: tuple[str, ...] = ()
     others_unknown: bool = False
     tasks: tuple[str, ...] = ()
+    published: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def classes(self) -> tuple[str, ...]:
