@@ -30,7 +30,7 @@ SLIPS = [
     ("analyse steps demo --out new --method pgl --method osbp", "of one method", "name one"),
     # what is missing, and what is too much
     ("fit shop street", "'--out'", "(Run folder to make)"),
-    ("benchmark office31", "--data", "say where Office-31 is"),
+    ("benchmark office31", "--data", "no such folder; give that of feature files"),
     # numbers
     ("fit shop street --out new --openness 40", "--openness 40", "did you mean 0.4?"),
     ("fit shop street --out new --seed -1", "'--seed'", "greater than or equal to 0"),
@@ -83,7 +83,7 @@ SLIPS = [
     ("benchmark digits --data data --method osbp --ablations", "osbp has none", "--method pgl"),
     ("benchmark digits --data data --id-column id", "--id-column", "leave them out"),
     ("benchmark shop street --data data", "--data and --task", "leave them out with a TARGET"),
-    ("benchmark digits --data nowhere", "nowhere: no such folder", "say where"),
+    ("benchmark digits --data nowhere", "nowhere: no such folder", "no such folder; give that of"),
     ("analyse steps demo --out notes.txt", "Not a directory", "another place"),
 ]
 # Command lines that do what they say.

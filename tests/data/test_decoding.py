@@ -196,7 +196,7 @@ def test_files_that_are_not_there(tmp_path):
     picture().save(tmp_path / "y.jpg")
     os.mkfifo(tmp_path / "pipe.jpg")
     reasons = {
-        "x.jpg": "a folder, not a file",
+        "x.jpg": "a folder, a device or a pipe, not a file",
         "pipe.jpg": "a pipe, not a file",
         "no.jpg": "no such file",
         "y.jpg/z.jpg": "no such file",

@@ -118,7 +118,7 @@ def test_wrong_files_of_labels(named, capsys):
         (["truth.csv", *of_run], "truth.csv: damaged (not one column 'p_unknown')"),
         (["other.csv", *of_run], "its classes are not those of run"),
         (["torn.csv", *of_run], "write it again with 'osda predict'"),
-        (["run", *of_run], "run: a device or a folder, not a file"),
+        (["run", *of_run], "run: a folder, a device or a pipe, not a file"),
     ]:
         capsys.readouterr()
         assert main(["evaluate", *arguments, "--labels", "truth.npz"]) == 2, arguments

@@ -92,7 +92,9 @@ def resolve(
         patch = re.search(r"patch(\d+)_", timm_name)
         step = 1 if patch is None else int(patch[1])
         if size < _SMALLEST_SIZE or shorter_side > LARGEST_SIDE or size % step:
-            sizes = f"a multiple of {step}, {_SMALLEST_SIZE} to {LARGEST_SIDE} pixels with margin"
+            sizes = f"{_SMALLEST_SIZE} to {LARGEST_SIDE} pixels" + f", a multiple of {step}" * (
+                step > 1
+            )
             raise InputError(f"--image-size {size}: {name} needs {sizes}")
         how = replace(how, size=size, shorter_side=shorter_side)
     if not 1 <= views <= MOST_VIEWS:

@@ -156,10 +156,13 @@ def rejection_cut(known_score: Vector, share: float) -> float:
 
     Equal scores are not separated: the cut moves to the nearer end of their group.
     """
+    wanted = round(share * len(known_score))
+    if wanted == 0:
+        return float("-inf")
     ordered = np.sort(known_score)
-    ends = np.flatnonzero(ordered[:-1] < ordered[1:]) + 1
-    ends = np.concatenate([[0], ends, [len(ordered)]])
-    below = int(ends[np.abs(ends - round(share * len(ordered))).argmin()])
+    score = ordered[min(wanted, len(ordered) - 1)]
+    start, end = (int(np.searchsorted(ordered, score, side)) for side in ("left", "right"))
+    below = start if wanted - start <= end - wanted else end
     if below == 0:
         return float("-inf")
     if below == len(ordered):

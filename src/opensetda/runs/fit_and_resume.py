@@ -237,6 +237,8 @@ def check_request(request: FitRequest, out: Path) -> None:
     if request.source == ARRAY:
         return
     for path in (near(request.source), near(request.target)):
+        if (path / files.SETTINGS).is_file() and (path / files.WEIGHTS).is_file():
+            raise InputError(f"{path}: a run folder; give images or a feature table")
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{out}: lies in {path}, which is read; choose another --out")
     if Path(request.source).resolve() == Path(request.target).resolve():
