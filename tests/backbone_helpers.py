@@ -26,9 +26,9 @@ def same_features(recipe: Recipe, state: dict[str, torch.Tensor]) -> bool:
         return torch.equal(load_backbone(recipe)(images), network.eval()(images))
 
 
-def tiny_backbone(name, size, network=None, **changes):
+def tiny_backbone(name, size, network=None, views=1, **changes):
     preprocessing = Preprocessing(size, "squash", size, "bicubic", *IMAGENET)
-    recipe = Recipe(f"timm:{name}", name, "random", "00", 1, preprocessing, "")
+    recipe = Recipe(f"timm:{name}", name, "random", "00", 1, preprocessing, "", views)
     if network is None:
         torch.manual_seed(0)
         network = build_network(name, size, **changes)

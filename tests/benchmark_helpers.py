@@ -46,7 +46,7 @@ def read_rows(path):
     ]
 
 
-def quick_row(tasks, cell):
+def quick_row(tasks, cell, out=None):
     """Stand in for `run_cell`, for tests that are not about results."""
     measured = dict.fromkeys(MEASURED, 0.5) | {"scaling": "none"}
     return _row(tasks.name, cell, **measured)

@@ -69,8 +69,8 @@ def test_a_key_is_of_all_that_decides_the_result_but_not_of_the_label(tasks):
     assert renamed.key(tasks) == cell.key(tasks)
 
 
-def test_a_row_says_what_was_run_and_what_came_out(tasks):
-    row = run_cell(tasks, Cell(MEANS, "usps-mnist", "true", 0))
+def test_a_row_says_what_was_run_and_what_came_out(tasks, tmp_path):
+    row = run_cell(tasks, Cell(MEANS, "usps-mnist", "true", 0), tmp_path)
     task = tasks.read("usps-mnist")
     classifier = MEANS.build(0.5)
     X = np.concatenate([task.source_features, task.target_features])
@@ -90,7 +90,7 @@ def test_a_row_says_what_was_run_and_what_came_out(tasks):
     assert row["seconds"] > 0
     assert 50 < row["memory_mb"] < 10_000
     # Targets are dropped until the share is the wanted one.
-    thinned = run_cell(tasks, Cell(MEANS, "usps-mnist", "true", 0, 0.25))
+    thinned = run_cell(tasks, Cell(MEANS, "usps-mnist", "true", 0, 0.25), tmp_path)
     assert thinned["true_share"] == pytest.approx(0.25)
 
 
@@ -160,7 +160,7 @@ def test_processes_give_the_same_rows_and_a_killed_one_ends_the_grid(tasks, tmp_
     with pytest.raises(ChildProcessError, match="killed"):
         run_grid(killing, cells, tmp_path / "out", jobs=2)
     results = run_grid(tasks, cells, tmp_path / "out", jobs=2)
-    assert without_times(results) == without_times([run_cell(tasks, c) for c in cells])
+    assert without_times(results) == without_times([run_cell(tasks, c, tmp_path) for c in cells])
 
 
 # methods --------------------------------------------------------------------------------------

@@ -339,7 +339,7 @@ def test_no_label_of_a_benchmark_of_ones_own_reaches_a_method(rows, tmp_path, mo
         task = own_task(first, write("target", target, given))
         for name in ("class-means", "source-only"):
             cell = grid.Cell(Variant(name, name), task.tasks[0], grid.AUTO, 0)
-            row = grid.run_cell(task, cell)
+            row = grid.run_cell(task, cell, tmp_path)
             assert row["status"] == grid.OK, row["error"]
             assert scored[-1][1].tolist() == given.tolist(), "the evaluator has them"
     later = target[:5]

@@ -19,7 +19,7 @@ ROWS = np.arange(N)
 
 @pytest.fixture(scope="module")
 def backbone():
-    return tiny_backbone("test_efficientnet", SIZE)
+    return tiny_backbone("test_efficientnet", SIZE, views=4)
 
 
 @pytest.fixture
@@ -37,7 +37,9 @@ def store(backbone, paths, tmp_path):
     """Store the activations of the images."""
 
     def run(paths=paths):
-        return store_activations(backbone, paths, FineTuneSettings(), tmp_path)
+        scratch = tmp_path / str(len([*tmp_path.iterdir()]))
+        scratch.mkdir()
+        return store_activations(backbone, paths, FineTuneSettings(), scratch)
 
     return run
 
@@ -45,7 +47,7 @@ def store(backbone, paths, tmp_path):
 def test_the_plain_view_has_the_features_of_prediction(store, backbone, paths):
     stored, images = store(), FineTunedImages(backbone, paths, FineTuneSettings())
     with torch.no_grad():
-        features = backbone(images.view(ROWS))
+        features = backbone.network(images.view(ROWS))
         found = stored.backbone(stored.view(ROWS))
     assert (found - features).norm() < 1e-2 * features.norm()
     assert not torch.equal(found, features)  # rounded to 16 bits
@@ -53,8 +55,8 @@ def test_the_plain_view_has_the_features_of_prediction(store, backbone, paths):
 
 def test_views_are_drawn_by_image_and_number_alone(store, paths):
     stored = store()
-    assert (stored.views, stored.averaged) == (6, 4)
-    views = [stored.view(ROWS, number) for number in range(stored.views)]
+    assert (stored.stored, stored.averaged) == (6, 4)
+    views = [stored.view(ROWS, number) for number in range(stored.stored)]
     assert not any(torch.equal(views[0], view) for view in views[1:])
     one, other = (stored.augmented(ROWS, np.random.default_rng(7)) for _ in range(2))
     assert torch.equal(one, other)

@@ -82,12 +82,12 @@ def test_kinds_of_views():
     image = np.random.default_rng(0).integers(0, 256, (40, 60, 3)).astype(np.uint8)
     settings, how = FineTuneSettings(), tiny_backbone("odd", SIZE, torch.nn.Identity()).recipe
     rng = np.random.default_rng(0)
-    assert draw_view(0, rng, settings) == View()
-    seen = [draw_view(n, rng, settings).of(image, how.preprocessing) for n in range(8)]
+    assert draw_view(0, 4, rng, settings) == View()
+    seen = [draw_view(n, 4, rng, settings).of(image, how.preprocessing) for n in range(8)]
     assert torch.equal(seen[0].flip(2), seen[1])
     assert all(view.shape == (3, SIZE, SIZE) and view.dtype == torch.uint8 for view in seen)
     grey = [bool((view.float().std(dim=0) <= 1).all()) for view in seen]
     assert grey == [False, False, True, True, False, True, False, False]
     still = FineTuneSettings(colour=0.0)
-    views = [draw_view(number, rng, still) for number in range(1, 4)]
+    views = [draw_view(number, 1, rng, still) for number in range(1, 4)]
     assert {view[5:] for view in views} == {(1.0, 1.0, 1.0)}

@@ -141,7 +141,7 @@ class Pictures:
 
     def __init__(self, width=16):
         torch.manual_seed(0)
-        self.settings = FineTuneSettings(averaged=1)
+        self.settings = FineTuneSettings()
         self.backbone = nn.Linear(width, width)
         self.rows = None
 

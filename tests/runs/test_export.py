@@ -26,7 +26,7 @@ from export_helpers import (
 from extraction_helpers import make_recipe
 from opensetda import ClassMeans, InputError, MovingMeans
 from opensetda.backbones.engines import FromPixels
-from opensetda.backbones.model import FixedView, load_backbone, resize_image
+from opensetda.backbones.model import load_backbone, resize_image
 from opensetda.cli.main import main
 from opensetda.data.images.decoding import decode_image
 from opensetda.runs import TableOptions, export, fit, predict
@@ -36,8 +36,8 @@ from opensetda.runs.methods import METHODS, build_method
 
 TUNED = (
     *("--finetune", "--set", "steps=2", "--set", "finetune.rounds=2"),
-    *("--set", "finetune.iterations=2", "--set", "finetune.views=2"),
-    *("--set", "finetune.averaged=1"),
+    *("--set", "finetune.iterations=2", "--set", "finetune.stored=2"),
+    *("--views", "1"),
 )
 
 
@@ -115,8 +115,7 @@ def test_images(resize, shorter_side, interpolation, tmp_path):
     how = {"resize": resize, "shorter_side": shorter_side, "interpolation": interpolation}
     recipe = make_recipe(tmp_path)
     recipe = replace(recipe, preprocessing=replace(recipe.preprocessing, **how))
-    backbone = load_backbone(recipe)
-    backbone.views = (FixedView(), FixedView(mirror=True), FixedView(grey=True))
+    backbone = load_backbone(replace(recipe, views=3))
     rng, files = np.random.default_rng(0), []
     for number, side in enumerate([(40, 60), (32, 32), (300, 8), (9, 200), (90, 70), (64, 64)] * 4):
         colours = np.eye(4)[number % 4][:3] * 255

@@ -28,8 +28,7 @@ def test_fine_tuning_has_settings_of_its_own():
 
 def test_a_method_that_trains_has_no_rounds(monkeypatch):
     monkeypatch.setattr(MovingMeans, "trains_backbone", True)
-    monkeypatch.setattr(MovingMeans, "finetuned_with", {"averaged": 1})
-    assert methods.finetune_settings("moving-means", {"finetune.crop": 1}).averaged == 1
+    assert methods.finetune_settings("moving-means", {"finetune.crop": 1}).crop == 1
     with pytest.raises(InputError, match=r"finetune\.rounds: moving-means trains the backbone by"):
         methods.finetune_settings("moving-means", {"finetune.rounds": "1"})
 
