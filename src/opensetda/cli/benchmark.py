@@ -18,7 +18,7 @@ from opensetda.cli import console, options
 from opensetda.cli.bars import counting_progress, training_progress
 from opensetda.cli.options import Fields, option_of, other, output, spread
 from opensetda.errors import InputError, RunPausedError, choice, visible
-from opensetda.runs.methods import METHODS
+from opensetda.runs.methods import METHODS, check_finetuning
 from opensetda.runs.options import ImageOptions, TableOptions, parse_openness, parse_settings
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def benchmark(
 
     images = replace(images, finetune=trained_part(images))
     variants = make_variants(names, preset, settings, ablations, swept, protocol)
+    for variant in variants:
+        check_finetuning(variant.method, dict(variant.changes), images.finetune is not None)
     labels = [variant.label for variant in variants]
     if reference not in (None, *labels):
         raise InputError(f"--reference {reference}: the methods are {', '.join(labels)}")

@@ -26,7 +26,7 @@ from opensetda.runs.corrections import check_corrections, read_corrections
 from opensetda.runs.fit_data import Domains, FitData, domain_tables
 from opensetda.runs.fitting import draw_sample, fit_domains, label_targets, sample_size, write_run
 from opensetda.runs.folder import RunFolder, check_destination
-from opensetda.runs.methods import FINETUNE, build_method, finetune_settings, full_settings
+from opensetda.runs.methods import build_method, check_finetuning, finetune_settings, full_settings
 from opensetda.runs.options import ARRAY, FitOptions, FitRequest, ImageOptions, absolute, declared
 from opensetda.runs.pictures import many_images, write_broken, write_images
 from opensetda.runs.predictions import IMAGE_ID
@@ -230,10 +230,7 @@ def check_request(request: FitRequest, out: Path) -> None:
     if request.corrections is not None:
         check_corrections(near(request.corrections))
     build_method(**request.method_arguments())
-    if request.images.finetune:
-        finetune_settings(request.method, request.settings)
-    elif found := [name for name in request.settings if name.startswith(FINETUNE)]:
-        raise InputError(f"setting {found[0]}: for a backbone that is trained; add --finetune")
+    check_finetuning(request.method, request.settings, request.images.finetune is not None)
     if request.source == ARRAY:
         return
     for path in (near(request.source), near(request.target)):

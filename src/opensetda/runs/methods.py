@@ -107,6 +107,14 @@ def full_settings(method: str, preset: str | None, changes: Mapping[str, Any]) -
     return {**_own_defaults(cls), **parameters}
 
 
+def check_finetuning(method: str, changes: Mapping[str, Any], is_asked_for: bool) -> None:
+    """Raise an `InputError` for settings of fine-tuning that are wrong, or without it."""
+    if is_asked_for:
+        finetune_settings(method, changes)
+    elif found := [name for name in changes if name.startswith(FINETUNE)]:
+        raise InputError(f"setting {found[0]}: for a backbone that is trained; add --finetune")
+
+
 def finetune_settings(method: str, changes: Mapping[str, Any]) -> FineTuneSettings:
     """Return how a backbone is trained for a method."""
     from opensetda.finetuning.settings import OF_ROUNDS, FineTuneSettings
