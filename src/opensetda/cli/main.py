@@ -23,7 +23,7 @@ from opensetda.cli.fit import demo, export, features, fit, predict, resume
 from opensetda.cli.options import other, spread
 from opensetda.cli.results import evaluate, report, review
 from opensetda.errors import InputError, RunPausedError
-from opensetda.system import default_cache_folder
+from opensetda.system import default_cache_folder, is_first_process
 
 app = typer.Typer(
     name="osda",
@@ -131,4 +131,8 @@ def run() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # As an exception, so that temporary files are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    if not is_first_process():
+        # It helps the first one to train, which says what there is to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
     sys.exit(main(sys.argv[1:]))

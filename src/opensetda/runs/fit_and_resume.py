@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +34,7 @@ from opensetda.runs.pictures import many_images, write_broken, write_images
 from opensetda.runs.predictions import IMAGE_ID
 from opensetda.runs.unfinished import SUFFIX, UnfinishedRun
 from opensetda.runs.view import view_of
-from opensetda.system import default_cache_folder
+from opensetda.system import default_cache_folder, first_process_first, is_first_process
 from opensetda.system.files import in_shell, near, new_folder, plain
 from opensetda.system.memory import keep_freed_memory
 
@@ -126,10 +128,16 @@ def fit(
         report=report,
         command=tuple(command),
     )
-    check_destination(out, request.overwrite)
+    if is_first_process():
+        check_destination(out, request.overwrite)
     check_request(request, out)
-    run = UnfinishedRun.begin(out, request, request.overwrite)
+    run = UnfinishedRun.begin(_workplace(out), request, request.overwrite)
     return _carry_out(run, arrays, listener or RunListener())
+
+
+def _workplace(out: Path) -> Path:
+    """Return `out`; other processes of ``accelerate launch`` only help to train."""
+    return out if is_first_process() else Path(tempfile.mkdtemp()) / out.name
 
 
 def _request(options: dict[str, Any], **own: Any) -> FitRequest:
@@ -177,6 +185,11 @@ def resume(
         Receives notes, warnings and progress.
     """
     listener, out = listener or RunListener(), Path(str(out).removesuffix(SUFFIX))
+    if not is_first_process():
+        request = UnfinishedRun.request_of(out)
+        if request is None:
+            raise SystemExit
+        return _carry_out(UnfinishedRun.begin(_workplace(out), request, False), None, listener)
     run = UnfinishedRun.find(out)
     if run is None or run.is_complete:
         RunFolder.open(out)
@@ -203,6 +216,12 @@ def resume(
 
 def _carry_out(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> FittedRun:
     """Train; whatever goes wrong, a run that holds a checkpoint or was there before stays."""
+    if not is_first_process():
+        try:
+            train(run, arrays, listener)
+        finally:
+            shutil.rmtree(run.out.parent, ignore_errors=True)
+        raise SystemExit
     try:
         training = train(run, arrays, listener)
     except BaseException as error:
@@ -246,7 +265,9 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
     """Load the data, fit the method and write the run folder."""
     request, started = run.request, time.perf_counter()
     run.clear_scratch()
-    data = fit_data.load(request, listener, run.scratch, arrays)
+    with first_process_first():
+        # The others find features in the cache.
+        data = fit_data.load(request, listener, run.scratch, arrays)
     corrections = None
     if request.corrections is not None:
         corrections = read_corrections(near(request.corrections), data, request.unknown_label)

@@ -86,13 +86,19 @@ class UnfinishedRun:
     @classmethod
     def find(cls, out: Path) -> Self | None:
         """Open what a run left behind; None if there is nothing."""
+        request = cls.request_of(out)
+        return None if request is None else cls(out, request, was_left_behind=True)
+
+    @staticmethod
+    def request_of(out: Path) -> FitRequest | None:
+        """Return the request of a run that was left behind; None if there is none."""
         place = unfinished_path(out) / _REQUEST
         if not place.exists():
             return None
         written = read_sealed(place)
         if written.get("version") != _VERSION:
             raise InputError(f"{place}: of another release; {_START_ANEW}")
-        return cls(out, check_value(written["request"], FitRequest, place), was_left_behind=True)
+        return check_value(written["request"], FitRequest, place)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Record the data, or raise an `InputError` if it differs from the record."""
