@@ -15,6 +15,7 @@ from opensetda.rows import Rows
 SMALL: dict[str, Any] = {
     "steps": 4,
     "stop_step": 3,
+    "episodes": 2,
     "edge_width": 8,
     "node_width": 8,
     "graph_rate": 1e-3,

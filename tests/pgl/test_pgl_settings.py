@@ -8,6 +8,7 @@ import inspect
 import pytest
 
 from opensetda import InputError
+from opensetda.data.benchmarks.protocols import BENCHMARKS
 from opensetda.pgl.settings import ABLATIONS, PRESETS, PGLSettings
 
 
@@ -21,7 +22,7 @@ from opensetda.pgl.settings import ABLATIONS, PRESETS, PGLSettings
 )
 def test_presets_have_what_the_paper_states(preset, episodes, width, openness, last_step):
     settings = PGLSettings.preset(preset)
-    assert settings.episodes == episodes
+    assert settings.episodes_of(len(BENCHMARKS[preset].known)) == episodes
     assert (settings.node_width, settings.edge_width) == (width, width)
     assert (settings.openness, settings.last_step) == (openness, last_step)
     # The same for all three datasets.
@@ -30,6 +31,11 @@ def test_presets_have_what_the_paper_states(preset, episodes, width, openness, l
     assert (settings.edge_weight, settings.adversary_weight) == (0.3, 0.4)
     assert (settings.graph_rate, settings.backbone_rate) == (1e-4, 1e-5)
     assert (settings.weight_decay, settings.decay, settings.decay_every) == (5e-5, 0.5, 4)
+
+
+def test_few_classes_have_more_episodes():
+    assert [PGLSettings().episodes_of(n) for n in (2, 4, 10, 31)] == [10, 5, 2, 2]
+    assert PGLSettings(episodes=3).episodes_of(4) == 3
 
 
 def test_the_default_is_the_preset_of_office_home():

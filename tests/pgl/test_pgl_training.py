@@ -95,6 +95,19 @@ def test_pseudo_labels_follow_equation_6_step_by_step(task):
         assert (labels == 4).sum() == round(task.openness * n)
 
 
+def test_moving_means_may_do_the_first_steps(task):
+    store = Store()
+    whole = run(task, head_start=2, context=FitContext(checkpoints=store))
+    assert [entry["step"] for entry in whole.history] == [3]
+    assert not store.kept
+    begun = training(task, head_start=2)
+    labels = begun._first_pseudo_labels()
+    assert (labels != UNLABELLED).mean() == pytest.approx(2 / SMALL["steps"], abs=0.05)
+    known = (labels != UNLABELLED) & (labels < begun.n_classes)
+    names = np.unique(task.labels)
+    assert (names[labels[known]] == task.truth[known]).mean() > 0.8
+
+
 def test_the_surest_target_never_becomes_unknown(task, monkeypatch):
     # The authors' code takes the surest target of all for unknown, at every step.
     trained, scores = training(task), []

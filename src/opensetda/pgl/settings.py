@@ -15,6 +15,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 
+# Labelled nodes of a graph: with fewer its batch statistics are too noisy.
+FEWEST_LABELLED = 20
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class PGLSettings:
@@ -26,8 +29,9 @@ class PGLSettings:
     """The last step that is run; None runs all of them."""
     openness: Annotated[float, Field(ge=0, lt=1)] = 0.6
     """beta: the share of unknowns, for ``PGLClassifier(openness="preset")``."""
-    episodes: Count = 2
-    """B: episodes per graph, which has 2 C B nodes."""
+    episodes: Count | None = None
+    """B: episodes per graph, which has 2 C B nodes; None: 2, as for the paper's 25 classes, or with
+    few classes as many as make 20 labelled nodes (ours)."""
     mix_up: bool = True
     """Replace source samples by pseudo-labelled targets with probability m * alpha (Eq. 13)."""
     layers: Annotated[int, Field(ge=0)] = 1
@@ -58,6 +62,8 @@ class PGLSettings:
     """Epochs of a step between two decays; the next step starts with the first rates."""
     fresh_start: bool = True
     """Start every step with new weights, as the authors' code does; else the last ones go on."""
+    head_start: Annotated[int, Field(ge=0)] = 0
+    """Steps whose pseudo-labels `MovingMeans` gives, by the first features (ours); the paper: 0."""
     draws: Count = 3
     """K: support graphs that score a sample; its probabilities are their mean (ours)."""
 
@@ -65,6 +71,10 @@ class PGLSettings:
     def last_step(self) -> int:
         """The last step that is run."""
         return min(self.steps, self.stop_step or self.steps)
+
+    def episodes_of(self, n_classes: int) -> int:
+        """Return the number of episodes per graph."""
+        return self.episodes or max(2, -(-FEWEST_LABELLED // n_classes))
 
     @classmethod
     def preset(cls, name: str) -> Self:

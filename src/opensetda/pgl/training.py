@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from opensetda.context import FitContext, Record
 from opensetda.errors import InputError, one_line
 from opensetda.finetuning.inputs import TrainingInputs
+from opensetda.means.estimator import MovingMeans
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.episodes import Episodes, EpisodeSampler
 from opensetda.pgl.losses import graph_losses
@@ -74,12 +75,17 @@ class ProgressiveTraining:
         self.n_targets = len(self.inputs.target)
         self.pseudo_labels = np.full(self.n_targets, UNLABELLED, dtype=np.intp)
         self.last_step = self.settings.last_step if self.n_targets else 1
+        self.episodes = self.settings.episodes_of(self.n_classes)
+        # Steps that are done already.
+        self.head_start = min(self.settings.head_start, self.last_step - 1)
 
     def run(self) -> None:
         """Run all steps, or those after the latest checkpoint."""
         with torch.random.fork_rng(devices=[]):
+            if self.head_start:
+                self.pseudo_labels = self._first_pseudo_labels()
             self._continue()
-            for step in range(len(self.history) + 1, self.last_step + 1):
+            for step in range(self.head_start + len(self.history) + 1, self.last_step + 1):
                 self._run_step(step)
                 if step < self.last_step:
                     self._save()
@@ -88,12 +94,12 @@ class ProgressiveTraining:
         settings, started = self.settings, time.perf_counter()
         rng = default_rng([self.seed, step])
         torch.manual_seed(int(rng.integers(2**63)))
-        if step == 1 or settings.fresh_start:
+        if step == self.head_start + 1 or settings.fresh_start:
             self.inputs.start_anew()
             self.network = self._new_network()
         labels = self.source_labels, self.pseudo_labels
         replacement = (step - 1) / settings.steps if settings.mix_up else 0.0
-        sampler = EpisodeSampler(*labels, self.n_classes, settings.episodes, replacement)
+        sampler = EpisodeSampler(*labels, self.n_classes, self.episodes, replacement)
         if this_process().process_index:
             rng = default_rng(own_seed(self.seed, step))
             torch.manual_seed(int(rng.integers(2**63)))
@@ -108,6 +114,16 @@ class ProgressiveTraining:
         entry["seconds"] = time.perf_counter() - started
         finish_step(self.history, self.context.progress, entry, self.last_step, iterations)
 
+    def _first_pseudo_labels(self) -> IntArray:
+        """Return the pseudo-labels of the steps that `MovingMeans` does in our place."""
+        rows = torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
+        domain = np.repeat([0, -1], [len(self.inputs.source), self.n_targets])
+        y = np.concatenate([self.source_labels, np.zeros(self.n_targets, dtype=np.intp)])
+        teacher = MovingMeans(self.share).fit(rows, y, sample_domain=domain)
+        scored = teacher.transduction_scores_, teacher.transduction_nearest_, self.share
+        progress = self.head_start / self.settings.steps
+        return rank_pseudo_labels(*scored, progress, self.n_classes)
+
     def _new_network(self) -> PGLNetwork:
         width, adapts = int(self.inputs.source.shape[1]), self.inputs.learned is None
         return PGLNetwork(width, self.n_classes, self.settings, adapts).to(self.device)
@@ -119,7 +135,7 @@ class ProgressiveTraining:
         settings, optimiser = self.settings, self._new_optimiser()
         schedule = torch.optim.lr_scheduler.StepLR(optimiser, settings.decay_every, settings.decay)
         smaller = min(len(rows) for rows in (self.inputs.source, self.inputs.target) if len(rows))
-        once = -(-smaller // (self.n_classes * settings.episodes))
+        once = -(-smaller // (self.n_classes * self.episodes))
         per_epoch = min(max(once, SHORTEST_EPOCH), LONGEST_EPOCH)
         total = per_epoch * settings.epochs
         sums: dict[str, float] = {}
