@@ -74,7 +74,7 @@ TASKS = {"PACS": JUDGED, "PACS, the others": OTHERS, "Office-31": OFFICE}
 # What is compared: the default on frozen features and with a trained backbone, PGL, and rivals.
 KINDS: dict[str, list[str]] = {
     "frozen": [],
-    "views": ["--finetune", "last", "--set", "finetune.rounds=0"],
+    "views": ["--views", "4"],
     "fine-tuned": ["--finetune", "last"],
     "pgl": ["--method", "pgl"],
     "pgl, fine-tuned": ["--method", "pgl", "--finetune", "last"],

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from finetuning_helpers import N_SOURCE, N_TARGET, C, TinyImages
-from opensetda import ClassMeans, InputError, MovingMeans
+from opensetda import ClassMeans, InputError, MovingMeans, SmoothedMeans
 from opensetda.context import FitContext, Record
+from opensetda.finetuning import rounds
 from opensetda.finetuning.rounds import class_mean_loss, draw_batch, fit_in_rounds
 from opensetda.finetuning.settings import FineTuneSettings
 
@@ -62,6 +63,32 @@ def test_without_rounds_the_mean_of_the_views_is_labelled():
     classifier = tune(images)
     np.testing.assert_array_equal(images.features(), before)
     assert [entry["loss"] for entry in classifier.history_] == [None]
+
+
+@pytest.mark.parametrize("is_safer", [False, True])
+def test_labels_on_which_methods_agree_are_kept(is_safer, monkeypatch):
+    found = iter([0.5, 0.4, 0.6, 0.7] if is_safer else [0.4, 0.5, 0.7, 0.6])
+    true = rounds.agreement
+    monkeypatch.setattr(rounds, "agreement", lambda *given: (true(*given), next(found))[1])
+    images = TinyImages(averaged=2, **QUICK)
+    before = images.features()
+    classifier = tune(images)
+    # One view was safer than two, and the backbone as it was safer than the trained one.
+    assert images.averaged == (1 if is_safer else 2)
+    assert np.array_equal(images.features(), before) == is_safer
+    assert (rounds.UNDONE in classifier.openness_report_.warnings) == is_safer
+    names = np.array([*classifier.classes_.tolist(), "unknown"], dtype=object)
+    np.testing.assert_array_equal(names[classifier.step_labels_[-1]], classifier.transduction_)
+
+
+def test_agreement_is_the_share_of_labels_that_a_simpler_method_gives_too():
+    images = TinyImages()
+    labels = np.where(DOMAIN > 0, images.labels, 0)
+    given = images.features(), labels, DOMAIN, FitContext()
+    found = rounds.agreement(MovingMeans(openness=0.25), *given)
+    other = SmoothedMeans(0.25, scaling="ranks").fit(*given[:3]).transduction_
+    assert found == np.mean(MovingMeans(0.25).fit(*given[:3]).transduction_ == other)
+    assert rounds.agreement(SmoothedMeans(openness=0.25), *given) == 1
 
 
 def test_the_share_of_unknowns_is_that_of_the_frozen_features():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from opensetda.context import FitContext, Record
 from opensetda.features.alignment import Alignment, unit
 from opensetda.finetuning.inputs import TunedImages
 from opensetda.finetuning.settings import FineTuneSettings
-from opensetda.means.estimator import class_means
+from opensetda.means.estimator import SmoothedMeans, class_means
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
 from opensetda.rows import IntArray, Rows, canonical_source, split_domains
@@ -30,6 +31,10 @@ CLASS_BALANCE = 0.5
 MIXED = 0.5
 # s of `class_mean_loss`.
 MEAN_SCALE = 10.0
+UNDONE = (
+    "the backbone is as it was before: after its training, labels agree less with those of a "
+    "simpler method; leave out --finetune"
+)
 
 Labelled = tuple[IntArray, IntArray, int]
 """Classes of the sources, pseudo-labels of the targets, number of classes."""
@@ -52,6 +57,10 @@ def fit_in_rounds(
 
     The share of unknowns is that of the frozen features. The classifier ends as fitted to the
     last features; a step of its history is a labelling. The arguments are those of `fit`.
+
+    Nothing here knows whether labels are right. But labels that a simpler method shares are safer
+    (`agreement`): by it the first labels are those of averaged views or of one view, and if the
+    last ones have less of it than the first, the training is undone, with a warning.
     """
     assert context.images is not None, "what is trained"
     settings, steps = context.images.settings, context.images.settings.rounds + 1
@@ -63,6 +72,12 @@ def fit_in_rounds(
     order = np.argsort(np.argsort(target.index))
     inputs = TunedImages(context.images, source, target, None)
     inputs.to(this_process().device)
+    how = y, sample_domain, FitContext(checked=context.checked)
+    if context.images.averaged > 1:
+        safe = [agreement(classifier, features, *how) for features in (X, inputs.features)]
+        if safe[0] > safe[1]:
+            context.images.averaged = 1
+            inputs.refresh()
     inputs.align(Alignment.fit(*inputs.rows))
     store, openness, report = context.checkpoints, classifier.openness, None
     record = from_main(store and store.read()) or Record({"history": []})
@@ -81,7 +96,7 @@ def fit_in_rounds(
             mean = _train(inputs, labelled, seed, (step, steps), context.progress)
             loss = {"means": mean}
             inputs.refresh()
-        classifier.fit(inputs.features, y, sample_domain, FitContext(checked=context.checked))
+        classifier.fit(inputs.features, *how)
         if report is None:
             report = classifier.openness_report_
             # All may be beyond a boundary of the method's own.
@@ -109,9 +124,38 @@ def fit_in_rounds(
             arrays = {f"backbone.{name}": w.detach().cpu().numpy() for name, w in state}
             store.write(Record({"history": history}, arrays | {"labels": np.stack(labels)}))
     assert report is not None, "there is at least one step"
+    if steps > 1:
+        safe = [agreement(classifier, inputs.features, *how)]
+        trained = {name: w.clone() for name, w in inputs.learned.state_dict().items()}
+        inputs.start_anew()
+        inputs.refresh()
+        safe.append(agreement(classifier, inputs.features, *how))
+        if safe[1] > safe[0]:
+            report = replace(report, warnings=(*report.warnings, UNDONE))
+            labels[-1] = labels[0]
+        else:
+            inputs.learned.load_state_dict(trained)
+            inputs.refresh()
+            classifier.fit(inputs.features, *how)
     classifier.set_params(openness=openness)
     classifier.openness_report_, classifier.history_ = report, history
     classifier.step_labels_ = np.stack(labels)
+
+
+def agreement(
+    classifier: OpenSetClassifier,
+    X: Any,
+    y: npt.NDArray[Any],
+    sample_domain: npt.NDArray[Any],
+    context: FitContext,
+) -> float:
+    """Fit to these features, and return the share of targets that `SmoothedMeans` labels alike."""
+    classifier.fit(X, y, sample_domain, context)
+    share = min(classifier.openness_, 1 - 1 / (len(classifier.transduction_) + 1))
+    label = classifier.unknown_label
+    opinion = SmoothedMeans(share, scaling=classifier.scaling, unknown_label=label)
+    opinion.fit(X, y, sample_domain)
+    return float(np.mean(opinion.transduction_ == classifier.transduction_))
 
 
 def _train(

@@ -319,7 +319,9 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         if labels is not None:
             for name in (files.predictions_name(len(data.target)), files.STEPS):
                 (run.scratch / name).rename(aside / name)
-        recipe = data.recipe if backbone is None else backbone.recipe
+        recipe = data.recipe
+        if backbone is not None and images is not None:
+            recipe = replace(backbone.recipe, views=images.averaged)
         asked = ("method", "openness", "unknown_label", "seed", "command", "identity")
         record = {
             **{name: getattr(request, name) for name in asked},
