@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Control characters, which a terminal obeys; ends of lines; marks that turn the direction of the
 # text that follows; and halves of characters, which cannot be printed.
@@ -40,6 +44,22 @@ def choice(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), there, n=1)
     hint = f"did you mean {near[0]!r}? There are" if near else "choose one of"
     return f"{hint} {', '.join(there)}"
+
+
+def checked_settings(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """Return a pydantic dataclass; an `InputError` names the setting that is wrong."""
+    from pydantic import TypeAdapter, ValidationError
+
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in names:
+            raise InputError(f"setting {prefix}{name} does not exist; {choice(name, names)}")
+    try:
+        return TypeAdapter(cls).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        wrong = f"{prefix}{first['loc'][0]}={first['input']}"
+        raise InputError(f"setting {wrong}: {first['msg']}") from None
 
 
 def one_line(error: BaseException, most: int | None = None) -> str:

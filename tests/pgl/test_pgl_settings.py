@@ -69,18 +69,18 @@ def test_changes_may_be_text_of_a_command_line():
         False,
         0.1,
     )
-    assert PGLSettings.from_dict(settings.to_dict()) == settings
+    assert PGLSettings(**settings.to_dict()) == settings
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"step": 5}, "setting 'step' does not exist; did you mean 'steps'? There are steps"),
-        ({"qqq": 5}, "setting 'qqq' does not exist; choose one of steps, stop_step"),
+        ({"step": 5}, "setting step does not exist; did you mean 'steps'? There are steps"),
+        ({"qqq": 5}, "setting qqq does not exist; choose one of steps, stop_step"),
         ({"steps": 0}, "setting steps=0: Input should be greater than or equal to 1"),
         ({"dropout": 1}, "setting dropout=1: Input should be less than 1"),
         ({"openness": 1.0}, "setting openness=1.0: Input should be less than 1"),
-        ({"graph_rate": "fast"}, "setting graph_rate='fast': Input should be a valid number"),
+        ({"graph_rate": "fast"}, "setting graph_rate=fast: Input should be a valid number"),
         ({"edge_weight": float("nan")}, "setting edge_weight=nan: Input should be"),
     ],
 )

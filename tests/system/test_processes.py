@@ -13,7 +13,7 @@ import pytest
 from cli_helpers import names_in
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "opensetda"]
-SMALL = ("edge_width=16", "node_width=16", "steps=3", "graph_rate=0.001")
+SMALL = ("edge_width=32", "node_width=32", "steps=3", "graph_rate=0.001")
 TRUTH = np.repeat(["a", "b", "unknown"], 20)
 
 

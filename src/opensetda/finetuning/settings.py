@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from opensetda.errors import InputError, choice
+from opensetda.errors import checked_settings
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -53,15 +52,7 @@ class FineTuneSettings:
     @classmethod
     def of(cls, changes: Mapping[str, Any]) -> Self:
         """Return the defaults with changes by name; values may be text of a command line."""
-        try:
-            return TypeAdapter(cls).validate_python(dict(changes))
-        except ValidationError as error:
-            first = error.errors()[0]
-            name, names = str(first["loc"][0]), [field.name for field in dataclasses.fields(cls)]
-            if name not in names:
-                problem = f"setting {PREFIX}{name} does not exist; {choice(name, names)}"
-                raise InputError(problem) from None
-            raise InputError(f"setting {PREFIX}{name}={first['input']}: {first['msg']}") from None
+        return checked_settings(cls, changes, PREFIX)
 
 
 OF_ROUNDS = ("rounds", "iterations", "rate", "labelled", "per_class", "batch_size")

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from opensetda.base import COUNT, POSITIVE, SHARE, OpenSetClassifier, checked
+from opensetda.base import COUNT, POSITIVE, SHARE, DomainTransformer, OpenSetClassifier, checked
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment, parts_of, unit
-from opensetda.features.domain_transformer import DomainTransformer
 from opensetda.means.scorer import MeansScorer, whitening_within_classes
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.rows import IntArray, Rows, first_of_every_class

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from opensetda.errors import InputError, choice
+from opensetda.errors import InputError, checked_settings, choice
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0)]
@@ -85,22 +85,10 @@ class PGLSettings:
 
     def with_changes(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with changes by name; values may be strings of a command line."""
-        values = self.to_dict()
-        for name, value in changes.items():
-            if name not in values:
-                raise InputError(f"setting {name!r} does not exist; {choice(name, values)}")
-            values[name] = None if value in ("none", "None") else value
-        return self.from_dict(values)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Check the values and return them as settings."""
-        try:
-            return TypeAdapter(cls).validate_python(dict(values))
-        except ValidationError as error:
-            first = error.errors()[0]
-            name, reason = ".".join(map(str, first["loc"])), first["msg"]
-            raise InputError(f"setting {name}={first['input']!r}: {reason}") from None
+        given = {
+            name: None if value in ("none", "None") else value for name, value in changes.items()
+        }
+        return checked_settings(type(self), {**self.to_dict(), **given})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""

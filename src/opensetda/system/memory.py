@@ -7,6 +7,8 @@ import math
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from opensetda.errors import InputError
 
 # From malloc.h: map no block on its own, give nothing back, ask the kernel for large blocks.
@@ -22,15 +24,14 @@ def reset_peak() -> None:
 def peak_megabytes() -> float:
     """Return the largest resident size since `reset_peak` in MB (10^6 bytes); NaN but on Linux."""
     with suppress(OSError, IndexError):
-        return _kilobytes("/proc/self/status", "VmHWM:") * 1024 / 1e6
+        text = Path("/proc/self/status").read_text()
+        return int(text.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
     return math.nan
 
 
 def free_bytes() -> float:
-    """Return how much memory is available; infinity where the system does not say (but Linux)."""
-    with suppress(OSError, IndexError):
-        return _kilobytes("/proc/meminfo", "MemAvailable:") * 1024
-    return math.inf
+    """Return how much memory is available."""
+    return float(psutil.virtual_memory().available)
 
 
 def check_free(needed: float, what: str, advice: str) -> None:
@@ -39,11 +40,6 @@ def check_free(needed: float, what: str, advice: str) -> None:
     if needed > free:
         amounts = f"needs about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
         raise InputError(f"{what} {amounts}; {advice}")
-
-
-def _kilobytes(path: str, name: str) -> int:
-    """Return the number after a name in a file of the kernel."""
-    return int(Path(path).read_text().partition(name)[2].split()[0])
 
 
 def keep_freed_memory() -> None:
