@@ -152,7 +152,7 @@ def features_of(images: TrainableImages, rows: IntArray, device: torch.device) -
             views = (images.view(part, number).to(device) for number in range(images.averaged))
             features = [images.backbone(view).float() for view in views]
             parts.append(torch.stack(features).mean(dim=0).cpu())
-        return torch.cat(parts) if parts else torch.empty(0, 1)
+        return torch.cat(parts) if parts else torch.empty(0)  # which any shape can be joined to
 
     return np.asarray(in_shares(len(rows), compute).cpu().numpy())
 
