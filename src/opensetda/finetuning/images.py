@@ -39,6 +39,7 @@ from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError
 from opensetda.finetuning.settings import FineTuneSettings
 from opensetda.rows import IntArray, release_pages
+from opensetda.system.files import new_file
 from opensetda.system.processes import this_process
 
 _MOST_OBLONG = 4 / 3
@@ -230,16 +231,18 @@ def store_activations(
             raise InputError(f"--finetune last: {problem}; take --finetune all")
         return found.tobytes()
 
-    aside, header = file.with_suffix(f".{os.getpid()}"), {"descr": "<f2", "fortran_order": False}
+    # Another process may store the same.
+    own, header = file.with_suffix(f".{os.getpid()}"), {"descr": "<f2", "fortran_order": False}
     try:
-        with aside.open("wb") as stream, ThreadPoolExecutor(usable_cores()) as workers:
+        with new_file(own) as aside, aside.open("wb") as stream:
             np.lib.format.write_array_header_1_0(stream, {**header, "shape": whole})
-            for done, content in enumerate(workers.map(compute, paths), start=1):
-                stream.write(content)
-                progress(done, len(paths))
+            with ThreadPoolExecutor(usable_cores()) as workers:
+                for done, content in enumerate(workers.map(compute, paths), start=1):
+                    stream.write(content)
+                    progress(done, len(paths))
     finally:
         engine.release()
-    aside.replace(file)
+    own.replace(file)
     return StoredActivations(last, file, settings, n_fixed)
 
 
