@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opensetda.benchmark.grid import MEASURED, _row
+from opensetda.benchmark.grid import NUMBERS, _row
 from opensetda.means.estimator import ClassMeans
 
 DIGITS = np.array([str(digit) for digit in range(10)])
@@ -48,7 +48,7 @@ def read_rows(path):
 
 def quick_row(tasks, cell, out=None):
     """Stand in for `run_cell`, for tests that are not about results."""
-    measured = dict.fromkeys(MEASURED, 0.5) | {"scaling": "none"}
+    measured = dict.fromkeys(NUMBERS, 0.5) | {"scaling": "none"}
     return _row(tasks.name, cell, **measured)
 
 

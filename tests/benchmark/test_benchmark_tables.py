@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from opensetda.benchmark.grid import FAILED, MEASURED, OK
+from opensetda.benchmark.grid import FAILED, NUMBERS, OK
 from opensetda.benchmark.output import (
     average_table,
     notes,
@@ -27,7 +27,7 @@ def a_row(method, task, hos, seed=0, openness="auto", **more):
     return {
         **{"benchmark": "toy", "task": task, "method": method, "openness": openness},
         **{"target_openness": None, "seed": seed, "status": OK, "error": None, "warnings": None},
-        **dict.fromkeys(MEASURED, 0.5),
+        **dict.fromkeys(NUMBERS, 0.5),
         "hos": hos,
         "scaling": "none",
         **more,
@@ -35,7 +35,7 @@ def a_row(method, task, hos, seed=0, openness="auto", **more):
 
 
 def a_failure(method, task, seed=0, openness="auto", error="RuntimeError: no"):
-    nothing = dict.fromkeys(MEASURED)
+    nothing = dict.fromkeys(NUMBERS)
     return a_row(method, task, None, seed, openness) | nothing | {"status": FAILED, "error": error}
 
 

@@ -68,8 +68,7 @@ def run(
 ) -> Ended:
     """Run a command in `folder`, after `before`; kill it once `is_time`, or the time is over.
 
-    `is_time` is asked with what is on stdout. Without it, a review that has told its address is
-    interrupted.
+    `is_time` is asked with stdout. Without it, a review that has told its address is interrupted.
     """
     files = [folder.with_suffix(f".{name}") for name in ("output", "errors")]
     for file in files:
@@ -79,7 +78,8 @@ def run(
         os.chdir(folder)
         for number, file in enumerate(files, 1):
             os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
-        sys.stdout, sys.stderr = (open(n, "w", 1, closefd=False) for n in (1, 2))  # noqa: SIM115
+        how = {"errors": "backslashreplace", "closefd": False}
+        sys.stdout, sys.stderr = (open(n, "w", 1, **how) for n in (1, 2))  # noqa: SIM115, PTH123
         signal.signal(signal.SIGINT, signal.default_int_handler)
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + _MOST_BYTES, taken + _MOST_BYTES))

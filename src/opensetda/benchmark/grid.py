@@ -47,8 +47,8 @@ METRICS = (
     *("auroc", "oscr", "ece", "unknown_ece"),
 )
 COSTS = ("seconds", "cpu_seconds", "memory_mb")
-MEASURED = (*METRICS, "share", "true_share", "differs", "scaling", *COSTS)
-COLUMNS = (*RUN, *MEASURED, "status", "error", "warnings")
+NUMBERS = (*METRICS, "share", "true_share", "differs", *COSTS)
+COLUMNS = (*RUN, *NUMBERS, "scaling", "status", "error", "warnings")
 
 Row = dict[str, Any]
 GridProgress = Callable[[int, int, Row | None], None]
@@ -190,7 +190,9 @@ def _finished(out: Path, key: str) -> Row | None:
         return None
     match cell:
         case {"row": {"status": "ok"} as row} if row.keys() == {*COLUMNS}:
-            return dict(row)
+            numbers = [row[name] for name in NUMBERS if row[name] is not None]
+            if all(isinstance(value, int | float) and abs(value) < 1 << 53 for value in numbers):
+                return dict(row)
     return None
 
 

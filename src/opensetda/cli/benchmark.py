@@ -106,7 +106,6 @@ def benchmark(
     Of your own data, the classes of the source are known, all others of the
     target unknown. Finished runs are kept: the same command resumes an
     interrupted grid. Failed runs are listed, and tried again by the next call.
-    pgl has the paper's settings for the benchmark.
     Writes results.csv, one row per run, table.md and summary.json.
     """
     names = list(dict.fromkeys(methods or COMPARED))

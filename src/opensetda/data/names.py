@@ -72,12 +72,14 @@ def reading(path: str | Path, what: str = "the file") -> Iterator[None]:
     """Turn any error in reading `what` of a file into an `InputError` of one line."""
     try:
         yield
-    except (InputError, MemoryError):
+    except InputError:
         raise
     except OSError as error:
         raise unreadable(path, error) from error
     except UnicodeError as error:
         raise broken(path, "it is not UTF-8 text; save it as UTF-8", what) from error
+    except MemoryError as error:
+        raise broken(path, "it does not fit into memory, or is damaged", what) from error
     except Exception as error:
         raise broken(path, one_line(error, 160), what) from error
 

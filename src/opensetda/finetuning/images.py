@@ -120,12 +120,9 @@ class FineTunedImages:
         # Half the time of a training step on a processor; torch's types do not know it.
         self.backbone: nn.Module = backbone.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.settings, self.averaged = settings, len(backbone.views)
+        self.trainable_parameters = backbone.trainable_parameters
         self._image_backbone, self._paths = backbone, paths
         self._preprocessing = backbone.recipe.preprocessing
-
-    def trainable_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters to train."""
-        return self._image_backbone.trainable_parameters()
 
     def view(self, rows: IntArray, number: int = 0) -> Tensor:
         """Return images preprocessed as in prediction: (N, 3, S, S)."""

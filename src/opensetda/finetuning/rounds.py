@@ -31,10 +31,7 @@ CLASS_BALANCE = 0.5
 MIXED = 0.5
 # s of `class_mean_loss`.
 MEAN_SCALE = 10.0
-UNDONE = (
-    "the backbone is as it was before: after its training, labels agree less with those of a "
-    "simpler method; leave out --finetune"
-)
+UNDONE = "training the backbone was undone: labels agreed less with a simpler method than before"
 
 Labelled = tuple[IntArray, IntArray, int]
 """Classes of the sources, pseudo-labels of the targets, number of classes."""

@@ -45,8 +45,7 @@ class FineTuneSettings:
 
     @property
     def views(self) -> int:
-        """How many views of an image are averaged, unless `--views` says it."""
-        # A mirrored digit is no digit, and where colours matter grey images mislead.
+        """How many views of an image are averaged, if mirrored and grey ones may be."""
         return 4 if self.flip and self.colour else 1
 
     @classmethod

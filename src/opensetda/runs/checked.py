@@ -41,7 +41,7 @@ def reading(path: Path, advice: str = FIT_AGAIN) -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into an `InputError` that names it."""
     try:
         yield
-    except (InputError, MemoryError):
+    except InputError:
         raise
     except FileNotFoundError:
         raise InputError(f"{path}: missing; the run is not complete, {advice}") from None

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.data.names import folded, label_problem, shown
-from opensetda.errors import InputError
+from opensetda.errors import InputError, one_line
 from opensetda.openness.audit import Audit, CheckedTargets
 from opensetda.openness.decision import Vector
 from opensetda.openness.evidence import ShareEstimate
@@ -206,8 +206,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str, str]]:
                 yield reader.line_num, row[name], label, audit
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; 'osda review' writes one") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: not a CSV file that can be read ({error})") from error
+    except (OSError, UnicodeDecodeError, csv.Error, MemoryError) as error:
+        raise InputError(f"{path}: not a CSV file that can be read ({one_line(error)})") from error
 
 
 def class_name(name: str, in_use: Collection[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -257,7 +258,7 @@ def check_request(request: FitRequest, out: Path) -> None:
             raise InputError(f"{path}: a run folder; give images or a feature table")
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
             raise InputError(f"{out}: lies in {path}, which is read; choose another --out")
-    if Path(request.source).resolve() == Path(request.target).resolve():
+    if os.path.realpath(request.source) == os.path.realpath(request.target):
         raise InputError(f"{path}: source and target are the same; give what is to be labelled")
 
 

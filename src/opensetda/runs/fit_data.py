@@ -22,7 +22,7 @@ from opensetda.data.images.loading import (
     read_image_domains,
     two_kinds,
 )
-from opensetda.data.names import twins
+from opensetda.data.names import printable, twins
 from opensetda.data.tables import mapped
 from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
@@ -234,7 +234,7 @@ def features_of(
 
 def none_readable(where: Path, count: int, first: Broken) -> InputError:
     """Return the error for images of which none can be read."""
-    reason = f"the first is {first.id} ({first.reason})"
+    reason = f"the first is {printable(first.id)} ({first.reason})"
     return InputError(f"{where}: none of its {count:,} images can be read; {reason}")
 
 

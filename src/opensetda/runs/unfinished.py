@@ -26,6 +26,7 @@ from opensetda.runs.checked import (
     damaged,
     read_json,
     read_sealed,
+    reading,
     write_sealed,
 )
 from opensetda.runs.options import FitRequest
@@ -169,7 +170,7 @@ class CheckpointFile:
         """Read the record, or raise an `InputError` that names the file; None without one."""
         if not self.path.exists():
             return None
-        with open_regular(self.path) as stream:
+        with reading(self.path, _START_ANEW), open_regular(self.path) as stream:
             seal, content = stream.read(hashlib.sha256().digest_size), stream.read()
         if seal != hashlib.sha256(content).digest():
             raise damaged(self.path, "its checksum differs", _START_ANEW)

@@ -6,7 +6,7 @@ Each process draws batches of its own, gradients are averaged, and so all have t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from accelerate import PartialState
@@ -47,7 +47,6 @@ def average_buffers(module: nn.Module) -> None:
 
 def from_main(value: T) -> T:
     """Return the value that the first process has."""
-    this_process()
     values: list[T] = broadcast_object_list([value])
     return values[0]
 
@@ -59,5 +58,4 @@ def in_shares(n: int, compute: Callable[[int, int], Tensor]) -> Tensor:
         return compute(0, n)
     size = -(-n // state.num_processes)
     own = compute(min(n, size * state.process_index), min(n, size * (state.process_index + 1)))
-    parts: list[Any] = gather_object([own.cpu()])
-    return torch.cat(parts).to(state.device)
+    return torch.cat(gather_object([own.cpu()])).to(state.device)

@@ -348,7 +348,7 @@ def header_of(path: Path) -> Sequence[str]:
         if path.suffix.lower() == ".parquet":
             return tuple(pyarrow.parquet.read_schema(stream).names)
         lines = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
-        return next(csv.reader([lines.readline()]), ())
+        return next(csv.reader([lines.readline(2**20)]), ())
 
 
 def _columns_of(names: Sequence[str], columns: ImageColumns) -> tuple[str | None, ...]:

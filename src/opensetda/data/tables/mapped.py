@@ -6,6 +6,7 @@ import io
 import math
 import os
 import shutil
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,9 @@ def as_text(values: npt.NDArray[Any], where: str, first: int = 0) -> TextColumn:
     """
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
+    if values.dtype.kind == "U" and values.dtype.isnative:
+        if np.ascontiguousarray(values).view(np.uint32).max(initial=0) > sys.maxunicode:
+            raise InputError(f"{where} holds characters that do not exist; save the file again")
     if values.dtype.kind not in "UiubfO":
         raise InputError(f"{where} holds {values.dtype}; labels and ids are text or numbers")
     cells: list[str | None] = []
