@@ -67,7 +67,8 @@ def as_text(values: npt.NDArray[Any], where: str, first: int = 0) -> TextColumn:
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
     if values.dtype.kind == "U" and values.dtype.isnative:
-        if np.ascontiguousarray(values).view(np.uint32).max(initial=0) > sys.maxunicode:
+        codes = np.ascontiguousarray(values).view(np.uint32)
+        if codes.max(initial=0) > sys.maxunicode:
             raise InputError(f"{where} holds characters that do not exist; save the file again")
     if values.dtype.kind not in "UiubfO":
         raise InputError(f"{where} holds {values.dtype}; labels and ids are text or numbers")
