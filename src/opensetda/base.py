@@ -25,8 +25,16 @@ from opensetda.features.alignment import aligned_samples
 from opensetda.features.doubts import find_doubts
 from opensetda.features.scaling import NONE, Scaling, check_scaling
 from opensetda.metrics.source_labels import encode_classes, source_labels
-from opensetda.openness.decision import Rejection, Scores
-from opensetda.openness.mixtures import fit_slope, rejection_cut, unknown_posterior
+from opensetda.openness.decision import (
+    Matrix,
+    Rejection,
+    Scores,
+    Vector,
+    fit_sharpness,
+    fit_slope,
+    rejection_cut,
+    votes_of,
+)
 from opensetda.openness.report import OpennessReport, check_openness, study_openness
 from opensetda.progress import finish_step
 from opensetda.rows import (
@@ -85,8 +93,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     openness_, openness_report_ : float, OpennessReport
         The share of unknowns that was used: given, audited, estimated, or rejected by the
         method's own boundary; and the estimates with their intervals and warnings.
-    rejection_threshold_, rejection_slope_ : float
-        How samples are rejected, see `Rejection`.
+    rejection_threshold_, rejection_slope_, rejection_sharpness_ : float
+        How samples are rejected, and how sure of it `predict_proba` is, see `Rejection`.
     history_ : list of dict
         One entry per step, with numbers that need no target label.
     step_labels_ : array of int of shape (steps, n_targets), or None
@@ -222,9 +230,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         rejected = float((scores.known < cut).mean())
         self.openness_report_ = report.finished(rejected, own_cut is not None, len(target))
         self.openness_ = self.openness_report_.share
-        posterior = unknown_posterior(scores.known, self.openness_)
-        self.rejection_threshold_ = cut
-        self.rejection_slope_ = fit_slope(scores.known, posterior, cut)
+        self.rejection_threshold_, self.rejection_sharpness_ = cut, 1.0
+        spread = self.openness_report_.spread
+        votes = votes_of(scores.known, scores.nearest, self.openness_, spread, n_classes)
+        self.rejection_slope_ = fit_slope(scores.known, votes[:, -1], cut)
 
         in_callers_order = np.argsort(target.index)
         labels = self.rejection.labels(scores.known, scores.nearest, n_classes)
@@ -235,6 +244,25 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.transduction_nearest_ = self.classes_[scores.nearest[in_callers_order]]
         self.transduction_scores_ = scores.known[in_callers_order]
         self.transduction_proba_ = self.rejection.probabilities(scores)[in_callers_order]
+
+    @property
+    def transduction_confidence_(self) -> Vector:
+        """The probability of each label of `transduction_`."""
+        nearest = np.searchsorted(self.classes_, self.transduction_nearest_)
+        is_unknown = self.transduction_ == self.unknown_label
+        columns = np.where(is_unknown, len(self.classes_), nearest)
+        return np.asarray(self.transduction_proba_[np.arange(len(columns)), columns])
+
+    def calibrate(self, votes: Matrix) -> None:
+        """Take votes of several methods on the targets of `fit` as their probabilities.
+
+        Later samples get the probabilities of this method alone, made as sure as the votes are.
+        """
+        own = np.log(np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny))
+        self.rejection_sharpness_ = fit_sharpness(own, votes[:, :-1])
+        known, cut = self.transduction_scores_, self.rejection_threshold_
+        self.rejection_slope_ = fit_slope(known, votes[:, -1], cut)
+        self.transduction_proba_ = votes
 
     def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
         """Turn class indices, C for unknown, into labels."""
@@ -286,7 +314,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     @property
     def rejection(self) -> Rejection:
         """How later samples are rejected, if there were targets in `fit`."""
-        return Rejection(self.rejection_threshold_, self.rejection_slope_)
+        given = self.rejection_threshold_, self.rejection_slope_, self.rejection_sharpness_
+        return Rejection(*given)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Label later samples: a class, or `unknown_label` where its probability is above 1/2."""

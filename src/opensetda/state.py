@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from opensetda.errors import InputError
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -40,6 +40,7 @@ def pack(classifier: Any) -> dict[str, Any]:
         "openness": float(classifier.openness_),
         "rejection_threshold": json_float(classifier.rejection_threshold_) if has_target else None,
         "rejection_slope": float(classifier.rejection_slope_) if has_target else None,
+        "rejection_sharpness": float(classifier.rejection_sharpness_) if has_target else None,
     }
     if hasattr(classifier, "feature_names_in_"):
         state["feature_names"] = classifier.feature_names_in_.tolist()
@@ -65,6 +66,7 @@ def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
     if classifier.has_target_:
         classifier.rejection_threshold_ = float(state["rejection_threshold"])
         classifier.rejection_slope_ = float(state["rejection_slope"])
+        classifier.rejection_sharpness_ = float(state["rejection_sharpness"])
     if "feature_names" in state:
         classifier.feature_names_in_ = np.array(state["feature_names"], dtype=object)
     return classifier

@@ -17,8 +17,7 @@ from opensetda.base import COUNT, NON_NEGATIVE, POSITIVE, SHARE, OpenSetClassifi
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment
 from opensetda.nn.parts import COMPONENTS, WHITENING
-from opensetda.openness.decision import Matrix, Scores, Vector
-from opensetda.openness.mixtures import rejection_cut
+from opensetda.openness.decision import Matrix, Scores, Vector, rejection_cut
 from opensetda.openness.report import check_openness
 from opensetda.rejection.osnn import DistanceRatioRejector
 from opensetda.rows import IntArray, Rows, first_of_every_class

@@ -141,6 +141,8 @@ def show_estimates(classifier: OpenSetClassifier) -> None:
     interval = f" ({report.low:.2f} to {report.high:.2f})" if estimated else ""
     say(f"share of unknowns: {report.share:.2f}{interval}, {report.origin}")
     say(f"columns: {SENTENCES[classifier.scaler_.name]}")
+    right = float(classifier.transduction_confidence_.mean())
+    say(f"about {right:.0%} of these labels should be right (the mean confidence)")
 
 
 # tables --------------------------------------------------------------------------------------

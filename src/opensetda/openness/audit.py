@@ -19,7 +19,7 @@ from opensetda.rows import IntArray
 
 Flags = npt.NDArray[np.bool_]
 
-AUDIT_SIZE = 30  # targets of an audit: the share is then within .08 of the truth on average
+AUDIT_SIZE, AUDIT_ERROR = 30, 0.05  # targets of an audit, and the mean error of its share
 _WEIGHT = 10.0  # inverse of the ridge on the slope of unknowns over ranks
 _MOST_GAIN = 2.5  # scores count for at most this many times the audited targets
 

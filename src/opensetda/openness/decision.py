@@ -6,9 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_softmax, ndtr, softmax
+from scipy.stats import rankdata
 
 from opensetda.rows import IntArray
+
+LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 0.00001 of 0 or 1
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -31,11 +35,13 @@ class Scores(NamedTuple):
 class Rejection(NamedTuple):
     """A sample whose known score lies below `threshold` is unknown.
 
-    The probability of unknown is 1/2 there, and its logit falls with `slope`.
+    The probability of unknown is 1/2 there, and its logit falls with `slope`. The class logits are
+    multiplied by `sharpness` before they become probabilities.
     """
 
     threshold: float
     slope: float
+    sharpness: float = 1.0
 
     def labels(self, known: Vector, nearest: IntArray, n_classes: int) -> IntArray:
         """Return the nearest class, or `n_classes` for unknown: (n,), (n,) -> (n,)."""
@@ -50,5 +56,80 @@ class Rejection(NamedTuple):
     def probabilities(self, scores: Scores) -> Matrix:
         """Return the probabilities of the classes, then of unknown: (n, C + 1)."""
         unknown = self.probability(scores.known)
-        classes = softmax(scores.classes, axis=1) * (1 - unknown)[:, None]
+        classes = softmax(self.sharpness * scores.classes, axis=1) * (1 - unknown)[:, None]
         return np.column_stack([classes, unknown])
+
+
+def votes_of(known: Vector, nearest: IntArray, share: float, spread: float, n: int) -> Matrix:
+    r"""Return how far one method speaks for each of n classes, and for unknown: (m, n + 1).
+
+    A target is unknown if its rank among the known scores is below the share of unknowns, of which
+    only a normal distribution is known:
+
+    .. math:: P(\text{unknown}) = P(S > r / m), \quad S \sim \mathcal N(\text{share}, \text{spread})
+
+    The rest is for the nearest class. An unsure share makes unsure labels.
+    """
+    ranks = (rankdata(known) - 0.5) / max(len(known), 1)
+    unknown = ndtr((share - ranks) / spread) if share > 0 else np.zeros(len(known))
+    votes = np.zeros((len(known), n + 1))
+    votes[np.arange(len(known)), nearest] = 1 - unknown
+    votes[:, n] = unknown
+    return votes
+
+
+def fit_sharpness(logits: Matrix, votes: Matrix) -> float:
+    """Return the factor on class logits whose softmax is nearest to votes: (n, C), (n, C).
+
+    The distance is the cross-entropy.
+    """
+    total = max(float(votes.sum()), 1e-12)
+
+    def cross_entropy(log_sharpness: float) -> float:
+        found = log_softmax(np.exp(log_sharpness) * logits, axis=1)
+        return -float((votes * found).sum()) / total
+
+    best = minimize_scalar(cross_entropy, bounds=(-4.0, 2.0), method="bounded")
+    return float(np.exp(best.x))
+
+
+def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:
+    r"""Fit the slope of the probability of unknown around the rejection threshold.
+
+    .. math:: P(\text{unknown} \mid s) = \sigma(\kappa (t - s))
+
+    The threshold t is where the labels change, so probability and label never contradict each
+    other; :math:`\kappa` minimises the cross-entropy to the `posterior`.
+    """
+    if not np.isfinite(threshold):
+        return 0.0
+    margin = threshold - known
+    scale = max(float(np.abs(margin).mean()), 1e-12)
+
+    def cross_entropy(log_slope: float) -> float:
+        z = np.exp(log_slope) * margin / scale
+        return float(np.mean(np.logaddexp(0.0, z) - posterior * z))
+
+    found = minimize_scalar(cross_entropy, bounds=(-3.0, LARGEST_LOG_SLOPE), method="bounded")
+    return float(np.exp(found.x) / scale)
+
+
+def rejection_cut(known_score: Vector, share: float) -> float:
+    """Return the cut with `share` of the scores below it, half way between two scores.
+
+    Equal scores are not separated: the cut moves to the nearer end of their group.
+    """
+    wanted = round(share * len(known_score))
+    if wanted == 0:
+        return float("-inf")
+    ordered = np.sort(known_score)
+    score = ordered[min(wanted, len(ordered) - 1)]
+    start, end = (int(np.searchsorted(ordered, score, side)) for side in ("left", "right"))
+    below = start if wanted - start <= end - wanted else end
+    if below == 0:
+        return float("-inf")
+    if below == len(ordered):
+        return float(np.nextafter(ordered[-1], np.inf))
+    middle = (ordered[below - 1] + ordered[below]) / 2
+    # Between neighbouring floats there is no middle.
+    return float(middle if middle > ordered[below - 1] else ordered[below])

@@ -1,14 +1,10 @@
-"""Known scores as a mixture of two normal distributions, of unknowns and of knowns.
-
-It estimates the share of unknowns, and calibrates the probability of unknown, without labels.
-"""
+"""Known scores as a mixture of two normal distributions: the share of unknowns, without labels."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from opensetda.openness.decision import Vector
 
@@ -20,7 +16,6 @@ FREE_STARTS = (0.5, 0.1, 0.25, 0.75)
 # kept unless the mean log-likelihood of another is higher by this.
 CLEARLY = 0.02
 NARROWEST = 0.1  # smallest deviation of a component, as a share of that of all scores
-LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 0.00001 of 0 or 1
 
 
 class KnownUnknownMixture(NamedTuple):
@@ -40,19 +35,6 @@ class KnownUnknownMixture(NamedTuple):
         weights = np.log(np.maximum([self.share, 1 - self.share], 1e-12))
         z = [(x - mean) / by for mean, by in zip(self.means, self.deviations, strict=True)]
         return [weights[i] + (-0.5 * z[i] * z[i] - np.log(self.deviations[i])) for i in (0, 1)]
-
-    def falling_posterior(self, known_score: Vector) -> Vector:
-        """Probability of being unknown that never rises with the score: (n,) -> (n,).
-
-        The wider of two normal distributions is the larger in both tails: below its peak the
-        posterior stays at the peak's value; above, it only falls.
-        """
-        grid = np.linspace(known_score.min(), known_score.max(), BINS)
-        falling = self.posterior(grid)
-        peak = int(np.where(grid <= self.means[1], falling, -1.0).argmax())
-        falling[:peak] = falling[peak]
-        falling[peak:] = np.minimum.accumulate(falling[peak:])
-        return np.asarray(np.interp(known_score, grid, falling))
 
 
 def fit_mixture(
@@ -121,52 +103,3 @@ def _moments(x: Vector, weights: Vector) -> tuple[float, float]:
     weight = max(float(weights.sum()), 1e-9)
     mean = float((weights * x).sum() / weight)
     return mean, float(np.sqrt((weights * (x - mean) ** 2).sum() / weight))
-
-
-def unknown_posterior(known: Vector, share: float) -> Vector:
-    """Return the probability of unknown for each target, given the share, by `fit_mixture`."""
-    if share <= 0:
-        return np.zeros(len(known))
-    return fit_mixture(known, share=share).falling_posterior(known)
-
-
-def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:
-    r"""Fit the slope of the probability of unknown around the rejection threshold.
-
-    .. math:: P(\text{unknown} \mid s) = \sigma(\kappa (t - s))
-
-    The threshold t is where the labels change, so probability and label never contradict each
-    other; :math:`\kappa` minimises the cross-entropy to the posterior of the mixture.
-    """
-    if not np.isfinite(threshold):
-        return 0.0
-    margin = threshold - known
-    scale = max(float(np.abs(margin).mean()), 1e-12)
-
-    def cross_entropy(log_slope: float) -> float:
-        z = np.exp(log_slope) * margin / scale
-        return float(np.mean(np.logaddexp(0.0, z) - posterior * z))
-
-    found = minimize_scalar(cross_entropy, bounds=(-3.0, LARGEST_LOG_SLOPE), method="bounded")
-    return float(np.exp(found.x) / scale)
-
-
-def rejection_cut(known_score: Vector, share: float) -> float:
-    """Return the cut with `share` of the scores below it, half way between two scores.
-
-    Equal scores are not separated: the cut moves to the nearer end of their group.
-    """
-    wanted = round(share * len(known_score))
-    if wanted == 0:
-        return float("-inf")
-    ordered = np.sort(known_score)
-    score = ordered[min(wanted, len(ordered) - 1)]
-    start, end = (int(np.searchsorted(ordered, score, side)) for side in ("left", "right"))
-    below = start if wanted - start <= end - wanted else end
-    if below == 0:
-        return float("-inf")
-    if below == len(ordered):
-        return float(np.nextafter(ordered[-1], np.inf))
-    middle = (ordered[below - 1] + ordered[below]) / 2
-    # Between neighbouring floats there is no middle.
-    return float(middle if middle > ordered[below - 1] else ordered[below])

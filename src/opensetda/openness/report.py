@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opensetda.errors import InputError
-from opensetda.openness.audit import CheckedTargets
+from opensetda.openness.audit import AUDIT_ERROR, AUDIT_SIZE, CheckedTargets
 from opensetda.openness.evidence import (
     CONFIDENCE,
     FEWEST_TARGETS,
@@ -27,10 +27,13 @@ ESTIMATE, HIDDEN, AUDIT = "estimate", "hidden classes alone", "audit"  # names o
 
 # Warn if:
 DISAGREEMENT = 0.3  # a given share is this far from the estimate, and outside its interval
-WIDE = 0.55  # the interval is wider, as it is with up to seven known classes
-WIDE_AUDIT = 0.4  # that of an audit is, as it is with 12 targets or fewer
+WIDE = 0.3  # the interval is wider, as most estimates are, and audits of up to 20 targets
 HARDLY_KNOWN = 0.95  # this share of the targets scores below nine tenths of the source rows
 NOT_SEPARATED = 0.05  # the share that is rejected differs by more from the one to use
+# Deviation, as a share of all targets, of the rank of a target by one method: of two methods with
+# the same share, some targets are unknown to one only.
+RANKING_SPREAD = 0.13
+DEVIATIONS = 1.645  # from the middle of a normal distribution to the ends of a 90 % interval
 # The end of a warning.
 _HOW = "give the share if you know better (--openness, or openness= in Python)"
 
@@ -60,6 +63,12 @@ class OpennessReport:
         return self.told or bool(self.audit)
 
     @property
+    def spread(self) -> float:
+        """Deviation of the share by which targets are unknown, see `votes_of`."""
+        half = 0.0 if self.told else (self.high - self.low) / 2
+        return float(np.hypot(RANKING_SPREAD, half / DEVIATIONS))
+
+    @property
     def origin(self) -> str:
         """Where the share comes from, in words."""
         why = (
@@ -85,7 +94,8 @@ class OpennessReport:
         """Return the report with warnings, once `rejected` of all, or by `own_boundary`, are."""
         share = rejected if own_boundary else self.share
         report = replace(self, share=share, own_boundary=own_boundary)
-        warnings = [*self.warnings, *_warnings(report)]
+        # First what concerns every label.
+        warnings = [*_warnings(report), *self.warnings]
         if n_targets < FEWEST_TARGETS and (report.vouched or own_boundary):
             warnings.append(f"fewer than {FEWEST_TARGETS} targets: their labels are uncertain")
         elif abs(rejected - share) > max(NOT_SEPARATED, 1 / n_targets):
@@ -136,12 +146,7 @@ def study_openness(
 def _warnings(report: OpennessReport) -> list[str]:
     """Return what the user should check about the share."""
     share, found = report.share, report.estimates[ESTIMATE]
-    if report.audit:
-        ends = f"{report.low:.2f} to {report.high:.2f}"
-        advice = f"is uncertain ({ends}): mark more targets in the audit of 'osda review'"
-        is_wide = report.high - report.low > WIDE_AUDIT
-        return [f"the audited share of unknowns {advice}"] if is_wide else []
-    if report.told or report.own_boundary:
+    if not report.audit and (report.told or report.own_boundary):
         if abs(share - found.share) <= DISAGREEMENT or found.low <= share <= found.high:
             return []
         what, advice = f"openness {share:.2f} was given", "check it, or have it estimated"
@@ -149,6 +154,15 @@ def _warnings(report: OpennessReport) -> list[str]:
             what, advice = f"the method's own boundary rejects {share:.0%} of the targets", _HOW
         return [f"{what}, but the data look like {found}; {advice}"]
     warnings = []
+    if report.high - report.low > WIDE:
+        marks = "more targets" if report.audit else f"{AUDIT_SIZE} targets"
+        warnings.append(
+            f"the share of unknowns is uncertain ({report.low:.0%} to {report.high:.0%}): mark "
+            f"{marks} with 'osda review RUN', which takes two minutes and leaves an error of about "
+            f"{AUDIT_ERROR:.0%}, or {_HOW}"
+        )
+    if report.audit:
+        return warnings
     if not report.found_unknowns:
         warnings.append(
             f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
@@ -158,15 +172,6 @@ def _warnings(report: OpennessReport) -> list[str]:
         warnings.append(
             "hardly any target looks like a known class: all may be unknown, or the domains differ "
             f"too much for an estimate; check that the rows of both mean the same, and {_HOW}"
-        )
-    # Twice the longer side: near 0 and 1 an interval is cut off, and no more certain for it.
-    if 2 * max(found.share - found.low, found.high - found.share) > WIDE:
-        reason = f"{report.evidence.n_classes} known classes show too little of how unknowns score"
-        if found.high - found.low == 1:
-            reason = f"a share of fewer than {FEWEST_TARGETS} targets says little"
-        warnings.append(
-            f"the share of unknowns is uncertain ({found.low:.2f} to {found.high:.2f}): {reason}; "
-            f"look at the groups of unknowns in the report, and {_HOW}"
         )
     return warnings
 

@@ -218,7 +218,8 @@ def _headline(name: str, noun: str, table: PredictionTable, counts: Sequence[Lab
     line = (
         f"Of {_counted(len(table), noun)} in {name}, {known:,} look{'s' if known == 1 else ''} "
         f"like one of the {len(classes)} known classes, and {unknown.count:,} "
-        f"({100 * unknown.share:.0f}\u202f%) like none of them."
+        f"({100 * unknown.share:.0f}\u202f%) like none of them. "
+        f"About {100 * table.confidence.mean():.0f}\u202f% of these labels should be right."
     )
     if corrected:
         verb = "was" if corrected == 1 else "were"

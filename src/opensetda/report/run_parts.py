@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.openness.mixtures import rejection_cut
+from opensetda.openness.decision import rejection_cut
 from opensetda.report.content import (
     AUDITED,
     ESTIMATED,

@@ -15,6 +15,7 @@ from opensetda.runs.evaluation import evaluate_labels, evaluate_targets, write_e
 from opensetda.runs.fitting import fit_domains, write_run
 from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination
 from opensetda.runs.methods import build_method, full_settings
+from opensetda.runs.options import OPINIONS
 from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, thumbnail_table
 from opensetda.runs.view import view_of
 from opensetda.system.files import json_bytes, new_folder, plain
@@ -63,7 +64,9 @@ def run_demo(
     for method, changes in own_settings.items():
         one = build_method(method, openness="auto", changes=changes, seed=seed)
         with listener.training(method) as progress:
-            seconds = fit_domains(one, *domains, context=FitContext(progress))
+            seconds = fit_domains(
+                one, *domains, context=FitContext(progress), opinions=OPINIONS * (not fitted)
+            )
         fitted[method] = one
         rows[method] = {
             **evaluate_targets(one, task.target_truth).to_dict(),

@@ -25,6 +25,7 @@ from opensetda.backbones.recipe import Preprocessing
 from opensetda.base import OpenSetClassifier
 from opensetda.data.images.decoding import BrokenImageError, decode_image
 from opensetda.errors import InputError
+from opensetda.openness.decision import Rejection
 from opensetda.runs.folder import MODEL, RunFolder
 from opensetda.runs.pictures import Pictures
 from opensetda.runs.predicting import Run, open_run, read_rows
@@ -117,7 +118,7 @@ class Exported(nn.Module):
         self.register_buffer("medians", None if medians is None else torch.tensor(medians))
         self.scaler, self.scorer = classifier.scaler_, classifier.scorer_
         # Without targets in `fit`, nothing is unknown.
-        self.rejection = classifier.rejection if classifier.has_target_ else (-np.inf, 0.0)
+        self.rejection = classifier.rejection if classifier.has_target_ else Rejection(-np.inf, 0)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Label samples, each on its own."""
@@ -125,11 +126,11 @@ class Exported(nn.Module):
         if self.medians is not None:
             rows = torch.where(rows.isnan(), self.medians, rows)
         classes, known = self.scorer(self.scaler(rows))
-        threshold, slope = self.rejection
+        threshold, slope, sharpness = self.rejection
         unknown = torch.zeros_like(known)
         if np.isfinite(threshold):
             unknown = torch.sigmoid(slope * (threshold - known))
-        of_classes = classes.softmax(dim=1) * (1 - unknown)[:, None]
+        of_classes = (sharpness * classes).softmax(dim=1) * (1 - unknown)[:, None]
         probabilities = torch.cat([of_classes, unknown[:, None]], dim=1)
         # A score that is not a number is not known, either.
         index = torch.where(known >= threshold, classes.argmax(dim=1), classes.shape[1])

@@ -14,6 +14,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,13 @@ import pyarrow.parquet
 from opensetda import __version__
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
-from opensetda.openness.mixtures import rejection_cut
+from opensetda.openness.decision import rejection_cut
 from opensetda.progress import CountingProgress
 from opensetda.rows import IntArray, Rows, content_keys, row_chunks
 from opensetda.runs import folder as files
 from opensetda.runs.checked import Manifest
 from opensetda.runs.corrections import Corrections
+from opensetda.runs.opinions import dispute, second_opinions
 from opensetda.runs.options import SAMPLE, SMALLEST_SAMPLE
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.runs.view import RunView
@@ -55,12 +57,14 @@ def fit_domains(
     sample: IntArray | None = None,
     context: FitContext | None = None,
     seed: int = 0,
+    opinions: int = 0,
 ) -> float:
-    """Fit a classifier on source and target rows, and return the seconds it took.
+    """Fit a classifier on source and target rows, and return the seconds of its `fit`.
 
     Both may be memory maps, of any type of number; `sample` are the target rows to learn from,
     None for all. With images in the context, their backbone is trained: by the method, or in
-    rounds (from `seed`), which it labels the targets for.
+    rounds (from `seed`), which it labels the targets for. So many other methods are asked for
+    `opinions` on the labels.
     """
     chosen = np.arange(len(target)) if sample is None else sample
     # The targets' places in y hold the first source label: any value would do, none is read.
@@ -81,7 +85,18 @@ def fit_domains(
         from opensetda.finetuning.rounds import fit_in_rounds
 
         fit_in_rounds(classifier, X, y, domain, context, seed)
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    if opinions and classifier.has_target_:
+        if context is not None and context.images is not None:
+            from opensetda.finetuning.inputs import features_of
+            from opensetda.system.processes import this_process
+
+            X = features_of(context.images, np.arange(len(X)), this_process().device)
+        second_opinions(classifier, X, y, domain, opinions)
+        report = classifier.openness_report_
+        warnings = *report.warnings, *dispute(classifier)
+        classifier.openness_report_ = replace(report, warnings=warnings)
+    return seconds
 
 
 def sample_size(n_classes: int, wanted: int = SAMPLE) -> int:

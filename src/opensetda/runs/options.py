@@ -17,6 +17,8 @@ from opensetda.errors import InputError
 
 SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
 """Default of the largest number of targets to learn from, and the smallest that is allowed."""
+OPINIONS = 4
+"""How many other methods are asked about the labels of a run."""
 ARRAY = "array"
 """Stands in place of the path of a domain that was given as an array."""
 
@@ -208,6 +210,13 @@ class FitOptions:
         "Learn from at most this many targets, drawn at random; all are labelled.",
         SAMPLE,
         low=SMALLEST_SAMPLE,
+    )
+    opinions: int = _method(
+        "--opinions NUMBER",
+        "Ask up to 5 other quick methods how sure the labels are; 0: the method itself.",
+        OPINIONS,
+        low=0,
+        high=5,
     )
     corrections: str | None = _method(
         "--corrections FILE",

@@ -1,0 +1,100 @@
+"""Second opinions: how far other methods agree with the labels of a run.
+
+A method's own probabilities do not know what it does not know. Other quick methods see the same
+rows in another way, and a label that they share is right more often. The part of the opinions that
+agree, with a share of unknowns that is only known to an interval, is the probability of a label;
+measured on suites of several fields, it needs no further correction (docs/label-free.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opensetda.base import OpenSetClassifier
+from opensetda.openness.decision import Matrix, Scores, votes_of
+from opensetda.rows import IntArray, Rows, canonical_source, first_of_every_class, split_domains
+from opensetda.runs.methods import method_class, method_name
+from opensetda.runs.options import OPINIONS
+
+# Methods and scalings that differ most from each other, in the order in which they are asked.
+OTHERS = (
+    ("daod", "standard"),
+    ("smoothed-means", "ranks"),
+    ("moving-means", "none"),
+    ("moving-means", "ranks"),
+    ("daod", "none"),
+)
+MOST_ROWS = 1000
+"""Rows of each domain that an opinion learns from; it is then asked about all targets."""
+DISPUTED = 1 / 3  # warn if the votes are mostly against so many labels
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What a method says of all targets: votes (n, C + 1), and labels (n,), C for unknown."""
+
+    name: str
+    votes: Matrix
+    labels: IntArray
+
+
+def second_opinions(
+    classifier: OpenSetClassifier,
+    X: npt.NDArray[Any],
+    y: npt.NDArray[Any],
+    sample_domain: npt.NDArray[Any],
+    number: int = OPINIONS,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Opinion]:
+    """Ask other methods, and let `classifier` take the votes as the probabilities of its labels.
+
+    X, y and `sample_domain` are those of its `fit`. Its labels stay. Returns its own opinion, then
+    the others.
+    """
+    names, n_classes = classifier.classes_, len(classifier.classes_)
+    of_source, of_target = split_domains(sample_domain, len(X))
+    share = min(classifier.openness_, 1 - 1 / (len(of_target) + 1))
+    spread = classifier.openness_report_.spread
+    # In canonical order the first rows are a random sample that the caller's order has no part in.
+    classes = np.searchsorted(names, y[of_source].astype(names.dtype))
+    source, classes = canonical_source(Rows(X, of_source), classes)
+    some = source.take(first_of_every_class(classes, n_classes, MOST_ROWS)).index
+    target = Rows(X, of_target)
+    rows = np.sort(np.concatenate([some, target.in_canonical_order().first(MOST_ROWS).index]))
+
+    def opinion(name: str, scaling: str, known: Any, nearest: IntArray) -> Opinion:
+        votes = votes_of(known, nearest, share, spread, n_classes)
+        labels = np.where(votes[:, -1] > 0.5, n_classes, nearest)
+        return Opinion(f"{name}, {scaling}", votes, labels)
+
+    own = method_name(classifier), classifier.scaler_.name
+    nearest = np.searchsorted(names, classifier.transduction_nearest_)
+    found = [opinion(*own, classifier.transduction_scores_, nearest)]
+    asked = [other for other in OTHERS if other != own][:number]
+    for done, (name, scaling) in enumerate(asked, start=1):
+        label = classifier.unknown_label
+        other = method_class(name)(share, scaling=scaling, unknown_label=label)
+        other.fit(X[rows], y[rows], sample_domain=sample_domain[rows])
+        parts = [other.open_set_scores(chunk) for _, chunk in target.chunks()]
+        scores = Scores(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+        found.append(opinion(name, scaling, scores.known, scores.nearest))
+        progress(done, len(asked))
+    if asked:
+        classifier.calibrate(np.mean([one.votes for one in found], axis=0))
+    return found
+
+
+def dispute(classifier: OpenSetClassifier) -> list[str]:
+    """Return a warning if the votes are mostly against many labels."""
+    disputed = float((classifier.transduction_confidence_ < 0.5).mean())
+    if disputed <= DISPUTED:
+        return []
+    return [
+        f"other methods disagree with {disputed:.0%} of the labels: compare them with "
+        "'osda benchmark SOURCE TARGET', and check labels with 'osda review RUN'"
+    ]
