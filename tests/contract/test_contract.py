@@ -46,7 +46,7 @@ CHECKS = [
 
 SCORERS = [
     *METHODS,
-    *("source-only+mixture", "source-only+osnn", "source-only+osvm"),
+    *("source-only+osnn", "source-only+osvm"),
     *("ati+quantile", "mmd+quantile", "dann+osnn"),
 ]
 every_scorer = pytest.mark.parametrize("method", SCORERS)
