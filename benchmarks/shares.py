@@ -294,7 +294,8 @@ def show(rows: list[dict[str, Any]]) -> None:
         errors, half = np.abs(fitted.shares(own) - truth), fitted.half_widths(own)
         figures = errors, np.abs(truth - 0.4), errors <= half
         means = [np.average(values, weights=prior(truth)) for values in figures]
-        print(f"| {suite} | {means[0]:.3f} | {means[1]:.3f} | {means[2]:.0%} | {2 * half.mean():.2f} |")
+        error, constant, holds = means
+        print(f"| {suite} | {error:.3f} | {constant:.3f} | {holds:.0%} | {2 * half.mean():.2f} |")
 
 
 if __name__ == "__main__":

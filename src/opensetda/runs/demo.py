@@ -58,7 +58,8 @@ def run_demo(
         f"source: {n_source:,} MNIST digits 0-4, target: {n_target:,} digits 0-9 of scikit-learn, "
         "share of unknowns: to be estimated"
     )
-    fitted, rows = {}, {}
+    fitted: dict[str, OpenSetClassifier] = {}
+    rows: dict[str, dict[str, Any]] = {}
     small = {**_SMALL, "stop_step": 2} if quick else _SMALL
     own_settings: dict[str, Any] = {"moving-means": {}, "pgl": small, "source-only": {}}
     for method, changes in own_settings.items():

@@ -295,9 +295,7 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         progress = _event_listener(request.tensorboard, told)
         checked = None if corrections is None else corrections.checked
         context = FitContext(progress, images, run.checkpoints, checked)
-        seconds = fit_domains(
-            classifier, *domains, sample, context, request.seed, request.opinions
-        )
+        seconds = fit_domains(classifier, *domains, sample, context, request.seed, request.opinions)
     labels = None
     if sample is not None:
         with listener.counting("label", data.noun) as labelling:

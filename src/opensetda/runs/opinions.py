@@ -98,3 +98,59 @@ def dispute(classifier: OpenSetClassifier) -> list[str]:
         f"other methods disagree with {disputed:.0%} of the labels: compare them with "
         "'osda benchmark SOURCE TARGET', and check labels with 'osda review RUN'"
     ]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A method on data without labels of the target."""
+
+    name: str
+    unknown: float
+    """Share of the targets that it calls unknown."""
+    agreement: float
+    """Mean share of the targets that another method labels alike."""
+    hidden_hos: float
+    """HOS on parts of the source in which a class was hidden; NaN with two classes."""
+
+
+def compare_opinions(
+    X: npt.NDArray[Any],
+    y: npt.NDArray[Any],
+    target: npt.NDArray[Any],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Compared]:
+    """Compare the default and all others on a labelled source and a target without labels."""
+    methods = [("moving-means", "ranks"), *(other for other in OTHERS if "moving" not in other[0])]
+    methods.insert(1, ("moving-means", "none"))
+    hidden = [_hidden_hos(X, y, method) for method in methods]
+    both = np.concatenate([X, target]).astype(np.float32)
+    labels = np.concatenate([y, np.repeat(y[:1], len(target))])
+    domain = np.repeat([0, -1], [len(X), len(target)])
+    run = method_class("moving-means")().fit(both, labels, sample_domain=domain)
+    found = second_opinions(run, both, labels, domain, len(OTHERS), progress)
+    given = np.stack([opinion.labels for opinion in found])
+    alike = (given[:, None] == given[None]).mean(axis=2)
+    means = (alike.sum(axis=1) - 1) / (len(found) - 1)
+    unknown = (given == len(run.classes_)).mean(axis=1)
+    by_name = {f"{name}, {scaling}": hos for (name, scaling), hos in zip(methods, hidden, strict=True)}
+    rows = zip(found, unknown.tolist(), means.tolist(), strict=True)
+    return [Compared(one.name, share, mean, by_name[one.name]) for one, share, mean in rows]
+
+
+def _hidden_hos(X: npt.NDArray[Any], y: npt.NDArray[Any], method: tuple[str, str]) -> float:
+    """Hide some classes in turn: half of the other rows are the source, the rest the target."""
+    names = np.unique(y)
+    if len(names) < 3:
+        return float("nan")
+    rng, scores = np.random.default_rng(0), []
+    for hidden in rng.permutation(names)[:HIDDEN_CLASSES]:
+        rows = rng.permutation(len(y))[:MOST_ROWS]
+        first, second = rows[::2], rows[1::2]
+        first = np.concatenate([first, [np.flatnonzero(y == name)[0] for name in names]])
+        first = first[y[first] != hidden]
+        both, domain = np.concatenate([first, second]), np.repeat([0, -1], [len(first), len(second)])
+        share = float((y[second] == hidden).mean())
+        one = method_class(method[0])(share, scaling=method[1]).fit(X[both], y[both], domain)
+        metrics = evaluate(y[second].astype(str), one.transduction_, one.classes_)
+        scores.append(metrics.hos)
+    return float(np.nanmean(scores))
