@@ -49,6 +49,10 @@ _JOBS_HELP = "Run this many fits at a time, one thread each."
 _PROTOCOLS = "office31, office-home, visda-17, syn2real-o, digits; or demo, which needs no data."
 _OR_SOURCE = f"{_PROTOCOLS} Or labelled data of your own: images or a table, as in 'osda fit'."
 _TARGET_HELP = "Labelled target for a SOURCE of your own; only the evaluator reads its labels."
+_UNLABELLED_HELP = (
+    "The target has no labels: show how far quick methods agree on it, and how well each finds "
+    "hidden classes of the source."
+)
 _KNOWN_HELP = "Known class of your own source; repeatable, at least two. Default: all of them."
 ANALYSES = {
     "steps": "accuracy over the steps (Fig. 7)",
@@ -81,6 +85,7 @@ def benchmark(
     methods: Annotated[list[str] | None, _compared("--method NAME", _METHODS_HELP)] = None,
     tasks: Annotated[list[str] | None, _compared("--task SOURCE-TARGET", _TASKS_HELP)] = None,
     known: Annotated[list[str] | None, _compared("--known CLASS", _KNOWN_HELP)] = None,
+    unlabelled: Annotated[bool, _compared("--unlabelled", _UNLABELLED_HELP)] = False,
     openness: Annotated[list[Openness] | None, _compared("--openness", _OPENNESS_HELP)] = None,
     seeds: Annotated[int, _compared("--seeds NUMBER", _SEEDS_HELP, low=1)] = 3,
     reference: Annotated[str | None, _compared("--reference NAME", _REFERENCE_HELP)] = None,
@@ -103,11 +108,18 @@ def benchmark(
 
       osda benchmark office-home --data images/ --method pgl --finetune all
 
+      osda benchmark shop/ street/ --unlabelled
+
     Of your own data, the classes of the source are known, all others of the
     target unknown. Finished runs are kept: the same command resumes an
     interrupted grid. Failed runs are listed, and tried again by the next call.
     Writes results.csv, one row per run, table.md and summary.json.
     """
+    if unlabelled:
+        if target is None:
+            raise InputError("--unlabelled: give a SOURCE and a TARGET of your own")
+        _compare_opinions(Path(protocol), target, options.cached(images), tables, context.obj)
+        return
     names = list(dict.fromkeys(methods or COMPARED))
     settings, (swept, shares_of_targets) = parse_settings(changes), _parse_sweep(sweep)
     from opensetda.benchmark import output as report
@@ -181,6 +193,38 @@ def benchmark(
     console.result({"rows": rows, "failed": n_failed, "files": files})
     if n_failed == len(cells):
         raise typer.Exit(1)
+
+
+def _compare_opinions(
+    source: Path, target: Path, images: ImageOptions, tables: TableOptions, typed: Sequence[str]
+) -> None:
+    """Show the opinions of quick methods on a target without labels."""
+    from opensetda.cli.bars import ConsoleListener
+    from opensetda.runs.fit_data import load
+    from opensetda.runs.opinions import compare_opinions
+    from opensetda.runs.options import FitRequest, absolute
+    from opensetda.system.files import temporary_folder
+
+    how: Any = {"identity": "", "images": images, "tables": tables, "command": tuple(typed)}
+    request = FitRequest(source=absolute(source), target=absolute(target), **how)
+    with temporary_folder() as scratch:
+        data = load(request, ConsoleListener(), scratch)
+        with counting_progress("opinions", "method") as progress:
+            rows = compare_opinions(data.source, data.labels, data.target, progress)
+    best = max(rows, key=lambda row: row.hidden_hos)
+    cells = [
+        [row.name, *map(console.percent, (row.unknown, row.agreement, row.hidden_hos))]
+        for row in rows
+    ]
+    headings = ["unknown", "agrees with the others", "HOS, hidden classes"]
+    console.show_table("Opinions (%)", ["method, columns"], headings, cells)
+    if best.hidden_hos == best.hidden_hos:
+        method, scaling = best.name.split(", ")
+        console.say(
+            f"Hidden classes of the source favour {best.name} "
+            f"(osda fit --method {method} --scaling {scaling}); they know nothing of the shift."
+        )
+    console.result({"opinions": [asdict(row) for row in rows]})
 
 
 def _parse_sweep(text: str | None) -> tuple[tuple[str, list[str]] | None, Sequence[float | None]]:

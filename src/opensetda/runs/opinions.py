@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
+from opensetda.metrics.open_set import evaluate
 from opensetda.openness.decision import Matrix, Scores, votes_of
 from opensetda.rows import IntArray, Rows, canonical_source, first_of_every_class, split_domains
 from opensetda.runs.methods import method_class, method_name
@@ -31,6 +32,7 @@ OTHERS = (
 )
 MOST_ROWS = 1000
 """Rows of each domain that an opinion learns from; it is then asked about all targets."""
+HIDDEN_CLASSES = 3  # of the source, on which methods are compared without labels of the target
 DISPUTED = 1 / 3  # warn if the votes are mostly against so many labels
 
 
@@ -38,9 +40,15 @@ DISPUTED = 1 / 3  # warn if the votes are mostly against so many labels
 class Opinion:
     """What a method says of all targets: votes (n, C + 1), and labels (n,), C for unknown."""
 
-    name: str
+    method: str
+    scaling: str
     votes: Matrix
     labels: IntArray
+
+    @property
+    def name(self) -> str:
+        """The method, and how it sees the columns."""
+        return f"{self.method}, {self.scaling}"
 
 
 def second_opinions(
@@ -70,7 +78,7 @@ def second_opinions(
     def opinion(name: str, scaling: str, known: Any, nearest: IntArray) -> Opinion:
         votes = votes_of(known, nearest, share, spread, n_classes)
         labels = np.where(votes[:, -1] > 0.5, n_classes, nearest)
-        return Opinion(f"{name}, {scaling}", votes, labels)
+        return Opinion(name, scaling, votes, labels)
 
     own = method_name(classifier), classifier.scaler_.name
     nearest = np.searchsorted(names, classifier.transduction_nearest_)
@@ -119,10 +127,7 @@ def compare_opinions(
     target: npt.NDArray[Any],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Compared]:
-    """Compare the default and all others on a labelled source and a target without labels."""
-    methods = [("moving-means", "ranks"), *(other for other in OTHERS if "moving" not in other[0])]
-    methods.insert(1, ("moving-means", "none"))
-    hidden = [_hidden_hos(X, y, method) for method in methods]
+    """Compare the default and the others on a labelled source and a target without labels."""
     both = np.concatenate([X, target]).astype(np.float32)
     labels = np.concatenate([y, np.repeat(y[:1], len(target))])
     domain = np.repeat([0, -1], [len(X), len(target)])
@@ -130,14 +135,16 @@ def compare_opinions(
     found = second_opinions(run, both, labels, domain, len(OTHERS), progress)
     given = np.stack([opinion.labels for opinion in found])
     alike = (given[:, None] == given[None]).mean(axis=2)
-    means = (alike.sum(axis=1) - 1) / (len(found) - 1)
-    unknown = (given == len(run.classes_)).mean(axis=1)
-    by_name = {f"{name}, {scaling}": hos for (name, scaling), hos in zip(methods, hidden, strict=True)}
-    rows = zip(found, unknown.tolist(), means.tolist(), strict=True)
-    return [Compared(one.name, share, mean, by_name[one.name]) for one, share, mean in rows]
+    compared = []
+    for opinion, own, shared in zip(found, given, alike, strict=True):
+        unknown = float((own == len(run.classes_)).mean())
+        others = float((shared.sum() - 1) / (len(found) - 1))
+        hidden = _hidden_hos(both[: len(X)], y, opinion)
+        compared.append(Compared(opinion.name, unknown, others, hidden))
+    return compared
 
 
-def _hidden_hos(X: npt.NDArray[Any], y: npt.NDArray[Any], method: tuple[str, str]) -> float:
+def _hidden_hos(X: npt.NDArray[Any], y: npt.NDArray[Any], opinion: Opinion) -> float:
     """Hide some classes in turn: half of the other rows are the source, the rest the target."""
     names = np.unique(y)
     if len(names) < 3:
@@ -145,12 +152,15 @@ def _hidden_hos(X: npt.NDArray[Any], y: npt.NDArray[Any], method: tuple[str, str
     rng, scores = np.random.default_rng(0), []
     for hidden in rng.permutation(names)[:HIDDEN_CLASSES]:
         rows = rng.permutation(len(y))[:MOST_ROWS]
-        first, second = rows[::2], rows[1::2]
-        first = np.concatenate([first, [np.flatnonzero(y == name)[0] for name in names]])
-        first = first[y[first] != hidden]
-        both, domain = np.concatenate([first, second]), np.repeat([0, -1], [len(first), len(second)])
-        share = float((y[second] == hidden).mean())
-        one = method_class(method[0])(share, scaling=method[1]).fit(X[both], y[both], domain)
-        metrics = evaluate(y[second].astype(str), one.transduction_, one.classes_)
-        scores.append(metrics.hos)
+        # Every class has a row in the source.
+        first = np.concatenate([rows[::2], [np.flatnonzero(y == name)[0] for name in names]])
+        first, second = first[y[first] != hidden], rows[1::2]
+        chosen = np.concatenate([first, second])
+        domain = np.repeat([0, -1], [len(first), len(second)])
+        classifier = method_class(opinion.method)(
+            float((y[second] == hidden).mean()), scaling=opinion.scaling
+        )
+        classifier.fit(X[chosen], y[chosen], sample_domain=domain)
+        found = evaluate(y[second], classifier.transduction_, classifier.classes_)
+        scores.append(found.hos)
     return float(np.nanmean(scores))
