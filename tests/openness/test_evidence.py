@@ -85,12 +85,16 @@ def test_any_rows_have_evidence(seed, n_classes, n_targets):
 def test_weights_by_hand(monkeypatch):
     """With four classes half of what many classes add is added."""
     monkeypatch.setattr(weighed, "WEIGHTS", np.array([[0.1, 0, 0, 0, 0], [0, 0.8, 0.2, 0.1, 0.4]]))
-    monkeypatch.setattr(weighed, "HALF_WIDTH", np.array([0.3, -0.2]))
+    monkeypatch.setattr(weighed, "HALF_WIDTH", (0.2, -0.1))
     evidence = Evidence(hidden=0.5, hidden_moved=0.4, margin=-1.0, below=0.25, n_classes=4)
     estimate = estimate_share(evidence, 100)
     assert estimate.share == pytest.approx(0.1 + 0.5 * (0.4 + 0.08 - 0.1 + 0.1))
     assert estimate.high - estimate.share == pytest.approx(0.2)
     assert estimate.share - estimate.low == pytest.approx(0.2)
+    # With nine, hidden classes decide by four fifths, the larger of their two figures.
+    estimate = estimate_share(evidence._replace(hidden_moved=0.7, margin=9.0, n_classes=9), 100)
+    assert estimate.share == pytest.approx(0.2 * 0.75 + 0.8 * 0.7)
+    assert estimate.high - estimate.share == pytest.approx(0.12)
 
 
 # Hidden classes -----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from opensetda.openness.report import (
     HARDLY_KNOWN,
     HIDDEN,
     NO_UNKNOWNS,
+    RANKING_SPREAD,
     WIDE,
     OpennessReport,
     check_openness,
@@ -24,7 +25,7 @@ from opensetda.rows import Rows
 EVIDENCE = Evidence(hidden=0.52, hidden_moved=0.48, margin=-0.5, below=0.375, n_classes=10)
 
 
-def report_of(openness, found, half=0.15, rejected=None, own_boundary=False, n=100, **evidence):
+def report_of(openness, found, half=0.14, rejected=None, own_boundary=False, n=100, **evidence):
     """The finished report of a run whose estimate is `found`, within `half`."""
     estimate = ShareEstimate(found, max(found - half, 0.0), min(found + half, 1.0))
     told, seen = openness != "auto", EVIDENCE._replace(**evidence)
@@ -91,10 +92,10 @@ WHY = "hidden classes alone say 0.52, and 38% of the targets score below nine te
     [
         ("auto", 0.5, None, f"estimated: {WHY}"),
         ("auto", 0.0, None, f"no unknowns were found, so nothing is rejected ({WHY})"),
-        (0.4, 0.5, None, f"as given; the data look like 0.50 (0.35 to 0.65) ({WHY})"),
+        (0.4, 0.5, None, f"as given; the data look like 0.50 (0.36 to 0.64) ({WHY})"),
         (
             *("auto", 0.5, 0.4),
-            "what the method's own boundary rejects; the data look like 0.50 (0.35 to 0.65) "
+            "what the method's own boundary rejects; the data look like 0.50 (0.36 to 0.64) "
             f"({WHY})",
         ),
     ],
@@ -115,9 +116,13 @@ def test_a_share_that_the_data_contradict():
 
 def test_an_interval_that_is_wide():
     assert report_of("auto", 0.5, half=WIDE / 2 - 0.01).warnings == ()
-    (warning,) = report_of("auto", 0.5, half=WIDE / 2 + 0.01, n_classes=3).warnings
-    assert warning.startswith("the share of unknowns is uncertain (0.21 to 0.79): 3 known classes")
+    report = report_of("auto", 0.5, half=WIDE / 2 + 0.01, n_classes=3)
+    (warning,) = report.warnings
+    assert warning.startswith("the share of unknowns is uncertain (34% to 66%): mark 30 targets")
     assert "--openness" in warning
+    assert "osda review" in warning
+    assert report.spread == pytest.approx(np.hypot(RANKING_SPREAD, 0.16 / 1.645))
+    assert report_of(0.5, 0.5, half=0.2).spread == RANKING_SPREAD
 
 
 @pytest.mark.parametrize(("share", "below"), [(0.5, HARDLY_KNOWN), (LARGEST_SHARE, 0.0)])

@@ -37,15 +37,13 @@ class KnownUnknownMixture(NamedTuple):
         return [weights[i] + (-0.5 * z[i] * z[i] - np.log(self.deviations[i])) for i in (0, 1)]
 
 
-def fit_mixture(
-    known: Vector, held_out: Vector | None = None, share: float | None = None
-) -> KnownUnknownMixture:
+def fit_mixture(known: Vector, held_out: Vector | None = None) -> KnownUnknownMixture:
     r"""Fit known scores by expectation maximisation.
 
     .. math::
         p(s) = \beta\, \mathcal N(s; \mu_u, \sigma_u) + (1 - \beta)\, \mathcal N(s; \mu_k, \sigma_k)
 
-    `share` is beta, if it is given. The unknown component is not fitted to low scores, which a
+    The unknown component is not fitted to low scores, which a
     shift gives to known targets, too: its moments :math:`\mu_u, \sigma_u` are those of the
     held-out scores, weighted by the probability of being known. Only without held-out scores
     (None or NaN) is it free. Scores are sorted into bins: many targets cost no more than few.
@@ -61,7 +59,7 @@ def fit_mixture(
         sums = [np.bincount(place, held_out**power, minlength=BINS) for power in range(3)]
         powers = np.stack(sums, axis=1)
     starts = FREE_STARTS if powers is None else ANCHORED_STARTS
-    fits = [_fit_from(start, x, counts, powers, share) for start in starts]
+    fits = [_fit_from(start, x, counts, powers) for start in starts]
     # The mean logarithm of the density at all scores.
     logs = [np.logaddexp(*fit.log_parts(x)) for fit in fits]
     likelihoods = [float((counts * log).sum() / counts.sum()) for log in logs]
@@ -71,7 +69,7 @@ def fit_mixture(
 
 
 def _fit_from(
-    start: float, x: Vector, counts: Vector, held_out: Vector | None, share: float | None
+    start: float, x: Vector, counts: Vector, held_out: Vector | None
 ) -> KnownUnknownMixture:
     """Fit from the belief that the lowest `start` of all scores are of unknowns."""
     total = counts.sum()
@@ -90,7 +88,7 @@ def _fit_from(
         # Knowns spread wider: the shift changes each class in its own way.
         k_deviation = max(k_deviation, narrowest if held_out is None else u_deviation)
         k_mean = max(k_mean, u_mean + u_deviation)
-        beta = float((unknown * counts).sum() / total) if share is None else share
+        beta = float((unknown * counts).sum() / total)
         last = fitted
         fitted = KnownUnknownMixture(beta, (u_mean, k_mean), (u_deviation, k_deviation))
         if fitted == last:

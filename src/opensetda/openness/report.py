@@ -157,7 +157,7 @@ def _warnings(report: OpennessReport) -> list[str]:
     if report.high - report.low > WIDE:
         marks = "more targets" if report.audit else f"{AUDIT_SIZE} targets"
         warnings.append(
-            f"the share of unknowns is uncertain ({report.low:.0%} to {report.high:.0%}): mark "
+            f"the {'audited ' * bool(report.audit)}share of unknowns is uncertain ({report.low:.0%} to {report.high:.0%}): mark "
             f"{marks} with 'osda review RUN', which takes two minutes and leaves an error of about "
             f"{AUDIT_ERROR:.0%}, or {_HOW}"
         )
