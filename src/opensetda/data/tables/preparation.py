@@ -36,6 +36,7 @@ _COLUMNS_AT_ONCE = 256
 _DISTINCT, _EVEN = 0.9, 0.9
 _EPOCH = 9e8, 2.1e9  # seconds since 1970: from 1998 to 2036
 _UNITS = {"seconds": 1, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
+_WHOLE = re.compile(r"^(-?\d+)\.0+$")
 _DATES = 19_700_101, 20_991_231
 _INDEX = re.compile(r"|index|unnamed: ?\d+(_level_\d+)?|__index_level_\d+__|level_\d+", re.I)
 _ID = re.compile(
@@ -254,7 +255,7 @@ def _with_categories(table: ColumnTable, X: Matrix, plan: ColumnPlan) -> Matrix:
         return X
     if isinstance(X, np.memmap):
         raise InputError(f"{table.path}: too large for --one-hot; drop the columns of text")
-    both = ((table.text(name), values) for name, values in plan.categories.items())
+    both = ((_categories(table, name), values) for name, values in plan.categories.items())
     more = [cells[:, None] == np.array(values, dtype=object) for cells, values in both]
     return np.concatenate([X, *more], axis=1, dtype=np.float32)
 
@@ -271,7 +272,13 @@ def _medians(X: Matrix, places: Mapping[str, int]) -> dict[str, float]:
 def _values(tables: Iterable[ColumnTable], name: str, of_any: bool = False) -> list[str]:
     """Return the different values of a column of text, or `of_any` kind."""
     text = [table for table in tables if of_any or types.is_string(table.kinds[name])]
-    return sorted({cell for table in text for cell in table.text(name).tolist()} - {None})
+    return sorted({cell for table in text for cell in _categories(table, name).tolist()} - {None})
+
+
+def _categories(table: ColumnTable, name: str) -> npt.NDArray[Any]:
+    """Return a column as text, whole numbers without decimals: with gaps they are saved as 3.0."""
+    cells = table.text(name).tolist()
+    return np.array([cell and _WHOLE.sub(r"\1", cell) for cell in cells], dtype=object)
 
 
 def _count(names: Collection[Any], noun: str) -> str:
