@@ -56,7 +56,7 @@ def test_parts_add_up_to_the_whole(tmp_path, table, suffix):
     table.write(whole)
     with PredictionWriter(parts) as writer:
         for start in range(0, 11, 4):
-            writer.write(rows_of(table, slice(start, start + 4)))
+            writer.write(rows_of(table, slice(start, start + 4)).to_arrow())
     assert_same(read(parts), read(whole), 0)
 
 

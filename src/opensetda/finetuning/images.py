@@ -61,10 +61,7 @@ class View(NamedTuple):
     saturation: float = 1.0
 
     def of(self, image: Pixels, preprocessing: Preprocessing) -> Tensor:
-        """Return the view of a decoded image for the network: (3, S, S), from 0 to 255.
-
-        Fixed views as in `FixedView`: mirrored last, nothing rounded.
-        """
+        """Return the view of a decoded image, 0 to 255, fixed ones as `FixedView`: (3, S, S)."""
         height = max(1, round(self.height * image.shape[0]))
         width = max(1, round(self.width * image.shape[1]))
         top = round(self.top * (image.shape[0] - height))

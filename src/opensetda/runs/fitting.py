@@ -60,6 +60,7 @@ def fit_domains(
     None for all. With images in the context, their backbone is trained: by the method, or in
     rounds (from `seed`), which it labels the targets for.
     """
+    context = context or FitContext()
     chosen = np.arange(len(target)) if sample is None else sample
     # The targets' places in y hold the first source label: any value would do, none is read.
     y = np.concatenate([labels, np.repeat(labels[:1], len(chosen))])
@@ -73,7 +74,7 @@ def fit_domains(
         for part, chunk in rows.chunks():
             X[place + part.start : place + part.stop] = chunk
     start = time.perf_counter()
-    if context is None or context.images is None or classifier.trains_backbone:
+    if context.images is None or classifier.trains_backbone:
         classifier.fit(X, y, sample_domain=domain, context=context)
     else:
         from opensetda.finetuning.rounds import fit_in_rounds
@@ -137,8 +138,8 @@ def label_targets(
             table = PredictionTable.of_samples(classifier, chunk, own, id_name)
             counts.update(table.labels.tolist())
             rows = table.to_arrow()
-            full.write_rows(rows)
-            steps.write_rows(rows.select([id_name, "label"]).rename_columns(["id", step]))
+            full.write(rows)
+            steps.write(rows.select([id_name, "label"]).rename_columns(["id", step]))
             progress(len(X) - (len(X) - part.stop) // passes, len(X))
     return counts
 

@@ -113,7 +113,7 @@ def predict(
                 with new_file(place) as aside, PredictionWriter(aside) as writer:
                     for table in labelled:
                         counts.update(table.labels.tolist())
-                        writer.write(table)
+                        writer.write(table.to_arrow())
                 listed = write_broken_list(place, broken)
     if broken:
         listener.warn(f"{many_images(len(broken))} cannot be read: {listed or 'left out'}")

@@ -121,7 +121,7 @@ class PredictionTable:
     def write(self, path: Path) -> None:
         """Write a file, as `PredictionWriter` does."""
         with PredictionWriter(path) as writer:
-            writer.write(self)
+            writer.write(self.to_arrow())
 
     @classmethod
     def of_table(cls, table: CheckedTable) -> Self:
@@ -158,11 +158,7 @@ class PredictionWriter:
         if self._writer is not None:
             self._writer.close()
 
-    def write(self, table: PredictionTable) -> None:
-        """Add rows."""
-        self.write_rows(table.to_arrow())
-
-    def write_rows(self, rows: Any) -> None:
+    def write(self, rows: Any) -> None:
         """Add rows of a pyarrow table."""
         if self._suffix != ".parquet":
             rows = _rounded(rows)

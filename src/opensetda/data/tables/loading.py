@@ -135,19 +135,12 @@ def read_truth(
     table = _open(path, columns)
     name = find_name(table, columns.label, "--label-column")
     cells = table.labels(name)
-    if not partial:
-        mapped.check_cells(cells, table.path, name, _TRUTH, label_problem)
-    labels = labels_with_gaps(cells, table.path, name)
+    mapped.check_cells(cells, table.path, name, None if partial else _TRUTH, label_problem)
+    if not any(names := [label or "" for label in cells.tolist()]):
+        raise InputError(f"{table.path}: no label in {name!r}; {_TRUTH} of some samples")
+    labels = mapped.fixed_width(names, table.path, name)
     ids = _ids(table, columns, labels)
     return TruthTable(labels, None if ids is None else np.asarray(ids), table.path)
-
-
-def labels_with_gaps(cells: TextColumn, path: Path, column: str) -> Labels:
-    """Return true labels, "" where a cell is empty; an `InputError` if all are."""
-    mapped.check_cells(cells, path, column, None, label_problem)
-    if not any(names := [name or "" for name in cells.tolist()]):
-        raise InputError(f"{path}: no label in {column!r}; {_TRUTH} of some samples")
-    return mapped.fixed_width(names, path, column)
 
 
 def count_classes(labels: Labels | None) -> dict[str, int]:

@@ -220,7 +220,7 @@ def prepare(
     for table, counts in zip(tables, empty, strict=True):
         problems.gaps(table, [*places], counts)
     problems.raise_any()
-    reasons = ", ".join([f"{shown(name)} ({why})" for name, why in left_out.items()][:8])
+    reasons = _reasons(left_out)
     if not places and not columns.one_hot:
         raise InputError(f"{source.path}: no feature left: {reasons}; keep some with --keep NAME")
     fills = [_medians(rows, places) if columns.impute == "median" else None for rows in X]
@@ -313,6 +313,19 @@ def suspicious_columns(names: Sequence[str], source: Any, target: Any) -> dict[s
     if len(apart) <= max(1, _MOST_APART * (len(names) - len(found))):
         found |= apart
     return {name: found[name] for name in names if name in found}
+
+
+def _reasons(columns: Mapping[str, str]) -> str:
+    return ", ".join([f"{shown(name)} ({why})" for name, why in columns.items()][:8])
+
+
+def column_doubts(names: Sequence[str], X: Any, *domains: npt.NDArray[np.intp]) -> tuple[str, ...]:
+    """Return a warning about named columns of X that should not be features, by its row numbers."""
+    some = (X[rows[:: max(1, -(-len(rows) // _SPREAD_ROWS))]] for rows in domains)
+    found = suspicious_columns(names, *some) if len(names) else {}
+    advice = "drop them, or use opensetda.runs.fit, which leaves them out"
+    line = f"X: columns that may be no features are used: {_reasons(found)}; {advice}"
+    return (line,) if found else ()
 
 
 def _reason(name: str, values: list[Values], steps: Values) -> str | None:
