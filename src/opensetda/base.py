@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from opensetda import state
 from opensetda.context import FitContext
+from opensetda.data.tables.formats import frame_table, is_frame
+from opensetda.data.tables.preparation import column_doubts
 from opensetda.errors import InputError, one_line
 from opensetda.features.alignment import aligned_samples
 from opensetda.features.doubts import find_doubts
@@ -165,11 +167,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         sample_domain : array of int of shape (n,), optional
             0 or more: source; negative: target (skada's convention). None: all source.
         context : FitContext, optional
-            Services; only images to train on and checked targets change the result.
+            Services; only images to train on and checked targets change the result. Without one,
+            warnings of `openness_report_` are raised, and one of named columns that
+            `opensetda.runs.fit` would leave out: `fit` leaves out none.
         """
         if y is None:
             raise ValueError("fit requires y to be passed, but the target y is None")
-        context = context or FitContext()
+        warns, context = context is None, context or FitContext()
         check_openness(self._given_openness())
         check_scaling(self.scaling)
         try:
@@ -206,8 +210,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.scorer_: Any = self.scorer_.cpu().double().eval()
         if report is not None:
             scores = self._score_targets(target) if scores is None else scores
-            scores = Scores(*(target.mean_of_twins(values) for values in scores))
             self._reject(target, scores, report)
+            if warns:
+                names = getattr(self, "feature_names_in_", ())
+                of_columns = column_doubts(names, X, source_rows, target_rows)
+                for line in (*of_columns, *self.openness_report_.warnings):
+                    warnings.warn(line, UserWarning, stacklevel=2)
         return self
 
     def _score_targets(self, target: Rows) -> Scores:
@@ -281,7 +289,13 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         with warnings.catch_warnings():
             # Rows without names are as good as those with the names of `fit`; others are refused.
             warnings.filterwarnings("ignore", "X (does not have valid|has) feature names")
-            X = validate_data(self, X, reset=reset, **floats)
+            try:
+                X = validate_data(self, X, reset=reset, **floats)
+            except (TypeError, ValueError):
+                if is_frame(X):
+                    table = frame_table(X, "X")
+                    table.features(table.names, {})  # An error that names a column of text.
+                raise
         limits = check_finite(X)
         return moderated(X, *limits) if reset else X
 

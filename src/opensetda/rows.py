@@ -124,22 +124,16 @@ class Rows:
         order = np.argsort(keys, kind="stable")
         return Rows(self.X, self.index[order], keys[order])
 
-    def mean_of_twins(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Give identical rows the mean of their values."""
-        assert self.keys is not None, "known after in_canonical_order"
-        _, group, count = np.unique(self.keys, return_inverse=True, return_counts=True)
-        sums = np.zeros((len(count), *values.shape[1:]))
-        np.add.at(sums, group, values)
-        means = sums / count.reshape(-1, *[1] * (values.ndim - 1))
-        return np.asarray(means[group])
-
 
 def split_domains(sample_domain: Any, n_rows: int) -> tuple[IntArray, IntArray]:
     """Row numbers of the source (domain >= 0, or no domain given) and of the target (< 0)."""
     if sample_domain is None:
         return np.arange(n_rows), np.arange(0)
     domain = np.asarray(sample_domain)
-    if domain.shape != (n_rows,) or domain.dtype.kind not in "iu":
+    is_whole = domain.dtype.kind in "iu"
+    if domain.dtype.kind == "f":
+        is_whole = bool((np.isfinite(domain) & (domain == np.rint(domain))).all())
+    if domain.shape != (n_rows,) or not is_whole:
         raise InputError(
             f"sample_domain: expected {n_rows} whole numbers (negative for target rows), "
             f"got shape {domain.shape} of {domain.dtype}"

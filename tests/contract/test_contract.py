@@ -119,13 +119,14 @@ def test_the_labels_of_every_step_are_kept(fitted, method):
         np.testing.assert_array_equal(names[fitted.step_labels_[-1]], fitted.transduction_)
 
 
-@all_but_pgl
-def test_targets_are_scored_as_later_samples_are(fitted, task):
+@pytest.mark.parametrize("method", SCORERS)
+def test_predict_gives_targets_the_bits_of_fit(fitted, task):
     scores = fitted.open_set_scores(task.target)
     assert scores.classes.shape == (len(task.target), len(fitted.classes_))
     assert all(np.isfinite(values).all() for values in scores)
     np.testing.assert_array_equal(scores.known, fitted.transduction_scores_)
     np.testing.assert_array_equal(fitted.predict(task.target), fitted.transduction_)
+    np.testing.assert_array_equal(fitted.predict_proba(task.target), fitted.transduction_proba_)
 
 
 def test_the_representation_of_both_domains(fitted, task):

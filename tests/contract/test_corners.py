@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from estimator_helpers import METHODS, refused
 from opensetda import InputError
+from opensetda.context import FitContext
 
 # Corners ----------------------------------------------------------------------------------
 
@@ -99,6 +102,7 @@ WRONG = {
     "one class only": ({"y": np.full(120, "ant")}, "the source has one class only .* two classes"),
     "no source row": ({"sample_domain": np.full(120, -1)}, "no source row"),
     "a domain of text": ({"sample_domain": np.full(120, "s")}, "expected 120 whole numbers"),
+    "a domain of a half": ({"sample_domain": np.full(120, 0.5)}, "expected 120 whole numbers"),
     "openness of 1": ({"openness": 1}, r"openness=1: .*\[0, 1\), or 'auto' to have it"),
     "no step": ({"steps": 0}, "'steps' parameter"),
 }
@@ -118,6 +122,21 @@ def test_features_that_are_no_numbers(make, task, fitted_by_name):
     assert "row 17 contains NaN" in refused(make("class-means"), X, task.y, task.domain)
     with pytest.raises(InputError, match="row 17 contains NaN"):
         fitted_by_name["class-means"].predict(X)
+
+
+def test_columns_of_a_frame_are_checked_and_warnings_raised(make, task):
+    frame = pd.DataFrame(task.X).add_prefix("f")
+    message = refused(make("class-means"), frame.assign(op="Ann"), task.y, task.domain)
+    assert "X: column 'op' is not numeric (row 1 holds 'Ann')" in message
+    classifier, counted = make("class-means"), frame.assign(part=np.arange(len(frame)))
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        classifier.fit(counted, task.y, task.domain.astype(float))
+        make("class-means").fit(counted, task.y, task.domain, FitContext())
+    first, *others = [str(warning.message) for warning in raised]
+    assert "'part' (a counter: evenly spaced numbers); drop them, or use opensetda.runs" in first
+    assert tuple(others) == classifier.openness_report_.warnings
+    assert {warning.filename for warning in raised} == {__file__}
 
 
 def test_settings_that_do_not_exist(make, task):

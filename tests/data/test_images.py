@@ -129,11 +129,12 @@ def test_names_that_are_no_utf8(tmp_path):
 
 def test_iteration_streams_the_same_images(shop, tmp_path):
     usual = ImageColumns()
-    assert tuple(iterate_images([shop], usual)) == read_images(shop).paths
+    images = read_images(shop)
+    assert [*iterate_images([shop], usual)] == [*zip(images.ids, images.paths, strict=True)]
     (tmp_path / "list.txt").write_text("shop/cup/b.jpg cup\ngone.jpg\n")
     paths = [*iterate_images([shop, shop / "pen/a.jpg", tmp_path / "list.txt"], usual)]
     expected = shop / "pen/a.jpg", shop / "cup/b.jpg", tmp_path / "gone.jpg"
-    assert paths[4:] == [*map(str, expected)]
+    assert paths[4:] == [(str(path), str(path)) for path in expected]
     (tmp_path / "void").mkdir()
     assert "no image in it" in error_of(list, iterate_images([tmp_path / "void"], usual))
     assert "no such folder" in error_of(list, iterate_images([tmp_path / "no"], usual))

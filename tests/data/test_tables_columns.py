@@ -277,26 +277,28 @@ def test_names_may_hold_commas(tmp_path):
     assert read[0].feature_names == tuple("pqrs")
 
 
-def test_a_run_treats_later_tables_as_its_own(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("method", ["moving-means", "daod"])
+def test_a_run_treats_later_tables_as_its_own(tmp_path, capsys, monkeypatch, method):
     monkeypatch.chdir(tmp_path)
     source, target = frames()
-    extra = {"part": rows, "kind": ["u", "v"] * 30}
-    source.loc[3, "p"] = np.nan
-    written(tmp_path, source.assign(**extra), target.assign(**extra))
-    command = ["fit", "a.csv", "b.csv", "--out", "run", "--method", "class-means", "--no-report"]
-    assert main([*command, "--one-hot", "kind", "--impute", "median", "--json"]) == 0
+    extra = {"part": rows, "kind": ["007", "x"] * 30, "name": [f"row {row}" for row in rows]}
+    source.loc[3, "p"] = target.loc[4, "q"] = np.nan
+    target = target.assign(**extra)
+    written(tmp_path, source.assign(**extra), target)
+    command = ["fit", "a.csv", "b.csv", "--out", "run", "--method", method, "--no-report"]
+    options = ["--one-hot", "kind", "--impute", "median", "--id-column", "name", "--json"]
+    assert main([*command, *options]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["left_out"] == {"part": "a counter: evenly spaced numbers"}
     assert "'part'" in result["warnings"][0]
     columns = json.loads((tmp_path / "run/settings.json").read_text())["columns"]
     assert columns["left_out"] == result["left_out"]
     assert columns["impute"] == "median"
-    assert columns["categories"] == {"kind": ["u", "v"]}
-    # With the columns that were left out, and without them, in another order.
-    later = target.assign(**extra)
-    later.loc[4, "q"] = np.nan
-    later.to_csv("c.csv", index=False)
-    later.drop(columns="part").iloc[:, ::-1].to_csv("d.csv", index=False)
-    for name in ("c", "d"):
+    assert columns["categories"] == {"kind": ["007", "x"]}
+    # Without the column that was left out and in another order; of one category, a number alone.
+    target.drop(columns="part").iloc[:, ::-1].to_csv("c.csv", index=False)
+    target.iloc[::2].to_csv("d.csv", index=False)
+    fitted = (tmp_path / "run/predictions.csv").read_text().splitlines()
+    for name, lines in (("b", fitted), ("c", fitted), ("d", [fitted[0], *fitted[1::2]])):
         assert main(["predict", "run", f"{name}.csv", "--out", f"{name}-labels.csv"]) == 0
-    assert (tmp_path / "c-labels.csv").read_text() == (tmp_path / "d-labels.csv").read_text()
+        assert (tmp_path / f"{name}-labels.csv").read_text().splitlines() == lines

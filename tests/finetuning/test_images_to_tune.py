@@ -12,7 +12,7 @@ from torch import nn
 
 from backbone_helpers import tiny_backbone
 from extraction_helpers import load_image
-from opensetda.backbones.model import FixedView, normalise
+from opensetda.backbones.model import VIEWS, FixedView, normalise
 from opensetda.backbones.registry import resolve
 from opensetda.finetuning.images import FineTunedImages, View, draw_view, random_view
 from opensetda.finetuning.settings import FineTuneSettings
@@ -84,8 +84,10 @@ def test_kinds_of_views():
     rng = np.random.default_rng(0)
     assert draw_view(0, 4, rng, settings) == View()
     seen = [draw_view(n, 4, rng, settings).of(image, how.preprocessing) for n in range(8)]
-    assert torch.equal(seen[0].flip(2), seen[1])
-    assert all(view.shape == (3, SIZE, SIZE) and view.dtype == torch.uint8 for view in seen)
+    assert {view.shape for view in seen} == {(3, SIZE, SIZE)}
+    for view, of_prediction in zip(seen, VIEWS, strict=False):
+        one, whole = (normalise(pixels, how.preprocessing) for pixels in (view, seen[0]))
+        torch.testing.assert_close(one, of_prediction.of(whole[None], how.preprocessing)[0])
     grey = [bool((view.float().std(dim=0) <= 1).all()) for view in seen]
     assert grey == [False, False, True, True, False, True, False, False]
     still = FineTuneSettings(colour=0.0)

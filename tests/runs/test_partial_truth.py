@@ -98,14 +98,6 @@ def test_later_samples_are_evaluated_from_their_file(named, capsys):
     assert evaluate(table, y).final.hos == pytest.approx(result["final"]["hos"])
 
 
-def test_a_file_of_the_likeliest_classes(named, capsys):
-    write_csv(named / "later.csv", blobs(7)[0])
-    np.savez(named / "known.npz", y=blobs(7)[1])
-    assert main(["predict", "run", "later.csv", "--out", "top.csv", "--top-k", "1"]) == 0
-    found = result_of(capsys, "top.csv", "--labels", "known.npz", "--run", "run")
-    assert found["final"]["hos"] > 0.9
-
-
 def test_wrong_files_of_labels(named, capsys):
     write_csv(named / "later.csv", blobs(7)[0])
     assert main(["predict", "run", "later.csv", "--out", "labels.csv"]) == 0

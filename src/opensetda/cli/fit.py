@@ -23,7 +23,6 @@ _SOURCE_HELP = "Labelled images (folder per class, list, manifest, tar shards) o
 _TARGET_HELP = "Images or rows to label; labels in it are not read."
 _NO_REPORT_HELP = "Write no report; 'osda report' does it later."
 _PATHS_HELP = "Images: files, folders, lists, manifests or tar shards; or one feature table."
-_TOP_HELP = "Write this many of the likeliest classes; by default 5 for images, all for tables."
 _OUT_HELP = "The .csv or .parquet file to make."
 _TO_HELP = "The .onnx file to make, or a folder for it, its description and a script."
 _AS_IN_FIT = "id features drop path"
@@ -175,7 +174,6 @@ def predict(
     paths: Annotated[list[Path], typer.Argument(metavar="PATHS...", help=_PATHS_HELP)],
     out: Annotated[Path, output("--out LABELS", _OUT_HELP)],
     tables: Annotated[TableOptions, Fields(f"{_AS_IN_FIT} root", _AS_IN_FIT)],
-    top_k: Annotated[int | None, output("--top-k NUMBER", _TOP_HELP, low=1)] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Label later samples with the model of a run, independently of each other.
@@ -193,7 +191,7 @@ def predict(
     from opensetda.runs.predicting import predict as predict_samples
 
     how: dict[str, Any] = {"overwrite": overwrite, "listener": ConsoleListener()}
-    written: Any = predict_samples(run, paths, out, top_k=top_k, tables=tables, **how)
+    written: Any = predict_samples(run, paths, out, tables=tables, **how)
     labels = console.show_labels(written.counts, written.unknown_label)
     total = written.counts.total()
     console.say(f"Labelled {console.counted(total, written.noun)}.")

@@ -61,24 +61,24 @@ class View(NamedTuple):
     saturation: float = 1.0
 
     def of(self, image: Pixels, preprocessing: Preprocessing) -> Tensor:
-        """Return the view of a decoded image for the network: (3, S, S) of uint8."""
+        """Return the view of a decoded image, 0 to 255, fixed ones as `FixedView`: (3, S, S)."""
         height = max(1, round(self.height * image.shape[0]))
         width = max(1, round(self.width * image.shape[1]))
         top = round(self.top * (image.shape[0] - height))
         left = round(self.left * (image.shape[1] - width))
-        part = image[top : top + height, left : left + width, :]
-        part = np.ascontiguousarray(part[:, ::-1] if self.mirror else part)
+        part = np.ascontiguousarray(image[top : top + height, left : left + width, :])
         if self.height < 1 or self.width < 1:
             # A crop is squashed to the square, as is usual in training.
             preprocessing = replace(preprocessing, resize="squash")
         resized = resize_image(part, preprocessing)
+        resized = resized.flip(2) if self.mirror else resized
         if self.brightness == self.contrast == self.saturation == 1:
             return resized
         pixels = resized.float()
         grey = (torch.tensor(LUMA).view(3, 1, 1) * pixels).sum(dim=0)
         mixed = grey + self.saturation * (pixels - grey)
         mixed = self.brightness * (grey.mean() + self.contrast * (mixed - grey.mean()))
-        return mixed.round().clamp(0, 255).to(torch.uint8)
+        return mixed.clamp(0, 255)
 
 
 def draw_view(

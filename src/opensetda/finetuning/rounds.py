@@ -151,7 +151,7 @@ def agreement(
     share = min(classifier.openness_, 1 - 1 / (len(classifier.transduction_) + 1))
     label = classifier.unknown_label
     opinion = SmoothedMeans(share, scaling=classifier.scaling, unknown_label=label)
-    opinion.fit(X, y, sample_domain)
+    opinion.fit(X, y, sample_domain, FitContext())
     return float(np.mean(opinion.transduction_ == classifier.transduction_))
 
 

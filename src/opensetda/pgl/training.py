@@ -119,7 +119,7 @@ class ProgressiveTraining:
         rows = torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
         domain = np.repeat([0, -1], [len(self.inputs.source), self.n_targets])
         y = np.concatenate([self.source_labels, np.zeros(self.n_targets, dtype=np.intp)])
-        teacher = MovingMeans(self.share).fit(rows, y, sample_domain=domain)
+        teacher = MovingMeans(self.share).fit(rows, y, domain, FitContext())
         scored = teacher.transduction_scores_, teacher.transduction_nearest_, self.share
         progress = self.head_start / self.settings.steps
         return rank_pseudo_labels(*scored, progress, self.n_classes)

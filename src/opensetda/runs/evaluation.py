@@ -182,12 +182,10 @@ def evaluate_labels(
     """Compare predictions, and the labels after each step, with true labels in their order."""
     classes, there, notes = list(predictions.classes), truth != "", []
     true, nearest, proba = truth[there], predictions.nearest[there], predictions.proba[there]
-    # A file of the likeliest classes leaves some out.
-    can_calibrate = bool((proba.sum(axis=1) > 0.999).all())
+    can_calibrate = bool(there.all() or there.sum() >= _LABELS_TO_CALIBRATE)
     if not there.all():
         notes.append(_DRAWN)
-        if there.sum() < _LABELS_TO_CALIBRATE:
-            can_calibrate = False
+        if not can_calibrate:
             notes.append(f"ECE and UNK ECE need {_LABELS_TO_CALIBRATE} true labels.")
     final = open_set.evaluate(
         true,
@@ -211,7 +209,7 @@ def _read_labels(path: Path, run: RunFolder) -> PredictionTable:
         content = stream.read()
     table = CheckedTable(content, path, advice="write it again with 'osda predict'")
     classes = tuple(run.settings["classes"])
-    found = PredictionTable.of_table(table, classes)
+    found = PredictionTable.of_table(table)
     labels = {*found.labels.tolist(), *found.nearest.tolist()}
     if found.classes != classes or not labels <= {*classes, run.unknown_label}:
         problem = f"its classes are not those of {run.path}"

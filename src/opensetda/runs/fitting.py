@@ -45,8 +45,6 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pyarrow", "timm", "pill
 SAMPLE_CELLS = 2**25
 # Numbers of features, or of probabilities, that are in memory at a time; rows at most.
 CHUNK_CELLS, CHUNK_ROWS = 2**22, 2**13
-# With more classes than MOST_COLUMNS, the table has the most likely classes only.
-MOST_COLUMNS, TOP_CLASSES = 100, 5
 
 
 def fit_domains(
@@ -66,6 +64,7 @@ def fit_domains(
     rounds (from `seed`), which it labels the targets for. So many other methods are asked for
     `opinions` on the labels.
     """
+    context = context or FitContext()
     chosen = np.arange(len(target)) if sample is None else sample
     # The targets' places in y hold the first source label: any value would do, none is read.
     y = np.concatenate([labels, np.repeat(labels[:1], len(chosen))])
@@ -79,7 +78,7 @@ def fit_domains(
         for part, chunk in rows.chunks():
             X[place + part.start : place + part.stop] = chunk
     start = time.perf_counter()
-    if context is None or context.images is None or classifier.trains_backbone:
+    if context.images is None or classifier.trains_backbone:
         classifier.fit(X, y, sample_domain=domain, context=context)
     else:
         from opensetda.finetuning.rounds import fit_in_rounds
@@ -146,7 +145,6 @@ def label_targets(
         classifier.rejection_threshold_ = rejection_cut(known, classifier.openness_)
     counts: Counter[str] = Counter()
     step = f"{files.STEP_PREFIX}{max(len(classifier.history_), 1)}"
-    top_k = None if n_classes <= MOST_COLUMNS else TOP_CLASSES
     name = files.predictions_name(len(X))
     with PredictionWriter(folder / name) as full, PredictionWriter(folder / files.STEPS) as steps:
         for start, chunk in row_chunks(X, size):
@@ -154,9 +152,9 @@ def label_targets(
             own = row_numbers(part.stop, start) if ids is None else np.asarray(ids[part])
             table = PredictionTable.of_samples(classifier, chunk, own, id_name)
             counts.update(table.labels.tolist())
-            rows = table.to_arrow(top_k)
-            full.write_rows(rows)
-            steps.write_rows(rows.select([id_name, "label"]).rename_columns(["id", step]))
+            rows = table.to_arrow()
+            full.write(rows)
+            steps.write(rows.select([id_name, "label"]).rename_columns(["id", step]))
             progress(len(X) - (len(X) - part.stop) // passes, len(X))
     return counts
 

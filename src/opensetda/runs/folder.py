@@ -168,7 +168,7 @@ class RunFolder:
     def predictions(self) -> PredictionTable:
         """Return the labels of the targets, with scores and probabilities."""
         table = self.table(self._predictions_name())
-        found = PredictionTable.of_table(table, self.settings["classes"])
+        found = PredictionTable.of_table(table)
         return replace(found, unknown_label=self.unknown_label)
 
     def _predictions_name(self) -> str:

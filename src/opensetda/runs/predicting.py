@@ -20,7 +20,6 @@ from opensetda.data.images.loading import (
     iterate_images,
     read_images,
 )
-from opensetda.data.names import printable
 from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
 from opensetda.errors import InputError
@@ -35,7 +34,6 @@ from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWrit
 from opensetda.system.files import check_new_file, new_file, temporary_folder
 
 SUFFIXES = (".csv", ".parquet")
-TOP_K = 5
 # Images, and rows, whose features are in memory at a time.
 PART, PART_ROWS = 512, 8192
 
@@ -66,7 +64,6 @@ def predict(
     samples: Any,
     out: str | Path | None = None,
     *,
-    top_k: int | None = None,
     tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
@@ -81,8 +78,6 @@ def predict(
         Images (files, folders, lists, manifests, tar shards), one feature table, or features.
     out : str or Path, optional
         File to write, ``.csv`` or ``.parquet``; without it the labels are returned.
-    top_k : int, optional
-        Write the likeliest classes only; by default 5 for images, all for tables.
     tables : TableOptions, optional
         Columns and arrays of a table or manifest; by default as in `fit`.
     overwrite : bool
@@ -109,17 +104,16 @@ def predict(
         else:
             columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
             parts = _image_parts(folder, images, columns, broken, listener)
-            top_k = top_k or TOP_K
         model = folder.model()
         with closing(parts):
             labelled = (PredictionTable.of_samples(model, *part, id_name) for part in parts)
             if place is None:
                 made += labelled
             else:
-                with new_file(place) as aside, PredictionWriter(aside, top_k) as writer:
+                with new_file(place) as aside, PredictionWriter(aside) as writer:
                     for table in labelled:
                         counts.update(table.labels.tolist())
-                        writer.write(table)
+                        writer.write(table.to_arrow())
                 listed = write_broken_list(place, broken)
     if broken:
         listener.warn(f"{many_images(len(broken))} cannot be read: {listed or 'left out'}")
@@ -207,12 +201,12 @@ def _image_parts(
     ):
         progress(0, total)
         while part := list(islice(paths, PART)):
-            features, reasons = extractor.features(part, lambda _: progress(next(done), total))
-            results = list(zip(part, reasons, strict=True))
-            broken += [Broken(path, path, why) for path, why in results if why is not None]
+            files = [path for _, path in part]
+            features, reasons = extractor.features(files, lambda _: progress(next(done), total))
+            results = [(*image, why) for image, why in zip(part, reasons, strict=True)]
+            broken += [Broken(name, path, why) for name, path, why in results if why is not None]
             if len(features):
-                ids = [printable(path) for path, why in results if why is None]
-                yield features, np.array(ids)
+                yield features, np.array([name for name, _, why in results if why is None])
     if len(broken) == total:
         raise none_readable(images[0], total, broken[0])
     for warning in extractor.warnings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +25,6 @@ IMAGE_ID = "path"
 
 # "p_unknown" but "p:bike": no class name can collide with the other columns.
 CLASS_PREFIX = "p:"
-TOP, _P_TOP = "top_", "p_top_"
 
 
 @dataclass(frozen=True)
@@ -104,11 +102,8 @@ class PredictionTable:
         classes = tuple(map(str, classifier.classes_.tolist()))
         return cls(*columns, classes, str(classifier.unknown_label), id_name)
 
-    def to_arrow(self, top_k: int | None = None) -> Any:
-        """Return a pyarrow table.
-
-        With `top_k`, it has that many of the likeliest labels instead of one column per class.
-        """
+    def to_arrow(self) -> Any:
+        """Return a pyarrow table: the one schema of all predictions."""
         columns: dict[str, Any] = {
             self.id_name: pa.array(self.ids.tolist(), pa.string()),
             "label": pa.array(self.labels.tolist(), pa.string()),
@@ -119,27 +114,20 @@ class PredictionTable:
         }
         if self.corrected is not None:
             columns["corrected"] = self.corrected
-        if top_k is None:
-            for place, name in enumerate(self.classes):
-                columns[CLASS_PREFIX + name] = self.proba[:, place]
-            return pa.table(columns)
-        names = np.array([*self.classes, self.unknown_label], dtype=np.str_)
-        best = np.argsort(-self.proba, axis=1, kind="stable")[:, :top_k]
-        for place in range(best.shape[1]):
-            columns[f"{TOP}{place + 1}"] = pa.array(names[best[:, place]].tolist(), pa.string())
-            columns[f"{_P_TOP}{place + 1}"] = self.proba[np.arange(len(self)), best[:, place]]
+        for place, name in enumerate(self.classes):
+            columns[CLASS_PREFIX + name] = self.proba[:, place]
         return pa.table(columns)
 
     def write(self, path: Path) -> None:
         """Write a file, as `PredictionWriter` does."""
         with PredictionWriter(path) as writer:
-            writer.write(self)
+            writer.write(self.to_arrow())
 
     @classmethod
-    def of_table(cls, table: CheckedTable, classes: Sequence[str] = ()) -> Self:
-        """Return the predictions of a file; classes that it leaves out have a probability of 0."""
+    def of_table(cls, table: CheckedTable) -> Self:
+        """Return the predictions of a file."""
         columns = [name for name in table.names if name.startswith(CLASS_PREFIX)]
-        names = tuple(name.removeprefix(CLASS_PREFIX) for name in columns) or tuple(classes)
+        names = tuple(name.removeprefix(CLASS_PREFIX) for name in columns)
         proba = np.zeros((len(table), len(names) + 1))
         for place, name in enumerate(columns):
             proba[:, place] = table.numbers(name, 0, 1)
@@ -150,23 +138,17 @@ class PredictionTable:
         id_name, scores = table.names[0], table.numbers("known_score")
         ids, labels, nearest = map(table.text, (id_name, "label", "nearest_class"))
         given = ids, labels, scores, nearest, proba, names
-        found = cls(*given, id_name=id_name, corrected=corrected)
-        for name in [name for name in table.names if name.startswith(TOP)]:
-            shares = table.numbers(_P_TOP + name.removeprefix(TOP), 0, 1)
-            proba[np.arange(len(table)), found.columns_of(table.text(name))] = shares
-        return found
+        return cls(*given, id_name=id_name, corrected=corrected)
 
 
 class PredictionWriter:
     """Write predictions part by part, so that they need not fit into memory.
 
     A ``.csv`` file has probabilities rounded to six digits, a ``.parquet`` file full precision.
-    `top_k` is as in `PredictionTable.to_arrow`.
     """
 
-    def __init__(self, path: Path, top_k: int | None = None) -> None:
-        self.path, self.top_k = path, top_k
-        self._suffix = path.suffix.lower()
+    def __init__(self, path: Path) -> None:
+        self.path, self._suffix = path, path.suffix.lower()
         self._writer: Any = None
 
     def __enter__(self) -> Self:
@@ -176,11 +158,7 @@ class PredictionWriter:
         if self._writer is not None:
             self._writer.close()
 
-    def write(self, table: PredictionTable) -> None:
-        """Add rows."""
-        self.write_rows(table.to_arrow(self.top_k))
-
-    def write_rows(self, rows: Any) -> None:
+    def write(self, rows: Any) -> None:
         """Add rows of a pyarrow table."""
         if self._suffix != ".parquet":
             rows = _rounded(rows)

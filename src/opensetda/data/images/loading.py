@@ -11,7 +11,7 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -155,12 +155,15 @@ def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> T
     return TruthTable(labels, fixed_width([entry.id for entry in entries], path, "id"), path)
 
 
-def iterate_images(paths: Iterable[Path], columns: ImageColumns) -> Iterator[str]:
-    """Yield the paths of images one by one, also of missing files of a list."""
+def iterate_images(paths: Sequence[Path], columns: ImageColumns) -> Iterator[tuple[str, str]]:
+    """Yield id and path of images one by one, also of missing files of a list.
+
+    Ids are those of `read_images`; of several folders or lists, which may share names, the paths.
+    """
     for given in paths:
         left_out, entry = Counter[str](), None
         for entry in _entries(given, columns, False, left_out):
-            yield entry.path
+            yield entry.id if len(paths) == 1 else printable(entry.path), entry.path
         if entry is None:
             raise _no_image(given, left_out)
 

@@ -69,7 +69,9 @@ class ColumnTable:
 
     def __post_init__(self) -> None:
         self.names: tuple[str, ...] = tuple(self.schema.names)
-        self.kinds: dict[str, Any] = dict(zip(self.names, self.schema.types, strict=True))
+        # pandas has large strings.
+        kinds = [pa.string() if types.is_large_string(k) else k for k in self.schema.types]
+        self.kinds: dict[str, Any] = dict(zip(self.names, kinds, strict=True))
         if len(self.kinds) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise InputError(f"{self.path}: column {shown(twice)} appears twice; rename one")

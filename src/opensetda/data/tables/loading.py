@@ -113,15 +113,15 @@ def read_samples(
     Columns are taken by the names of the model's features, if it has any, and as the `plan` of
     `fit` says. Without an id in `columns`, `usual_id` is used if there.
     """
-    columns = columns or TableColumns()
-    asked = columns if columns.id else replace(columns, id=usual_id)
+    columns, plan = columns or TableColumns(), plan or ColumnPlan()
+    asked = replace(columns, id=columns.id or usual_id, one_hot=tuple(plan.categories))
     table = _open(path, asked, scratch)
     if asked.id in table.names:
         columns = asked
     names: tuple[str, ...] | None
     if feature_names is not None and isinstance(table, ColumnTable):
         names = tuple(feature_names)
-        X = prepare_later(table, names, plan or ColumnPlan())
+        X = prepare_later(table, names, plan)
     else:
         X, names = _features(table, columns, (width, "the model"))
     return FeatureTable(X, None, _ids(table, columns, X), names, table.path)
@@ -135,19 +135,12 @@ def read_truth(
     table = _open(path, columns)
     name = find_name(table, columns.label, "--label-column")
     cells = table.labels(name)
-    if not partial:
-        mapped.check_cells(cells, table.path, name, _TRUTH, label_problem)
-    labels = labels_with_gaps(cells, table.path, name)
+    mapped.check_cells(cells, table.path, name, None if partial else _TRUTH, label_problem)
+    if not any(names := [label or "" for label in cells.tolist()]):
+        raise InputError(f"{table.path}: no label in {name!r}; {_TRUTH} of some samples")
+    labels = mapped.fixed_width(names, table.path, name)
     ids = _ids(table, columns, labels)
     return TruthTable(labels, None if ids is None else np.asarray(ids), table.path)
-
-
-def labels_with_gaps(cells: TextColumn, path: Path, column: str) -> Labels:
-    """Return true labels, "" where a cell is empty; an `InputError` if all are."""
-    mapped.check_cells(cells, path, column, None, label_problem)
-    if not any(names := [name or "" for name in cells.tolist()]):
-        raise InputError(f"{path}: no label in {column!r}; {_TRUTH} of some samples")
-    return mapped.fixed_width(names, path, column)
 
 
 def count_classes(labels: Labels | None) -> dict[str, int]:
@@ -157,7 +150,9 @@ def count_classes(labels: Labels | None) -> dict[str, int]:
 
 
 def _open(path: Readable, columns: TableColumns, scratch: Path | None = None) -> TableFile:
-    text = filter(None, (columns.label, columns.id))
+    # Whether a category is 007 or 7 must not depend on the other rows.
+    categories = [n for names in columns.one_hot for n in (names, *re.split(", *", names))]
+    text = filter(None, (columns.label, columns.id, *categories))
     table = open_table(Path(path), text, scratch) if isinstance(path, str | Path) else path
     if isinstance(table, ColumnTable) and not len(table):
         raise InputError(f"{table.path}: the table is empty; give at least one row")

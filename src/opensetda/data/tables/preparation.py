@@ -36,6 +36,7 @@ _COLUMNS_AT_ONCE = 256
 _DISTINCT, _EVEN = 0.9, 0.9
 _EPOCH = 9e8, 2.1e9  # seconds since 1970: from 1998 to 2036
 _UNITS = {"seconds": 1, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
+_WHOLE = re.compile(r"^(-?\d+)\.0+$")
 _DATES = 19_700_101, 20_991_231
 _INDEX = re.compile(r"|index|unnamed: ?\d+(_level_\d+)?|__index_level_\d+__|level_\d+", re.I)
 _ID = re.compile(
@@ -219,7 +220,7 @@ def prepare(
     for table, counts in zip(tables, empty, strict=True):
         problems.gaps(table, [*places], counts)
     problems.raise_any()
-    reasons = ", ".join([f"{shown(name)} ({why})" for name, why in left_out.items()][:8])
+    reasons = _reasons(left_out)
     if not places and not columns.one_hot:
         raise InputError(f"{source.path}: no feature left: {reasons}; keep some with --keep NAME")
     fills = [_medians(rows, places) if columns.impute == "median" else None for rows in X]
@@ -254,7 +255,7 @@ def _with_categories(table: ColumnTable, X: Matrix, plan: ColumnPlan) -> Matrix:
         return X
     if isinstance(X, np.memmap):
         raise InputError(f"{table.path}: too large for --one-hot; drop the columns of text")
-    both = ((table.text(name), values) for name, values in plan.categories.items())
+    both = ((_categories(table, name), values) for name, values in plan.categories.items())
     more = [cells[:, None] == np.array(values, dtype=object) for cells, values in both]
     return np.concatenate([X, *more], axis=1, dtype=np.float32)
 
@@ -271,7 +272,13 @@ def _medians(X: Matrix, places: Mapping[str, int]) -> dict[str, float]:
 def _values(tables: Iterable[ColumnTable], name: str, of_any: bool = False) -> list[str]:
     """Return the different values of a column of text, or `of_any` kind."""
     text = [table for table in tables if of_any or types.is_string(table.kinds[name])]
-    return sorted({cell for table in text for cell in table.text(name).tolist()} - {None})
+    return sorted({cell for table in text for cell in _categories(table, name).tolist()} - {None})
+
+
+def _categories(table: ColumnTable, name: str) -> npt.NDArray[Any]:
+    """Return a column as text, whole numbers without decimals: with gaps they are saved as 3.0."""
+    cells = table.text(name).tolist()
+    return np.array([cell and _WHOLE.sub(r"\1", cell) for cell in cells], dtype=object)
 
 
 def _count(names: Collection[Any], noun: str) -> str:
@@ -306,6 +313,19 @@ def suspicious_columns(names: Sequence[str], source: Any, target: Any) -> dict[s
     if len(apart) <= max(1, _MOST_APART * (len(names) - len(found))):
         found |= apart
     return {name: found[name] for name in names if name in found}
+
+
+def _reasons(columns: Mapping[str, str]) -> str:
+    return ", ".join([f"{shown(name)} ({why})" for name, why in columns.items()][:8])
+
+
+def column_doubts(names: Sequence[str], X: Any, *domains: npt.NDArray[np.intp]) -> tuple[str, ...]:
+    """Return a warning about named columns of X that should not be features, by its row numbers."""
+    some = (X[rows[:: max(1, -(-len(rows) // _SPREAD_ROWS))]] for rows in domains)
+    found = suspicious_columns(names, *some) if len(names) else {}
+    advice = "drop them, or use opensetda.runs.fit, which leaves them out"
+    line = f"X: columns that may be no features are used: {_reasons(found)}; {advice}"
+    return (line,) if found else ()
 
 
 def _reason(name: str, values: list[Values], steps: Values) -> str | None:
