@@ -86,7 +86,7 @@ def fit_domains(
         fit_in_rounds(classifier, X, y, domain, context, seed)
     seconds = time.perf_counter() - start
     if opinions and classifier.has_target_:
-        if context is not None and context.images is not None:
+        if context.images is not None:
             from opensetda.finetuning.inputs import features_of
             from opensetda.system.processes import this_process
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.base import OpenSetClassifier
+from opensetda.context import FitContext
 from opensetda.metrics.open_set import evaluate
 from opensetda.openness.decision import Matrix, Scores, votes_of
 from opensetda.rows import IntArray, Rows, canonical_source, first_of_every_class, split_domains
@@ -87,7 +88,7 @@ def second_opinions(
     for done, (name, scaling) in enumerate(asked, start=1):
         label = classifier.unknown_label
         other = method_class(name)(share, scaling=scaling, unknown_label=label)
-        other.fit(X[rows], y[rows], sample_domain=sample_domain[rows])
+        other.fit(X[rows], y[rows], sample_domain[rows], FitContext())
         parts = [other.open_set_scores(chunk) for _, chunk in target.chunks()]
         scores = Scores(*(np.concatenate(values) for values in zip(*parts, strict=True)))
         found.append(opinion(name, scaling, scores.known, scores.nearest))
@@ -131,7 +132,7 @@ def compare_opinions(
     both = np.concatenate([X, target]).astype(np.float32)
     labels = np.concatenate([y, np.repeat(y[:1], len(target))])
     domain = np.repeat([0, -1], [len(X), len(target)])
-    run = method_class("moving-means")().fit(both, labels, sample_domain=domain)
+    run = method_class("moving-means")().fit(both, labels, domain, FitContext())
     found = second_opinions(run, both, labels, domain, len(OTHERS), progress)
     given = np.stack([opinion.labels for opinion in found])
     alike = (given[:, None] == given[None]).mean(axis=2)
@@ -160,7 +161,7 @@ def _hidden_hos(X: npt.NDArray[Any], y: npt.NDArray[Any], opinion: Opinion) -> f
         classifier = method_class(opinion.method)(
             float((y[second] == hidden).mean()), scaling=opinion.scaling
         )
-        classifier.fit(X[chosen], y[chosen], sample_domain=domain)
+        classifier.fit(X[chosen], y[chosen], domain, FitContext())
         found = evaluate(y[second], classifier.transduction_, classifier.classes_)
         scores.append(found.hos)
     return float(np.nanmean(scores))
