@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cli_helpers import names_in
@@ -204,3 +205,13 @@ def test_an_infinite_threshold_and_numbers_as_classes_survive():
     restored = ClassMeans.from_state(json.loads(json.dumps(saved)), arrays)
     assert restored.classes_.dtype == original.classes_.dtype
     np.testing.assert_array_equal(restored.predict(X), original.predict(X))
+
+
+def test_names_of_columns_survive_and_classes_that_are_objects_are_refused():
+    X, which = blobs()
+    frame = pd.DataFrame(X).add_prefix("column ")
+    saved, arrays = ClassMeans().fit(frame, NAMES[which]).get_state()
+    restored = ClassMeans.from_state(saved, arrays)
+    assert restored.feature_names_in_.tolist() == frame.columns.tolist()
+    with pytest.raises(InputError, match="not supported"):
+        ClassMeans.from_state({**saved, "classes_dtype": "|O"}, arrays)
