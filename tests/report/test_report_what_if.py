@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opensetda.openness.mixtures import rejection_cut
+from opensetda.openness.decision import rejection_cut
 from opensetda.report.run_parts import refit_of, what_if
 from opensetda.runs.predictions import PredictionTable
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cli_helpers import OPENNESS, SMALL_PGL, blobs, image_fit, names_in
 from opensetda.cli.main import main
-from opensetda.openness.mixtures import rejection_cut
+from opensetda.openness.decision import rejection_cut
 from opensetda.runs import fitting
 from opensetda.runs.fitting import draw_sample, label_targets, sample_size
 from opensetda.runs.folder import RunFolder

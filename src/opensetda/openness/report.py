@@ -155,11 +155,12 @@ def _warnings(report: OpennessReport) -> list[str]:
         return [f"{what}, but the data look like {found}; {advice}"]
     warnings = []
     if report.high - report.low > WIDE:
-        marks = "more targets" if report.audit else f"{AUDIT_SIZE} targets"
+        whose, marks = ("audited ", "more") if report.audit else ("", str(AUDIT_SIZE))
+        ends = f"{report.low:.0%} to {report.high:.0%}"
         warnings.append(
-            f"the {'audited ' * bool(report.audit)}share of unknowns is uncertain ({report.low:.0%} to {report.high:.0%}): mark "
-            f"{marks} with 'osda review RUN', which takes two minutes and leaves an error of about "
-            f"{AUDIT_ERROR:.0%}, or {_HOW}"
+            f"the {whose}share of unknowns is uncertain ({ends}): mark {marks} targets with 'osda "
+            f"review RUN', which takes two minutes and leaves an error of about {AUDIT_ERROR:.0%}, "
+            f"or {_HOW}"
         )
     if report.audit:
         return warnings

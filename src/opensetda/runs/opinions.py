@@ -31,7 +31,7 @@ OTHERS = (
     ("moving-means", "ranks"),
     ("daod", "none"),
 )
-MOST_ROWS = 1000
+MOST_ROWS = 800
 """Rows of each domain that an opinion learns from; it is then asked about all targets."""
 HIDDEN_CLASSES = 3  # of the source, on which methods are compared without labels of the target
 DISPUTED = 1 / 3  # warn if the votes are mostly against so many labels
