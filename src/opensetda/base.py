@@ -25,7 +25,7 @@ from opensetda.data.tables.preparation import column_doubts
 from opensetda.errors import InputError, one_line
 from opensetda.features.alignment import aligned_samples
 from opensetda.features.doubts import find_doubts
-from opensetda.features.scaling import NONE, Scaling, check_scaling
+from opensetda.features.scaling import AUTO, NONE, RANKS, SENTENCES, Scaling, check_scaling
 from opensetda.metrics.source_labels import encode_classes, source_labels
 from opensetda.openness.decision import (
     Matrix,
@@ -116,6 +116,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     is_random: ClassVar[bool] = False  # another `random_state` gives another result
     trains_backbone: ClassVar[bool] = False  # trains that of images itself (`FitContext.images`)
     transforms_domains: ClassVar[bool] = False  # has ``transform(X, sample_domain)``
+    scalings: ClassVar[tuple[str, ...]] = tuple(SENTENCES)  # what `scaling` may be
     # Named settings: it has parameters `preset` and `settings`.
     presets: ClassVar[tuple[str, ...]] = ()
 
@@ -135,6 +136,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     def _given_openness(self) -> float | str:
         """Return the parameter `openness`, unless a method reads it in its own way."""
         return self.openness
+
+    def _chosen_scaling(self, source: Rows, y: IntArray, target: Rows, share: float) -> str:
+        """Return the scaling to take if it is "auto", for methods that have that."""
+        return RANKS
 
     def _own_cut(self, scores: Scores) -> float | None:
         """Return the method's own threshold, if it has one and the share was not given."""
@@ -175,7 +180,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             raise ValueError("fit requires y to be passed, but the target y is None")
         warns, context = context is None, context or FitContext()
         check_openness(self._given_openness())
-        check_scaling(self.scaling)
+        check_scaling(self.scaling, self.scalings)
         try:
             self._validate_params()
         except InvalidParameterError as error:
@@ -197,7 +202,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.step_labels_: IntArray | None = None
         # A backbone that is trained changes its features: their scales cannot be fixed before.
         name = self.scaling if context.images is None else NONE
-        self.scaler_ = Scaling.fit(name, source, target)
+        given_rows = source, target
+        self.scaler_ = Scaling.fit(RANKS if name == AUTO else name, source, target)
         source, target = self.scaler_.domains(source, target)
         report: OpennessReport | None = None
         if self.has_target_:
@@ -206,6 +212,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             doubts = find_doubts(source, target, aligned, self.scaler_.name, given)
             report = study_openness(openness, context.checked, aligned, len(target), doubts)
         share = 0.0 if report is None else report.share
+        if name == AUTO and report is not None:
+            chosen = self._chosen_scaling(given_rows[0], y_source, given_rows[1], share)
+            if chosen != RANKS:
+                self.scaler_ = Scaling.fit(chosen, *given_rows)
+                source, target = self.scaler_.domains(*given_rows)
         scores = self._fit_domains(source, y_source, target, share, context)
         self.scorer_: Any = self.scorer_.cpu().double().eval()
         if report is not None:

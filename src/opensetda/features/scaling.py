@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from opensetda.errors import InputError
 from opensetda.features.alignment import WIDE, sampled
 from opensetda.rows import FloatArray, Moderated, Rows
 
-NONE, STANDARD, RANKS = "none", "standard", "ranks"
+NONE, STANDARD, RANKS, AUTO = "none", "standard", "ranks", "auto"
 SENTENCES = {
     NONE: "as given",
     STANDARD: "standardised within each domain",
@@ -89,10 +89,10 @@ class Scaling(nn.Module):
         return (rows if scale is None else scale(rows)).double()
 
 
-def check_scaling(name: Any) -> None:
+def check_scaling(name: Any, allowed: Sequence[str] = tuple(SENTENCES)) -> None:
     """Raise an `InputError` if there is no such scaling."""
-    if not isinstance(name, str) or name not in SENTENCES:
-        raise InputError(f"scaling={name!r}: choose one of {', '.join(SENTENCES)}")
+    if not isinstance(name, str) or name not in allowed:
+        raise InputError(f"scaling={name!r}: choose one of {', '.join(allowed)}")
 
 
 def standardised(rows: Tensor, table: Tensor) -> Tensor:

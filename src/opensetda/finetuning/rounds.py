@@ -15,6 +15,7 @@ from torch import Tensor
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext, Record
 from opensetda.features.alignment import Alignment, unit
+from opensetda.features.scaling import AUTO, RANKS
 from opensetda.finetuning.inputs import TunedImages
 from opensetda.finetuning.settings import FineTuneSettings
 from opensetda.means.estimator import SmoothedMeans, class_means
@@ -69,7 +70,10 @@ def fit_in_rounds(
     order = np.argsort(np.argsort(target.index))
     inputs = TunedImages(context.images, source, target, None)
     inputs.to(this_process().device)
-    how = y, sample_domain, FitContext(checked=context.checked)
+    how, scaling = (y, sample_domain, FitContext(checked=context.checked)), classifier.scaling
+    if scaling == AUTO:
+        # One for all rounds, whose labels are compared.
+        classifier.set_params(scaling=RANKS)
     if context.images.averaged > 1:
         safe = [agreement(classifier, features, *how) for features in (X, inputs.features)]
         if safe[0] > safe[1]:
@@ -134,7 +138,7 @@ def fit_in_rounds(
             inputs.learned.load_state_dict(trained)
             inputs.refresh()
             classifier.fit(inputs.features, *how)
-    classifier.set_params(openness=openness)
+    classifier.set_params(openness=openness, scaling=scaling)
     classifier.openness_report_, classifier.history_ = report, history
     classifier.step_labels_ = np.stack(labels)
 
@@ -150,7 +154,7 @@ def agreement(
     classifier.fit(X, y, sample_domain, context)
     share = min(classifier.openness_, 1 - 1 / (len(classifier.transduction_) + 1))
     label = classifier.unknown_label
-    opinion = SmoothedMeans(share, scaling=classifier.scaling, unknown_label=label)
+    opinion = SmoothedMeans(share, scaling=classifier.scaler_.name, unknown_label=label)
     opinion.fit(X, y, sample_domain, FitContext())
     return float(np.mean(opinion.transduction_ == classifier.transduction_))
 

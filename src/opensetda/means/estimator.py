@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from sklearn.base import clone
 from torch import Tensor
 
 from opensetda.base import COUNT, POSITIVE, SHARE, DomainTransformer, OpenSetClassifier, checked
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment, parts_of, unit
+from opensetda.features.scaling import AUTO, NONE, RANKS, SENTENCES, STANDARD
 from opensetda.means.scorer import MeansScorer, whitening_within_classes
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.rows import IntArray, Rows, first_of_every_class
 
+JUDGED_ROWS = 800  # of each domain, by which a scaling is chosen
 GRAPH_ROWS = 4096
 """Rows of each domain in the graph; targets beyond are attached to it, as later samples are."""
 
@@ -66,8 +71,10 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
         0 ranks the confidence of targets over all classes, 1 within each class.
     evidence : float, default=0.5
         e, the weight of the nearest known rows and the nearest pseudo-unknowns.
-    scaling : {"none", "standard", "ranks"}, default="ranks"
-        How columns are scaled, see `opensetda.features.scaling`.
+    scaling : {"none", "standard", "ranks", "auto"}, default="auto"
+        How columns are scaled, see `opensetda.features.scaling`. "auto" takes ranks, or the
+        columns as given if another method (`DAOD`, on standardised columns) then agrees with more
+        of the labels: on a sample, without labels of the target.
 
     Examples
     --------
@@ -92,7 +99,28 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
     move: float = checked(0.5, SHARE)
     class_balance: float = checked(0.5, SHARE)
     evidence: float = checked(0.5, SHARE)
-    scaling: str = "ranks"
+    scaling: str = AUTO
+
+    scalings = (AUTO, *SENTENCES)
+
+    def _chosen_scaling(self, source: Rows, y: IntArray, target: Rows, share: float) -> str:
+        from opensetda.baselines.daod import DAOD
+
+        unknown = len(self.classes_)
+        places = first_of_every_class(y, unknown, JUDGED_ROWS)
+        some = source.take(places), target.first(JUDGED_ROWS)
+        X = np.concatenate([chunk for rows in some for _, chunk in rows.chunks()])
+        domain = np.repeat([0, -1], [len(places), len(X) - len(places)])
+        labels = np.concatenate([y[places], np.zeros(len(X) - len(places), dtype=np.intp)])
+        openness = min(share, 1 - 1 / (len(X) + 1))
+
+        def labelled(method: OpenSetClassifier, scaling: str) -> npt.NDArray[Any]:
+            method.set_params(openness=openness, scaling=scaling, unknown_label=unknown)
+            return np.asarray(method.fit(X, labels, domain, FitContext()).transduction_)
+
+        judge = labelled(DAOD(), STANDARD)
+        agreed = {name: (labelled(clone(self), name) == judge).mean() for name in (RANKS, NONE)}
+        return max(agreed, key=lambda name: agreed[name])
 
     @torch.no_grad()
     def _fit_domains(
@@ -184,7 +212,9 @@ class SmoothedMeans(MovingMeans):
 
     ridge: float | None = None
     evidence: float = 0.0
-    scaling: str = "none"
+    scaling: str = NONE
+
+    scalings = tuple(SENTENCES)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from opensetda.context import FitContext, Record
 from opensetda.errors import InputError, one_line
+from opensetda.features.scaling import RANKS
 from opensetda.finetuning.inputs import TrainingInputs
 from opensetda.means.estimator import MovingMeans
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
@@ -119,7 +120,7 @@ class ProgressiveTraining:
         rows = torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
         domain = np.repeat([0, -1], [len(self.inputs.source), self.n_targets])
         y = np.concatenate([self.source_labels, np.zeros(self.n_targets, dtype=np.intp)])
-        teacher = MovingMeans(self.share).fit(rows, y, domain, FitContext())
+        teacher = MovingMeans(self.share, scaling=RANKS).fit(rows, y, domain, FitContext())
         scored = teacher.transduction_scores_, teacher.transduction_nearest_, self.share
         progress = self.head_start / self.settings.steps
         return rank_pseudo_labels(*scored, progress, self.n_classes)

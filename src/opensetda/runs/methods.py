@@ -90,7 +90,7 @@ def build_method(
         parameters["scaling"] = scaling
     classifier = cls(openness=openness, unknown_label=unknown_label, **parameters)
     check_openness(classifier._given_openness())
-    check_scaling(classifier.scaling)
+    check_scaling(classifier.scaling, classifier.scalings)
     try:
         classifier._validate_params()
     except ValueError as error:

@@ -202,7 +202,7 @@ class FitOptions:
     scaling: str | None = _method(
         "--scaling HOW",
         "Scale columns within each domain: none (as given), standard (mean 0, deviation 1) or "
-        "ranks; by default ranks for moving-means, none for the others.",
+        "ranks; moving-means also auto (ranks or none), its default. Default of others: none.",
     )
     seed: int = _method("--seed NUMBER", "Seed of all random draws.", 0, low=0, high=2**32 - 1)
     sample: int = _method(
