@@ -137,7 +137,7 @@ def test_later_copies_of_targets_get_the_labels_of_fit(task, how):
 
 @pytest.mark.parametrize("wrong", ["rank", ["none"]])
 def test_a_wrong_name_is_an_error_that_names_the_setting(task, wrong):
-    with pytest.raises(InputError, match=r"^scaling=.*: choose one of none, standard, ranks"):
+    with pytest.raises(InputError, match=r"^scaling=.*: choose one of auto, none, standard, ranks"):
         MovingMeans(scaling=wrong).fit(task.X, task.y, sample_domain=task.domain)
 
 

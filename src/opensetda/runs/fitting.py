@@ -91,9 +91,9 @@ def fit_domains(
             from opensetda.system.processes import this_process
 
             X = features_of(context.images, np.arange(len(X)), this_process().device)
-        second_opinions(classifier, X, y, domain, opinions)
+        found = second_opinions(classifier, X, y, domain, opinions)
         report = classifier.openness_report_
-        warnings = *report.warnings, *dispute(classifier)
+        warnings = *report.warnings, *dispute(found)
         classifier.openness_report_ = replace(report, warnings=warnings)
     return seconds
 

@@ -34,7 +34,7 @@ OTHERS = (
 MOST_ROWS = 800
 """Rows of each domain that an opinion learns from; it is then asked about all targets."""
 HIDDEN_CLASSES = 3  # of the source, on which methods are compared without labels of the target
-DISPUTED = 1 / 3  # warn if the votes are mostly against so many labels
+DISPUTED = 1 / 3  # warn if others disagree with so many labels, on average
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,15 @@ def second_opinions(
     return found
 
 
-def dispute(classifier: OpenSetClassifier) -> list[str]:
-    """Return a warning if the votes are mostly against many labels."""
-    disputed = float((classifier.transduction_confidence_ < 0.5).mean())
-    if disputed <= DISPUTED:
+def dispute(opinions: list[Opinion]) -> list[str]:
+    """Return a warning if the others, on average, disagree with many labels of the first."""
+    own, *others = (opinion.labels for opinion in opinions)
+    differ = float(np.mean([labels != own for labels in others]))
+    if differ <= DISPUTED:
         return []
     return [
-        f"other methods disagree with {disputed:.0%} of the labels: compare them with "
-        "'osda benchmark SOURCE TARGET', and check labels with 'osda review RUN'"
+        f"other methods disagree with {differ:.0%} of the labels: compare them with 'osda "
+        "benchmark SOURCE TARGET --unlabelled', and check labels with 'osda review RUN'"
     ]
 
 
