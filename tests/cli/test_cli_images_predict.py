@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shutil
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from cli_helpers import names_in
 from extraction_helpers import TINY, make_images, make_recipe
 from opensetda.cli.main import main
+from opensetda.runs import evaluate
 
 
 @pytest.fixture
@@ -42,26 +42,15 @@ def read(name):
     return pyarrow.parquet.read_table(name).to_pylist()
 
 
-def test_both_formats_and_the_run_say_the_same(place, pictures, predict, capsys):
-    for name in ("l.csv", "l.parquet"):
-        assert predict(pictures / "street", "--out", name) == 0
+def test_rows_are_those_of_the_fit_and_a_folder_is_their_truth(place, pictures, predict, capsys):
+    assert predict(pictures / "street", "--out", "l.csv") == 0
     assert "Labelled 30 images." in capsys.readouterr().out
-    for row, text in zip(read("l.parquet"), read("l.csv"), strict=True):
-        for name, value in row.items():
-            expected = value if isinstance(value, str) else pytest.approx(value, abs=1e-6)
-            assert text[name] == expected
     # One schema, one form of paths, and the labels of the fit.
     fitted = (pictures / "run" / "predictions.csv").read_bytes()
     assert (place / "l.csv").read_bytes() == fitted
-
-
-def test_labels_of_a_folder_are_evaluated_by_its_classes(place, pictures, predict, capsys):
-    assert predict(pictures / "shop", "--out", "l.csv") == 0
-    labels = ["--labels", str(pictures / "shop"), "--run", str(pictures / "run"), "--json"]
-    capsys.readouterr()
-    assert main(["evaluate", "l.csv", *labels]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["labelled"] == found["samples"] == 24
+    assert predict(pictures / "shop", "--out", "shop.csv") == 0
+    evaluation = evaluate("shop.csv", pictures / "shop", made_by=pictures / "run")
+    assert (evaluation.n_labelled, evaluation.is_partial) == (24, False)
 
 
 def test_alone_as_in_company_and_in_parts(place, predict, monkeypatch):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from opensetda import MovingMeans
+from opensetda.context import FitContext
 from opensetda.errors import InputError
 from opensetda.features import alignment as alignments
 from opensetda.features.alignment import Alignment
@@ -110,7 +111,8 @@ CASES: dict[str, Callable[[], Case]] = {
 def fit(classifier: Any, data: Data) -> Any:
     X = np.concatenate([data.source, data.target])
     labels = np.concatenate([data.y, np.full(len(data.target), "")])
-    return classifier.fit(X, labels, np.repeat([1, -1], [len(data.y), len(data.target)]))
+    domain = np.repeat([1, -1], [len(data.y), len(data.target)])
+    return classifier.fit(X, labels, domain, FitContext())
 
 
 def small(method: str) -> Any:

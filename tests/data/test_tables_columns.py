@@ -293,7 +293,6 @@ def test_a_run_treats_later_tables_as_its_own(tmp_path, capsys, monkeypatch, met
     assert "'part'" in result["warnings"][0]
     columns = json.loads((tmp_path / "run/settings.json").read_text())["columns"]
     assert columns["left_out"] == result["left_out"]
-    assert columns["impute"] == "median"
     assert columns["categories"] == {"kind": ["007", "x"]}
     # Without the column that was left out and in another order; of one category, a number alone.
     target.drop(columns="part").iloc[:, ::-1].to_csv("c.csv", index=False)
