@@ -272,7 +272,8 @@ def main() -> None:
     for table_name, text in made.items():
         print(f"\n{table_name}\n\n{text}")
     if given.write:
-        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
+        shown = {name: made[name] for name in ("trust", "share")}
+        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), shown), encoding="utf-8")
 
 
 if __name__ == "__main__":
