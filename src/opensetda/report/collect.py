@@ -26,7 +26,7 @@ from opensetda.report.content import (
     UnknownGroup,
 )
 from opensetda.report.plane import CountingProgress, Plane, plane_of
-from opensetda.report.run_parts import RunParts, nearest_to_cut, own_labels, refit_of, what_if
+from opensetda.report.run_parts import RunParts, own_labels, refit_of, what_if
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.methods import METHODS, method_class
 from opensetda.runs.pictures import SOURCE, TARGET, Pictures, Shown, smaller
@@ -69,7 +69,8 @@ class _Collector:
         grouped = unknown_groups(parts.view, is_unknown)
         counts = _counts(table, run.unknown_label)
         of_classes = list(_most_and_least_sure(table, counts))
-        border = nearest_to_cut(table, run.unknown_label)[:_BORDER]
+        by_confidence = np.argsort(table.confidence, kind="stable")
+        border = by_confidence[own_labels(table)[by_confidence]][:_BORDER]
         cards = [rows for _, *both in of_classes for rows in both]
         cards += [border, *(rows[:_TYPICAL] for rows in grouped.groups)]
         shown = [Shown(TARGET, row) for rows in cards for row in rows.tolist()]
