@@ -25,9 +25,10 @@ context
 state
 base
 backbones
+rejection
+regression
 means
 finetuning
-rejection
 nn
 pgl
 baselines

@@ -14,7 +14,6 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 if TYPE_CHECKING:
     from opensetda.baselines.ati import ATI as ATI
     from opensetda.baselines.dann import DANN as DANN
-    from opensetda.baselines.daod import DAOD as DAOD
     from opensetda.baselines.mmd import MMD as MMD
     from opensetda.baselines.osbp import OSBP as OSBP
     from opensetda.baselines.oslpp import OSLPP as OSLPP
@@ -28,15 +27,17 @@ if TYPE_CHECKING:
     from opensetda.metrics.open_set import evaluate as evaluate
     from opensetda.pgl.estimator import PGLClassifier as PGLClassifier
     from opensetda.pgl.settings import PGLSettings as PGLSettings
+    from opensetda.regression.daod import DAOD as DAOD
     from opensetda.report import show as show
     from opensetda.runs.folder import load as load
     from opensetda.runs.folder import save as save
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
-_RIVALS = ("ATI", "DANN", "DAOD", "MMD", "OSBP", "OSLPP", "OVANet", "STA")
+_RIVALS = ("ATI", "DANN", "MMD", "OSBP", "OSLPP", "OVANet", "STA")
 _HOMES = {
     **{rival: f"baselines.{rival.lower()}" for rival in _RIVALS},
     "SourceOnly": "baselines.source_only",
+    "DAOD": "regression.daod",
     "InputError": "errors",
     **dict.fromkeys(("ClassMeans", "MovingMeans", "SmoothedMeans"), "means.estimator"),
     "evaluate": "metrics",

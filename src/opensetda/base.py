@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor, nn
@@ -27,16 +27,8 @@ from opensetda.features.alignment import aligned_samples
 from opensetda.features.doubts import find_doubts
 from opensetda.features.scaling import AUTO, NONE, RANKS, SENTENCES, Scaling, check_scaling
 from opensetda.metrics.source_labels import encode_classes, source_labels
-from opensetda.openness.decision import (
-    Matrix,
-    Rejection,
-    Scores,
-    Vector,
-    fit_sharpness,
-    fit_slope,
-    rejection_cut,
-    votes_of,
-)
+from opensetda.openness import decision
+from opensetda.openness.decision import Matrix, Rejection, Scores, Vector
 from opensetda.openness.report import OpennessReport, check_openness, study_openness
 from opensetda.progress import finish_step
 from opensetda.rows import (
@@ -50,6 +42,7 @@ from opensetda.rows import (
 )
 
 SCORED_ROWS = 64  # samples that are scored at a time
+
 
 COUNT = Interval(Integral, 1, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
@@ -245,14 +238,14 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """Label the targets of `fit`, and find threshold and slope."""
         n_classes = len(self.classes_)
         own_cut = None if report.vouched else self._own_cut(scores)
-        cut = rejection_cut(scores.known, report.share) if own_cut is None else own_cut
+        cut = decision.rejection_cut(scores.known, report.share) if own_cut is None else own_cut
         rejected = float((scores.known < cut).mean())
         self.openness_report_ = report.finished(rejected, own_cut is not None, len(target))
         self.openness_ = self.openness_report_.share
         self.rejection_threshold_, self.rejection_sharpness_ = cut, 1.0
         spread = self.openness_report_.spread
-        votes = votes_of(scores.known, scores.nearest, self.openness_, spread, n_classes)
-        self.rejection_slope_ = fit_slope(scores.known, votes[:, -1], cut)
+        votes = decision.votes_of(scores.known, scores.nearest, self.openness_, spread, n_classes)
+        self.rejection_slope_ = decision.fit_slope(scores.known, votes[:, -1], cut)
 
         in_callers_order = np.argsort(target.index)
         labels = self.rejection.labels(scores.known, scores.nearest, n_classes)
@@ -278,9 +271,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         Later samples get the probabilities of this method alone, made as sure as the votes are.
         """
         own = np.log(np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny))
-        self.rejection_sharpness_ = fit_sharpness(own, votes[:, :-1])
+        self.rejection_sharpness_ = decision.fit_sharpness(own, votes[:, :-1])
         known, cut = self.transduction_scores_, self.rejection_threshold_
-        self.rejection_slope_ = fit_slope(known, votes[:, -1], cut)
+        self.rejection_slope_ = decision.fit_slope(known, votes[:, -1], cut)
         self.transduction_proba_ = votes
 
     def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
@@ -402,24 +395,3 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
             missing = " is missing" if isinstance(error, KeyError) else ""
             raise InputError(f"saved model: {one_line(error)}{missing}; fit again") from None
         return classifier
-
-
-class DomainTransformer(TransformerMixin):  # type: ignore[misc]
-    """Gives a method ``transform``; its scorer has ``embed(rows, of_source)``."""
-
-    transforms_domains = True
-
-    @torch.no_grad()
-    def transform(self: Any, X: Any, sample_domain: Any = None) -> npt.NDArray[np.float64]:
-        """Return samples as the method represents them: (n, n_features) -> (n, d).
-
-        `sample_domain` (n,) is 0 or more for rows of the source, which are scaled and centred by
-        themselves, and negative for those of the target; None: all target.
-        """
-        rows = torch.from_numpy(np.array(self._check_rows(X)))
-        embedded: Tensor = self.scorer_.embed(self.scaler_(rows), False)
-        if sample_domain is not None:
-            source = torch.from_numpy(split_domains(sample_domain, len(rows))[0])
-            scaled = self.scaler_(rows[source], of_source=True)
-            embedded[source] = self.scorer_.embed(scaled, True)
-        return np.asarray(embedded.numpy())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensetda.baselines.daod import DAOD, Regression, graph_laplacian
 from opensetda.context import FitContext
 from opensetda.openness.audit import Audit, CheckedTargets
+from opensetda.regression.daod import DAOD, Regression, graph_laplacian
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,7 @@ def test_a_map_of_all_samples_and_no_threshold():
     histogram = replace(report.histogram, threshold=None)
     text = Reader(render_page(replace(report, map=whole, histogram=histogram))).text
     assert "drawn at random" not in text
-    assert "The targets with the lowest confidence. The bar is" in text
+    assert "The targets with the lowest confidence: other methods" in text
     assert "Nothing was rejected" in text
 
 

@@ -11,10 +11,11 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils._param_validation import StrOptions
 from torch import Tensor
 
-from opensetda.base import COUNT, POSITIVE, POSITIVE_OR_INFINITE, DomainTransformer, checked
+from opensetda.base import COUNT, POSITIVE, POSITIVE_OR_INFINITE, checked
 from opensetda.baselines.shared import RejectingRival, RejectingScorer, Saved
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment, unit
+from opensetda.features.transformer import DomainTransformer
 from opensetda.openness.decision import Matrix
 from opensetda.rejection import REJECTORS
 from opensetda.rejection.base import Rejector, squared_distances

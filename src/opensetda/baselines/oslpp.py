@@ -11,9 +11,10 @@ import scipy.linalg
 import torch
 from torch import Tensor, nn
 
-from opensetda.base import COUNT, DomainTransformer, OpenSetClassifier, checked
+from opensetda.base import COUNT, OpenSetClassifier, checked
 from opensetda.context import FitContext
 from opensetda.features.alignment import unit
+from opensetda.features.transformer import DomainTransformer
 from opensetda.openness.decision import Matrix, Vector
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.rows import IntArray, Rows

@@ -12,12 +12,14 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from opensetda.base import COUNT, POSITIVE, SHARE, DomainTransformer, OpenSetClassifier, checked
+from opensetda.base import COUNT, POSITIVE, SHARE, OpenSetClassifier, checked
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment, parts_of, unit
 from opensetda.features.scaling import AUTO, NONE, RANKS, SENTENCES, STANDARD
+from opensetda.features.transformer import DomainTransformer
 from opensetda.means.scorer import MeansScorer, whitening_within_classes
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
+from opensetda.regression.daod import DAOD
 from opensetda.rows import IntArray, Rows, first_of_every_class
 
 JUDGED_ROWS = 800  # of each domain, by which a scaling is chosen
@@ -104,8 +106,6 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
     scalings = (AUTO, *SENTENCES)
 
     def _chosen_scaling(self, source: Rows, y: IntArray, target: Rows, share: float) -> str:
-        from opensetda.baselines.daod import DAOD
-
         unknown = len(self.classes_)
         places = first_of_every_class(y, unknown, JUDGED_ROWS)
         some = source.take(places), target.first(JUDGED_ROWS)

@@ -12,9 +12,10 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from opensetda.base import COUNT, POSITIVE, DomainTransformer, OpenSetClassifier, checked
+from opensetda.base import COUNT, POSITIVE, OpenSetClassifier, checked
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment
+from opensetda.features.transformer import DomainTransformer
 from opensetda.finetuning.inputs import FixedRows, TunedImages
 from opensetda.nn import parts
 from opensetda.openness.decision import Scores

@@ -11,8 +11,9 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from opensetda.base import DomainTransformer, OpenSetClassifier
+from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
+from opensetda.features.transformer import DomainTransformer
 from opensetda.finetuning.inputs import FixedRows, TunedImages
 from opensetda.openness.decision import Scores
 from opensetda.pgl.network import PGLNetwork

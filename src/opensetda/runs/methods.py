@@ -23,6 +23,7 @@ METHODS = {
     "smoothed-means": "opensetda.means.estimator:SmoothedMeans",
     "class-means": "opensetda.means.estimator:ClassMeans",
     "pgl": "opensetda.pgl.estimator:PGLClassifier",
+    "daod": "opensetda.regression.daod",
 } | {
     # Every module of `baselines` is a method.
     module.name.replace("_", "-"): f"{baselines.__name__}.{module.name}"

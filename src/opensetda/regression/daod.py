@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from opensetda.base import COUNT, NON_NEGATIVE, POSITIVE, SHARE, OpenSetClassifier, checked
 from opensetda.context import FitContext
 from opensetda.features.alignment import Alignment
-from opensetda.nn.parts import COMPONENTS, WHITENING
 from opensetda.openness.decision import Matrix, Scores, Vector, rejection_cut
 from opensetda.openness.report import check_openness
 from opensetda.rejection.osnn import DistanceRatioRejector
 from opensetda.rows import IntArray, Rows, first_of_every_class
 
+COMPONENTS, WHITENING = 256, 0.0  # of the alignment, as for the rivals with a network
 # Values of the regression lie between 0 and 1: as logits they need a scale.
 VALUE_SCALE = 16.0
 

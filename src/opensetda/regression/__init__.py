@@ -1,0 +1,1 @@
+"""Kernel regression: DAOD, a rival that also judges the scaling of MovingMeans."""
