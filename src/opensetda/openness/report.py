@@ -22,7 +22,7 @@ from opensetda.openness.evidence import (
 from opensetda.rows import FloatArray, IntArray
 
 AUTO = "auto"
-NO_UNKNOWNS = 0.03  # a target without unknowns gives shares up to this: below, nothing is rejected
+NO_UNKNOWNS = 0.05  # a target without unknowns gives shares up to this: below, nothing is rejected
 ESTIMATE, HIDDEN, AUDIT = "estimate", "hidden classes alone", "audit"  # names of the estimates
 
 # Warn if:
@@ -154,25 +154,27 @@ def _warnings(report: OpennessReport) -> list[str]:
             what, advice = f"the method's own boundary rejects {share:.0%} of the targets", _HOW
         return [f"{what}, but the data look like {found}; {advice}"]
     warnings = []
-    if report.high - report.low > WIDE:
+    if not report.audit:
+        if report.evidence.below >= HARDLY_KNOWN or found.share >= LARGEST_SHARE:
+            warnings.append(
+                "hardly any target looks like a known class: all may be unknown, or the domains "
+                "differ too much for an estimate; check that the rows of both mean the same, and "
+                f"{_HOW}"
+            )
+        if not report.found_unknowns:
+            warnings.append(
+                f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
+                f"targets may still be unknown: {_HOW}"
+            )
+    if report.high - report.low == 1 and not report.audit:
+        warnings.append(f"fewer than {FEWEST_TARGETS} targets say little about a share; {_HOW}")
+    elif report.high - report.low > WIDE:
         whose, marks = ("audited ", "more") if report.audit else ("", str(AUDIT_SIZE))
         ends = f"{report.low:.0%} to {report.high:.0%}"
         warnings.append(
             f"the {whose}share of unknowns is uncertain ({ends}): mark {marks} targets with 'osda "
             f"review RUN', which takes two minutes and leaves an error of about {AUDIT_ERROR:.0%}, "
             f"or {_HOW}"
-        )
-    if report.audit:
-        return warnings
-    if not report.found_unknowns:
-        warnings.append(
-            f"no unknowns were found, and nothing is rejected; up to {found.high:.0%} of the "
-            f"targets may still be unknown: {_HOW}"
-        )
-    if report.evidence.below >= HARDLY_KNOWN or found.share >= LARGEST_SHARE:
-        warnings.append(
-            "hardly any target looks like a known class: all may be unknown, or the domains differ "
-            f"too much for an estimate; check that the rows of both mean the same, and {_HOW}"
         )
     return warnings
 
