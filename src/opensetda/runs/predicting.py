@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import closing
@@ -21,18 +22,34 @@ from opensetda.data.images.loading import (
     read_images,
 )
 from opensetda.data.names import printable
-from opensetda.data.tables.formats import frame_table, is_frame
+from opensetda.data.tables.formats import ColumnTable, frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.progress import RunListener
 from opensetda.rows import release_pages
+from opensetda.runs.checked import MANIFEST
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import GivenArrays, features_of, image_columns, none_readable
+from opensetda.runs.fit_data import (
+    GivenArrays,
+    features_of,
+    image_columns,
+    image_recipe,
+    none_readable,
+)
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.options import ImageOptions, TableOptions
+from opensetda.runs.in_parts import (
+    FeaturesOf,
+    LabelsBy,
+    count_labels,
+    count_rows,
+    has_classes,
+    images_in_parts,
+    rows_in_parts,
+)
+from opensetda.runs.options import ImageOptions, TableOptions, absolute
 from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
-from opensetda.system.files import check_new_file, new_file, temporary_folder
+from opensetda.system.files import check_new_file, file_record, new_file, temporary_folder
 
 SUFFIXES = (".csv", ".parquet")
 TOP_K = 5
@@ -61,6 +78,17 @@ class WrittenLabels:
     broken_list: Path | None
 
 
+@dataclass(frozen=True)
+class WrittenFeatures:
+    """A folder of Parquet parts that `extract_features` wrote; attributes as of `Extraction`."""
+
+    path: Path
+    shape: tuple[int, int]
+    broken: list[Broken]
+    seconds: float
+    n_cached: int = 0
+
+
 def predict(
     run: Run,
     samples: Any,
@@ -70,6 +98,7 @@ def predict(
     tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
+    scheduler: Any = None,
 ) -> PredictionTable | WrittenLabels:
     """Label later samples with the model of a run, independently of each other.
 
@@ -89,6 +118,9 @@ def predict(
         Replace an existing file.
     listener : RunListener, optional
         Receives warnings and progress.
+    scheduler : str, Path or distributed.Client, optional
+        Label pieces on the workers of dask: an address, a scheduler file, ``local:N`` for worker
+        processes here, or a client. `samples` are then paths, `out` a folder of Parquet parts.
 
     Returns
     -------
@@ -97,10 +129,13 @@ def predict(
     """
     tables, listener = tables or TableOptions(), listener or RunListener()
     place = None if out is None else Path(out)
-    if place is not None:
+    if place is not None and scheduler is None:
         check_new_file("--out", place, SUFFIXES, overwrite)
     folder = open_run(run)
     images = _find_images(folder, samples, tables)
+    if scheduler is not None:
+        how = place, scheduler, overwrite, listener
+        return _predict_parts(folder, samples, images, top_k, tables, how)
     counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
     with temporary_folder(None if place is None else place.resolve()) as scratch:
         id_name = "id" if images is None else IMAGE_ID
@@ -132,6 +167,31 @@ def predict(
     return WrittenLabels(place, counts, folder.unknown_label, noun, len(broken), listed)
 
 
+def _predict_parts(
+    folder: RunFolder,
+    samples: Any,
+    images: list[Path] | None,
+    top_k: int | None,
+    tables: TableOptions,
+    place: Any,
+) -> WrittenLabels:
+    """Label samples on dask."""
+    table = samples[0] if isinstance(samples, list | tuple) else samples
+    if place[0] is None or not isinstance(table, str | Path):
+        raise InputError("scheduler: give paths of samples, and out, a folder to make")
+    run, sha256 = absolute(folder.path), file_record(folder.path / MANIFEST)["sha256"]
+    top_k = top_k or (None if images is None else TOP_K)
+    job = LabelsBy(run, sha256, top_k, tables, absolute("."), read_rows)
+    if images is None:
+        parts, broken, listed = rows_in_parts(job, Path(table), place), list[Broken](), None
+    else:
+        columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
+        parts, broken, listed = images_in_parts(job, images, columns, place)
+    noun = "row" if images is None else "image"
+    counts = count_labels(parts), folder.unknown_label, noun
+    return WrittenLabels(place[0], *counts, len(broken), listed)
+
+
 def open_run(run: Run) -> RunFolder:
     """Return a run folder, opened for reading."""
     if isinstance(run, RunFolder):
@@ -158,15 +218,15 @@ def _find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list
 
 
 def read_rows(
-    folder: RunFolder, samples: Any, scratch: Path, options: TableOptions | None = None
+    folder: RunFolder, samples: Any, scratch: Path | None, options: TableOptions | None = None
 ) -> FeatureTable:
     """Return rows and ids of a table, which may be stored in files, or of an array."""
     options = options or TableOptions()
     samples = samples[0] if isinstance(samples, list | tuple) and len(samples) == 1 else samples
     width = int(folder.model().n_features_in_)
-    if not isinstance(samples, str | Path) and not is_frame(samples):
+    if not isinstance(samples, str | Path | ColumnTable) and not is_frame(samples):
         return read_samples(GivenArrays("samples", X=samples), width)
-    table = frame_table(samples, "samples") if is_frame(samples) else Path(samples)
+    table = frame_table(samples, "samples") if is_frame(samples) else samples
     key = options.features
     names = TableColumns(
         label=folder.column("label") or "y",
@@ -227,7 +287,8 @@ def extract_features(
     tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
-) -> Extraction:
+    scheduler: Any = None,
+) -> Extraction | WrittenFeatures:
     """Turn images into a feature table, one row per image, and return what it was made from.
 
     Parameters
@@ -245,10 +306,19 @@ def extract_features(
         Replace an existing file.
     listener : RunListener, optional
         Receives notes, warnings and progress.
+    scheduler : str, Path or distributed.Client, optional
+        As in `predict`; `out` is then a folder of Parquet parts, and no cache is used.
     """
     options, listener, place = options or ImageOptions(), listener or RunListener(), Path(out)
-    check_new_file("--out", place, (".npz",), overwrite)
     columns = image_columns(tables or TableOptions())
+    if scheduler is not None:
+        started, how = time.perf_counter(), (place, scheduler, overwrite, listener)
+        labelled = has_classes(Path(images), columns)
+        job = FeaturesOf(image_recipe(options), labelled, options.strict, absolute("."))
+        parts, broken, _ = images_in_parts(job, [Path(images)], columns, how)
+        shape, seconds = (count_rows(parts), job.recipe.width), time.perf_counter() - started
+        return WrittenFeatures(place, shape, broken, seconds)
+    check_new_file("--out", place, (".npz",), overwrite)
     try:
         found = read_images(images, columns, labelled=True)
     except InputError as error:

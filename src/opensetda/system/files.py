@@ -40,9 +40,9 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def new_file(path: Path, kind: str = "partial") -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` on success and is removed on any error."""
-    aside = _aside_of(path)
+    aside = _aside_of(path, kind)
     with _writing(path):
         try:
             aside.write_bytes(b"")

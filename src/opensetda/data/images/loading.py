@@ -157,10 +157,17 @@ def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> T
 
 def iterate_images(paths: Iterable[Path], columns: ImageColumns) -> Iterator[str]:
     """Yield the paths of images one by one, also of missing files of a list."""
+    return (entry.path for entry in iterate_entries(paths, columns))
+
+
+def iterate_entries(
+    paths: Iterable[Path], columns: ImageColumns, labelled: bool = False
+) -> Iterator[Entry]:
+    """Yield images one by one, with their classes, if there are any, if `labelled`."""
     for given in paths:
         left_out, entry = Counter[str](), None
-        for entry in _entries(given, columns, False, left_out):
-            yield entry.path
+        for entry in _entries(given, columns, labelled, left_out):
+            yield entry
         if entry is None:
             raise _no_image(given, left_out)
 

@@ -1,0 +1,178 @@
+"""Pieces of work on the workers of dask, and a folder of Parquet parts, one per piece."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from opensetda.cluster.connection import connected, versions
+from opensetda.errors import InputError, one_line
+from opensetda.progress import RunListener
+from opensetda.system.files import check_new_folder, is_partial, lock_folder, new_file
+
+TRIES = 3
+# Pieces per thread that are with the scheduler: one to work on, one to go on with.
+_WAITING = 2
+_MOST_NAMED = 10
+_MARK, _PART = "_pieces", "part-{:08}.parquet"
+
+Write = Callable[[Any, Path], None]
+"""Writes the part of a piece to a path, on a worker; it can be pickled."""
+
+
+def run_pieces(
+    client: Any, function: Callable[[Any], Any], pieces: Iterable[Any]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield each piece with its result, or with the exception that it raised three times.
+
+    In any order, with few pieces at a time at the scheduler. The pieces of a lost worker are
+    repeated. A `ConnectionError` if the scheduler is lost.
+    """
+    import distributed
+
+    as_completed: Any = distributed.as_completed
+    name, left, finished = (
+        f"osda-{secrets.token_hex(8)}",
+        enumerate(pieces),
+        as_completed(loop=client.loop),
+    )
+    asked: dict[str, tuple[Any, Any]] = {}
+    try:
+        while True:
+            with _scheduler():
+                room = _WAITING * max(1, sum(client.nthreads().values())) - len(asked)
+            for number, piece in islice(left, max(0, room)):
+                how = {"key": f"{name}-{number}", "retries": TRIES - 1, "pure": False}
+                future = client.submit(function, piece, **how)
+                asked[future.key] = piece, future
+                finished.add(future)
+            if not asked:
+                return
+            with _scheduler():
+                done = next(finished)
+                if done.status not in ("finished", "error"):
+                    raise CancelledError
+                outcome = done.exception() if done.status == "error" else done.result()
+            yield asked.pop(done.key)[0], outcome
+    finally:
+        with suppress(Exception):
+            client.cancel([future for _, future in asked.values()])
+
+
+@contextmanager
+def _scheduler() -> Iterator[None]:
+    """Say what to do if the scheduler is lost."""
+    try:
+        yield
+    except (OSError, CancelledError, TimeoutError) as error:
+        kept = "what is finished is kept, give the same command again"
+        raise ConnectionError(f"the scheduler of dask was lost; {kept}") from error
+
+
+def write_parts(
+    write: Write,
+    pieces: Iterable[Any],
+    total: int,
+    identity: Any,
+    files: Sequence[str],
+    out: Path,
+    scheduler: Any,
+    overwrite: bool,
+    listener: RunListener,
+) -> list[Path]:
+    """Write a folder of parts, in the order of the pieces, and return their paths.
+
+    `identity` decides the content: parts that an interrupted call has left in ``OUT.unfinished``
+    are not made again. A piece that fails is named, and the other parts stay there. `files` must
+    be there on all workers.
+    """
+    parts = [_PART.format(number) for number in range(total)]
+    with (
+        _unfinished(out, repr((versions(), identity)), overwrite) as folder,
+        connected(scheduler, listener, files, str(folder)) as client,
+        listener.counting(out.name, "piece") as progress,
+    ):
+        wanted = [not (folder / part).exists() for part in parts]
+        failed, done = 0, total - sum(wanted)
+        progress(done, total)
+        left = (
+            (part, piece)
+            for part, piece, is_left in zip(parts, pieces, wanted, strict=True)
+            if is_left
+        )
+        for (part, piece), error in run_pieces(client, _Writer(write, folder), left):
+            failed, done = failed + (error is not None), done + 1
+            progress(done, total)
+            if error is not None and failed <= _MOST_NAMED:
+                first = f"{piece[0].path} ..." if isinstance(piece, list) else piece
+                listener.warn(f"{part} ({first}) failed {TRIES} times: {one_line(error)}")
+        if failed:
+            kept = f"the others are kept in {folder}, the same command tries again"
+            raise ChildProcessError(f"{failed:,} of {total:,} pieces failed; {kept}")
+    return [out / part for part in parts]
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes a part on a worker."""
+
+    write: Write
+    folder: Path
+
+    def __call__(self, named: tuple[str, Any]) -> None:
+        import torch
+        from threadpoolctl import threadpool_limits
+
+        part = self.folder / named[0]
+        # A worker may be lost after it has written its part.
+        if not part.exists():
+            # One thread per piece: several would round differently.
+            torch.set_num_threads(1)
+            threadpool_limits(limits=1)
+            # A name of its own: a worker that dask has given up may still be writing.
+            with new_file(part, f"partial-{secrets.token_hex(8)}") as aside:
+                self.write(named[1], aside)
+
+
+@contextmanager
+def _unfinished(out: Path, identity: str, overwrite: bool) -> Iterator[Path]:
+    """Yield ``OUT.unfinished``, which becomes `out` on success; otherwise its parts stay."""
+    if out.suffix.lower() in (".csv", ".npz", ".parquet"):
+        raise InputError(f"--out {out}: a folder of parts, with --scheduler; leave the ending out")
+    names = [path.name for path in out.iterdir()] if out.is_dir() else []
+    check_new_folder("--out", out, [n for n in names if n.startswith((_MARK, "part-"))], overwrite)
+    folder = out.absolute().with_name(f"{out.name}.unfinished")
+    if not folder.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
+    mark = hashlib.sha256(identity.encode(errors="replace")).hexdigest()
+    folder.mkdir(exist_ok=True)
+    lock = lock_folder(folder, "another process is working on it; wait for it")
+    try:
+        there = [path for path in folder.iterdir() if not is_partial(path.name)]
+        earlier = (folder / _MARK).read_text() if (folder / _MARK) in there else None
+        if there and earlier != mark and not (earlier and overwrite):
+            advice = "choose another --out" + " or add --overwrite" * bool(earlier)
+            raise InputError(f"{folder}: holds parts of other data, model or options; {advice}")
+        for path in there if earlier != mark else ():
+            path.unlink()
+        with new_file(folder / _MARK) as aside:
+            aside.write_text(mark)
+        yield folder
+        for path in [path for path in folder.iterdir() if is_partial(path.name)]:
+            path.unlink()
+        shutil.rmtree(out, ignore_errors=True)
+        folder.rename(out)
+    finally:
+        if [path.name for path in folder.glob("*")] in ([], [_MARK]):
+            shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)

@@ -1,0 +1,219 @@
+"""Features and labels in pieces on the workers of dask, as folders of Parquet parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from opensetda.backbones.extraction import Broken, Extractor, Features, chunks
+from opensetda.backbones.recipe import Recipe
+from opensetda.base import OpenSetClassifier
+from opensetda.cluster.connection import worker_threads
+from opensetda.cluster.pieces import write_parts
+from opensetda.data.images.decoding import Entry
+from opensetda.data.images.loading import ImageColumns, iterate_entries
+from opensetda.data.names import check_path, printable
+from opensetda.data.tables.formats import is_parts_folder
+from opensetda.data.tables.groups import RowRange, row_groups
+from opensetda.data.tables.loading import FeatureTable
+from opensetda.errors import InputError
+from opensetda.progress import RunListener
+from opensetda.runs.checked import MANIFEST
+from opensetda.runs.fit_data import none_readable
+from opensetda.runs.folder import RunFolder
+from opensetda.runs.options import TableOptions
+from opensetda.runs.pictures import many_images, write_broken_list
+from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
+from opensetda.system.files import file_record
+
+# Images of a piece; rows of a piece of a table that is not Parquet, and of a batch.
+PIECE, PIECE_ROWS, BATCH_ROWS = 512, 2**17, 8192
+_NOTES = b"opensetda"
+_turn = threading.RLock()
+
+Place = tuple[Path, Any, bool, RunListener]
+"""The folder to make, the scheduler, whether to replace what is there, and who listens."""
+
+
+@dataclass(frozen=True)
+class FeaturesOf:
+    """Writes features of images on a worker; relative paths start from the folder `here`."""
+
+    recipe: Recipe
+    labelled: bool
+    strict: bool
+    here: str
+
+    def __call__(self, entries: list[Entry], aside: Path) -> None:
+        """Write the part of a piece."""
+        X, read, notes = _extract(_once(_extractor, self.recipe), entries, self.here, self.strict)
+        columns: dict[str, Any] = {IMAGE_ID: pa.array([entry.id for entry in read], pa.string())}
+        if self.labelled:
+            columns["y"] = pa.array([entry.label for entry in read], pa.string())
+        columns |= {f"f{place}": X[:, place] for place in range(X.shape[1])}
+        with PredictionWriter(aside) as writer:
+            writer.write_rows(pa.table(columns).replace_schema_metadata(notes))
+
+
+@dataclass(frozen=True)
+class LabelsBy:
+    """Labels samples on a worker, by the model of a run; `read` reads rows of tables."""
+
+    run: str
+    sha256: str
+    top_k: int | None
+    tables: TableOptions
+    here: str
+    read: Callable[..., FeatureTable]
+
+    def __call__(self, piece: list[Entry] | RowRange, aside: Path) -> None:
+        """Write the part of a piece."""
+        _, model, extractor = _once(_opened, self.run, self.sha256)
+        X: Any
+        ids: Any
+        if isinstance(piece, list):
+            X, read, notes = _extract(extractor, piece, self.here)
+            ids, id_name = np.array([printable(e.path) for e in read], np.str_), IMAGE_ID
+        else:
+            (X, ids), id_name, notes = self.rows(piece), "id", None
+        with PredictionWriter(aside) as writer:
+            for start in range(0, max(1, len(X)), BATCH_ROWS):
+                rows = slice(start, start + BATCH_ROWS)
+                given = X[rows].astype(np.float32, copy=False), np.asarray(ids[rows]), id_name
+                table = PredictionTable.of_samples(model, *given).to_arrow(self.top_k)
+                writer.write_rows(table.replace_schema_metadata(notes))
+
+    def rows(self, piece: RowRange) -> tuple[Any, Any]:
+        """Return the rows of a piece, and their ids or numbers."""
+        if piece.group is None:
+            table, rows = _once(_whole, self, piece.path), slice(piece.start, None)
+        else:
+            table = self.read(_opened(self.run, self.sha256)[0], piece.open(), None, self.tables)
+            rows = slice(None)
+        stop = piece.start + piece.rows
+        ids = row_numbers(stop, piece.start) if table.ids is None else table.ids[rows]
+        return table.X[rows][: piece.rows], ids[: piece.rows]
+
+
+def _once(make: Callable[..., Any], *of: Any) -> Any:
+    """Return what a cached function makes; of several threads of a worker, the first makes it."""
+    with _turn:
+        return make(*of)
+
+
+@lru_cache(maxsize=1)
+def _extractor(recipe: Recipe) -> Extractor:
+    return Extractor(recipe, workers=worker_threads())
+
+
+@lru_cache(maxsize=1)
+def _opened(run: str, sha256: str) -> tuple[RunFolder, OpenSetClassifier, Extractor | None]:
+    folder, extractor = RunFolder.open(run), None
+    if file_record(folder.path / MANIFEST)["sha256"] != sha256:
+        raise InputError(f"{run}: not the run that the command was given; share one folder")
+    if folder.has_images:
+        extractor = Extractor(folder.recipe(), folder.backbone_state(), worker_threads())
+    return folder, folder.model(), extractor
+
+
+@lru_cache(maxsize=1)
+def _whole(job: LabelsBy, path: Path) -> FeatureTable:
+    return job.read(_opened(job.run, job.sha256)[0], path, None, job.tables)
+
+
+def _extract(
+    extractor: Extractor, entries: list[Entry], here: str, strict: bool = False
+) -> tuple[Features, list[Entry], dict[bytes, bytes]]:
+    """Return features, the images that they are of, and notes of the part on the others."""
+    X, reasons = extractor.features([os.path.join(here, entry.path) for entry in entries])  # noqa: PTH118
+    pairs = list(zip(entries, reasons, strict=True))
+    broken = [(entry.id, entry.path, why) for entry, why in pairs if why is not None]
+    if strict and broken:
+        advice = "repair or remove it, or leave out --strict"
+        raise InputError(f"{broken[0][1]}: {broken[0][2]}; {advice}")
+    notes = json.dumps({"broken": broken, "warnings": extractor.warnings}).encode()
+    return X, [entry for entry, why in pairs if why is None], {_NOTES: notes}
+
+
+# In the process that was called ----------------------------------------------------------------
+
+
+def images_in_parts(
+    job: FeaturesOf | LabelsBy, images: Sequence[Path], columns: ImageColumns, place: Place
+) -> tuple[list[Path], list[Broken], Path | None]:
+    """Write parts of images; return them, and the images that cannot be read, with their list."""
+    labelled = isinstance(job, FeaturesOf) and job.labelled
+    total, digest = 0, hashlib.sha256()
+    for entry in iterate_entries(images, columns, labelled):
+        digest.update(repr(entry).encode())
+        total += 1
+    pieces: Iterator[list[Entry]] = chunks(iterate_entries(images, columns, labelled), PIECE)
+    files = [str(path.absolute()) for path in images]
+    identity = *astuple(job)[:5], PIECE, digest.hexdigest()
+    parts = write_parts(job, pieces, -(-total // PIECE), identity, files, *place)
+    broken, warnings = [], dict[str, None]()
+    for part in parts:
+        notes = json.loads(pyarrow.parquet.read_schema(part).metadata[_NOTES])
+        broken += [Broken(*fields) for fields in notes["broken"]]
+        warnings |= dict.fromkeys(notes["warnings"])
+    if len(broken) == total:
+        raise none_readable(images[0], total, broken[0])
+    listed = write_broken_list(place[0], broken)
+    if broken:
+        warnings[f"{many_images(len(broken))} cannot be read: {listed}"] = None
+    for warning in warnings:
+        place[-1].warn(warning)
+    return parts, broken, listed
+
+
+def rows_in_parts(job: LabelsBy, table: Path, place: Place) -> list[Path]:
+    """Write labels of the rows of a table in parts; the first rows are read here, too."""
+    table = table.absolute()
+    check_path(table)
+    if table.suffix.lower() == ".parquet" or is_parts_folder(table):
+        pieces = [*row_groups(table)]
+        for piece in pieces[:1]:
+            job.rows(piece)
+    else:
+        rows = len(_whole(job, table))
+        starts = range(0, rows, PIECE_ROWS)
+        pieces = [RowRange(table, n, min(PIECE_ROWS, rows - n), n) for n in starts]
+    if not pieces:
+        raise InputError(f"{table}: the table is empty; give at least one row")
+    stats = {piece.path: piece.path.stat() for piece in pieces}
+    identity = *astuple(job)[:5], pieces, [(s.st_size, s.st_mtime_ns) for s in stats.values()]
+    return write_parts(job, pieces, len(pieces), identity, [str(table), job.run], *place)
+
+
+def count_labels(parts: list[Path]) -> Counter[str]:
+    """Return how many samples of parts got each label."""
+    counts: Counter[str] = Counter()
+    for part in parts:
+        labels = pyarrow.parquet.read_table(part, columns=["label"])["label"].value_counts()
+        counts.update({one["values"]: one["counts"] for one in labels.to_pylist()})
+    return counts
+
+
+def count_rows(parts: list[Path]) -> int:
+    """Return the number of rows of parts."""
+    return sum(pyarrow.parquet.read_metadata(part).num_rows for part in parts)
+
+
+def has_classes(images: Path, columns: ImageColumns) -> bool:
+    """Return whether the first image has a class."""
+    try:
+        return next(iterate_entries([images], columns, True)).label is not None
+    except InputError:
+        return False
