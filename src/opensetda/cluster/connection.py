@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from opensetda import __version__
@@ -45,39 +47,49 @@ def connected(
         if not client.nthreads():
             listener.note("no worker yet: waiting for the first")
             client.wait_for_workers(1)
-        for worker, found in client.run(_inspect, files, folder, on_error="return").items():
-            # One with a broken connection was lost meanwhile.
-            if not isinstance(found, OSError) and (problem := _problem(found)):
+        seen = client.run(_problem, versions(), files, folder, on_error="return")
+        for worker, problem in seen.items():
+            if isinstance(problem, Exception) and not isinstance(problem, OSError):
+                problem = f"no opensetda {__version__} ({one_line(problem, 120)}); install it there"
+            # One whose connection is broken was lost meanwhile.
+            if isinstance(problem, str):
                 raise InputError(f"worker {worker}: {problem}")
         yield client
 
 
 def _connect(where: str, stack: ExitStack) -> Any:
-    """Return a client that is closed, and the workers that are ended, with `stack`."""
+    """Return a client that is closed, and workers that are ended, with `stack`."""
     import distributed
 
-    Client: Any = distributed.Client
     for name in ("distributed", "distributed.client"):
         # Lost workers and connections are reported in lines of ours.
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    given, how = f"--scheduler {where}", {"timeout": CONNECT_SECONDS, "set_as_default": False}
+    given, local = f"--scheduler {where}", distributed.LocalCluster
     if where.startswith(_LOCAL):
         count = where.removeprefix(_LOCAL)
         if not count.isdecimal() or not int(count):
             raise InputError(f"{given}: write local:N, with the number of worker processes")
-        local: Any = distributed.LocalCluster
-        own = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-        cluster = local(n_workers=int(count), silence_logs=logging.CRITICAL, **own)
-        return stack.enter_context(Client(stack.enter_context(cluster), set_as_default=False))
+        own: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+        own |= {"n_workers": int(count), "silence_logs": logging.CRITICAL}
+        return stack.enter_context(distributed.Client(stack.enter_context(local(**own))))
     if where.endswith(".json") and not Path(where).is_file():
         raise InputError(f"{given}: no such file; 'dask scheduler --scheduler-file' writes it")
-    try:
+    answers: SimpleQueue[Any] = SimpleQueue()
+
+    def ask() -> None:
         kind = "scheduler_file" if where.endswith(".json") else "address"
-        return stack.enter_context(Client(**{kind: where}, **how))
-    except Exception as error:
-        # Of a name without an address, of a port that nobody listens to, of another service.
-        reason = f"no scheduler of dask answers ({one_line(error, 120)})"
-        raise InputError(f"{given}: {reason}; start it, or correct the address") from error
+        try:
+            answers.put(distributed.Client(**{kind: where}, timeout=CONNECT_SECONDS))
+        except Exception as error:
+            answers.put(error)
+
+    # In a thread: at the port of another service, dask waits for ever.
+    Thread(target=ask, daemon=True).start()
+    with suppress(Empty):
+        client = answers.get(timeout=2 * CONNECT_SECONDS)
+        if isinstance(client, distributed.Client):
+            return stack.enter_context(client)
+    raise InputError(f"{given}: no scheduler of dask answers; start it, or correct the address")
 
 
 def versions() -> dict[str, str]:
@@ -88,33 +100,17 @@ def versions() -> dict[str, str]:
     }
 
 
-def _inspect(files: Sequence[str], folder: str | None) -> tuple[dict[str, str], str | None]:
-    """Return the versions of a worker, and what it lacks."""
+def _problem(ours: dict[str, str], files: Sequence[str], folder: str | None) -> str | None:
+    """Return what a worker lacks."""
+    for name, version in versions().items():
+        if version != ours[name]:
+            return f"{name} {version}, but {ours[name]} here; install the same version"
     shared = "all machines need the same files in the same place"
     for path in files:
         if not os.path.lexists(path):
-            return versions(), f"{path}: no such file; {shared}"
+            return f"{path}: no such file; {shared}"
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        return versions(), f"{folder}: cannot be written ({error.strerror}); {shared}"
-    return versions(), None
-
-
-def _problem(found: Any) -> str | None:
-    """Return what is wrong with a worker by the result of `_inspect` there."""
-    if isinstance(found, BaseException):
-        return f"no opensetda {__version__} ({one_line(found, 120)}); install this version there"
-    for name, ours in versions().items():
-        if found[0].get(name) != ours:
-            return f"{name} {found[0].get(name)}, but {ours} here; install the same version"
-    return str(found[1] or "")
-
-
-def worker_threads() -> int | None:
-    """Return how many pieces this worker may work on at a time; None if it is no worker."""
-    from distributed import get_worker
-
-    with suppress(ValueError):
-        return int(get_worker().state.nthreads)
+        return f"{folder}: cannot be written ({error.strerror}); {shared}"
     return None

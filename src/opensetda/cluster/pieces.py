@@ -20,9 +20,8 @@ from opensetda.progress import RunListener
 from opensetda.system.files import check_new_folder, is_partial, lock_folder, new_file
 
 TRIES = 3
-# Pieces per thread that are with the scheduler: one to work on, one to go on with.
-_WAITING = 2
-_MOST_NAMED = 10
+# Pieces per thread that are with the scheduler, one to go on with; failures that are named.
+_WAITING, _MOST_NAMED = 2, 10
 _MARK, _PART = "_pieces", "part-{:08}.parquet"
 
 Write = Callable[[Any, Path], None]
@@ -37,9 +36,8 @@ def run_pieces(
     In any order, with few pieces at a time at the scheduler. The pieces of a lost worker are
     repeated. A `ConnectionError` if the scheduler is lost.
     """
-    import distributed
+    from distributed import as_completed
 
-    as_completed: Any = distributed.as_completed
     name, left, finished = (
         f"osda-{secrets.token_hex(8)}",
         enumerate(pieces),

@@ -7,7 +7,8 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +21,6 @@ import pyarrow.parquet
 from opensetda.backbones.extraction import Broken, Extractor, Features, chunks
 from opensetda.backbones.recipe import Recipe
 from opensetda.base import OpenSetClassifier
-from opensetda.cluster.connection import worker_threads
 from opensetda.cluster.pieces import write_parts
 from opensetda.data.images.decoding import Entry
 from opensetda.data.images.loading import ImageColumns, iterate_entries
@@ -38,8 +38,8 @@ from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.system.files import file_record
 
-# Images of a piece; rows of a piece of a table that is not Parquet, and of a batch.
-PIECE, PIECE_ROWS, BATCH_ROWS = 512, 2**17, 8192
+# Images of a piece, and rows of a table that is not Parquet: a 32nd of all, between these.
+IMAGES, ROWS, BATCH_ROWS = (32, 1024), (8192, 2**17), 8192
 _NOTES = b"opensetda"
 _turn = threading.RLock()
 
@@ -113,9 +113,18 @@ def _once(make: Callable[..., Any], *of: Any) -> Any:
         return make(*of)
 
 
+def _threads() -> int | None:
+    """Return how many pieces this worker may work on at a time; None if it is no worker."""
+    from distributed import get_worker
+
+    with suppress(ValueError):
+        return int(get_worker().state.nthreads)
+    return None
+
+
 @lru_cache(maxsize=1)
 def _extractor(recipe: Recipe) -> Extractor:
-    return Extractor(recipe, workers=worker_threads())
+    return Extractor(recipe, workers=_threads())
 
 
 @lru_cache(maxsize=1)
@@ -124,7 +133,7 @@ def _opened(run: str, sha256: str) -> tuple[RunFolder, OpenSetClassifier, Extrac
     if file_record(folder.path / MANIFEST)["sha256"] != sha256:
         raise InputError(f"{run}: not the run that the command was given; share one folder")
     if folder.has_images:
-        extractor = Extractor(folder.recipe(), folder.backbone_state(), worker_threads())
+        extractor = Extractor(folder.recipe(), folder.backbone_state(), _threads())
     return folder, folder.model(), extractor
 
 
@@ -159,10 +168,10 @@ def images_in_parts(
     for entry in iterate_entries(images, columns, labelled):
         digest.update(repr(entry).encode())
         total += 1
-    pieces: Iterator[list[Entry]] = chunks(iterate_entries(images, columns, labelled), PIECE)
-    files = [str(path.absolute()) for path in images]
-    identity = *astuple(job)[:5], PIECE, digest.hexdigest()
-    parts = write_parts(job, pieces, -(-total // PIECE), identity, files, *place)
+    size, files = _piece(total, IMAGES), [str(path.absolute()) for path in images]
+    pieces = chunks(iterate_entries(images, columns, labelled), size)
+    identity = *astuple(job)[:5], size, digest.hexdigest()
+    parts = write_parts(job, pieces, -(-total // size), identity, files, *place)
     broken, warnings = [], dict[str, None]()
     for part in parts:
         notes = json.loads(pyarrow.parquet.read_schema(part).metadata[_NOTES])
@@ -187,14 +196,19 @@ def rows_in_parts(job: LabelsBy, table: Path, place: Place) -> list[Path]:
         for piece in pieces[:1]:
             job.rows(piece)
     else:
-        rows = len(_whole(job, table))
-        starts = range(0, rows, PIECE_ROWS)
-        pieces = [RowRange(table, n, min(PIECE_ROWS, rows - n), n) for n in starts]
+        total = len(_whole(job, table))
+        size = _piece(total, ROWS)
+        pieces = [RowRange(table, n, min(size, total - n), n) for n in range(0, total, size)]
     if not pieces:
         raise InputError(f"{table}: the table is empty; give at least one row")
     stats = {piece.path: piece.path.stat() for piece in pieces}
     identity = *astuple(job)[:5], pieces, [(s.st_size, s.st_mtime_ns) for s in stats.values()]
     return write_parts(job, pieces, len(pieces), identity, [str(table), job.run], *place)
+
+
+def _piece(total: int, between: tuple[int, int]) -> int:
+    """Return the size of pieces; the number of workers has no effect on it."""
+    return min(max(total // 32, between[0]), between[1])
 
 
 def count_labels(parts: list[Path]) -> Counter[str]:
