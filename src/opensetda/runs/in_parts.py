@@ -88,12 +88,16 @@ class LabelsBy:
             ids, id_name = np.array([printable(e.path) for e in read], np.str_), IMAGE_ID
         else:
             (X, ids), id_name, notes = self.rows(piece), "id", None
+        n = len(X)
+        if not n:
+            # Without a row there is no table: one is labelled, and left out again.
+            X, ids = np.zeros((1, model.n_features_in_)), np.array([""])
         with PredictionWriter(aside) as writer:
-            for start in range(0, max(1, len(X)), BATCH_ROWS):
+            for start in range(0, len(X), BATCH_ROWS):
                 rows = slice(start, start + BATCH_ROWS)
                 given = X[rows].astype(np.float32, copy=False), np.asarray(ids[rows]), id_name
                 table = PredictionTable.of_samples(model, *given).to_arrow(self.top_k)
-                writer.write_rows(table.replace_schema_metadata(notes))
+                writer.write_rows(table.slice(0, n).replace_schema_metadata(notes))
 
     def rows(self, piece: RowRange) -> tuple[Any, Any]:
         """Return the rows of a piece, and their ids or numbers."""
