@@ -106,9 +106,7 @@ def timed(work: Callable[[], Any]) -> float:
 
 def start_worker() -> None:
     """Import what the pieces need."""
-    import timm  # noqa: F401
-
-    import opensetda.backbones.engines
+    import opensetda.backbones.model
     import opensetda.runs.in_parts  # noqa: F401
 
 

@@ -60,12 +60,11 @@ def write_later(folder, n=300, row_group=50, **columns):
     return X
 
 
-def write_numbers(client, place, write, count=6, identity="numbers", heard=None, **how):
-    """Run `write_parts` on numbers; `place` is the folder to make."""
-    given = [(str(place.parent / "log"), number) for number in range(count)]
-    how = {"overwrite": False, **how}
-    where = place, client, how["overwrite"], heard or Heard()
-    return pieces.write_parts(write, given, count, identity, [], *where)
+def write_numbers(client, out, write, n=6, identity="numbers", heard=None, overwrite=False):
+    """Run `write_parts` on numbers."""
+    given = [(str(out.parent / "log"), number) for number in range(n)]
+    place = out, client, overwrite, heard or Heard()
+    return pieces.write_parts(write, given, n, identity, [], place)
 
 
 def log_of(place):
@@ -89,8 +88,8 @@ def test_rows_in_parts_are_labelled_as_without_dask(run, client, id_column):
     assert not Path("labels.unfinished").exists()
 
 
-def test_arrays_and_text_are_divided_by_rows(run, client, monkeypatch):
-    monkeypatch.setattr(in_parts, "ROWS", (16, 16))
+def test_rows_of_other_files_are_sent_to_the_workers(run, client, monkeypatch):
+    monkeypatch.setattr(in_parts, "SENT_CELLS", 64)
     for name in ("target.npz", "target.csv"):
         tables = TableOptions(id="file_name", drop=())
         alone = predict(run, name, tables=tables)
@@ -143,7 +142,7 @@ def test_features_in_parts_are_a_table_to_fit(pictures, client, tmp_path, monkey
     for name in ("shop", "street"):
         alone = extract_features(pictures / name, f"{name}.npz", options, listener=Heard())
         made = extract_features(pictures / name, name, options, scheduler=client, listener=Heard())
-        assert made.shape == alone.shape
+        assert made.shape == alone.X.shape
         table, arrays = pq.read_table(name), np.load(f"{name}.npz")
         assert table["path"].to_pylist() == arrays["paths"].tolist()
         X = np.stack([table[f"f{place}"] for place in range(made.shape[1])], axis=1)
@@ -299,8 +298,8 @@ def test_a_wrong_scheduler_is_one_line(run, capfd, monkeypatch):
     }.items():
         assert main(["predict", "run", "later", "--out", out, "--scheduler", "local:1"]) == 2
         assert capfd.readouterr().err == f"error: --out {out}: {line}\n"
-    with pytest.raises(InputError, match="give paths of samples, and out"):
-        predict(run, np.ones((3, 4)), "labels", scheduler="local:1")
+    with pytest.raises(InputError, match="give out, too, a folder to make"):
+        predict(run, np.ones((3, 4)), scheduler="local:1")
     monkeypatch.setattr(connection, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="dask is not installed; pip install 'opensetda"):
         predict(run, "later", "labels", scheduler="local:1")

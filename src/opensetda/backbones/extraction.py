@@ -69,11 +69,6 @@ class Extraction:
     seconds: float
     warnings: list[str]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of usable images and of features."""
-        return len(self.X), self.X.shape[1]
-
 
 def extract(
     recipe: Recipe,
@@ -121,10 +116,7 @@ class Extractor(AbstractContextManager["Extractor"]):
     """
 
     def __init__(
-        self,
-        recipe: Recipe,
-        state: Mapping[str, Tensor] | None = None,
-        workers: int | None = None,
+        self, recipe: Recipe, state: Mapping[str, Tensor] | None = None, workers: int | None = None
     ) -> None:
         self.recipe, self._state = recipe, state
         self.warnings: list[str] = []

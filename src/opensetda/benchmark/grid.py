@@ -140,9 +140,15 @@ def run_grid(
     if known | tasks.fingerprints != known:
         with new_file(out / IDENTITY) as aside:
             write_json(aside, {"benchmark": tasks.name, "tasks": known | tasks.fingerprints})
+    run = partial(_run_keyed, tasks, out.absolute(), Path.cwd())
+    if scheduler is None:
+        how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "n_jobs"}
+        work = Parallel(jobs, **how)(map(delayed(run), left.items()))
+    else:
+        work = _on_dask(run, tasks.name, left, scheduler, listener)
     try:
         # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
-        with closing(_outcomes(tasks, left, out.absolute(), jobs, scheduler, listener)) as outcomes:
+        with closing(work) as outcomes:
             for done, (key, outcome) in enumerate(outcomes, start=1):
                 rows[key] = plain(outcome)
                 with new_file(out / CELLS / f"{key}.json") as aside:
@@ -206,24 +212,14 @@ def _finished(out: Path, key: str) -> Row | None:
 # In a worker --------------------------------------------------------------------------------
 
 
-def _outcomes(
-    tasks: TaskSet,
-    left: dict[str, Cell],
-    out: Path,
-    jobs: int,
-    scheduler: Any,
-    listener: RunListener | None,
+def _on_dask(
+    run: Callable[..., Any], name: str, left: dict[str, Cell], scheduler: Any, listener: Any
 ) -> Generator[tuple[str, Row], None, None]:
     """Yield the keys and rows of cells, as they finish."""
-    run = partial(_run_keyed, tasks, out, Path.cwd())
-    if scheduler is None:
-        how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "n_jobs"}
-        yield from Parallel(jobs, **how)(map(delayed(run), left.items()))
-        return
     with connected(scheduler, listener or RunListener()) as client:
         for (key, cell), outcome in run_pieces(client, run, left.items()):
             is_error = isinstance(outcome, Exception)
-            yield (key, _failed(tasks.name, cell, outcome)) if is_error else outcome
+            yield (key, _failed(name, cell, outcome)) if is_error else outcome
 
 
 def _run_keyed(tasks: TaskSet, out: Path, here: Path, keyed: tuple[str, Cell]) -> tuple[str, Row]:

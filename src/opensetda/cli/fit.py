@@ -270,8 +270,8 @@ def features(
 
     how: dict[str, Any] = {"overwrite": overwrite, "listener": ConsoleListener()}
     how |= {"tables": columns, "scheduler": scheduler}
-    written = extract_features(data, out, cached(images, no_cache), **how)
-    n_images, n_features = written.shape
+    written: Any = extract_features(data, out, cached(images, no_cache), **how)
+    n_images, n_features = written.X.shape if scheduler is None else written.shape
     console.say(
         f"{n_images:,} images, {n_features:,} features each, in "
         f"{written.seconds:.1f} s ({written.n_cached:,} from the cache)."

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ _MARK, _PART = "_pieces", "part-{:08}.parquet"
 
 Write = Callable[[Any, Path], None]
 """Writes the part of a piece to a path, on a worker; it can be pickled."""
+Place = tuple[Path, Any, bool, RunListener]
+"""The folder to make, the scheduler, whether to replace what is there, and who listens."""
 
 
 def run_pieces(
@@ -38,11 +40,8 @@ def run_pieces(
     """
     from distributed import as_completed
 
-    name, left, finished = (
-        f"osda-{secrets.token_hex(8)}",
-        enumerate(pieces),
-        as_completed(loop=client.loop),
-    )
+    name, left = f"osda-{secrets.token_hex(8)}", enumerate(pieces)
+    finished = as_completed(loop=client.loop)
     asked: dict[str, tuple[Any, Any]] = {}
     try:
         while True:
@@ -82,10 +81,7 @@ def write_parts(
     total: int,
     identity: Any,
     files: Sequence[str],
-    out: Path,
-    scheduler: Any,
-    overwrite: bool,
-    listener: RunListener,
+    place: Place,
 ) -> list[Path]:
     """Write a folder of parts, in the order of the pieces, and return their paths.
 
@@ -93,7 +89,7 @@ def write_parts(
     are not made again. A piece that fails is named, and the other parts stay there. `files` must
     be there on all workers.
     """
-    parts = [_PART.format(number) for number in range(total)]
+    (out, scheduler, overwrite, listener), parts = place, [*map(_PART.format, range(total))]
     with (
         _unfinished(out, repr((versions(), identity)), overwrite) as folder,
         connected(scheduler, listener, files, str(folder)) as client,
@@ -102,11 +98,7 @@ def write_parts(
         wanted = [not (folder / part).exists() for part in parts]
         failed, done = 0, total - sum(wanted)
         progress(done, total)
-        left = (
-            (part, piece)
-            for part, piece, is_left in zip(parts, pieces, wanted, strict=True)
-            if is_left
-        )
+        left = compress(zip(parts, pieces, strict=True), wanted)
         for (part, piece), error in run_pieces(client, _Writer(write, folder), left):
             failed, done = failed + (error is not None), done + 1
             progress(done, total)

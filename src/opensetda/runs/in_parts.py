@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ import pyarrow.parquet
 from opensetda.backbones.extraction import Broken, Extractor, Features, chunks
 from opensetda.backbones.recipe import Recipe
 from opensetda.base import OpenSetClassifier
-from opensetda.cluster.pieces import write_parts
+from opensetda.cluster.pieces import Place, write_parts
 from opensetda.data.images.decoding import Entry
 from opensetda.data.images.loading import ImageColumns, iterate_entries
 from opensetda.data.names import check_path, printable
@@ -29,22 +30,19 @@ from opensetda.data.tables.formats import is_parts_folder
 from opensetda.data.tables.groups import RowRange, row_groups
 from opensetda.data.tables.loading import FeatureTable
 from opensetda.errors import InputError
-from opensetda.progress import RunListener
 from opensetda.runs.checked import MANIFEST
-from opensetda.runs.fit_data import none_readable
+from opensetda.runs.fit_data import content_digest, image_recipe, none_readable
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.options import TableOptions
+from opensetda.runs.options import ImageOptions, TableOptions, absolute
 from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
-from opensetda.system.files import file_record
+from opensetda.system.files import file_record, temporary_folder
 
-# Images of a piece, and rows of a table that is not Parquet: a 32nd of all, between these.
-IMAGES, ROWS, BATCH_ROWS = (32, 1024), (8192, 2**17), 8192
+# Images of a piece: a 32nd of all, between these. Numbers of a piece of rows that is sent.
+IMAGES, SENT_CELLS = (32, 1024), 2**20
+BATCH_ROWS = 8192
 _NOTES = b"opensetda"
 _turn = threading.RLock()
-
-Place = tuple[Path, Any, bool, RunListener]
-"""The folder to make, the scheduler, whether to replace what is there, and who listens."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,16 @@ class FeaturesOf:
             writer.write_rows(pa.table(columns).replace_schema_metadata(notes))
 
 
+class SentRows(NamedTuple):
+    """Rows that a worker gets with its piece, and their ids or numbers."""
+
+    X: Any
+    ids: Any
+
+    def __str__(self) -> str:
+        return f"{self.ids[0]} to {self.ids[-1]}"
+
+
 @dataclass(frozen=True)
 class LabelsBy:
     """Labels samples on a worker, by the model of a run; `read` reads rows of tables."""
@@ -78,16 +86,18 @@ class LabelsBy:
     here: str
     read: Callable[..., FeatureTable]
 
-    def __call__(self, piece: list[Entry] | RowRange, aside: Path) -> None:
+    def __call__(self, piece: list[Entry] | RowRange | SentRows, aside: Path) -> None:
         """Write the part of a piece."""
-        _, model, extractor = _once(_opened, self.run, self.sha256)
+        folder, model, extractor = _once(_opened, self.run, self.sha256)
         X: Any
-        ids: Any
+        id_name, notes = "id", None
         if isinstance(piece, list):
             X, read, notes = _extract(extractor, piece, self.here)
-            ids, id_name = np.array([printable(e.path) for e in read], np.str_), IMAGE_ID
+            ids, id_name = np.array([printable(entry.path) for entry in read], np.str_), IMAGE_ID
+        elif isinstance(piece, RowRange):
+            X, ids = self.rows(folder, piece)
         else:
-            (X, ids), id_name, notes = self.rows(piece), "id", None
+            X, ids = piece.X, piece.ids
         n = len(X)
         if not n:
             # Without a row there is no table: one is labelled, and left out again.
@@ -99,16 +109,11 @@ class LabelsBy:
                 table = PredictionTable.of_samples(model, *given).to_arrow(self.top_k)
                 writer.write_rows(table.slice(0, n).replace_schema_metadata(notes))
 
-    def rows(self, piece: RowRange) -> tuple[Any, Any]:
-        """Return the rows of a piece, and their ids or numbers."""
-        if piece.group is None:
-            table, rows = _once(_whole, self, piece.path), slice(piece.start, None)
-        else:
-            table = self.read(_opened(self.run, self.sha256)[0], piece.open(), None, self.tables)
-            rows = slice(None)
-        stop = piece.start + piece.rows
-        ids = row_numbers(stop, piece.start) if table.ids is None else table.ids[rows]
-        return table.X[rows][: piece.rows], ids[: piece.rows]
+    def rows(self, folder: RunFolder, piece: RowRange) -> tuple[Any, Any]:
+        """Return rows of a Parquet file, and their ids or numbers."""
+        table = self.read(folder, piece.open(), None, self.tables)
+        numbers = row_numbers(piece.start + piece.rows, piece.start)
+        return table.X, numbers if table.ids is None else table.ids
 
 
 def _once(make: Callable[..., Any], *of: Any) -> Any:
@@ -141,11 +146,6 @@ def _opened(run: str, sha256: str) -> tuple[RunFolder, OpenSetClassifier, Extrac
     return folder, folder.model(), extractor
 
 
-@lru_cache(maxsize=1)
-def _whole(job: LabelsBy, path: Path) -> FeatureTable:
-    return job.read(_opened(job.run, job.sha256)[0], path, None, job.tables)
-
-
 def _extract(
     extractor: Extractor, entries: list[Entry], here: str, strict: bool = False
 ) -> tuple[Features, list[Entry], dict[bytes, bytes]]:
@@ -163,6 +163,31 @@ def _extract(
 # In the process that was called ----------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class WrittenFeatures:
+    """A folder of Parquet parts with features; the attributes are as of `Extraction`."""
+
+    path: Path
+    shape: tuple[int, int]
+    broken: list[Broken]
+    seconds: float
+    n_cached: int = 0
+
+
+def features_in_parts(
+    images: Path, options: ImageOptions, columns: ImageColumns, place: Place
+) -> WrittenFeatures:
+    """Write features of images in parts, with classes if the first image has one."""
+    started, labelled = time.perf_counter(), False
+    with suppress(InputError):
+        labelled = next(iterate_entries([images], columns, True)).label is not None
+    job = FeaturesOf(image_recipe(options), labelled, options.strict, absolute("."))
+    parts, broken, _ = images_in_parts(job, [images], columns, place)
+    rows = sum(pyarrow.parquet.read_metadata(part).num_rows for part in parts)
+    seconds = time.perf_counter() - started
+    return WrittenFeatures(place[0], (rows, job.recipe.width), broken, seconds)
+
+
 def images_in_parts(
     job: FeaturesOf | LabelsBy, images: Sequence[Path], columns: ImageColumns, place: Place
 ) -> tuple[list[Path], list[Broken], Path | None]:
@@ -172,10 +197,12 @@ def images_in_parts(
     for entry in iterate_entries(images, columns, labelled):
         digest.update(repr(entry).encode())
         total += 1
-    size, files = _piece(total, IMAGES), [str(path.absolute()) for path in images]
+    # Whatever the number of workers.
+    size = min(max(total // 32, IMAGES[0]), IMAGES[1])
+    files = [str(path.absolute()) for path in images]
     pieces = chunks(iterate_entries(images, columns, labelled), size)
     identity = *astuple(job)[:5], size, digest.hexdigest()
-    parts = write_parts(job, pieces, -(-total // size), identity, files, *place)
+    parts = write_parts(job, pieces, -(-total // size), identity, files, place)
     broken, warnings = [], dict[str, None]()
     for part in parts:
         notes = json.loads(pyarrow.parquet.read_schema(part).metadata[_NOTES])
@@ -191,28 +218,30 @@ def images_in_parts(
     return parts, broken, listed
 
 
-def rows_in_parts(job: LabelsBy, table: Path, place: Place) -> list[Path]:
-    """Write labels of the rows of a table in parts; the first rows are read here, too."""
-    table = table.absolute()
-    check_path(table)
-    if table.suffix.lower() == ".parquet" or is_parts_folder(table):
-        pieces = [*row_groups(table)]
-        for piece in pieces[:1]:
-            job.rows(piece)
-    else:
-        total = len(_whole(job, table))
-        size = _piece(total, ROWS)
-        pieces = [RowRange(table, n, min(size, total - n), n) for n in range(0, total, size)]
-    if not pieces:
-        raise InputError(f"{table}: the table is empty; give at least one row")
-    stats = {piece.path: piece.path.stat() for piece in pieces}
-    identity = *astuple(job)[:5], pieces, [(s.st_size, s.st_mtime_ns) for s in stats.values()]
-    return write_parts(job, pieces, len(pieces), identity, [str(table), job.run], *place)
-
-
-def _piece(total: int, between: tuple[int, int]) -> int:
-    """Return the size of pieces; the number of workers has no effect on it."""
-    return min(max(total // 32, between[0]), between[1])
+def rows_in_parts(job: LabelsBy, folder: RunFolder, samples: Any, place: Place) -> list[Path]:
+    """Write labels of rows in parts: of row groups that workers read, or of rows sent to them."""
+    is_path, identity = isinstance(samples, str | Path), astuple(job)[:5]
+    if is_path and (str(samples).lower().endswith(".parquet") or is_parts_folder(samples)):
+        path = Path(samples).absolute()
+        check_path(path)
+        groups = [piece for piece in row_groups(path) if piece.rows]
+        if not groups:
+            raise InputError(f"{path}: the table is empty; give at least one row")
+        # Here, too: what is wrong with columns is wrong everywhere.
+        job.rows(folder, groups[0])
+        stats = [piece.path.stat() for piece in groups]
+        identity = *identity, groups, [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        files = [str(path), job.run]
+        return write_parts(job, groups, len(groups), identity, files, place)
+    with temporary_folder() as scratch:
+        table = job.read(folder, samples, scratch, job.tables)
+        X, size = table.X, max(1, SENT_CELLS // table.X.shape[1])
+        ids = row_numbers(len(X)) if table.ids is None else np.asarray(table.ids)
+        starts, identity = range(0, len(X), size), (*identity, content_digest(X, ids))
+        sent = (
+            SentRows(np.asarray(X[n : n + size], np.float32), ids[n : n + size]) for n in starts
+        )
+        return write_parts(job, sent, len(starts), identity, [job.run], place)
 
 
 def count_labels(parts: list[Path]) -> Counter[str]:
@@ -222,16 +251,3 @@ def count_labels(parts: list[Path]) -> Counter[str]:
         labels = pyarrow.parquet.read_table(part, columns=["label"])["label"].value_counts()
         counts.update({one["values"]: one["counts"] for one in labels.to_pylist()})
     return counts
-
-
-def count_rows(parts: list[Path]) -> int:
-    """Return the number of rows of parts."""
-    return sum(pyarrow.parquet.read_metadata(part).num_rows for part in parts)
-
-
-def has_classes(images: Path, columns: ImageColumns) -> bool:
-    """Return whether the first image has a class."""
-    try:
-        return next(iterate_entries([images], columns, True)).label is not None
-    except InputError:
-        return False

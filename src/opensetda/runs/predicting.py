@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import closing
@@ -27,25 +26,11 @@ from opensetda.data.tables.loading import FeatureTable, TableColumns, read_sampl
 from opensetda.errors import InputError
 from opensetda.progress import RunListener
 from opensetda.rows import release_pages
+from opensetda.runs import in_parts
 from opensetda.runs.checked import MANIFEST
 from opensetda.runs.fit_and_resume import FittedRun
-from opensetda.runs.fit_data import (
-    GivenArrays,
-    features_of,
-    image_columns,
-    image_recipe,
-    none_readable,
-)
+from opensetda.runs.fit_data import GivenArrays, features_of, image_columns, none_readable
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.in_parts import (
-    FeaturesOf,
-    LabelsBy,
-    count_labels,
-    count_rows,
-    has_classes,
-    images_in_parts,
-    rows_in_parts,
-)
 from opensetda.runs.options import ImageOptions, TableOptions, absolute
 from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
@@ -76,17 +61,6 @@ class WrittenLabels:
     noun: str
     n_broken: int
     broken_list: Path | None
-
-
-@dataclass(frozen=True)
-class WrittenFeatures:
-    """A folder of Parquet parts that `extract_features` wrote; attributes as of `Extraction`."""
-
-    path: Path
-    shape: tuple[int, int]
-    broken: list[Broken]
-    seconds: float
-    n_cached: int = 0
 
 
 def predict(
@@ -120,7 +94,7 @@ def predict(
         Receives warnings and progress.
     scheduler : str, Path or distributed.Client, optional
         Label pieces on the workers of dask: an address, a scheduler file, ``local:N`` for worker
-        processes here, or a client. `samples` are then paths, `out` a folder of Parquet parts.
+        processes here, or a client. `out` is then a folder of Parquet parts.
 
     Returns
     -------
@@ -176,19 +150,19 @@ def _predict_parts(
     place: Any,
 ) -> WrittenLabels:
     """Label samples on dask."""
-    table = samples[0] if isinstance(samples, list | tuple) else samples
-    if place[0] is None or not isinstance(table, str | Path):
-        raise InputError("scheduler: give paths of samples, and out, a folder to make")
+    if place[0] is None:
+        raise InputError("scheduler: give out, too, a folder to make")
     run, sha256 = absolute(folder.path), file_record(folder.path / MANIFEST)["sha256"]
     top_k = top_k or (None if images is None else TOP_K)
-    job = LabelsBy(run, sha256, top_k, tables, absolute("."), read_rows)
+    job = in_parts.LabelsBy(run, sha256, top_k, tables, absolute("."), read_rows)
+    broken, listed, noun = list[Broken](), None, "row" if images is None else "image"
     if images is None:
-        parts, broken, listed = rows_in_parts(job, Path(table), place), list[Broken](), None
+        samples = samples[0] if isinstance(samples, list | tuple) else samples
+        parts = in_parts.rows_in_parts(job, folder, samples, place)
     else:
         columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
-        parts, broken, listed = images_in_parts(job, images, columns, place)
-    noun = "row" if images is None else "image"
-    counts = count_labels(parts), folder.unknown_label, noun
+        parts, broken, listed = in_parts.images_in_parts(job, images, columns, place)
+    counts = in_parts.count_labels(parts), folder.unknown_label, noun
     return WrittenLabels(place[0], *counts, len(broken), listed)
 
 
@@ -288,7 +262,7 @@ def extract_features(
     overwrite: bool = False,
     listener: RunListener | None = None,
     scheduler: Any = None,
-) -> Extraction | WrittenFeatures:
+) -> Extraction | in_parts.WrittenFeatures:
     """Turn images into a feature table, one row per image, and return what it was made from.
 
     Parameters
@@ -312,12 +286,8 @@ def extract_features(
     options, listener, place = options or ImageOptions(), listener or RunListener(), Path(out)
     columns = image_columns(tables or TableOptions())
     if scheduler is not None:
-        started, how = time.perf_counter(), (place, scheduler, overwrite, listener)
-        labelled = has_classes(Path(images), columns)
-        job = FeaturesOf(image_recipe(options), labelled, options.strict, absolute("."))
-        parts, broken, _ = images_in_parts(job, [Path(images)], columns, how)
-        shape, seconds = (count_rows(parts), job.recipe.width), time.perf_counter() - started
-        return WrittenFeatures(place, shape, broken, seconds)
+        how = place, scheduler, overwrite, listener
+        return in_parts.features_in_parts(Path(images), options, columns, how)
     check_new_file("--out", place, (".npz",), overwrite)
     try:
         found = read_images(images, columns, labelled=True)

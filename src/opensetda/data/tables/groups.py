@@ -10,13 +10,13 @@ from opensetda.data.tables.formats import ColumnTable, parquet_file, part_files
 
 
 class RowRange(NamedTuple):
-    """Rows of a file after `before` others, `start` in all its parts; a row group, if Parquet."""
+    """A row group: the rows of a file after `before` others, `start` in all files."""
 
     path: Path
     before: int
     rows: int
     start: int
-    group: int | None = None
+    group: int
 
     def __str__(self) -> str:
         return f"{self.path}, rows {self.before + 1:,} to {self.before + self.rows:,}"
