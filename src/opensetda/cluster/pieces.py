@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -17,12 +14,12 @@ from typing import Any
 from opensetda.cluster.connection import connected, versions
 from opensetda.errors import InputError, one_line
 from opensetda.progress import RunListener
-from opensetda.system.files import check_new_folder, is_partial, lock_folder, new_file
+from opensetda.system.files import new_file, unfinished_folder
 
 TRIES = 3
 # Pieces per thread that are with the scheduler, one to go on with; failures that are named.
 _WAITING, _MOST_NAMED = 2, 10
-_MARK, _PART = "_pieces", "part-{:08}.parquet"
+_PART = "part-{:08}.parquet"
 
 Write = Callable[[Any, Path], None]
 """Writes the part of a piece to a path, on a worker; it can be pickled."""
@@ -90,8 +87,10 @@ def write_parts(
     be there on all workers.
     """
     (out, scheduler, overwrite, listener), parts = place, [*map(_PART.format, range(total))]
+    if out.suffix.lower() in (".csv", ".npz", ".parquet"):
+        raise InputError(f"--out {out}: a folder of parts, with --scheduler; leave the ending out")
     with (
-        _unfinished(out, repr((versions(), identity)), overwrite) as folder,
+        unfinished_folder(out, repr((versions(), identity)), overwrite) as folder,
         connected(scheduler, listener, files, str(folder)) as client,
         listener.counting(out.name, "piece") as progress,
     ):
@@ -131,38 +130,3 @@ class _Writer:
             # A name of its own: a worker that dask has given up may still be writing.
             with new_file(part, f"partial-{secrets.token_hex(8)}") as aside:
                 self.write(named[1], aside)
-
-
-@contextmanager
-def _unfinished(out: Path, identity: str, overwrite: bool) -> Iterator[Path]:
-    """Yield ``OUT.unfinished``, which becomes `out` on success; otherwise its parts stay."""
-    if out.suffix.lower() in (".csv", ".npz", ".parquet"):
-        raise InputError(f"--out {out}: a folder of parts, with --scheduler; leave the ending out")
-    names = [path.name for path in out.iterdir()] if out.is_dir() else []
-    check_new_folder("--out", out, [n for n in names if n.startswith((_MARK, "part-"))], overwrite)
-    folder = out.absolute().with_name(f"{out.name}.unfinished")
-    if not folder.parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
-    mark = hashlib.sha256(identity.encode(errors="replace")).hexdigest()
-    folder.mkdir(exist_ok=True)
-    lock = lock_folder(folder, "another process is working on it; wait for it")
-    try:
-        there = [path for path in folder.iterdir() if not is_partial(path.name)]
-        earlier = (folder / _MARK).read_text() if (folder / _MARK) in there else None
-        if there and earlier != mark and not (earlier and overwrite):
-            advice = "choose another --out" + " or add --overwrite" * bool(earlier)
-            raise InputError(f"{folder}: holds parts of other data, model or options; {advice}")
-        for path in there if earlier != mark else ():
-            path.unlink()
-        with new_file(folder / _MARK) as aside:
-            aside.write_text(mark)
-        yield folder
-        for path in [path for path in folder.iterdir() if is_partial(path.name)]:
-            path.unlink()
-        shutil.rmtree(out, ignore_errors=True)
-        folder.rename(out)
-    finally:
-        if [path.name for path in folder.glob("*")] in ([], [_MARK]):
-            shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
