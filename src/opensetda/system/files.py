@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.errors import InputError, one_line
+from opensetda.errors import InputError, RunPausedError, one_line
 
 _MARK = "_pieces"
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
@@ -103,6 +103,9 @@ def unfinished_folder(path: Path, identity: str, overwrite: bool) -> Iterator[Pa
             entry.unlink()
         shutil.rmtree(path, ignore_errors=True)
         folder.rename(path)
+    except KeyboardInterrupt:
+        kept = f"finished parts are kept in {folder}, go on with the same command"
+        raise RunPausedError(kept) from None
     finally:
         if [entry.name for entry in folder.glob("*")] in ([], [_MARK]):
             shutil.rmtree(folder, ignore_errors=True)
