@@ -127,7 +127,7 @@ def test_an_error_names_the_row_in_its_file(run, client):
         predict(run, "later", "labels", scheduler=client, listener=heard)
     (line,) = heard.warnings
     assert line.startswith("part-00000005.parquet (")
-    assert "p1.parquet, rows 21 to 30) failed 3 times" in line
+    assert "p1.parquet, rows 21 to 30) is given up" in line
     assert "row 21, column 'f2': NaN" in line
     assert len(names_in(Path("labels.unfinished"))) == 18
 
@@ -214,7 +214,7 @@ def test_what_is_finished_is_not_done_again(tmp_path, client, monkeypatch):
     assert [line.partition(" (")[0] for line in sorted(heard.warnings)] == [
         f"part-0000000{number}.parquet" for number in (1, 3, 5)
     ]
-    assert heard.warnings[0].endswith("failed 3 times: odd number")
+    assert heard.warnings[0].endswith("is given up: odd number")
     assert not place.exists()
     Path("refuse").unlink()
     Path("log").unlink()

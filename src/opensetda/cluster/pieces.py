@@ -103,7 +103,7 @@ def write_parts(
             progress(done, total)
             if error is not None and failed <= _MOST_NAMED:
                 first = f"{piece[0].path} ..." if isinstance(piece, list) else piece
-                listener.warn(f"{part} ({first}) failed {TRIES} times: {one_line(error)}")
+                listener.warn(f"{part} ({first}) is given up: {one_line(error)}")
         if failed:
             kept = f"the others are kept in {folder}, the same command tries again"
             raise ChildProcessError(f"{failed:,} of {total:,} pieces failed; {kept}")
