@@ -110,8 +110,8 @@ def start_worker() -> None:
     import opensetda.runs.in_parts  # noqa: F401
 
 
-def with_workers(count: int, work: Callable[[Any], Any]) -> tuple[float, float]:
-    """Return the seconds, and the largest memory of a worker in MB."""
+def with_workers(count: int, work: Callable[[Any], Any]) -> tuple[float, float, float]:
+    """Return the seconds, those of all processors, and the largest memory of a worker in MB."""
     from distributed import Client, LocalCluster
 
     from opensetda.system.memory import peak_megabytes
@@ -119,26 +119,30 @@ def with_workers(count: int, work: Callable[[Any], Any]) -> tuple[float, float]:
     how = {"threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(n_workers=count, **how) as cluster, Client(cluster) as client:
         client.run(start_worker)
+        before = sum(client.run(time.process_time).values()) + time.process_time()
         seconds = timed(lambda: work(client))
-        return seconds, max(client.run(peak_megabytes).values())
+        after = sum(client.run(time.process_time).values()) + time.process_time()
+        return seconds, after - before, max(client.run(peak_megabytes).values())
 
 
 def _alone(connection: Any, kind: str, *given: Any) -> None:
     os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     start_worker()
-    connection.send(timed(lambda: JOBS[kind](*given)))
+    before = time.process_time()
+    seconds = timed(lambda: JOBS[kind](*given))
+    connection.send((seconds, time.process_time() - before))
 
 
-def without_dask(kind: str, *given: Any) -> float:
-    """Return the seconds in a new process that has one core."""
+def without_dask(kind: str, *given: Any) -> tuple[float, float]:
+    """Return the seconds, and those of the processor, in a new process that has one core."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=_alone, args=(theirs, kind, *given)
     )
     process.start()
-    seconds = float(ours.recv())
+    seconds, of_processor = ours.recv()
     process.join()
-    return seconds
+    return seconds, of_processor
 
 
 def label(run: Path, rows: Path, out: Path, scheduler: Any = None) -> None:
@@ -160,18 +164,20 @@ JOBS: dict[str, Callable[..., None]] = {"label": label, "features": features}
 
 def speed(kind: str, amount: int, place: Path, file: str, *given: Any) -> None:
     """Print the speed of one and two workers, and without dask."""
-    alone = without_dask(kind, *given, place / file)
-    seconds, peaks, digests = {}, {}, {}
+    alone, alone_cpu = without_dask(kind, *given, place / file)
+    seconds, cpu, peaks, digests = {}, {}, {}, {}
     for count in (1, 2):
         out = place / f"{kind}-{count}"
-        seconds[count], peaks[count] = with_workers(count, partial(JOBS[kind], *given, out))
+        found = with_workers(count, partial(JOBS[kind], *given, out))
+        seconds[count], cpu[count], peaks[count] = found
         digests[count] = digest(out)
     print(
-        f"{kind}, {amount:,}: alone {alone:.1f} s, 1 worker {seconds[1]:.1f} s "
-        f"(overhead {100 * (seconds[1] / alone - 1):+.1f} %), 2 workers {seconds[2]:.1f} s "
-        f"({seconds[1] / seconds[2]:.2f} times); {amount / seconds[2]:,.0f} per second; peak of a "
-        f"worker {max(peaks.values()):,.0f} MB; same bytes: {digests[1] == digests[2]}; "
-        f"load {os.getloadavg()[0]:.1f}",
+        f"{kind}, {amount:,}: alone {alone:.1f} s (processor {alone_cpu:.1f}), 1 worker "
+        f"{seconds[1]:.1f} s (processors {cpu[1]:.1f}), 2 workers {seconds[2]:.1f} s (processors "
+        f"{cpu[2]:.1f}): overhead {100 * (seconds[1] / alone - 1):+.1f} % (processor "
+        f"{100 * (cpu[1] / alone_cpu - 1):+.1f} %), speed {seconds[1] / seconds[2]:.2f} times; "
+        f"{amount / seconds[2]:,.0f} per second; peak of a worker {max(peaks.values()):,.0f} MB; "
+        f"same bytes: {digests[1] == digests[2]}; load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
@@ -323,6 +329,7 @@ def main() -> None:
     parser.add_argument("--method", default="class-means", help="of the model")
     parser.add_argument("--folder", type=Path, help="for 3 GB of files that are removed again")
     asked = parser.parse_args()
+    start_worker()
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         place = Path(name)
         run = make_run(place, asked.method)

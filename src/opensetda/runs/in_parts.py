@@ -37,6 +37,7 @@ from opensetda.runs.options import ImageOptions, TableOptions, absolute
 from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.system.files import file_record, temporary_folder
+from opensetda.system.memory import keep_freed_memory
 
 # Images of a piece: a 32nd of all, between these. Numbers of a piece of rows that is sent.
 IMAGES, SENT_CELLS = (32, 1024), 2**20
@@ -122,18 +123,18 @@ def _once(make: Callable[..., Any], *of: Any) -> Any:
         return make(*of)
 
 
-def _threads() -> int | None:
-    """Return how many pieces this worker may work on at a time; None if it is no worker."""
+def _make_extractor(recipe: Recipe, state: Any = None) -> Extractor:
+    """Return what computes features, with as many threads as the worker has."""
     from distributed import get_worker
 
+    # dask has its workers return freed memory at once: features would take a sixth longer.
+    keep_freed_memory()
     with suppress(ValueError):
-        return int(get_worker().state.nthreads)
-    return None
+        return Extractor(recipe, state, get_worker().state.nthreads)
+    return Extractor(recipe, state)  # In the process of the command, to look at the run.
 
 
-@lru_cache(maxsize=1)
-def _extractor(recipe: Recipe) -> Extractor:
-    return Extractor(recipe, workers=_threads())
+_extractor = lru_cache(maxsize=1)(_make_extractor)
 
 
 @lru_cache(maxsize=1)
@@ -142,7 +143,7 @@ def _opened(run: str, sha256: str) -> tuple[RunFolder, OpenSetClassifier, Extrac
     if file_record(folder.path / MANIFEST)["sha256"] != sha256:
         raise InputError(f"{run}: not the run that the command was given; share one folder")
     if folder.has_images:
-        extractor = Extractor(folder.recipe(), folder.backbone_state(), _threads())
+        extractor = _make_extractor(folder.recipe(), folder.backbone_state())
     return folder, folder.model(), extractor
 
 
