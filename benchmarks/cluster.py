@@ -32,14 +32,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-WIDTH, CLASSES, GROUP = 64, 8, 2**17
+WIDTH, CLASSES, GROUP = 64, 8, 2**15
 OSDA = [sys.executable, "-m", "opensetda"]
 
 
 def make_rows(folder: Path, n: int) -> Path:
-    """Write `n` rows in parts of eight row groups each; the values of every part are the same."""
+    """Write `n` rows in parts of 32 row groups each; the values of every part are the same."""
     folder.mkdir()
-    rng, per_part = np.random.default_rng(1), 8 * GROUP
+    rng, per_part = np.random.default_rng(1), 32 * GROUP
     X = centres()[rng.integers(0, CLASSES, per_part)] + rng.normal(size=(per_part, WIDTH))
     table = pa.table({f"f{i}": X[:, i].astype(np.float32) for i in range(WIDTH)})
     for part, start in enumerate(range(0, n, per_part)):
@@ -327,6 +327,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--scheduler-kills", type=int, default=3)
     parser.add_argument("--method", default="class-means", help="of the model")
+    parser.add_argument("--only", nargs="*", default=["speed", "errors", "kills"])
     parser.add_argument("--folder", type=Path, help="for 3 GB of files that are removed again")
     asked = parser.parse_args()
     start_worker()
@@ -334,17 +335,17 @@ def main() -> None:
         place = Path(name)
         run = make_run(place, asked.method)
         few = make_rows(place / "few", asked.rows // 10)
-        errors(run, few, place)
-        if asked.kills:
-            kill_workers(run, few, place, asked.kills)
-        if asked.scheduler_kills:
-            kill_schedulers(run, few, place, asked.scheduler_kills)
-        if asked.images:
+        if "speed" in asked.only:
             images = make_images(place / "images", asked.images)
             speed("features", asked.images, place, "alone.npz", images)
-        speed("label", asked.rows // 10, place, "alone.parquet", run, few)
-        rows = make_rows(place / "rows", asked.rows)
-        speed("label", asked.rows, place, "alone.parquet", run, rows)
+            speed("label", asked.rows // 10, place, "alone.parquet", run, few)
+            rows = make_rows(place / "rows", asked.rows)
+            speed("label", asked.rows, place, "alone.parquet", run, rows)
+        if "errors" in asked.only:
+            errors(run, few, place)
+        if "kills" in asked.only:
+            kill_workers(run, few, place, asked.kills)
+            kill_schedulers(run, few, place, asked.scheduler_kills)
 
 
 if __name__ == "__main__":

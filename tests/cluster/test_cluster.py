@@ -179,6 +179,13 @@ def test_a_broken_image_is_a_failed_piece_if_strict(client, tmp_path, monkeypatc
     assert "photos/a.png: not an image; repair or remove it" in heard.warnings[0]
     with pytest.raises(InputError, match="none of its 1 images can be read"):
         extract_features("photos", "out", ImageOptions(size=32), scheduler=client)
+    # A disk that only the client sees.
+    (tmp_path / "list.txt").write_text("photos/gone.png\n")
+    with pytest.raises(ChildProcessError, match="1 of 1 pieces failed"):
+        extract_features(
+            "list.txt", "lost", ImageOptions(size=32), scheduler=client, listener=heard
+        )
+    assert "photos/gone.png: no such file, nor any other of the piece" in heard.warnings[-1]
 
 
 # benchmark -------------------------------------------------------------------------------------

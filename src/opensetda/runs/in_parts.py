@@ -129,9 +129,7 @@ def _make_extractor(recipe: Recipe, state: Any = None) -> Extractor:
 
     # dask has its workers return freed memory at once: features would take a sixth longer.
     keep_freed_memory()
-    with suppress(ValueError):
-        return Extractor(recipe, state, get_worker().state.nthreads)
-    return Extractor(recipe, state)  # In the process of the command, to look at the run.
+    return Extractor(recipe, state, get_worker().state.nthreads)
 
 
 _extractor = lru_cache(maxsize=1)(_make_extractor)
@@ -154,10 +152,15 @@ def _extract(
     X, reasons = extractor.features([os.path.join(here, entry.path) for entry in entries])  # noqa: PTH118
     pairs = list(zip(entries, reasons, strict=True))
     broken = [(entry.id, entry.path, why) for entry, why in pairs if why is not None]
+    if {*reasons} == {"no such file"}:
+        # Not left out as broken: perhaps a disk is missing on this machine only.
+        raise InputError(f"{broken[0][1]}: no such file, nor any other of the piece; mount it")
     if strict and broken:
         advice = "repair or remove it, or leave out --strict"
         raise InputError(f"{broken[0][1]}: {broken[0][2]}; {advice}")
-    notes = json.dumps({"broken": broken, "warnings": extractor.warnings}).encode()
+    # Of a worker that has not computed anything yet, there are none.
+    warnings = extractor.warnings if len(X) else []
+    notes = json.dumps({"broken": broken, "warnings": warnings}).encode()
     return X, [entry for entry, why in pairs if why is None], {_NOTES: notes}
 
 
@@ -234,7 +237,7 @@ def rows_in_parts(job: LabelsBy, folder: RunFolder, samples: Any, place: Place) 
         identity = *identity, groups, [(stat.st_size, stat.st_mtime_ns) for stat in stats]
         files = [str(path), job.run]
         return write_parts(job, groups, len(groups), identity, files, place)
-    with temporary_folder() as scratch:
+    with temporary_folder(place[0].resolve()) as scratch:
         table = job.read(folder, samples, scratch, job.tables)
         X, size = table.X, max(1, SENT_CELLS // table.X.shape[1])
         ids = row_numbers(len(X)) if table.ids is None else np.asarray(table.ids)
