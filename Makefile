@@ -30,6 +30,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/pgl_graph.py
 	$(BIN)/python benchmarks/images.py extraction
 	$(BIN)/python benchmarks/images.py finetuning
+	$(BIN)/python benchmarks/cluster.py
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
