@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import lru_cache
@@ -39,8 +39,8 @@ from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWrit
 from opensetda.system.files import file_record, temporary_folder
 from opensetda.system.memory import keep_freed_memory
 
-# Images of a piece: a 32nd of all, between these. Numbers of a piece of rows that is sent.
-IMAGES, SENT_CELLS = (32, 1024), 2**20
+# Images of a piece: a 16th of all, between these. Numbers of a piece of rows that is sent.
+IMAGES, SENT_CELLS = (64, 1024), 2**20
 BATCH_ROWS = 8192
 _NOTES = b"opensetda"
 _turn = threading.RLock()
@@ -187,29 +187,30 @@ def features_in_parts(
         labelled = next(iterate_entries([images], columns, True)).label is not None
     job = FeaturesOf(image_recipe(options), labelled, options.strict, absolute("."))
     parts, broken, _ = images_in_parts(job, [images], columns, place)
-    rows = sum(pyarrow.parquet.read_metadata(part).num_rows for part in parts)
+    rows = sum(metadata.num_rows for metadata in parts.values())
     seconds = time.perf_counter() - started
     return WrittenFeatures(place[0], (rows, job.recipe.width), broken, seconds)
 
 
 def images_in_parts(
     job: FeaturesOf | LabelsBy, images: Sequence[Path], columns: ImageColumns, place: Place
-) -> tuple[list[Path], list[Broken], Path | None]:
-    """Write parts of images; return them, and the images that cannot be read, with their list."""
+) -> tuple[dict[Path, Any], list[Broken], Path | None]:
+    """Write parts of images; return their metadata, the images that cannot be read, their list."""
     labelled = isinstance(job, FeaturesOf) and job.labelled
     total, digest = 0, hashlib.sha256()
     for entry in iterate_entries(images, columns, labelled):
         digest.update(repr(entry).encode())
         total += 1
     # Whatever the number of workers.
-    size = min(max(total // 32, IMAGES[0]), IMAGES[1])
+    size = min(max(total // 16, IMAGES[0]), IMAGES[1])
     files = [str(path.absolute()) for path in images]
     pieces = chunks(iterate_entries(images, columns, labelled), size)
     identity = *astuple(job)[:5], size, digest.hexdigest()
-    parts = write_parts(job, pieces, -(-total // size), identity, files, place)
+    written = write_parts(job, pieces, -(-total // size), identity, files, place)
+    parts = {part: pyarrow.parquet.read_metadata(part) for part in written}
     broken, warnings = [], dict[str, None]()
-    for part in parts:
-        notes = json.loads(pyarrow.parquet.read_schema(part).metadata[_NOTES])
+    for metadata in parts.values():
+        notes = json.loads(metadata.metadata[_NOTES])
         broken += [Broken(*fields) for fields in notes["broken"]]
         warnings |= dict.fromkeys(notes["warnings"])
     if len(broken) == total:
@@ -248,7 +249,7 @@ def rows_in_parts(job: LabelsBy, folder: RunFolder, samples: Any, place: Place) 
         return write_parts(job, sent, len(starts), identity, [job.run], place)
 
 
-def count_labels(parts: list[Path]) -> Counter[str]:
+def count_labels(parts: Iterable[Path]) -> Counter[str]:
     """Return how many samples of parts got each label."""
     counts: Counter[str] = Counter()
     for part in parts:

@@ -158,11 +158,11 @@ def _predict_parts(
     broken, listed, noun = list[Broken](), None, "row" if images is None else "image"
     if images is None:
         samples = samples[0] if isinstance(samples, list | tuple) else samples
-        parts = in_parts.rows_in_parts(job, folder, samples, place)
+        written: Any = in_parts.rows_in_parts(job, folder, samples, place)
     else:
         columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
-        parts, broken, listed = in_parts.images_in_parts(job, images, columns, place)
-    counts = in_parts.count_labels(parts), folder.unknown_label, noun
+        written, broken, listed = in_parts.images_in_parts(job, images, columns, place)
+    counts = in_parts.count_labels(written), folder.unknown_label, noun
     return WrittenLabels(place[0], *counts, len(broken), listed)
 
 
