@@ -267,7 +267,7 @@ def test_a_killed_worker_is_replaced_and_its_pieces_are_repeated(tmp_path, monke
     assert [name for name in names_in(tmp_path / "out") if "partial" in name] == []
 
 
-def test_a_lost_scheduler_is_one_line_and_parts_are_kept(tmp_path):
+def test_a_lost_scheduler_is_one_line_and_parts_are_kept():
     class Lost:
         """A client whose scheduler is gone."""
 
