@@ -267,11 +267,11 @@ def test_a_killed_worker_is_replaced_and_its_pieces_are_repeated(tmp_path, monke
     assert [name for name in names_in(tmp_path / "out") if "partial" in name] == []
 
 
-def test_a_lost_scheduler_is_one_line_and_parts_are_kept():
+def test_a_lost_scheduler_is_one_line(client):
     class Lost:
         """A client whose scheduler is gone."""
 
-        loop = None
+        loop = client.loop
 
         def nthreads(self):
             raise OSError("comm closed")

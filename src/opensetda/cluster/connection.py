@@ -23,7 +23,6 @@ from opensetda.errors import InputError, one_line
 from opensetda.progress import RunListener
 
 CONNECT_SECONDS = 5
-_LOCAL = "local:"
 # Others may write other bytes, or not understand each other.
 _PACKAGES = ("dask", "distributed", "numpy", "pyarrow")
 
@@ -64,22 +63,23 @@ def _connect(where: str, stack: ExitStack) -> Any:
     for name in ("distributed", "distributed.client"):
         # Lost workers and connections are reported in lines of ours.
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    given, local = f"--scheduler {where}", distributed.LocalCluster
-    if where.startswith(_LOCAL):
-        count = where.removeprefix(_LOCAL)
+    given, (kind, _, count) = f"--scheduler {where}", where.partition(":")
+    if kind == "local":
         if not count.isdecimal() or not int(count):
             raise InputError(f"{given}: write local:N, with the number of worker processes")
         own: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
         own |= {"n_workers": int(count), "silence_logs": logging.CRITICAL}
-        return stack.enter_context(distributed.Client(stack.enter_context(local(**own))))
+        cluster = stack.enter_context(distributed.LocalCluster(**own))
+        return stack.enter_context(distributed.Client(cluster, set_as_default=False))
     if where.endswith(".json") and not Path(where).is_file():
         raise InputError(f"{given}: no such file; 'dask scheduler --scheduler-file' writes it")
     answers: SimpleQueue[Any] = SimpleQueue()
 
     def ask() -> None:
-        kind = "scheduler_file" if where.endswith(".json") else "address"
+        name = "scheduler_file" if where.endswith(".json") else "address"
+        how = {name: where, "timeout": CONNECT_SECONDS, "set_as_default": False}
         try:
-            answers.put(distributed.Client(**{kind: where}, timeout=CONNECT_SECONDS))
+            answers.put(distributed.Client(**how))
         except Exception as error:
             answers.put(error)
 
