@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 # build set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,skada,tensorboard,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,onnx,skada,tensorboard,docs]'
 	touch $@
 
 demo: $(STAMP)
@@ -30,6 +30,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/pgl_graph.py
 	$(BIN)/python benchmarks/images.py extraction
 	$(BIN)/python benchmarks/images.py finetuning
+	$(BIN)/python benchmarks/cluster.py
 
 docs: $(STAMP)
 	$(BIN)/mkdocs build --strict

@@ -18,6 +18,7 @@ ORDER = """
 errors
 rows progress
 system
+cluster
 data metrics
 features
 openness

@@ -110,17 +110,19 @@ def extract(
 
 
 class Extractor(AbstractContextManager["Extractor"]):
-    """Computes features of image files on all cores. Use it as a context manager.
+    """Computes features of image files in `workers` threads. Use it as a context manager.
 
     `state` are fine-tuned weights instead of the recipe's.
     """
 
-    def __init__(self, recipe: Recipe, state: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, state: Mapping[str, Tensor] | None = None, workers: int | None = None
+    ) -> None:
         self.recipe, self._state = recipe, state
         self.warnings: list[str] = []
         self.engine: TorchEngine | OnnxEngine | None = None  # while nothing had to be computed
         self._building = threading.Lock()
-        self._workers = usable_cores()
+        self._workers = workers or usable_cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="features")
 
     def __exit__(self, *error: object) -> None:

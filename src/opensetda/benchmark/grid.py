@@ -11,10 +11,12 @@ from __future__ import annotations
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import chdir, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -27,9 +29,12 @@ from opensetda import __version__
 from opensetda.base import OpenSetClassifier
 from opensetda.benchmark.tasks import TaskSet, digest
 from opensetda.benchmark.variants import Variant
+from opensetda.cluster.connection import connected
+from opensetda.cluster.pieces import run_pieces
 from opensetda.context import FitContext, TrainableImages
 from opensetda.data.benchmarks.protocols import OpenSetTask, with_openness
 from opensetda.errors import InputError
+from opensetda.progress import RunListener
 from opensetda.runs.checked import read_json
 from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.fit_data import image_recipe
@@ -54,6 +59,7 @@ Row = dict[str, Any]
 GridProgress = Callable[[int, int, Row | None], None]
 """Called with the number of finished cells, of all cells, and the row of the last one."""
 
+_turn = Lock()
 _loaded: tuple[str, OpenSetTask] | None = None
 
 
@@ -111,10 +117,13 @@ def run_grid(
     out: str | Path,
     jobs: int = 1,
     progress: GridProgress | None = None,
+    scheduler: Any = None,
+    listener: RunListener | None = None,
 ) -> list[Row]:
     """Run the cells that are not finished yet, and return one row of `COLUMNS` for each cell.
 
-    Works on `jobs` cells at once; 1 works in this process. `progress` is called once before the
+    Works on `jobs` cells at once; 1 works in this process; with a `scheduler`, as in
+    `opensetda.runs.predict`, the workers of dask do. `progress` is called once before the
     first cell, with None, and after each cell. Raises an `InputError` if the folder `out`, which is
     created if missing, belongs to another benchmark or to other data.
     """
@@ -131,11 +140,15 @@ def run_grid(
     if known | tasks.fingerprints != known:
         with new_file(out / IDENTITY) as aside:
             write_json(aside, {"benchmark": tasks.name, "tasks": known | tasks.fingerprints})
-    pieces = (delayed(_run_keyed)(key, tasks, cell, out) for key, cell in left.items())
-    how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "n_jobs"}
+    run = partial(_run_keyed, tasks, out.absolute(), Path.cwd())
+    if scheduler is None:
+        how = {"return_as": "generator_unordered", "batch_size": 1, "pre_dispatch": "n_jobs"}
+        work = Parallel(jobs, **how)(map(delayed(run), left.items()))
+    else:
+        work = _on_dask(run, tasks.name, left, scheduler, listener)
     try:
         # Closed, so that the workers end here even if Ctrl-C comes while a file is written.
-        with closing(Parallel(jobs, **how)(pieces)) as outcomes:
+        with closing(work) as outcomes:
             for done, (key, outcome) in enumerate(outcomes, start=1):
                 rows[key] = plain(outcome)
                 with new_file(out / CELLS / f"{key}.json") as aside:
@@ -199,8 +212,20 @@ def _finished(out: Path, key: str) -> Row | None:
 # In a worker --------------------------------------------------------------------------------
 
 
-def _run_keyed(key: str, tasks: TaskSet, cell: Cell, out: Path) -> tuple[str, Row]:
-    return key, run_cell(tasks, cell, out)
+def _on_dask(
+    run: Callable[..., Any], name: str, left: dict[str, Cell], scheduler: Any, listener: Any
+) -> Generator[tuple[str, Row], None, None]:
+    """Yield the keys and rows of cells, as they finish."""
+    with connected(scheduler, listener or RunListener()) as client:
+        for (key, cell), outcome in run_pieces(client, run, left.items()):
+            is_error = isinstance(outcome, Exception)
+            yield (key, _failed(name, cell, outcome)) if is_error else outcome
+
+
+def _run_keyed(tasks: TaskSet, out: Path, here: Path, keyed: tuple[str, Cell]) -> tuple[str, Row]:
+    # One cell per process, and in the folder of the command: a worker of dask may be elsewhere.
+    with _turn, chdir(here):
+        return keyed[0], run_cell(tasks, keyed[1], out)
 
 
 def run_cell(tasks: TaskSet, cell: Cell, out: Path) -> Row:
@@ -210,10 +235,14 @@ def run_cell(tasks: TaskSet, cell: Cell, out: Path) -> Row:
             warnings.simplefilter("default")
             measured = _measure(tasks, cell, out)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        return _row(tasks.name, cell, status=FAILED, error=" ".join(reason.split()))
+        return _failed(tasks.name, cell, error)
     said = dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
     return _row(tasks.name, cell, **measured, warnings="; ".join(said) or None)
+
+
+def _failed(benchmark: str, cell: Cell, error: Exception) -> Row:
+    reason = f"{type(error).__name__}: {error}"
+    return _row(benchmark, cell, status=FAILED, error=" ".join(reason.split()))
 
 
 def _row(benchmark: str, cell: Cell, **values: Any) -> Row:

@@ -15,7 +15,7 @@ import typer
 
 from opensetda.benchmark.variants import COMPARED, OPENNESS
 from opensetda.cli import console, options
-from opensetda.cli.bars import counting_progress, training_progress
+from opensetda.cli.bars import ConsoleListener, counting_progress, training_progress
 from opensetda.cli.options import Fields, option_of, other, output, spread
 from opensetda.errors import InputError, RunPausedError, choice, visible
 from opensetda.runs.methods import METHODS, check_finetuning
@@ -95,6 +95,7 @@ def benchmark(
     changes: options.Changes = None,
     jobs: Annotated[int, options.of_method("--jobs NUMBER", _JOBS_HELP, low=1)] = 2,
     out: Annotated[Path | None, output("--out DIR", _OUT_HELP)] = None,
+    scheduler: options.Scheduler = None,
 ) -> None:
     """Compare methods on a benchmark, or on a labelled source and target of your own.
 
@@ -168,7 +169,7 @@ def benchmark(
                     console.warn(f"{row['method']} on {row['task']} failed: {row['error']}")
                 progress(done, total)
 
-            rows = run_grid(found, cells, folder, jobs, tell)
+            rows = run_grid(found, cells, folder, jobs, tell, scheduler, ConsoleListener())
     except KeyboardInterrupt:
         raise RunPausedError(
             f"{n_finished(found, cells, folder):,} of {len(cells):,} runs are finished and kept in "

@@ -10,7 +10,16 @@ import typer
 
 from opensetda.cli import console
 from opensetda.cli.bars import ConsoleListener
-from opensetda.cli.options import Fields, Overwrite, RunArgument, Seed, cached, option_of, output
+from opensetda.cli.options import (
+    Fields,
+    Overwrite,
+    RunArgument,
+    Scheduler,
+    Seed,
+    cached,
+    option_of,
+    output,
+)
 from opensetda.cli.results import HEADINGS, report_at_end
 from opensetda.runs.options import FitOptions, ImageOptions, TableOptions
 
@@ -23,7 +32,8 @@ _SOURCE_HELP = "Labelled images (folder per class, list, manifest, tar shards) o
 _TARGET_HELP = "Images or rows to label; labels in it are not read."
 _NO_REPORT_HELP = "Write no report; 'osda report' does it later."
 _PATHS_HELP = "Images: files, folders, lists, manifests or tar shards; or one feature table."
-_OUT_HELP = "The .csv or .parquet file to make."
+_OUT_HELP = "The .csv or .parquet file to make; with --scheduler, the folder of Parquet parts."
+_FEATURES_HELP = "The .npz file to make; with --scheduler, the folder of Parquet parts."
 _TO_HELP = "The .onnx file to make, or a folder for it, its description and a script."
 _AS_IN_FIT = "id features drop path"
 _IMAGES_HELP = "Images: a folder, a list (.txt), a manifest (.csv, .parquet) or tar shards."
@@ -175,6 +185,7 @@ def predict(
     out: Annotated[Path, output("--out LABELS", _OUT_HELP)],
     tables: Annotated[TableOptions, Fields(f"{_AS_IN_FIT} root", _AS_IN_FIT)],
     overwrite: Overwrite = False,
+    scheduler: Scheduler = None,
 ) -> None:
     """Label later samples with the model of a run, independently of each other.
 
@@ -191,6 +202,7 @@ def predict(
     from opensetda.runs.predicting import predict as predict_samples
 
     how: dict[str, Any] = {"overwrite": overwrite, "listener": ConsoleListener()}
+    how["scheduler"] = scheduler
     written: Any = predict_samples(run, paths, out, tables=tables, **how)
     labels = console.show_labels(written.counts, written.unknown_label)
     total = written.counts.total()
@@ -233,11 +245,12 @@ def export(
 
 def features(
     data: Annotated[Path, typer.Argument(metavar="DATA", help=_IMAGES_HELP)],
-    out: Annotated[Path, output("--out FILE", "The .npz file to make.")],
+    out: Annotated[Path, output("--out FILE", _FEATURES_HELP)],
     images: Annotated[ImageOptions, Fields("backbone weights size views cache strict")],
     columns: Annotated[TableOptions, Fields("label path root")],
     no_cache: NoCache = False,
     overwrite: Overwrite = False,
+    scheduler: Scheduler = None,
 ) -> None:
     """Turn images into features, one row per image.
 
@@ -254,8 +267,9 @@ def features(
     from opensetda.runs.predicting import extract_features
 
     how: dict[str, Any] = {"overwrite": overwrite, "listener": ConsoleListener()}
-    written = extract_features(data, out, cached(images, no_cache), tables=columns, **how)
-    n_images, n_features = written.X.shape
+    how |= {"tables": columns, "scheduler": scheduler}
+    written: Any = extract_features(data, out, cached(images, no_cache), **how)
+    n_images, n_features = written.X.shape if scheduler is None else written.shape
     console.say(
         f"{n_images:,} images, {n_features:,} features each, in "
         f"{written.seconds:.1f} s ({written.n_cached:,} from the cache)."

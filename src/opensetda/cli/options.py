@@ -42,11 +42,16 @@ _JSON = "Print the result as one JSON object on stdout, instead of tables and li
 _IMAGES = "Find the images of a feature table here: its ids are paths that start in this folder."
 _DATA = "Folder with one feature file per domain (amazon.npz, .parquet, .csv), or image folders."
 _PRESET = "Start from these settings, of the first method."
+_SCHEDULER = (
+    "Work in pieces on the workers of dask: address or file of its scheduler, or local:N for N "
+    "worker processes on this machine."
+)
 _SET = "Change a setting of the first method; may be repeated."
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of 'osda fit'.")]
 Overwrite = Annotated[bool, _of_typer(declared(FitOptions)["overwrite"][1])]
 Seed = Annotated[int, _of_typer(declared(FitOptions)["seed"][1])]
+Scheduler = Annotated[str | None, other("--scheduler ADDRESS", _SCHEDULER)]
 SampleImages = Annotated[Path | None, other("--images FOLDER", _IMAGES)]
 Data = Annotated[Path | None, other("--data PATH", _DATA)]
 Preset = Annotated[str | None, of_method("--preset NAME", _PRESET)]

@@ -20,18 +20,20 @@ from opensetda.data.images.loading import (
     iterate_images,
     read_images,
 )
-from opensetda.data.tables.formats import frame_table, is_frame
+from opensetda.data.tables.formats import ColumnTable, frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
 from opensetda.errors import InputError
 from opensetda.progress import RunListener
 from opensetda.rows import release_pages
+from opensetda.runs import in_parts
+from opensetda.runs.checked import MANIFEST
 from opensetda.runs.fit_and_resume import FittedRun
 from opensetda.runs.fit_data import GivenArrays, features_of, image_columns, none_readable
 from opensetda.runs.folder import RunFolder
-from opensetda.runs.options import ImageOptions, TableOptions
+from opensetda.runs.options import ImageOptions, TableOptions, absolute
 from opensetda.runs.pictures import many_images, write_broken_list
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
-from opensetda.system.files import check_new_file, new_file, temporary_folder
+from opensetda.system.files import check_new_file, file_record, new_file, temporary_folder
 
 SUFFIXES = (".csv", ".parquet")
 # Images, and rows, whose features are in memory at a time.
@@ -67,6 +69,7 @@ def predict(
     tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
+    scheduler: Any = None,
 ) -> PredictionTable | WrittenLabels:
     """Label later samples with the model of a run, independently of each other.
 
@@ -84,6 +87,9 @@ def predict(
         Replace an existing file.
     listener : RunListener, optional
         Receives warnings and progress.
+    scheduler : str, Path or distributed.Client, optional
+        Label pieces on the workers of dask: an address, a scheduler file, ``local:N`` for worker
+        processes here, or a client. `out` is then a folder of Parquet parts.
 
     Returns
     -------
@@ -92,10 +98,13 @@ def predict(
     """
     tables, listener = tables or TableOptions(), listener or RunListener()
     place = None if out is None else Path(out)
-    if place is not None:
+    if place is not None and scheduler is None:
         check_new_file("--out", place, SUFFIXES, overwrite)
     folder = open_run(run)
     images = _find_images(folder, samples, tables)
+    if scheduler is not None:
+        how = place, scheduler, overwrite, listener
+        return _predict_parts(folder, samples, images, tables, how)
     counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
     with temporary_folder(None if place is None else place.resolve()) as scratch:
         id_name = "id" if images is None else IMAGE_ID
@@ -126,6 +135,29 @@ def predict(
     return WrittenLabels(place, counts, folder.unknown_label, noun, len(broken), listed)
 
 
+def _predict_parts(
+    folder: RunFolder,
+    samples: Any,
+    images: list[Path] | None,
+    tables: TableOptions,
+    place: Any,
+) -> WrittenLabels:
+    """Label samples on dask."""
+    if place[0] is None:
+        raise InputError("scheduler: give out, too, a folder to make")
+    run, sha256 = absolute(folder.path), file_record(folder.path / MANIFEST)["sha256"]
+    job = in_parts.LabelsBy(run, sha256, tables, absolute("."), read_rows)
+    broken, listed, noun = list[Broken](), None, "row" if images is None else "image"
+    if images is None:
+        samples = samples[0] if isinstance(samples, list | tuple) else samples
+        written: Any = in_parts.rows_in_parts(job, folder, samples, place)
+    else:
+        columns = replace(image_columns(tables), path=tables.path or folder.column("path"))
+        written, broken, listed = in_parts.images_in_parts(job, images, columns, place)
+    counts = in_parts.count_labels(written), folder.unknown_label, noun
+    return WrittenLabels(place[0], *counts, len(broken), listed)
+
+
 def open_run(run: Run) -> RunFolder:
     """Return a run folder, opened for reading."""
     if isinstance(run, RunFolder):
@@ -152,15 +184,15 @@ def _find_images(folder: RunFolder, samples: Any, options: TableOptions) -> list
 
 
 def read_rows(
-    folder: RunFolder, samples: Any, scratch: Path, options: TableOptions | None = None
+    folder: RunFolder, samples: Any, scratch: Path | None, options: TableOptions | None = None
 ) -> FeatureTable:
     """Return rows and ids of a table, which may be stored in files, or of an array."""
     options = options or TableOptions()
     samples = samples[0] if isinstance(samples, list | tuple) and len(samples) == 1 else samples
     width = int(folder.model().n_features_in_)
-    if not isinstance(samples, str | Path) and not is_frame(samples):
+    if not isinstance(samples, str | Path | ColumnTable) and not is_frame(samples):
         return read_samples(GivenArrays("samples", X=samples), width)
-    table = frame_table(samples, "samples") if is_frame(samples) else Path(samples)
+    table = frame_table(samples, "samples") if is_frame(samples) else samples
     key = options.features
     names = TableColumns(
         label=folder.column("label") or "y",
@@ -221,7 +253,8 @@ def extract_features(
     tables: TableOptions | None = None,
     overwrite: bool = False,
     listener: RunListener | None = None,
-) -> Extraction:
+    scheduler: Any = None,
+) -> Extraction | in_parts.WrittenFeatures:
     """Turn images into a feature table, one row per image, and return what it was made from.
 
     Parameters
@@ -239,10 +272,15 @@ def extract_features(
         Replace an existing file.
     listener : RunListener, optional
         Receives notes, warnings and progress.
+    scheduler : str, Path or distributed.Client, optional
+        As in `predict`; `out` is then a folder of Parquet parts, and no cache is used.
     """
     options, listener, place = options or ImageOptions(), listener or RunListener(), Path(out)
-    check_new_file("--out", place, (".npz",), overwrite)
     columns = image_columns(tables or TableOptions())
+    if scheduler is not None:
+        how = place, scheduler, overwrite, listener
+        return in_parts.features_in_parts(Path(images), options, columns, how)
+    check_new_file("--out", place, (".npz",), overwrite)
     try:
         found = read_images(images, columns, labelled=True)
     except InputError as error:

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from opensetda.errors import InputError, one_line
+from opensetda.errors import InputError, RunPausedError, one_line
 
+_MARK = "_pieces"
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
@@ -40,9 +41,9 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def new_file(path: Path, kind: str = "partial") -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` on success and is removed on any error."""
-    aside = _aside_of(path)
+    aside = _aside_of(path, kind)
     with _writing(path):
         try:
             aside.write_bytes(b"")
@@ -71,6 +72,45 @@ def new_folder(path: Path) -> Iterator[Path]:
             if earlier.exists() and not path.exists():
                 earlier.rename(path)
             shutil.rmtree(earlier, ignore_errors=True)
+
+
+@contextmanager
+def unfinished_folder(path: Path, identity: str, overwrite: bool) -> Iterator[Path]:
+    """Yield ``PATH.unfinished``, which becomes `path` on success; otherwise ``part-*`` in it stay.
+
+    The next call gets them if it has the same `identity`, which is all that decides their content.
+    """
+    names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    check_new_folder("--out", path, [n for n in names if n.startswith((_MARK, "part-"))], overwrite)
+    folder = path.absolute().with_name(f"{path.name}.unfinished")
+    if not folder.parent.is_dir():
+        raise InputError(f"--out {path}: there is no folder {path.parent}; make it first")
+    mark = hashlib.sha256(identity.encode(errors="replace")).hexdigest()
+    folder.mkdir(exist_ok=True)
+    lock = lock_folder(folder, "another process is working on it; wait for it")
+    try:
+        there = [entry for entry in folder.iterdir() if not is_partial(entry.name)]
+        earlier = (folder / _MARK).read_text() if (folder / _MARK) in there else None
+        if there and earlier != mark and not (earlier and overwrite):
+            advice = "choose another --out" + " or add --overwrite" * bool(earlier)
+            raise InputError(f"{folder}: holds parts of other data, model or options; {advice}")
+        for entry in there if earlier != mark else ():
+            entry.unlink()
+        with new_file(folder / _MARK) as aside:
+            aside.write_text(mark)
+        yield folder
+        for entry in [entry for entry in folder.iterdir() if is_partial(entry.name)]:
+            entry.unlink()
+        shutil.rmtree(path, ignore_errors=True)
+        folder.rename(path)
+    except KeyboardInterrupt:
+        kept = f"finished parts are kept in {folder}, go on with the same command"
+        raise RunPausedError(kept) from None
+    finally:
+        if [entry.name for entry in folder.glob("*")] in ([], [_MARK]):
+            shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
 
 
 @contextmanager

@@ -156,14 +156,21 @@ def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> T
 
 
 def iterate_images(paths: Sequence[Path], columns: ImageColumns) -> Iterator[tuple[str, str]]:
-    """Yield id and path of images one by one, also of missing files of a list.
+    """Yield id and path of images one by one, also of missing files of a list."""
+    return ((entry.id, entry.path) for entry in iterate_entries(paths, columns))
+
+
+def iterate_entries(
+    paths: Sequence[Path], columns: ImageColumns, labelled: bool = False
+) -> Iterator[Entry]:
+    """Yield images one by one, with their classes, if there are any, if `labelled`.
 
     Ids are those of `read_images`; of several folders or lists, which may share names, the paths.
     """
     for given in paths:
         left_out, entry = Counter[str](), None
-        for entry in _entries(given, columns, False, left_out):
-            yield entry.id if len(paths) == 1 else printable(entry.path), entry.path
+        for entry in _entries(given, columns, labelled, left_out):
+            yield entry if len(paths) == 1 else entry._replace(id=printable(entry.path))
         if entry is None:
             raise _no_image(given, left_out)
 

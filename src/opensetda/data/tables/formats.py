@@ -57,7 +57,8 @@ _NUMERIC = (types.is_integer, types.is_floating, types.is_boolean, types.is_deci
 class ColumnTable:
     """Columns by name; `batches` yields files and some rows of some columns of them at a time.
 
-    Features of a table `in_file` that is large go to a scratch file in the folder `scratch`.
+    Features of a table `in_file` that is large go to a scratch file in the folder `scratch`. In its
+    file there are `rows_before` these.
     """
 
     path: Path
@@ -66,6 +67,7 @@ class ColumnTable:
     batches: Callable[[Sequence[str], int], Iterator[tuple[Path, Any]]]
     scratch: Path | None = None
     in_file: bool = False
+    rows_before: int = 0
 
     def __post_init__(self) -> None:
         self.names: tuple[str, ...] = tuple(self.schema.names)
@@ -130,11 +132,12 @@ class ColumnTable:
         self, matrix: Matrix, names: Sequence[str], fill: Mapping[str, float] | None
     ) -> Matrix:
         for left in range(0, len(names), _COLUMNS_AT_ONCE):
-            some, start, last, first = names[left : left + _COLUMNS_AT_ONCE], 0, None, 0
+            some, start, last = names[left : left + _COLUMNS_AT_ONCE], 0, None
+            first = -self.rows_before
             most = max(1, min(_BATCH_ROWS, _BATCH_VALUES // len(some)))
             for path, batch in self.batches(some, most):
                 # Rows are counted by file.
-                first, last = first if path == last else start, path
+                first, last = first if last in (None, path) else start, path
                 stop = start + batch.num_rows
                 with reading(path):
                     for place, name in enumerate(some, start=left):
@@ -267,11 +270,9 @@ def is_parts_folder(path: str | Path) -> bool:
 
 def _open_parquet(path: Path, scratch: Path | None) -> ColumnTable:
     """Return a Parquet file, or a folder of parts with the same columns, as a table."""
-    parts = sorted(path.iterdir()) if path.is_dir() else []
-    files = [file for file in parts if not file.name.startswith(("_", "."))] or [path]
-    length, schemas = 0, []
+    length, schemas, files = 0, [], part_files(path)
     for file in files:
-        with _parquet(file) as parquet:
+        with parquet_file(file) as parquet:
             length += max(0, parquet.metadata.num_rows)
             schemas.append(parquet.schema_arrow)
         columns, first = (sorted(map(str, schemas[place])) for place in (-1, 0))
@@ -281,14 +282,21 @@ def _open_parquet(path: Path, scratch: Path | None) -> ColumnTable:
 
     def batches(names: Sequence[str], rows: int) -> Iterator[tuple[Path, Any]]:
         for file in files:
-            with _parquet(file) as parquet:
+            with parquet_file(file) as parquet:
                 yield from ((file, some) for some in parquet.iter_batches(rows, columns=[*names]))
 
     return ColumnTable(path, schemas[0], length, batches, scratch, in_file=True)
 
 
+def part_files(path: Path) -> list[Path]:
+    """Return the Parquet files of a folder of parts, in their order, or the one that is given."""
+    parts = sorted(path.iterdir()) if path.is_dir() else []
+    return [file for file in parts if not file.name.startswith(("_", "."))] or [path]
+
+
 @contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
+def parquet_file(path: Path) -> Iterator[Any]:
+    """Open a Parquet file to read it in batches."""
     with (
         reading(path),
         open_regular(path) as stream,
