@@ -211,9 +211,7 @@ def test_a_trace_in_the_scores_would_show(make, rows):
     assert len(np.unique(scores)) == len(scores)
 
 
-# OVANet's own boundary takes every target of so small a task for known, so it has no labels of
-# unknowns in which a trace could show; its scores and probabilities are compared as well.
-@pytest.mark.parametrize("method", sorted({*METHODS} - {"ovanet"}))
+@pytest.mark.parametrize("method", sorted(METHODS))
 def test_a_trace_in_the_labels_would_show(make, rows):
     """Targets and later samples get several labels, unknown among them."""
     classifier = plain_fit(make, rows)

@@ -29,28 +29,20 @@ def made_scores(share, n=4000, weak_classes=0, seed=0):
     return known, held_out
 
 
-def free(scores):
-    """Hide no class: the unknown component has to be fitted to the scores themselves."""
-    return scores[0], np.full_like(scores[1], np.nan)
-
-
 def share_of(scores):
     return fit_mixture(*scores).share
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.7])
 def test_the_share_is_found(share):
-    scores = made_scores(share)
-    for each in (scores, free(scores)):
-        assert share_of(each) == pytest.approx(share, abs=0.03)
+    assert share_of(made_scores(share)) == pytest.approx(share, abs=0.03)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_knowns_that_a_shift_scores_low_are_not_taken_for_unknowns(share):
-    """Half of the classes score 0.5. Without hidden classes they are added to the unknowns."""
+    """Half of the classes score 0.5."""
     scores = made_scores(share, weak_classes=N_CLASSES // 2)
     assert share_of(scores) == pytest.approx(share, abs=0.06)
-    assert share_of(free(scores)) > share + 0.2
 
 
 finite = st.floats(-1, 1)
@@ -58,14 +50,13 @@ finite = st.floats(-1, 1)
 
 @given(
     st.lists(st.tuples(finite, finite), min_size=1, max_size=25),
-    st.booleans(),
     st.randoms(use_true_random=False),
 )
-def test_shares_lie_between_0_and_1_whatever_the_scores_and_their_order(rows, hidden, random):
+def test_shares_lie_between_0_and_1_whatever_the_scores_and_their_order(rows, random):
     def share(rows):
         scores = tuple(np.array(column) for column in zip(*rows, strict=True))
         with np.errstate(divide="raise", invalid="raise", over="raise"):
-            return share_of(scores if hidden else free(scores))
+            return share_of(scores)
 
     found = share(rows)
     assert 0 <= found <= 1
@@ -78,7 +69,7 @@ def test_shares_lie_between_0_and_1_whatever_the_scores_and_their_order(rows, hi
 @pytest.mark.parametrize("value", [0.0, 0.7, 1.0])
 def test_constant_scores(n, value):
     constant = np.full(n, value)
-    for held_out in (constant, constant - 0.5, np.linspace(0, 1, n), np.full(n, np.nan)):
+    for held_out in (constant, constant - 0.5, np.linspace(0, 1, n)):
         assert 0 <= fit_mixture(constant, held_out).share <= 1
 
 

@@ -99,14 +99,14 @@ def many(tmp_path, monkeypatch):
 
 def command(*more, method="class-means", target="target.npz"):
     quick = ["--set", "steps=2", *SMALL_PGL] if method == "pgl" else []
-    quick = ["--set", "iterations=20"] if method == "ovanet" else quick
+    quick = ["--set", "iterations=20"] if method == "osbp" else quick
     return [
         *("fit", "source.npz", target, "--out", "run", "--method", method, "--no-report"),
         *("--id-column", "file_name", "--sample", "1024", *OPENNESS, *quick, *more),
     ]
 
 
-@pytest.mark.parametrize("method", ["moving-means", "ovanet"])
+@pytest.mark.parametrize("method", ["moving-means", "osbp"])
 def test_a_run_of_a_sample_is_a_run(many, capsys, method):
     assert main([*command("--json", method=method)]) == 0
     out, err = capsys.readouterr()

@@ -82,7 +82,8 @@ def gather_evidence(source: FloatArray, y: IntArray, target: FloatArray) -> Evid
     def share_by_hidden_classes(mix: float) -> float:
         nearest, known = cosine.argmax(axis=1), cosine.max(axis=1).astype(np.float64)
         hidden = cosine_without_nearest(target, nearest, sums, counts, moved, mix)
-        return fit_mixture(known, hidden).share
+        # Of two classes none can be hidden.
+        return USUAL if n_classes <= 2 else fit_mixture(known, hidden).share
 
     cosine = target @ start.T
     hidden = share_by_hidden_classes(0.0)
