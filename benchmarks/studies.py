@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -136,17 +138,25 @@ def _place(line: Line) -> tuple[str, str, str]:
 
 
 class Figures:
-    """Mean HOS over the six tasks by backbone, run and step; "-" if a task is missing."""
+    """HOS by backbone, run, task and step; means are over the tasks of all ablations."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.hos = {(*_place(line), int(line["step"])): 100 * float(line["hos"]) for line in lines}
         self.last = {_place(line): int(line["steps"]) for line in lines}
-        self.there = [name for name in BACKBONES if any(p[0] == name for p in self.last)]
+        self.tasks = {
+            backbone: [
+                task
+                for task in TASKS
+                if all((backbone, run.name, task) in self.last for run in STUDIES["ablations"])
+            ]
+            for backbone in BACKBONES
+        }
+        self.there = [backbone for backbone, tasks in self.tasks.items() if tasks]
 
     def mean(self, backbone: str, run: Run, step: int = STOP) -> float | None:
         """Return the mean at a step, or at the last one if there are fewer."""
         found = []
-        for task in TASKS:
+        for task in self.tasks[backbone]:
             last = self.last.get((backbone, run.name, task))
             if last is None:
                 return None
@@ -167,22 +177,18 @@ def _text(value: float | None) -> str:
 
 
 def ablation_table(figures: Figures) -> Iterator[str]:
-    """Return each ablation by task on the first backbone, and the means of all."""
-    rows = []
-    for run in STUDIES["ablations"]:
-        row = [run.name]
-        for backbone in figures.there:
-            found = [figures.last.get((backbone, run.name, task)) for task in TASKS]
-            each = [
-                None if last is None else figures.hos[backbone, run.name, task, min(STOP, last)]
-                for task, last in zip(TASKS, found, strict=True)
-            ]
-            whole, own = figures.mean(backbone, WHOLE), figures.mean(backbone, run)
-            less = "-" if None in (whole, own) else f"{own - whole:+.1f}"  # type: ignore[operator]
-            row += [*map(_text, each), _text(own), less]
-        rows.append(row)
-    columns = [f"{BACKBONES[b]} {t}" for b in figures.there for t in (*TASKS, "mean", "change")]
-    yield markdown(["", *columns], rows)
+    """Return each ablation by task, and the change of the mean."""
+    header, rows = ["without"], [[run.name] for run in STUDIES["ablations"]]
+    for backbone in figures.there:
+        header += [*figures.tasks[backbone], f"{BACKBONES[backbone]}, mean", "change"]
+        whole = figures.mean(backbone, WHOLE) or 0.0
+        for row, run in zip(rows, STUDIES["ablations"], strict=True):
+            for task in figures.tasks[backbone]:
+                last = figures.last[backbone, run.name, task]
+                row.append(_text(figures.hos[backbone, run.name, task, min(STOP, last)]))
+            mean = figures.mean(backbone, run) or 0.0
+            row += [_text(mean), f"{mean - whole:+.1f}"]
+    yield markdown(header, rows)
 
 
 def alpha_table(figures: Figures) -> Iterator[str]:
@@ -251,12 +257,12 @@ def main() -> None:
     for study in () if given.show else given.studies:
         for backbone in given.backbones:
             tasks = find_tasks("office31", given.data / backbone)
-            for run in STUDIES[study]:
-                for task in TASKS:
-                    if (backbone, run.name, task) not in {_place(line) for line in read_lines()}:
-                        measure(run, backbone, task, tasks)
+            for task, run in product(TASKS, STUDIES[study]):
+                if (backbone, run.name, task) not in {_place(line) for line in read_lines()}:
+                    measure(run, backbone, task, tasks)
     figures = Figures(read_lines())
-    made = {f"study-{name}": "\n".join(table(figures)) for name, table in TABLES.items()}
+    found = {name: "\n".join(table(figures)) for name, table in TABLES.items()}
+    made = {f"study-{name}": text for name, text in found.items() if re.search(r"\d\d\.\d", text)}
     for name, text in made.items():
         print(f"\n{name}\n\n{text}")
     if given.write:
