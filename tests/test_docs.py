@@ -154,24 +154,6 @@ def test_the_example_of_the_estimator():
     assert result.failed == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("```console\n$ osda demo\nosda no\n```\n", [(2, "osda demo")]),
-        (
-            "```bash\n$ osda fit a \\\n    b\n$ osda x\n```\n",
-            [(2, "osda fit a      b"), (4, "osda x")],
-        ),
-        ("```console\n$ osda demo  # not run: two minutes\n$ make demo\n```\n", []),
-        ("```text\n$ osda demo\n```\n", []),
-    ],
-)
-def test_what_counts_as_a_command(tmp_path, text, expected):
-    page = tmp_path / "page.md"
-    page.write_text(text)
-    assert commands(page) == expected
-
-
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_examples_run(example, monkeypatch, capsys, quick_maps):
     really_run = subprocess.run

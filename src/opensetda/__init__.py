@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     from opensetda.baselines.ovanet import OVANet as OVANet
     from opensetda.baselines.source_only import SourceOnly as SourceOnly
     from opensetda.baselines.sta import STA as STA
-    from opensetda.baselines.uniot import UniOT as UniOT
     from opensetda.errors import InputError as InputError
     from opensetda.means.estimator import ClassMeans as ClassMeans
     from opensetda.means.estimator import MovingMeans as MovingMeans
     from opensetda.means.estimator import SmoothedMeans as SmoothedMeans
-    from opensetda.metrics.model_selection import TargetKFold as TargetKFold
-    from opensetda.metrics.model_selection import hos_scorer as hos_scorer
     from opensetda.metrics.open_set import evaluate as evaluate
     from opensetda.pgl.estimator import PGLClassifier as PGLClassifier
     from opensetda.pgl.settings import PGLSettings as PGLSettings
@@ -36,13 +33,12 @@ if TYPE_CHECKING:
     from opensetda.runs.folder import save as save
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
-_RIVALS = ("ATI", "DANN", "DAOD", "MMD", "OSBP", "OSLPP", "OVANet", "STA", "UniOT")
+_RIVALS = ("ATI", "DANN", "DAOD", "MMD", "OSBP", "OSLPP", "OVANet", "STA")
 _HOMES = {
     **{rival: f"baselines.{rival.lower()}" for rival in _RIVALS},
     "SourceOnly": "baselines.source_only",
     "InputError": "errors",
     **dict.fromkeys(("ClassMeans", "MovingMeans", "SmoothedMeans"), "means.estimator"),
-    **dict.fromkeys(("TargetKFold", "hos_scorer"), "metrics.model_selection"),
     "evaluate": "metrics",
     "PGLClassifier": "pgl.estimator",
     "PGLSettings": "pgl.settings",

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from extraction_helpers import eager, load_image, make_images, make_recipe, run
+from extraction_helpers import eager, make_images, make_recipe, run
 from opensetda.backbones import engines
 from opensetda.backbones import extraction as extraction_module
 from opensetda.backbones.extraction import Extractor, extract
-from opensetda.backbones.model import load_backbone, normalise
 from opensetda.backbones.recipe import Recipe
 from opensetda.backbones.registry import resolve
 from opensetda.errors import InputError
@@ -120,27 +119,6 @@ class TestEngines:
 
 
 class TestExtractor:
-    def test_rows_and_reasons(self, recipe, paths, tmp_path):
-        some = [paths[0], str(tmp_path / "gone.jpg"), paths[1]]
-        with Extractor(recipe) as extractor:
-            features, reasons = extractor.features(some)
-            assert extractor.features([])[0].shape == (0, recipe.width)
-        assert reasons == [None, "no such file", None]
-        np.testing.assert_array_equal(features, run(recipe, paths[:2], None).X)
-
-    def test_fine_tuned_weights(self, recipe, paths, tmp_path):
-        backbone = load_backbone(recipe)
-        state = {n: v * 1.1 for n, v in backbone.state_dict().items()}
-        backbone.load_state_dict(state)
-        pixels = torch.stack([load_image(path, recipe.preprocessing) for path in paths[:2]])
-        with torch.no_grad():
-            expected = backbone(normalise(pixels, recipe.preprocessing)).numpy()
-        plain = run(recipe, paths[:2], tmp_path).X
-        with Extractor(recipe, state) as extractor:
-            features, _ = extractor.features(paths[:2])
-        assert engines.relative_difference(features, expected) < 1e-3
-        assert engines.relative_difference(features, plain) > 1e-2
-
     def test_errors_of_the_network_are_not_lost(self, paths, recipe):
         Path(recipe.weights).rename(recipe.weights + ".away")
         try:

@@ -60,15 +60,6 @@ def test_a_changed_bit_is_noticed_and_the_row_replaced(tmp_path):
     assert_holds(tmp_path, range(3))
 
 
-def test_a_damaged_file_costs_one_warning(tmp_path):
-    path = fill(tmp_path, range(3))
-    path.write_bytes(b"SQLite format 3\0garbage" * 99)
-    with open_cache(tmp_path) as cache:
-        assert cache.get(digest_of(0)) is None
-        cache.add([digest_of(0)], [row_of(0)])
-    assert len(cache.warnings) == 1
-
-
 def test_no_byte_of_the_file_stops_a_run_or_gives_wrong_features(tmp_path):
     path = fill(tmp_path, range(10))
     whole, rng = path.read_bytes(), np.random.default_rng(0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from network_helpers import tensor
 
-from opensetda.baselines.daod import DAOD, Regression, gaussian_kernel, graph_laplacian
+from opensetda.baselines.daod import DAOD, Regression, graph_laplacian
 from opensetda.context import FitContext
 from opensetda.openness.audit import Audit, CheckedTargets
 
@@ -29,10 +28,6 @@ def problem():
     rows = rng.normal(size=(40, 6))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows, rng.permutation(np.arange(15) % 3), rng.integers(0, 4, size=25)
-
-
-def kernel_of(rows):
-    return gaussian_kernel(tensor(rows), tensor(rows)).numpy()
 
 
 def objective(coefficients, rows, y, labels, weights):
@@ -106,13 +101,6 @@ def test_classes_and_unknowns_are_found(fitted, task):
     assert (fitted.transduction_ == task.truth).mean() > 0.9
     assert fitted.openness_ == pytest.approx(1 / 3, abs=0.1)
     assert fitted.rejection_threshold_ == 0
-
-
-def test_a_share_that_is_told_is_kept(task):
-    for openness in (0.0, 0.5):
-        told = DAOD(openness).fit(task.X, task.y, task.domain)
-        assert (told.transduction_ == "unknown").mean() == openness
-        assert told.history_[-1]["openness"] == openness
 
 
 def test_an_audited_share_is_kept_too(task):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from conftest import make_task
 from opensetda.baselines.oslpp import (
     OSLPP,
     locality_projection,
@@ -86,45 +85,3 @@ def test_classes_and_unknowns_are_found(fitted, task):
     assert (fitted.transduction_ == task.truth).mean() > 0.9
     assert (fitted.predict(task.target) == task.truth).mean() > 0.9
     assert (fitted.transduction_ == "unknown").sum() == round(len(task.target) / 3)
-
-
-def shifted_task(seed=0):
-    """Classes along axes, a turn of the target that takes class 0 half way to class 1.
-
-    The unknowns lie along axes of their own.
-    """
-    rng = np.random.default_rng(seed)
-    centres = 4 * np.eye(8)
-    turned = centres.copy()
-    turned[:4] += 2.2 * np.eye(8)[[1, 2, 3, 0]] + np.r_[np.zeros(7), 3.0]
-    source_class, target_class = np.repeat(np.arange(4), 15), np.repeat(np.arange(7), 15)
-    source = centres[source_class] + 0.7 * rng.normal(size=(60, 8))
-    target = turned[target_class] + 0.7 * rng.normal(size=(105, 8))
-    X = np.concatenate([source, target])
-    y = np.concatenate([source_class, np.full(105, -1)])
-    return X, y, np.repeat([1, -1], [60, 105]), np.where(target_class < 4, target_class, 99)
-
-
-def test_steps_follow_a_shift_that_one_step_does_not():
-    X, y, domain, truth = shifted_task()
-    accuracy = {
-        steps: (
-            OSLPP(openness=45 / 105, steps=steps, unknown_label=99).fit(X, y, domain).transduction_
-            == truth
-        ).mean()
-        for steps in (1, 10)
-    }
-    assert accuracy[10] > 0.95
-    assert accuracy[10] > accuracy[1]
-
-
-# Corners ----------------------------------------------------------------------------------
-
-
-def test_fewer_samples_than_dimensions():
-    task = make_task(per_class=3, width=300, seed=1)
-    classifier = OSLPP(openness=task.openness).fit(task.X, task.y, task.domain)
-    # Centred, 30 rows span 29 directions.
-    assert classifier.scorer_.components.shape == (300, 29)
-    assert classifier.scorer_.projection.shape[1] <= 29
-    assert (classifier.transduction_ == task.truth).mean() > 0.9

@@ -9,7 +9,6 @@ from benchmark_helpers import DIGITS, domain, write_domains
 from cli_helpers import write_csv
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.errors import InputError
-from opensetda.runs.options import ImageOptions, TableOptions
 
 
 @pytest.fixture
@@ -33,27 +32,6 @@ def test_the_protocol_is_applied(folder):
     assert (task.target_features == X).all()
     assert task.target_truth.tolist() == DIGITS[y].tolist()
     assert task.openness == 0.5
-
-
-def test_files_of_all_formats_give_the_same_task(folder, tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    other = tmp_path / "other"
-    other.mkdir()
-    X, y = domain(0)
-    write_csv(other / "MNIST.csv", X, label=DIGITS[y])
-    X, y = domain(1)
-    columns = {f"f{place}": column for place, column in enumerate(X.T)}
-    pyarrow.parquet.write_table(
-        pa.table({"label": DIGITS[y].tolist(), **columns}), other / "usps.parquet"
-    )
-    columns = TableOptions(label="label")
-    task = find_tasks("digits", other, ["usps-mnist"], columns).read("usps-mnist")
-    expected = find_tasks("digits", folder).read("usps-mnist")
-    assert (task.source_features == expected.source_features).all()
-    assert (task.target_features == expected.target_features).all()
-    assert task.target_truth.tolist() == expected.target_truth.tolist()
 
 
 def test_classes_may_be_spelt_in_other_ways(tmp_path):
@@ -120,29 +98,3 @@ def test_wrong_data_is_named_in_one_line(folder, damage, arguments, words):
         damage(folder)
     with pytest.raises(InputError, match=words):
         find_tasks(arguments[0], folder, *arguments[1:])
-
-
-# images ---------------------------------------------------------------------------------------
-
-
-def test_images_become_features_once(tmp_path):
-    from opensetda.data.benchmarks.digits import write_image_folders
-
-    image_folder = tmp_path / "images"
-    _, target = write_image_folders(image_folder, every=60)
-    target.rename(image_folder / "usps")
-    options = ImageOptions(size=32, cache=str(tmp_path / "cache"))
-    told = []
-    tasks = find_tasks(
-        *("digits", image_folder, ["mnist-usps"]),
-        images=options,
-        progress=lambda done, total: told.append((done, total)),
-    )
-    task = tasks.read("mnist-usps")
-    n_images = len(task.source_features) + len(task.target_features)
-    assert told[-1] == (n_images, n_images)
-    assert set(task.source_labels) == set("01234")
-    assert set(task.target_truth) == set("0123456789")
-    assert task.source_features.shape[1] == 1280
-    again = find_tasks("digits", image_folder, ["mnist-usps"], images=options)
-    assert tasks.fingerprints["mnist-usps"] == again.fingerprints["mnist-usps"]

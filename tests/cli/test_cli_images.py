@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 
-import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -56,26 +55,6 @@ def test_a_run_on_folders(pictures):
     assert "classes" not in settings["inputs"]["target"]
     assert "broken.csv" not in names_in(pictures / "run")
     assert "run.unfinished" not in names_in(pictures)
-
-
-def test_lists_and_manifests_give_the_same_labels(place, pictures):
-    files = sorted(file.relative_to(pictures) for file in (pictures / "shop").rglob("*.png"))
-    columns = {"path": [str(file) for file in files], "label": [file.parts[1] for file in files]}
-    pyarrow.csv.write_csv(pa.table(columns), place / "shop.csv")
-    lines = zip(*columns.values(), strict=True)
-    (place / "shop.txt").write_text("".join(f"{path} {name}\n" for path, name in lines))
-    columns["Art"] = columns.pop("label")
-    pyarrow.parquet.write_table(pa.table(columns), place / "shop.parquet")
-    target = place / "street.txt"
-    target.write_text("".join(f"street/{name}\n" for name in names_in(pictures / "street")))
-    assert main(image_fit(pictures, "folders", *MEANS)) == 0
-    scores = labels_of(place / "folders", "known_score")
-    expected = {f"street/{name}": score for name, score in scores.items()}
-    for form, more in {"txt": [], "csv": [], "parquet": ["--label-column", "Art"]}.items():
-        source = place / f"shop.{form}"
-        arguments = image_fit(pictures, form, *MEANS, *more, source=source, target=target)
-        assert main([*arguments, "--images-root", str(pictures)]) == 0
-        assert labels_of(place / form, "known_score") == expected, form
 
 
 def test_names_of_the_targets_class_folders_change_nothing(place, pictures):

@@ -38,20 +38,6 @@ def test_a_termination_ends_it_at_once_with_everything_saved(tmp_path, capsys):
     assert [row["label"] for row in corrections(run)] == ["moth"]
 
 
-def test_controls_in_a_name_do_not_reach_the_terminal(tmp_path, monkeypatch, capsys):
-    run = make_run(tmp_path / "a\x1b[2Jrun", n=6, images=False).path
-
-    def serve(server):
-        server.session.decide(server.session._lists["border"][0], "border", None)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("opensetda.review.server.ReviewServer.serve_forever", serve)
-    assert main(["review", str(run), "--no-browser"]) == 0
-    out = capsys.readouterr().out
-    assert f"1 decision saved: {tmp_path}/a\\x1b[2Jrun/corrections.csv\n" in out
-    assert "\x1b" not in out
-
-
 def test_the_browser_is_opened_with_the_address(tmp_path, monkeypatch, capsys):
     make_run(tmp_path / "run", images=False)
     opened = []

@@ -17,7 +17,6 @@ from opensetda import ClassMeans
 from opensetda.cli import console
 from opensetda.cli.bars import counting_progress, training_progress
 from opensetda.cli.main import main
-from opensetda.context import FitContext
 from opensetda.progress import ProgressEvent
 from opensetda.runs import predicting
 
@@ -152,15 +151,6 @@ def test_a_training_has_a_line_a_step(capsys, clock):
 
 
 # what methods and commands tell ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["pgl", "class-means"])
-def test_listeners_see_the_history_as_it_grows(make, method, task):
-    events: list[ProgressEvent] = []
-    classifier = make(method)
-    classifier.fit(task.X, task.y, task.domain, context=FitContext(progress=events.append))
-    told = [event.entry for event in events if event.entry is not None]
-    assert told == classifier.history_
 
 
 def test_rows_are_labelled_part_by_part_to_the_same_bytes(workplace, monkeypatch, capsys, clock):

@@ -6,14 +6,11 @@ neither target labels nor the order of rows matter is in test_leaks.py.
 
 from __future__ import annotations
 
-import io
 import json
-import warnings
 
 import numpy as np
 import pytest
 import sklearn
-import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -46,7 +43,7 @@ CHECKS = [
 
 SCORERS = [
     *METHODS,
-    *("source-only+mixture", "source-only+osnn", "source-only+osvm"),
+    *("source-only+osnn", "source-only+osvm"),
     *("ati+quantile", "mmd+quantile", "dann+osnn"),
 ]
 every_scorer = pytest.mark.parametrize("method", SCORERS)
@@ -244,25 +241,6 @@ def test_a_state_that_lacks_something_is_refused(fitted):
         type(fitted).from_state({**state, "class": "Other"}, arrays)
     with pytest.raises(NotFittedError):
         clone(fitted).get_state()
-
-
-@all_but_pgl
-def test_an_exported_scorer_agrees(fitted, task):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    rows, file = torch.from_numpy(task.X.astype(np.float64)), io.BytesIO()
-    names = {"input_names": ["rows"], "output_names": ["classes", "known"]}
-    names["dynamic_axes"] = {name: {0: "n"} for name in ("rows", "classes", "known")}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            fitted.scorer_, (rows[:3],), file, dynamo=False, opset_version=17, **names
-        )
-    session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
-    with torch.no_grad():
-        expected = fitted.scorer_(rows)
-    for found, values in zip(session.run(None, {"rows": rows.numpy()}), expected, strict=True):
-        np.testing.assert_allclose(found, values.numpy(), rtol=0, atol=1e-9)
-        assert found.dtype == np.float64
 
 
 # In other people's machinery: code of the base class, so two methods are enough ------------

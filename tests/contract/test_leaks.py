@@ -13,7 +13,7 @@ import pytest
 
 from conftest import UNKNOWN, make_task
 from estimator_helpers import METHODS, make_classifier
-from opensetda import ClassMeans, PGLClassifier, SourceOnly
+from opensetda import ClassMeans, SourceOnly
 from opensetda.runs import methods
 
 # Fits of every method, which other tests cover: the tracer would add 40 % to their time.
@@ -287,11 +287,6 @@ def test_a_peek_at_the_share_is_caught(base, rows):
         assert {"transduction_", "openness_", "openness_report_", "predict_proba"} <= set(caught)
     # And it is the labels: where the targets' are of no class either, there is nothing to see.
     assert traces(leaking, rows, labels="constant") == []
-
-
-def test_a_peek_of_pgl_is_caught(quick, rows):
-    leaking = partial(peeking_at_the_share(PGLClassifier), settings=quick, random_state=0)
-    assert "transduction_proba_" in traces(leaking, rows, labels="truth")
 
 
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES)

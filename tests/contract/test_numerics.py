@@ -16,10 +16,9 @@ from opensetda import MovingMeans
 from opensetda.errors import InputError
 from opensetda.features import alignment as alignments
 from opensetda.features.alignment import Alignment
-from opensetda.features.scaling import Scaling
 from opensetda.metrics.open_set import evaluate
 from opensetda.nn.parts import Adapter
-from opensetda.rows import Rows, check_finite, moderated, unit_rows
+from opensetda.rows import Rows
 from opensetda.runs.methods import method_class
 
 WIDTH = 32
@@ -192,24 +191,6 @@ def test_the_order_of_tiny_rows_carries_nothing():
     shuffled = data._replace(target=data.target[order])
     one, other = (fit(MovingMeans(steps=2), each) for each in (data, shuffled))
     np.testing.assert_array_equal(one.transduction_proba_[order], other.transduction_proba_)
-
-
-def test_ordinary_numbers_are_left_alone():
-    for size in (1e-5, 1.0, 1e11):
-        X = size * np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
-        assert moderated(X, *check_finite(X)) is X
-        source = Rows(X, np.arange(9)).in_canonical_order()
-        scaling = Scaling.fit("none", source, source)
-        assert scaling.scale_rows(X) is X
-        assert scaling.tables == {}
-
-
-def test_extreme_rows_have_unit_length_without_a_word():
-    X = np.array([[3, 4], [3e30, 4e30], [3e-30, 4e-30], [0, 0]], dtype=np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        unit = unit_rows(X)
-    np.testing.assert_allclose(unit, [[0.6, 0.8]] * 3 + [[0, 0]], rtol=1e-6)
 
 
 def test_products_of_rows_give_the_components_of_products_of_columns(monkeypatch):

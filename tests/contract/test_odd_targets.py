@@ -128,14 +128,6 @@ def test_one_class_has_a_hundred_times_the_rows_of_the_others(where):
         assert (answered[truth == name] == name).any() or warns(classifier)
 
 
-@pytest.mark.parametrize("n_known", [2, 3, 10])
-def test_a_single_target(n_known):
-    source, y, target, _ = made([10] * n_known, [1] + [0] * (n_known - 1))
-    classifier = fit(source, y, target)
-    assert warns(classifier)
-    assert classifier.transduction_nearest_[0] == "a"
-
-
 @pytest.mark.parametrize("n_known", [3, 9])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_target_of_one_class(known, n_known):
@@ -156,12 +148,3 @@ def test_equal_targets_are_not_separated_and_the_report_says_so(n_known, opennes
     assert part in (0, 1)
     if 0.05 < share < 0.95:
         assert f"{share:.2f}, but {part:.0%}" in " ".join(classifier.openness_report_.warnings)
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0])
-@pytest.mark.parametrize("of", ["source", "target", "both"])
-def test_constant_features(value, of):
-    source, y, target, _ = made([20] * 3, [20, 20, 20, 20])
-    source = np.full_like(source, value) if of != "target" else source
-    target = np.full_like(target, value) if of != "source" else target
-    assert warns(fit(source, y, target))

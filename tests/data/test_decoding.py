@@ -79,15 +79,6 @@ def test_nonsense_in_exif_does_not_spoil_the_picture():
     assert decoded(picture(), "JPEG", exif=exif).shape == (24, 40, 3)
 
 
-def test_grey_and_one_bit():
-    ramp = np.tile(np.arange(0, 240, 10, dtype=np.uint8), (8, 1))
-    array = decoded(Image.fromarray(ramp), "PNG")
-    assert np.array_equal(array, np.repeat(ramp[:, :, None], 3, axis=2))
-    bits = Image.fromarray(ramp > 100)
-    assert bits.mode == "1"
-    assert np.array_equal(decoded(bits, "PNG")[:, :, 1], np.where(ramp > 100, 255, 0))
-
-
 def test_sixteen_bits_are_scaled_and_not_clipped():
     deep = np.tile(np.array([0, 257, 32896, 65535], np.uint16), (4, 1))
     image = Image.fromarray(deep)

@@ -26,27 +26,6 @@ def test_protocol(task):
     assert task.openness == pytest.approx(896 / 1797)
 
 
-def test_margin_and_scale_of_an_image_do_not_matter():
-    digit = np.zeros((20, 20))
-    digit[:, 8:12] = 1
-    digit[:4, 4:16] = 1
-    larger = np.kron(digit, np.ones((2, 2)))
-    framed = np.pad(digit, 5)
-    blocks = digits.count_blocks(np.stack([digit]))
-    np.testing.assert_array_equal(digits.count_blocks(np.stack([framed])), blocks)
-    np.testing.assert_allclose(digits.count_blocks(np.stack([larger])), blocks, atol=0.26)
-
-
-def test_strokes_know_their_direction():
-    image = np.zeros((1, 8, 8))
-    image[:, :, 4:] = 1
-    upright = digits.stroke_features(image).reshape(8, 4, 4)
-    lying = digits.stroke_features(image.transpose(0, 2, 1)).reshape(8, 4, 4)
-    inner = (slice(None), slice(1, 3), slice(1, 3))
-    assert upright[inner].sum(axis=(1, 2)).argmax() == 0
-    assert lying[inner].sum(axis=(1, 2)).argmax() == 2
-
-
 def test_scores_of_the_features(task):
     X = np.concatenate([task.source_features, task.target_features])
     y = np.concatenate([task.source_labels, np.full(1797, "0")])

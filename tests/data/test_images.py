@@ -196,14 +196,6 @@ def test_every_path_and_label_come_back(path, label, blank):
     assert parse_line(path, lambda text: False) == (path, None)
 
 
-@given(st.text())
-def test_any_line_is_a_path_and_perhaps_a_label(text):
-    path, label = parse_line(text, lambda t: False)
-    assert text.startswith(path)
-    assert label is None or text.endswith(label)
-    assert label is None or not set(label) & set(" \t")
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_manifests(shop, suffix):
     path = shop / f"manifest{suffix}"

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
-from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from data_helpers import error_of, save, write
 from opensetda.data.tables import formats, mapped
 from opensetda.data.tables.formats import is_parts_folder
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth
-from opensetda.errors import InputError
 from opensetda.system import memory
 
 IDS = TableColumns(id="id")
@@ -101,28 +97,6 @@ def test_a_large_array_of_an_archive_is_mapped(tmp_path, source, large, write):
     assert table.ids.tolist() == NAMES
     # Unpacked to files without a name: nothing is left behind, even by a process that is killed.
     assert list((tmp_path / "scratch").iterdir()) == []
-
-
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    flips=st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 255)), max_size=3),
-    end=st.none() | st.integers(0, 2000),
-)
-def test_damaged_archives_are_refused(tmp_path, flips, end):
-    path = save(tmp_path / "t.npz", a_matrix(), id=NAMES)
-    whole = bytearray(path.read_bytes())
-    for place, bits in flips:
-        whole[place % len(whole)] ^= bits
-    path.write_bytes(whole[:end])
-    for most in (0, 1 << 28):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mapped, "LARGE_BYTES", most)
-            # Anything but the right numbers or this error fails the test.
-            with suppress(InputError):
-                table = read_samples(path, 3, columns=IDS)
-                assert (table.X.tolist(), table.ids.tolist()) == (a_matrix().tolist(), NAMES)
 
 
 # Parquet ---------------------------------------------------------------------------------

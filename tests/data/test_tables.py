@@ -6,9 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import array_shapes, arrays
 
 from data_helpers import FORMATS, error_of, save, text, write
 from opensetda.data.tables.loading import TableColumns, read_domains, read_samples, read_truth
@@ -101,31 +98,6 @@ def test_narrow_and_whole_numbers_are_features_too(tmp_path, source):
     decimals = pa.array([1, 2]).cast(pa.decimal128(22, 2))
     path = write(tmp_path / "t.parquet", {"u": [True, False], "v": decimals, "w": [3, 4]})
     assert read_domains(source, path)[1].X.tolist() == [[1, 1, 3], [0, 2, 4]]
-
-
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    X=arrays(
-        np.float32,
-        array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=6),
-        elements=st.floats(width=32, allow_nan=False, allow_infinity=False),
-    ),
-    suffix=st.sampled_from(FORMATS),
-    data=st.data(),
-)
-def test_round_trip(tmp_path, X, suffix, data):
-    text = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), max_size=6)
-    # A name of marks alone could not be seen, and is refused.
-    name = text.map(lambda some: f"x{some}")
-    ids = data.draw(st.lists(name, min_size=len(X), max_size=len(X), unique=True))
-    path = save(tmp_path / f"t.{suffix}", X, id=ids)
-    table = read_samples(path, X.shape[1], columns=TableColumns(id="id"))
-    np.testing.assert_array_equal(table.X, X)
-    assert table.ids.tolist() == ids
-    truth = read_truth(path, TableColumns(label="id"))
-    assert truth.labels.tolist() == ids
 
 
 def test_samples_are_found_by_the_names_of_the_features(tmp_path):

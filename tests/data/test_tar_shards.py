@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import posixpath
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow.csv
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cli_helpers import image_fit
 from data_helpers import error_of, labelled_shard, listed, tree, write_tar
 from extraction_helpers import make_images, make_recipe, run
 from opensetda.cli.main import main
-from opensetda.data.images.decoding import BrokenImageError, decode_image, read_content
+from opensetda.data.images.decoding import BrokenImageError, read_content
 from opensetda.data.images.loading import (
     is_image_data,
     read_image_truth,
     read_images,
 )
-from opensetda.errors import InputError
 
 # what may be given -------------------------------------------------------------------------
 
@@ -173,40 +168,6 @@ def test_members_that_are_no_files_of_the_shard(tmp_path):
             read_content(f"{path}/{name}")
 
 
-PARTS = st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1, max_size=70)
-
-
-@settings(max_examples=25)
-@given(
-    names=st.lists(st.lists(PARTS, min_size=1, max_size=4).map("/".join), max_size=4, unique=True),
-    form=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
-)
-def test_every_name_leads_to_its_content(tmp_path_factory, names, form):
-    names = [f"{name}.jpg" for name in names if ".." not in name]
-    path = write_tar(
-        tmp_path_factory.mktemp("names") / "0.tar", *((name, name) for name in names), form=form
-    )
-    for name in {posixpath.normpath(name): name for name in names}.values():
-        if not name.startswith("/"):
-            assert read_content(f"{path}/{posixpath.normpath(name)}") == name.encode()
-
-
-@settings(max_examples=80)
-@given(data=st.data())
-def test_damaged_bytes_give_one_line_or_images(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("damaged") / "0.tar"
-    form = data.draw(st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
-    write_tar(path, ("ü" * 60 + ".jpg", "x"), ("2.jpg", "y" * 600), ("2.cls", "cup"), form=form)
-    content = bytearray(path.read_bytes()[:7000])
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, 6999))] = data.draw(st.integers(0, 255))
-    path.write_bytes(content[: data.draw(st.integers(0, 7000))])
-    # Nothing but these two errors comes out, and it comes to an end.
-    with contextlib.suppress(InputError, BrokenImageError):
-        for where in read_images(path, labelled=True).paths:
-            assert read_content(where).strip(b"xy") == b""
-
-
 # as good as the same images in folders ------------------------------------------------------
 
 
@@ -235,17 +196,6 @@ def test_features_are_those_of_files_in_folders(recipe, both, tmp_path):
     np.testing.assert_array_equal(again.X, expected)
     # By content: a file in a folder is known, too.
     assert run(recipe, plain, tmp_path).n_cached == 10
-
-
-def test_pixels_are_those_of_files_in_folders(both):
-    for plain, inside in zip(*both, strict=True):
-        np.testing.assert_array_equal(decode_image(plain), decode_image(Path(inside)))
-    for missing in (f"{both[1][0]}.png", both[1][0].replace("0.tar", "9.tar")):
-        for read in (decode_image, read_content):
-            with pytest.raises(BrokenImageError, match=r"^no such file$"):
-                read(missing)
-    with pytest.raises(BrokenImageError):
-        decode_image("a.tar/\0.jpg")
 
 
 def test_a_shard_that_changes(tmp_path):

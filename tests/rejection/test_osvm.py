@@ -31,17 +31,6 @@ def test_one_class_is_fitted_as_scipy_does(seed):
     assert scales[0] == pytest.approx(scale, rel=1e-3)
 
 
-def test_one_shape_and_many_scales_are_recovered():
-    scales = np.array([0.5, 1.0, 2.0])
-    tails = [
-        weibull_min.rvs(5.0, loc=1.0, scale=scale, size=4000, random_state=number)
-        for number, scale in enumerate(scales)
-    ]
-    found, shape = fit_weibull(tails, 1.0)
-    assert shape == pytest.approx(5.0, rel=0.03)
-    np.testing.assert_allclose(found, scales, rtol=0.02)
-
-
 # The machines -----------------------------------------------------------------------------
 
 
@@ -79,18 +68,6 @@ def test_unknown_is_whose_probability_of_inclusion_is_below_delta():
     assert (scores.known[:6] >= cut).all()
     assert (scores.known[6:11] < cut).all()
     assert (scores.known[11:] < cut).mean() > 0.9
-
-
-def test_delta_serves_classes_that_were_hidden():
-    """Learn eight of twelve classes: new samples of them are known, all others are not."""
-    rows, y, _ = blobs(12, per_class=30, spread=0.7)
-    seen = y < 8
-    new = np.arange(len(y)) >= len(y) // 2
-    rejector = fitted(rows[seen & ~new], y[seen & ~new])
-    known = scored(rejector, rows).known
-    cut = rejector.own_cut(None)
-    assert (known[~seen] < cut).mean() > 0.9
-    assert (known[seen & new] >= cut).mean() > 0.9
 
 
 def test_a_large_source_is_thinned_out(monkeypatch):

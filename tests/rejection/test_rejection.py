@@ -9,8 +9,6 @@ from scipy.special import softmax
 
 from opensetda import InputError, SourceOnly
 from opensetda.baselines.ati import ATI
-from opensetda.openness.decision import Scores
-from opensetda.openness.mixtures import fit_mixture
 from opensetda.rejection import REJECTORS
 from opensetda.rejection.base import best_threshold, hidings, squared_distances
 
@@ -40,7 +38,7 @@ def fitted_one(fitted_combinations, combination):
 
 
 def test_a_rejector_that_does_not_exist(task):
-    with pytest.raises(InputError, match=r"among {'quantile', 'mixture', 'osnn', .* Got 'osmv'"):
+    with pytest.raises(InputError, match=r"among {'quantile', 'osnn', .* Got 'osmv'"):
         SourceOnly(rejector="osmv").fit(task.X, task.y, task.domain)
 
 
@@ -66,7 +64,7 @@ def test_not_told_the_rejectors_boundary_is_used(fitted_one, combination, task):
 
 
 @pytest.mark.parametrize("case", ["two-classes", "one-sample-a-class", "same-rows"])
-@pytest.mark.parametrize("rejector", ["mixture", "osnn", "osvm"])
+@pytest.mark.parametrize("rejector", ["quantile", "osnn", "osvm"])
 def test_corners(rejector, task, case):
     """Finite probabilities that add up, and a state that predicts the same."""
     X, y, domain = task.X.astype(np.float64), task.y.copy(), task.domain
@@ -86,35 +84,11 @@ def test_corners(rejector, task, case):
     np.testing.assert_array_equal(restored.predict(X), classifier.predict(X))
 
 
-# Quantile and mixture ---------------------------------------------------------------------
-
-
 def test_quantile_is_the_largest_softmax():
     logits = np.random.default_rng(0).normal(size=(50, 5)) * 3
     classes, known = REJECTORS["quantile"]()(torch.zeros(50, 2), torch.from_numpy(logits))
     np.testing.assert_allclose(known, softmax(logits, axis=1).max(axis=1), rtol=1e-14)
     np.testing.assert_array_equal(classes, logits)
-
-
-def mixture_scores(n_unknown, n_known, seed=0):
-    rng = np.random.default_rng(seed)
-    known = np.r_[rng.normal(0.6, 0.03, n_unknown), rng.normal(0.9, 0.03, n_known)]
-    # The softmax of the two classes that are not the nearest.
-    held_out = rng.normal(0.6, 0.03, len(known))
-    classes = np.column_stack([np.ones(len(known)), np.log(held_out), np.log(1 - held_out)])
-    return Scores(classes, known)
-
-
-@pytest.mark.parametrize(("n_unknown", "n_known"), [(300, 300), (100, 500)])
-def test_the_mixture_cuts_where_both_are_equally_likely(n_unknown, n_known):
-    scores = mixture_scores(n_unknown, n_known)
-    cut = REJECTORS["mixture"]().own_cut(scores)
-    assert ((scores.known < cut) == (np.arange(len(scores.known)) < n_unknown)).mean() > 0.99
-    held_out = np.exp(scores.classes[:, 1])
-    mixture = fit_mixture(scores.known, held_out)
-    unknown = mixture.falling_posterior(scores.known)
-    assert (unknown[scores.known < cut] > 0.5).all()
-    assert (unknown[scores.known >= cut] <= 0.5).all()
 
 
 # A threshold from hidden classes ----------------------------------------------------------

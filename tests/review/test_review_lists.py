@@ -179,18 +179,6 @@ def test_what_makes_no_sense_is_refused(session):
     assert not session.decisions.entries
 
 
-def test_a_log_of_another_run_is_refused(tmp_path):
-    """A run without identity is known by its predictions."""
-    for seed, name in [(0, "a"), (1, "b")]:
-        make_run(tmp_path / name, identity=None, images=False, seed=seed)
-    session = ReviewSession(tmp_path / "a")
-    session.decide(0, "border", None)
-    session.close()
-    (tmp_path / "a" / "review.jsonl").rename(tmp_path / "b" / "review.jsonl")
-    with pytest.raises(InputError, match="not a review of this run"):
-        ReviewSession(tmp_path / "b")
-
-
 def test_neighbours_that_disagree_are_said(tmp_path):
     folder = make_run(tmp_path / "run", images=False).path
     table = RunFolder.open(folder).predictions()

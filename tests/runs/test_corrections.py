@@ -6,8 +6,6 @@ import csv
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cli_helpers import FEW_STEPS, FIT, NAMES, blobs
 from opensetda.cli.main import main
@@ -70,19 +68,6 @@ def test_what_does_not_fit_is_one_line(tmp_path, content, words):
         read_corrections(path, data(), "unknown")
     assert words in str(caught.value)
     assert str(caught.value).startswith(str(path))
-
-
-@given(st.binary(max_size=60) | st.text('apbcdg.n,"\n\r\0 é').map(str.encode))
-def test_any_file_is_read_or_refused(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "any.csv"
-    path.write_bytes(b"path,label\n" + content)
-    rows, message = [], ""
-    try:
-        rows = read_corrections(path, data(), "unknown").rows.tolist()
-    except InputError as error:
-        message = str(error)
-    assert message.isprintable()
-    assert rows == sorted({*rows} & {*range(4)})
 
 
 def test_a_file_that_cannot_be_used_is_found_before_data_is_read(tmp_path):

@@ -101,15 +101,6 @@ def test_a_share_that_is_told_is_used_and_the_estimate_stands_beside_it(workplac
     assert "share of unknowns: true 0.33, used 0.20" in capsys.readouterr().out.splitlines()
 
 
-def test_warnings_are_lines_on_stderr_and_in_the_folder(workplace, capsys):
-    assert main([*FIT, "--openness", "0.9"]) == 0
-    out, err = capsys.readouterr()
-    warnings = read(workplace / "run" / "estimates.json")["openness"]["warnings"]
-    assert warnings_in(err) == warnings
-    assert warnings[0].startswith("openness 0.90 was given, but the data look like")
-    assert "warning:" not in out
-
-
 def test_no_unknowns_is_said_plainly(workplace, capsys, monkeypatch):
     none = ShareEstimate(0.01, 0.0, 0.12)
     monkeypatch.setattr("opensetda.openness.report.estimate_share", lambda *_: none)
@@ -136,16 +127,6 @@ def test_no_unknowns_is_said_plainly(workplace, capsys, monkeypatch):
     assert set(later["p_unknown"].to_pylist()) == {0.0}
 
 
-def test_labels_in_the_target_do_not_change_the_estimates(workplace):
-    X, y = blobs(1)
-    outcomes = []
-    for labels in (y, np.full(len(y), "elk")):
-        np.savez("target.npz", X=X, y=labels)
-        assert main([*FIT, "--overwrite"]) == 0
-        outcomes.append((workplace / "run" / "estimates.json").read_bytes())
-    assert outcomes[0] == outcomes[1]
-
-
 # the folder ---------------------------------------------------------------------------------
 
 
@@ -167,25 +148,6 @@ def fitted_once(tmp_path_factory):
 def run(workplace, fitted_once):
     shutil.copytree(fitted_once, "run")
     return RunFolder.open("run")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda estimates: [],
-        lambda estimates: {**estimates, "rejection": {"threshold": "high", "slope": 1}},
-        lambda estimates: {**estimates, "openness": {"share": None, "low": 0, "high": 1}},
-        lambda estimates: {**estimates, "scaling": {"name": "magic", "reason": ""}},
-    ],
-)
-def test_tampered_estimates_are_named(run, change, capsys):
-    path = run.path / folder.ESTIMATES
-    write_json(path, change(run.estimates()))
-    with pytest.raises(InputError, match=r"estimates\.json: damaged \(.*fit again"):
-        run.estimates()
-    capsys.readouterr()
-    assert main(["evaluate", "run", "--labels", "truth.npz"]) == 2
-    assert "estimates.json: damaged" in capsys.readouterr().err
 
 
 def test_a_run_of_an_earlier_release_is_not_read_but_may_be_replaced(run, capsys):

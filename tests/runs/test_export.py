@@ -57,7 +57,7 @@ def check(classifier, rows=LATER, content=None, given=None, tolerance=1e-6):
     return probabilities
 
 
-@pytest.mark.parametrize("method", [*METHODS, "source-only+osnn", "dann+quantile"])
+@pytest.mark.parametrize("method", [*METHODS, "source-only+osnn", "ati+quantile", "dann+quantile"])
 def test_every_method_labels_as_predict_does(method):
     changes = QUICK.get(method.partition("+")[0])
     classifier = build_method(method, openness=0.25, changes=changes)

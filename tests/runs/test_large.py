@@ -167,20 +167,3 @@ def test_images_beyond_the_sample_and_what_needs_all(pictures, tmp_path, monkeyp
         assert line.startswith(f"error: {option[0]}: ")
         assert "more than 20 images; " in line
         assert names_in(tmp_path) == ["run", "said.csv"]
-
-
-def test_interrupted_while_it_labels_it_goes_on_to_the_same_bytes(many, monkeypatch):
-    assert main([*command(method="pgl")]) == 0
-    (many / "run").rename(many / "whole")
-
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("opensetda.runs.predictions.PredictionWriter.__exit__", fail)
-        assert main([*command(method="pgl")]) == 130
-    assert "run.unfinished" in names_in(many)
-    assert main(["resume", "run"]) == 0
-    for name in ("predictions.csv", "steps.parquet", "model.safetensors"):
-        assert (many / "run" / name).read_bytes() == (many / "whole" / name).read_bytes(), name
-    assert names_in(many) == ["run", "source.npz", "target.npz", "truth.npz", "whole"]

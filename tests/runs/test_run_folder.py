@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cli_helpers import names_in
@@ -174,14 +175,6 @@ def test_only_runs_are_overwritten(tmp_path, run):
         check_destination(mine, overwrite=True)
 
 
-def test_a_good_run_is_called_good(run):
-    evaluation = evaluate(run, NAMES[blobs(1)[1]])
-    assert evaluation.final.hos == evaluation.steps[10].hos == 1
-    # All labels are right, so what is missing of confidence is the error.
-    confidence = run.predictions().proba.max(axis=1)
-    assert evaluation.final.ece == pytest.approx(1 - confidence.mean())
-
-
 def test_ids_decide_which_label_belongs_where(tmp_path, classifier):
     ids = np.array([f"image_{number}" for number in range(90)])
     run = written(tmp_path / "run", classifier, ids, has_ids=True)
@@ -214,15 +207,11 @@ def test_an_infinite_threshold_and_numbers_as_classes_survive():
     np.testing.assert_array_equal(restored.predict(X), original.predict(X))
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"state_version": 99}, "version 99"),
-        ({"class": "SourceOnly"}, "it is a SourceOnly"),
-        ({"classes_dtype": "|O"}, "not supported"),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused(classifier, change, words):
-    saved, arrays = classifier.get_state()
-    with pytest.raises(InputError, match=words):
-        ClassMeans.from_state({**saved, **change}, arrays)
+def test_names_of_columns_survive_and_classes_that_are_objects_are_refused():
+    X, which = blobs()
+    frame = pd.DataFrame(X).add_prefix("column ")
+    saved, arrays = ClassMeans().fit(frame, NAMES[which]).get_state()
+    restored = ClassMeans.from_state(saved, arrays)
+    assert restored.feature_names_in_.tolist() == frame.columns.tolist()
+    with pytest.raises(InputError, match="not supported"):
+        ClassMeans.from_state({**saved, "classes_dtype": "|O"}, arrays)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import opensetda
-from export_helpers import DOMAIN, LATER, QUICK, SOURCE, TARGET, Stranger, X, Y
-from opensetda.runs import fit
+from export_helpers import DOMAIN, LATER, QUICK, Stranger, X, Y
 from opensetda.runs.checked import Manifest
 from opensetda.runs.methods import METHODS, build_method
 
@@ -28,13 +27,6 @@ def test_a_loaded_model_predicts_the_same_bits(method, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(LATER), classifier.predict_proba(LATER))
     np.testing.assert_array_equal(loaded.predict(LATER), classifier.predict(LATER))
     assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
-
-
-def test_the_model_of_a_run_is_loaded_too(tmp_path):
-    run = fit((SOURCE, Y[:75]), TARGET, tmp_path / "run", method="class-means", openness=0.25)
-    loaded = opensetda.load(tmp_path / "run")
-    wanted = run.training.classifier.predict_proba(LATER)
-    np.testing.assert_array_equal(loaded.predict_proba(LATER), wanted)
 
 
 def test_nothing_is_overwritten_by_accident(tmp_path):

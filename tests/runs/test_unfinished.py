@@ -40,25 +40,6 @@ def test_nothing_is_left_of_a_run_that_comes_to_nothing(tmp_path, monkeypatch):
     assert names_in(tmp_path / "c") == []
 
 
-def test_inputs_must_stay_what_they_were(tmp_path):
-    run = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
-    run.check_inputs(INPUTS)
-    run.check_inputs(INPUTS)
-    with pytest.raises(InputError, match="the settings changed since the run began"):
-        run.check_inputs({**INPUTS, "settings": {"steps": 4}})
-
-
-def test_one_process_at_a_time(tmp_path):
-    run = UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)
-    with pytest.raises(InputError, match="another process is at work on it"):
-        UnfinishedRun.find(tmp_path / "run")
-    with pytest.raises(InputError, match="another process is at work on it"):
-        UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True)
-    assert "request.json" in names_in(run.path)
-    run.release()
-    UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=True).remove()
-
-
 def test_what_is_in_the_way(tmp_path):
     path = tmp_path / "run.unfinished"
     # Killed before the request was in its place: nothing to go on with.

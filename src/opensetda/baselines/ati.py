@@ -97,8 +97,8 @@ class ATI(DomainTransformer, RejectingRival):
     ridge : float, default=3.0
         Strength of the regularisation towards the identity.
     C : float, default=10.0
-        Inverse strength of the regularisation of the logistic regression, which the rejectors
-        "quantile" and "mixture" need.
+        Inverse strength of the regularisation of the logistic regression, which the rejector
+        "quantile" needs.
 
     Attributes
     ----------

@@ -32,7 +32,6 @@ class Batch(NamedTuple):
     source: Tensor
     labels: Tensor
     target: Tensor
-    target_index: Tensor
     progress: float
 
 
@@ -82,10 +81,7 @@ class RivalNetwork(nn.Module, ABC):
     def target_losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the losses that need targets, by name; not called without targets."""
 
-    def start(self, source: Tensor, labels: Tensor, target: Tensor) -> None:
-        """Prepare for the training; by default there is nothing to prepare."""
-
-    def finish(self, source: Tensor, y: IntArray, target: Tensor) -> None:
+    def finish(self, source: Tensor, y: IntArray) -> None:
         """Learn what scores need besides, from all rows in double precision; nothing by default."""
 
 
@@ -134,7 +130,7 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         network.alignment = inputs.alignment
         self.scorer_ = network.cpu().double().eval()
         with torch.no_grad():
-            network.finish(inputs.source.cpu().double(), y, inputs.target.cpu().double())
+            network.finish(inputs.source.cpu().double(), y)
         if not len(target):
             return None
         if inputs.learned is None:
@@ -163,7 +159,6 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
         n = self.batch_size
         batches = [_batches(len(rows), n, rng) for rows in (inputs.source, inputs.target)]
         network.train()
-        network.start(inputs.source, labels, inputs.target)
         late: list[dict[str, Tensor]] = []
         for iteration in range(self.iterations):
             progress = iteration / self.iterations
@@ -175,7 +170,7 @@ class NetworkRival(DomainTransformer, OpenSetClassifier):
             # A batch of the source is always full.
             is_target = torch.arange(len(index), device=labels.device) >= n
             rows = inputs.of_graph(index, is_target, rng)
-            batch = Batch(rows[:n], labels[index[:n]], rows[n:], index[n:], progress)
+            batch = Batch(rows[:n], labels[index[:n]], rows[n:], progress)
             losses = network.source_losses(batch)
             if len(batch.target):
                 losses |= network.target_losses(batch)

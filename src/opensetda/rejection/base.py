@@ -1,4 +1,4 @@
-"""The contract of rejectors, two by softmax, and a threshold from hidden classes of the source."""
+"""The contract of rejectors, one by softmax, and a threshold from hidden classes of the source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from opensetda.openness.decision import Scores, Vector
-from opensetda.openness.mixtures import fit_mixture, rejection_cut
-from opensetda.openness.report import NO_UNKNOWNS
 from opensetda.rows import IntArray
 
 Mask = npt.NDArray[np.bool_]
@@ -65,28 +63,6 @@ class QuantileRejector(Rejector):
         """Score by the logits (m, C) alone."""
         assert logits is not None, "this rejector needs them"
         return logits, logits.softmax(dim=1).amax(dim=1)
-
-
-class MixtureRejector(QuantileRejector):
-    r"""The same score, cut at the s where known and unknown are equally likely.
-
-    .. math:: \beta\, \mathcal N(s; \mu_u, \sigma_u) = (1 - \beta)\, \mathcal N(s; \mu_k, \sigma_k)
-
-    in a mixture of two normal distributions (`fit_mixture`) of the known scores of all targets.
-    """
-
-    def own_cut(self, scores: Scores) -> float | None:
-        """Fit the mixture to the targets' scores; minus infinity if it finds no unknowns."""
-        held_out = None
-        if scores.classes.shape[1] > 2:
-            # The largest softmax of the classes but the nearest shows how unknowns score.
-            ordered = np.sort(scores.classes, axis=1)[:, :-1]
-            held_out = 1 / np.exp(ordered - ordered[:, -1:]).sum(axis=1)
-        mixture = fit_mixture(scores.known, held_out)
-        if mixture.share < NO_UNKNOWNS:
-            return float("-inf")
-        unknown = mixture.falling_posterior(scores.known) > 0.5
-        return rejection_cut(scores.known, float(np.mean(unknown)))
 
 
 def squared_distances(rows: Tensor, others: Tensor) -> Tensor:
