@@ -1,7 +1,8 @@
 """Images: what training the backbone gains, and how fast files become features.
 
-    python benchmarks/images.py finetuning --write    # frozen and fine-tuned; hours
-    python benchmarks/images.py extraction            # eager network against ours
+    python benchmarks/images.py finetuning                   # frozen and fine-tuned; hours
+    python benchmarks/images.py finetuning --show --write    # measured figures into docs/images.md
+    python benchmarks/images.py extraction                   # eager network against ours
 
 `finetuning`: every row is one `osda fit` and one `osda evaluate`, as a user would type them, on
 the images of PACS and Office-31 at 160 x 160 pixels; methods that train the backbone themselves
@@ -81,6 +82,7 @@ KINDS: dict[str, list[str]] = {
     "views": ["--views", "4"],
     "fine-tuned": ["--finetune", "last"],
     "pgl": ["--method", "pgl"],
+    "pgl, head start": ["--method", "pgl", "--set", "head_start=18"],
     "pgl, paper's start": ["--method", "pgl", "--finetune", "last", "--preset", "office-home"],
     "source-only": ["--method", "source-only"],
     "class-means": ["--method", "class-means"],
@@ -94,7 +96,7 @@ GROUPS += [
     (
         "Methods that train the backbone",
         ("A-D", "A-W", "D-A", "P-A", "P-C", "C-A"),
-        ("pgl", "pgl, fine-tuned", "pgl, paper's start", *list(TOGETHER)[1:]),
+        ("pgl", "pgl, head start", "pgl, fine-tuned", "pgl, paper's start", *list(TOGETHER)[1:]),
     )
 ]
 COLUMNS = (
@@ -107,7 +109,7 @@ Row = dict[str, str]
 def measure_finetuning(given: argparse.Namespace) -> None:
     """Measure what is missing in the file of figures, and show the tables."""
     images = {"PACS": given.pacs, "PACS, the others": given.pacs, "Office-31": given.data}
-    for suite in given.suites or TASKS:
+    for suite in () if given.show else given.suites or TASKS:
         for task, domains in TASKS[suite].items():
             if given.tasks and task not in given.tasks:
                 continue
@@ -367,6 +369,7 @@ def main() -> None:
     )
     parser.add_argument("--told", nargs="+", default=["told", "auto"], choices=["told", "auto"])
     parser.add_argument("--take", type=int, default=1, help="2: every second image of a class")
+    parser.add_argument("--show", action="store_true", help="measure nothing")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/images.md")
     given = parser.parse_args()
     if not given.data.is_dir():
