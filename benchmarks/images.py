@@ -1,12 +1,16 @@
 """Images: what training the backbone gains, and how fast files become features.
 
-    python benchmarks/images.py finetuning --write    # frozen and fine-tuned; hours
-    python benchmarks/images.py extraction            # eager network against ours
+    python benchmarks/images.py finetuning                   # frozen and fine-tuned; hours
+    python benchmarks/images.py finetuning --show --write    # measured figures into docs/images.md
+    python benchmarks/images.py extraction                   # eager network against ours
 
 `finetuning`: every row is one `osda fit` and one `osda evaluate`, as a user would type them, on
-the images of PACS and Office-31 at 160 x 160 pixels. Rows that benchmarks/figures/finetuning.csv
-has are not measured again. `extraction` alternates the plain eager network on pre-decoded tensors
-(batches of 32, all cores) with ours from JPEG files to cached features, so that other load on the
+the images of PACS and Office-31 at 160 x 160 pixels; methods that train the backbone themselves
+share one `osda benchmark` per task, whose seconds are without the stored activations, unless only
+one is missing. Rows that benchmarks/figures/finetuning.csv has are not measured again.
+
+`extraction` alternates the plain eager network on pre-decoded tensors (batches of 32, all cores)
+with ours from JPEG files to cached features, so that other load on the
 machine affects both alike; judge by the median of the ratios.
 """
 
@@ -48,6 +52,7 @@ OFFICE31 = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31"
 PACS_IMAGES = OFFICE31.parent / "pacs-images-160"
 EAGER_BATCH = 32
 FIGURES = Path(__file__).resolve().parent / "figures" / "finetuning.csv"
+CACHE = FIGURES.parents[1] / "results" / "cache"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "images.md"
 SIZE = 160
 PACS = ("photo", "art_painting", "cartoon", "sketch")
@@ -77,12 +82,23 @@ KINDS: dict[str, list[str]] = {
     "views": ["--views", "4"],
     "fine-tuned": ["--finetune", "last"],
     "pgl": ["--method", "pgl"],
-    "pgl, fine-tuned": ["--method", "pgl", "--finetune", "last"],
+    "pgl, head start": ["--method", "pgl", "--set", "head_start=18"],
+    "pgl, paper's start": ["--method", "pgl", "--finetune", "last", "--preset", "office-home"],
     "source-only": ["--method", "source-only"],
     "class-means": ["--method", "class-means"],
-    "osbp, fine-tuned": ["--method", "osbp", "--finetune", "last"],
-    "dann+osvm, fine-tuned": ["--method", "dann+osvm", "--finetune", "last"],
 }
+TOGETHER = {f"{name}, fine-tuned": name for name in ("pgl", "osbp", "sta", "dann+osvm")}
+KINDS |= {kind: ["--method", name, "--finetune", "last"] for kind, name in TOGETHER.items()}
+# The tables: tasks, kinds, and the first of these is what the others are compared with.
+OWN = ("frozen", "views", "fine-tuned", "source-only", "class-means")
+GROUPS = [(suite, tuple(tasks), OWN) for suite, tasks in TASKS.items()]
+GROUPS += [
+    (
+        "Methods that train the backbone",
+        ("A-D", "A-W", "D-A", "P-A", "P-C", "C-A"),
+        ("pgl", "pgl, head start", "pgl, fine-tuned", "pgl, paper's start", *list(TOGETHER)[1:]),
+    )
+]
 COLUMNS = (
     *("suite", "task", "kind", "told", "every", "n_source", "n_target"),
     *("hos", "os_star", "unk", "share", "true_share", "seconds", "memory_mb"),
@@ -93,7 +109,7 @@ Row = dict[str, str]
 def measure_finetuning(given: argparse.Namespace) -> None:
     """Measure what is missing in the file of figures, and show the tables."""
     images = {"PACS": given.pacs, "PACS, the others": given.pacs, "Office-31": given.data}
-    for suite in given.suites or TASKS:
+    for suite in () if given.show else given.suites or TASKS:
         for task, domains in TASKS[suite].items():
             if given.tasks and task not in given.tasks:
                 continue
@@ -126,28 +142,30 @@ def _measure_task(
         n_known = sum(_link(images / domains[1], target, label, take) for label in known)
         n_unknown = sum(_link(images / domains[1], target, label, take) for label in unknown)
         share = n_unknown / (n_known + n_unknown)
+        counts = {"every": take, "n_source": n_source, "n_target": n_known + n_unknown}
+        where = {"suite": suite, "task": task, **counts}
+        for told in dict.fromkeys(told for kind, told in missing if kind in TOGETHER):
+            kinds = [kind for kind, own in missing if own == told and kind in TOGETHER]
+            if len(kinds) < 2:
+                continue
+            missing = [pair for pair in missing if pair[0] not in kinds or pair[1] != told]
+            for kind, found in _compare(source, target, folder, kinds, known, told).items():
+                _append({**where, "kind": kind, "told": told, **_figures(found)})
         for kind, told in missing:
-            out, cache = folder / "run", folder / "cache"
+            out = folder / "run"
             openness = f"{share:.6f}" if told == "told" else "auto"
             command = [
                 *("fit", source, target, "--out", out, "--overwrite", "--no-report", "--quiet"),
-                *("--openness", openness, "--image-size", SIZE, "--cache", cache, *KINDS[kind]),
+                *("--openness", openness, "--image-size", SIZE, "--cache", CACHE, *KINDS[kind]),
             ]
             started = time.perf_counter()
             _osda(*command)
             seconds = time.perf_counter() - started
-            figures = _evaluate(out, target)
             record = json.loads((out / "environment.json").read_text(encoding="utf-8"))
-            row = {
-                **{"suite": suite, "task": task, "kind": kind, "told": told, "every": take},
-                **{"n_source": n_source, "n_target": n_known + n_unknown},
-                **{name: f"{figures[name]:.2f}" for name in ("hos", "os_star", "unk")},
-                **{name: f"{figures[name]:.3f}" for name in ("share", "true_share")},
-                "seconds": f"{seconds:.0f}",
-                "memory_mb": f"{record['peak_megabytes']:.0f}",
-            }
-            _append(row)
-            print(f"{suite} {task}, {kind}, {told}: HOS {row['hos']}, {seconds:.0f} s", flush=True)
+            costs = {"seconds": seconds, "memory_mb": record["peak_megabytes"]}
+            _append(
+                {**where, "kind": kind, "told": told, **_figures(_evaluate(out, target) | costs)}
+            )
 
 
 def _classes(suite: str, images: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -166,6 +184,31 @@ def _link(images: Path, folder: Path, label: str, take: int) -> int:
     return len(files)
 
 
+def _compare(
+    source: Path, target: Path, folder: Path, kinds: Sequence[str], known: Sequence[str], told: str
+) -> dict[str, Row]:
+    """Train the backbone for some methods, one after the other, on the same activations."""
+    methods = [("--method", TOGETHER[kind]) for kind in kinds]
+    _osda(
+        *("benchmark", source, target, "--out", folder / told, "--finetune", "last", "--quiet"),
+        *("--openness", {"told": "true"}.get(told, told), "--seeds", 1, "--jobs", 1),
+        *("--image-size", SIZE, "--cache", CACHE),
+        *(word for pair in methods for word in pair),
+        *(word for label in known for word in ("--known", label)),
+    )
+    with (folder / told / "results.csv").open(newline="", encoding="utf-8") as file:
+        found = {row["method"]: row for row in csv.DictReader(file)}
+    for row in found.values():
+        row |= {name: str(100 * float(row[name])) for name in ("hos", "os_star", "unk")}
+    return {kind: found[TOGETHER[kind]] for kind in kinds}
+
+
+def _figures(found: dict[str, Any]) -> Row:
+    """Return figures as they are kept."""
+    digits = {"hos": 2, "os_star": 2, "unk": 2, "share": 3, "true_share": 3}
+    return {name: f"{float(found[name]):.{digits.get(name, 0)}f}" for name in COLUMNS[7:]}
+
+
 def _append(row: dict[str, Any]) -> None:
     FIGURES.parent.mkdir(exist_ok=True)
     is_new = not FIGURES.exists()
@@ -174,6 +217,8 @@ def _append(row: dict[str, Any]) -> None:
         if is_new:
             writer.writeheader()
         writer.writerow(row)
+    what = f"{row['suite']} {row['task']}, {row['kind']}, {row['told']}"
+    print(f"{what}: HOS {row['hos']}, {row['seconds']} s", flush=True)
 
 
 def read_figures() -> list[Row]:
@@ -185,33 +230,27 @@ def read_figures() -> list[Row]:
 
 
 def tables(rows: Sequence[Row]) -> Iterator[str]:
-    """Return HOS in % of each suite by task and kind, with the gain over frozen features."""
-    for suite, told in product(TASKS, ("told", "auto")):
-        own = [row for row in rows if (row["suite"], row["told"]) == (suite, told)]
+    """Return HOS in % by task and kind, with the gain over the first kind of each table."""
+    for (title, names, kinds), told in product(GROUPS, ("told", "auto")):
+        own = [row for row in rows if row["told"] == told and row["kind"] in kinds]
         found = {(row["kind"], row["task"]): float(row["hos"]) for row in own}
-        tasks = [task for task in TASKS[suite] if ("frozen", task) in found]
+        tasks = [task for task in names if (kinds[0], task) in found]
         if not tasks:
             continue
         words = "oracle openness" if told == "told" else "estimated openness"
-        taken = {"1": "all images", "2": "every second image", "3": "every third image"}
-        images = " or ".join(taken[number] for number in sorted({row["every"] for row in own}))
-        yield f"{suite}, {words}, {images}:"
+        yield f"{title}, {words}:"
         yield ""
         yield f"| | {' | '.join(tasks)} | mean | gain | worst |"
         yield f"|{' --- |' * (len(tasks) + 4)}"
-        for kind in KINDS:
-            cells = [found.get((kind, task)) for task in tasks]
-            measured = [cell for cell in cells if cell is not None]
+        for kind in kinds:
+            measured = [task for task in tasks if (kind, task) in found]
             if not measured:
                 continue
-            texts = ["-" if cell is None else f"{cell:.1f}" for cell in cells]
-            gains = [
-                cell - found["frozen", task]
-                for cell, task in zip(cells, tasks, strict=True)
-                if cell is not None
-            ]
-            figures = f"{fmean(measured):.1f} | {fmean(gains):+.1f} | {min(gains):+.1f}"
-            yield f"| {kind} | {' | '.join(texts)} | {figures} |"
+            texts = [f"{found[kind, task]:.1f}" if task in measured else "-" for task in tasks]
+            gains = [found[kind, task] - found[kinds[0], task] for task in measured]
+            mean = fmean(found[kind, task] for task in measured)
+            texts += [f"{mean:.1f}", f"{fmean(gains):+.1f}", f"{min(gains):+.1f}"]
+            yield f"| {kind} | {' | '.join(texts)} |"
         yield ""
 
 
@@ -325,9 +364,12 @@ def main() -> None:
     parser.add_argument("--pacs", type=Path, default=PACS_IMAGES, help="images of PACS")
     parser.add_argument("--suites", nargs="+", default=[], choices=TASKS)
     parser.add_argument("--tasks", nargs="+", default=[])
-    parser.add_argument("--kinds", nargs="+", default=["frozen", "fine-tuned"], choices=KINDS)
+    parser.add_argument(
+        "--kinds", nargs="+", default=["frozen", "fine-tuned"], choices=[*KINDS, *TOGETHER]
+    )
     parser.add_argument("--told", nargs="+", default=["told", "auto"], choices=["told", "auto"])
     parser.add_argument("--take", type=int, default=1, help="2: every second image of a class")
+    parser.add_argument("--show", action="store_true", help="measure nothing")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/images.md")
     given = parser.parse_args()
     if not given.data.is_dir():

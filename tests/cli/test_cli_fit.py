@@ -85,7 +85,7 @@ def test_fit_evaluate_predict_with_pgl(workplace, capsys):
     err = capsys.readouterr().err
     assert "pgl: step 2/2" in err
     settings = json.loads((workplace / "run" / "settings.json").read_text())
-    assert settings["preset"] == "office-home"
+    assert settings["preset"] == "default"
     assert settings["settings"]["steps"] == 2
     assert settings["settings"]["edge_width"] == 8
     assert main(["evaluate", "run", "--labels", "truth.npz"]) == 0

@@ -15,6 +15,7 @@ from torch import nn
 from opensetda import PGLClassifier
 from opensetda.context import FitContext
 from opensetda.finetuning.settings import FineTuneSettings
+from opensetda.pgl import training
 from opensetda.pgl.settings import ABLATIONS
 
 
@@ -182,3 +183,16 @@ def test_a_training_of_a_backbone_resumes_to_the_same_bits(task):
         context = FitContext(images=Pictures().of(task.X), checkpoints=Store(record))
         resumed = fit(task, context=context)
         np.testing.assert_array_equal(whole.transduction_proba_, resumed.transduction_proba_)
+
+
+@pytest.mark.parametrize("is_safer", [False, True])
+def test_by_default_moving_means_labels_the_safer_view_before_a_backbone_is_trained(
+    task, monkeypatch, is_safer
+):
+    found = iter([0.6, 0.5] if is_safer else [0.5, 0.6])
+    monkeypatch.setattr(training, "agreement", lambda *given: next(found))
+    images = Pictures().of(task.X)
+    images.averaged = 2
+    classifier = fit(task, preset="default", context=FitContext(images=images), steps=4)
+    assert images.averaged == (1 if is_safer else 2)
+    assert [entry["step"] for entry in classifier.history_] == [4]

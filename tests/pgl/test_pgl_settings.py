@@ -25,6 +25,7 @@ def test_presets_have_what_the_paper_states(preset, episodes, width, openness, l
     assert settings.episodes_of(len(BENCHMARKS[preset].known)) == episodes
     assert (settings.node_width, settings.edge_width) == (width, width)
     assert (settings.openness, settings.last_step) == (openness, last_step)
+    assert settings.head_start_of(trains_backbone=True) == 0
     # The same for all three datasets.
     assert settings.steps == 20  # alpha 0.05
     assert (settings.layers, settings.dropout, settings.focusing) == (1, 0.2, 2)
@@ -38,9 +39,14 @@ def test_few_classes_have_more_episodes():
     assert PGLSettings(episodes=3).episodes_of(4) == 3
 
 
-def test_the_default_is_the_preset_of_office_home():
-    assert PGLSettings.preset("office-home") == PGLSettings()
-    assert list(PRESETS) == ["office-home", "visda-17", "syn2real-o"]
+def test_the_default_is_that_of_office_home_but_for_the_start_of_a_trained_backbone():
+    settings = PGLSettings.preset("default")
+    assert settings == PGLSettings()
+    assert settings.with_changes({"head_start": 0}) == PGLSettings.preset("office-home")
+    assert list(PRESETS) == ["default", "office-home", "visda-17", "syn2real-o"]
+    assert [settings.head_start_of(trained) for trained in (False, True)] == [0, 18]
+    assert PGLSettings(steps=10).head_start_of(trains_backbone=True) == 9
+    assert [PGLSettings(head_start=n).head_start_of(False) for n in (3, 50)] == [3, 19]
 
 
 def test_the_ablation_without_progressive_steps_is_that_of_the_paper():

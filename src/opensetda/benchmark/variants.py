@@ -51,7 +51,8 @@ def make_variants(
     from opensetda.pgl.settings import ABLATIONS, PRESETS
 
     name, *others = dict.fromkeys(names)
-    usual = {"pgl": {plain_name(own): own for own in PRESETS}.get(plain_name(protocol))}
+    presets = {plain_name(own): own for own in PRESETS} | {"office31": "office-home"}
+    usual = {"pgl": presets.get(plain_name(protocol))}
     preset = preset or usual.get(name)
     first = Variant(name, name, preset, tuple(sorted((changes or {}).items())))
     rows = [first]

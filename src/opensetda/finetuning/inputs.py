@@ -71,7 +71,7 @@ class TunedImages(FixedRows):
 
     The projection of the alignment stays, because what is trained on it depends on its axes; the
     means of the domains follow the features. `features` has those of all images as of the last
-    `refresh`, in the caller's order.
+    `refresh`, in the caller's order; `given` are the rows of both domains, by one view of each.
     """
 
     learned: nn.Module
@@ -79,7 +79,7 @@ class TunedImages(FixedRows):
     def __init__(
         self, images: TrainableImages, source: Rows, target: Rows, alignment: Alignment | None
     ) -> None:
-        self.images, self.learned = images, images.backbone
+        self.images, self.learned, self.given = images, images.backbone, (source, target)
         self._start = {k: v.detach().clone() for k, v in self.learned.state_dict().items()}
         self.features: Features = np.empty((len(source.X), source.width), dtype=np.float32)
         for rows in (source, target):

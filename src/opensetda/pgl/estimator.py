@@ -34,8 +34,9 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
     openness : float, "auto" or "preset", default="auto"
         beta, the share of unknowns in the target, in [0, 1); "auto" estimates it without labels,
         "preset" takes the paper's value.
-    preset : {"office-home", "visda-17", "syn2real-o"}, default="office-home"
-        The paper's settings for one of its datasets.
+    preset : {"default", "office-home", "visda-17", "syn2real-o"}, default="default"
+        The paper's settings for one of its datasets. The default has those of Office-Home but, if
+        an image backbone is trained, another start.
     settings : mapping, optional
         Changes to the preset by name, as in ``{"steps": 10, "edge_weight": 0}``; see `PGLSettings`.
     scaling : {"none", "standard", "ranks"}, default="none"
@@ -70,7 +71,7 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
     is_random = trains_backbone = True
     presets = tuple(PRESETS)
 
-    preset: str = "office-home"
+    preset: str = "default"
     settings: Mapping[str, Any] | None = None
     random_state: Any = field(default=None, metadata={"allowed": ["random_state"]})
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from opensetda.context import FitContext, Record
 from opensetda.errors import InputError, one_line
 from opensetda.features.scaling import RANKS
-from opensetda.finetuning.inputs import TrainingInputs
+from opensetda.finetuning.inputs import TrainingInputs, TunedImages, in_memory
+from opensetda.finetuning.rounds import agreement
 from opensetda.means.estimator import MovingMeans
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.episodes import Episodes, EpisodeSampler
@@ -75,10 +76,12 @@ class ProgressiveTraining:
         self.inputs.to(self.device)
         self.n_targets = len(self.inputs.target)
         self.pseudo_labels = np.full(self.n_targets, UNLABELLED, dtype=np.intp)
-        self.last_step = self.settings.last_step if self.n_targets else 1
         self.episodes = self.settings.episodes_of(self.n_classes)
-        # Steps that are done already.
-        self.head_start = min(self.settings.head_start, self.last_step - 1)
+        self.head_start, self.last_step = 0, 1
+        if self.n_targets:
+            # Steps that are done already.
+            self.head_start = self.settings.head_start_of(self.inputs.learned is not None)
+            self.last_step = max(self.settings.last_step, self.head_start + 1)
 
     def run(self) -> None:
         """Run all steps, or those after the latest checkpoint."""
@@ -117,13 +120,21 @@ class ProgressiveTraining:
 
     def _first_pseudo_labels(self) -> IntArray:
         """Return the pseudo-labels of the steps that `MovingMeans` does in our place."""
-        rows = torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
         domain = np.repeat([0, -1], [len(self.inputs.source), self.n_targets])
         y = np.concatenate([self.source_labels, np.zeros(self.n_targets, dtype=np.intp)])
-        teacher = MovingMeans(self.share, scaling=RANKS).fit(rows, y, domain, FitContext())
+        teacher, how = MovingMeans(self.share, scaling=RANKS), (y, domain, FitContext())
+        if isinstance(self.inputs, TunedImages) and self.inputs.images.averaged > 1:
+            rows = np.concatenate([in_memory(part) for part in self.inputs.given])
+            if agreement(teacher, rows, *how) > agreement(teacher, self._all_rows(), *how):
+                self.inputs.images.averaged = 1
+                self.inputs.refresh()
+        teacher.fit(self._all_rows(), *how)
         scored = teacher.transduction_scores_, teacher.transduction_nearest_, self.share
         progress = self.head_start / self.settings.steps
         return rank_pseudo_labels(*scored, progress, self.n_classes)
+
+    def _all_rows(self) -> Any:
+        return torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
 
     def _new_network(self) -> PGLNetwork:
         width, adapts = int(self.inputs.source.shape[1]), self.inputs.learned is None

@@ -189,7 +189,7 @@ class FitOptions:
     )
     preset: str | None = _method(
         "--preset NAME",
-        "Start from the paper's settings for a dataset, pgl only: office-home (default), "
+        "Start from the paper's settings for a dataset, pgl only: office-home, "
         "visda-17, syn2real-o.",
     )
     settings: Mapping[str, Any] = _method(

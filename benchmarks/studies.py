@@ -1,0 +1,279 @@
+"""The paper's studies of PGL on Office-31 features: what each part is worth.
+
+    python benchmarks/studies.py                       # all studies; hours, goes on where it was
+    python benchmarks/studies.py --studies ablations --backbones efficientnet-lite0
+    python benchmarks/studies.py --show --write        # measured figures into docs/analyses.md
+
+Oracle openness, one seed, six tasks. The networks are narrower than the paper's (`NARROW`), which
+takes less time. A run is fitted once for all studies that contain it; its line for each
+step in figures/studies.csv means that it is finished. Tables have the mean HOS in % over the tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from opensetda.benchmark.grid import fit_task
+from opensetda.benchmark.tasks import TaskSet, find_tasks
+from opensetda.benchmark.variants import Variant
+from opensetda.data.benchmarks.protocols import with_openness
+from opensetda.metrics.open_set import evaluate
+from opensetda.pgl.settings import ABLATIONS
+from published import fill, markdown
+
+FOLDER = Path(__file__).resolve().parent
+DATA = FOLDER.parents[1] / "shared" / "data" / "office31-features"
+FIGURES = FOLDER / "figures" / "studies.csv"
+PAGE = FOLDER.parent / "docs" / "analyses.md"
+BACKBONES = {"efficientnet-lite0": "Lite0", "resnet50": "ResNet-50"}
+TASKS = {
+    f"{one[0].upper()}-{two[0].upper()}": f"{one}-{two}"
+    for one in ("amazon", "dslr", "webcam")
+    for two in ("amazon", "dslr", "webcam")
+    if one != two
+}
+NARROW = {"edge_width": 128, "node_width": 256}
+STOP = 7
+COLUMNS = ("backbone", "run", "task", "step", "steps", "hos", "os_star", "unk", "seconds")
+Line = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method with settings, perhaps with another share of unknowns in the target."""
+
+    name: str
+    changes: Mapping[str, Any]
+    method: str = "pgl"
+    openness: float | None = None
+
+
+def _pgl(name: str, openness: float | None = None, **changes: Any) -> Run:
+    return Run(name, NARROW | changes, openness=openness)
+
+
+WHOLE, CURVE = _pgl("pgl"), _pgl("pgl, all steps", stop_step=None)
+PARTS = {name: _pgl(name, **changes) for name, changes in ABLATIONS.items()}
+# Each stops when about as many targets have labels as after 7 of 20 steps.
+ALPHAS = {
+    1.0: PARTS["no-progressive-steps"],
+    0.5: _pgl("alpha .5", steps=2, stop_step=1),
+    0.2: _pgl("alpha .2", steps=5, stop_step=2),
+    0.1: _pgl("alpha .1", steps=10, stop_step=4),
+    0.05: WHOLE,
+}
+SHARES = (0.25, 0.5, 0.75, 0.9)
+RIVALS = ("osbp", "source-only")
+SWEPT = {
+    (method, share): Run(f"{method} openness {share}", {}, method, share)
+    if method != "pgl"
+    else _pgl(f"pgl openness {share}", openness=share)
+    for method in ("pgl", *RIVALS)
+    for share in SHARES
+}
+WEIGHTS = {
+    "edge_weight": {0.0: PARTS["no-edge-loss"], 0.3: WHOLE},
+    "adversary_weight": {0.0: PARTS["no-adversary"], 0.4: WHOLE},
+}
+for _setting, _values in (("edge_weight", (0.1, 1.0)), ("adversary_weight", (0.1, 1.0))):
+    WEIGHTS[_setting] |= {v: _pgl(f"{_setting}={v}", **{_setting: v}) for v in _values}
+
+STUDIES: dict[str, list[Run]] = {
+    "ablations": [WHOLE, *PARTS.values()],
+    "alpha": [*ALPHAS.values()],
+    "openness": [*SWEPT.values()],
+    "weights": [run for values in WEIGHTS.values() for run in values.values()],
+    "curve": [CURVE],
+}
+
+
+def measure(run: Run, backbone: str, task: str, tasks: TaskSet) -> None:
+    """Fit a run, and append the figures of each of its steps."""
+    data = tasks.read(TASKS[task])
+    if run.openness is not None:
+        data = with_openness(data, run.openness, 0)
+    changes = tuple(sorted(run.changes.items()))
+    classifier = Variant(run.name, run.method, None, changes).build(data.openness)
+    seconds = fit_task(classifier, data)
+    steps = [classifier.transduction_]
+    if classifier.step_labels_ is not None:
+        steps = [classifier.decode_labels(labels) for labels in classifier.step_labels_]
+    where = {"backbone": backbone, "run": run.name, "task": task, "steps": len(steps)}
+    lines = []
+    for step, labels in enumerate(steps, start=1):
+        found = evaluate(data.target_truth, labels, classifier.classes_)
+        figures = {name: f"{getattr(found, name):.4f}" for name in ("hos", "os_star", "unk")}
+        lines.append({**where, "step": step, **figures, "seconds": f"{seconds:.0f}"})
+    print(f"{backbone} {run.name} {task}: HOS {lines[-1]['hos']}, {seconds:.0f} s", flush=True)
+    is_new = not FIGURES.exists()
+    with FIGURES.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerows(lines)
+
+
+def read_lines() -> list[Line]:
+    """Return all lines of finished runs; the steps of a run were written at once."""
+    if not FIGURES.exists():
+        return []
+    with FIGURES.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    done = {_place(line) for line in lines if line["step"] == line["steps"]}
+    return [line for line in lines if _place(line) in done]
+
+
+def _place(line: Line) -> tuple[str, str, str]:
+    return line["backbone"], line["run"], line["task"]
+
+
+class Figures:
+    """HOS by backbone, run, task and step; means are over the tasks of all ablations."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.hos = {(*_place(line), int(line["step"])): 100 * float(line["hos"]) for line in lines}
+        self.last = {_place(line): int(line["steps"]) for line in lines}
+        self.tasks = {
+            backbone: [
+                task
+                for task in TASKS
+                if all((backbone, run.name, task) in self.last for run in STUDIES["ablations"])
+            ]
+            for backbone in BACKBONES
+        }
+        self.there = [backbone for backbone, tasks in self.tasks.items() if tasks]
+
+    def is_whole(self, study: str) -> bool:
+        """Whether all runs of a study are there for these tasks; its table is shown then."""
+        places = [
+            (b, run.name, t) for b in self.there for t in self.tasks[b] for run in STUDIES[study]
+        ]
+        return bool(places) and all(place in self.last for place in places)
+
+    def mean(self, backbone: str, run: Run, step: int = STOP) -> float | None:
+        """Return the mean at a step, or at the last one if there are fewer."""
+        found = []
+        for task in self.tasks[backbone]:
+            last = self.last.get((backbone, run.name, task))
+            if last is None:
+                return None
+            found.append(self.hos[backbone, run.name, task, min(step, last)])
+        return fmean(found)
+
+    def row(self, name: str, run: Run, step: int = STOP) -> list[str]:
+        """Return a row of a table: a column for each backbone."""
+        return [name, *(_text(self.mean(backbone, run, step)) for backbone in self.there)]
+
+    def header(self, first: str) -> list[str]:
+        """Return the header of such a table."""
+        return [first, *(BACKBONES[name] for name in self.there)]
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def ablation_table(figures: Figures) -> Iterator[str]:
+    """Return each ablation by task, and the change of the mean."""
+    header, rows = ["without"], [[run.name] for run in STUDIES["ablations"]]
+    for backbone in figures.there:
+        header += [*figures.tasks[backbone], f"{BACKBONES[backbone]}, mean", "change"]
+        whole = figures.mean(backbone, WHOLE) or 0.0
+        for row, run in zip(rows, STUDIES["ablations"], strict=True):
+            for task in figures.tasks[backbone]:
+                last = figures.last[backbone, run.name, task]
+                row.append(_text(figures.hos[backbone, run.name, task, min(STOP, last)]))
+            mean = figures.mean(backbone, run) or 0.0
+            row += [_text(mean), f"{mean - whole:+.1f}"]
+    yield markdown(header, rows)
+
+
+def alpha_table(figures: Figures) -> Iterator[str]:
+    """Return HOS by the enlarging factor."""
+    yield markdown(figures.header("alpha"), [figures.row(str(a), r) for a, r in ALPHAS.items()])
+
+
+def curve_table(figures: Figures) -> Iterator[str]:
+    """Return the curve over the twenty steps."""
+    steps = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20)
+    rows = [
+        [
+            BACKBONES[backbone],
+            *(
+                _text(figures.mean(backbone, WHOLE if step <= STOP else CURVE, step))
+                for step in steps
+            ),
+        ]
+        for backbone in figures.there
+    ]
+    yield markdown(["step", *map(str, steps)], rows)
+
+
+def openness_table(figures: Figures) -> Iterator[str]:
+    """Return HOS at several shares of unknowns, beside rivals."""
+    rows = [
+        [f"{method}, {BACKBONES[backbone]}"]
+        + [_text(figures.mean(backbone, SWEPT[method, share])) for share in SHARES]
+        for backbone in figures.there
+        for method in ("pgl", *RIVALS)
+    ]
+    yield markdown(["share of unknowns", *map(str, SHARES)], rows)
+
+
+def weight_table(figures: Figures) -> Iterator[str]:
+    """Return HOS by the weights of the edge loss and the adversary."""
+    rows = [
+        figures.row(f"{setting}={value}", run)
+        for setting, values in WEIGHTS.items()
+        for value, run in sorted(values.items())
+    ]
+    yield markdown(figures.header("weight"), rows)
+
+
+TABLES = {
+    "ablations": ablation_table,
+    "alpha": alpha_table,
+    "curve": curve_table,
+    "openness": openness_table,
+    "weights": weight_table,
+}
+
+
+def main() -> None:
+    """Measure what is missing, and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=DATA, help="BACKBONE/DOMAIN.npz")
+    parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=STUDIES)
+    parser.add_argument("--backbones", nargs="+", default=list(BACKBONES), choices=BACKBONES)
+    parser.add_argument("--show", action="store_true", help="measure nothing")
+    parser.add_argument("--write", action="store_true", help="write the tables into the docs")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    for study in () if given.show else given.studies:
+        for backbone in given.backbones:
+            tasks = find_tasks("office31", given.data / backbone)
+            for task, run in product(TASKS, STUDIES[study]):
+                if (backbone, run.name, task) not in {_place(line) for line in read_lines()}:
+                    measure(run, backbone, task, tasks)
+    figures = Figures(read_lines())
+    found = {name: "\n".join(table(figures)) for name, table in TABLES.items()}
+    made = {f"study-{name}": text for name, text in found.items() if figures.is_whole(name)}
+    for name, text in made.items():
+        print(f"\n{name}\n\n{text}")
+    if given.write:
+        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
