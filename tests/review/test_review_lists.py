@@ -14,7 +14,7 @@ from opensetda.review.hints import MOST_COLUMNS, open_columns
 from opensetda.review.queues import near_threshold
 from opensetda.review.session import LONGEST_PAGE, ReviewSession
 from opensetda.runs.folder import MODEL, SETTINGS, VIEW, RunFolder, check_destination
-from opensetda.runs.view import RunView, unknown_groups
+from opensetda.runs.view import unknown_groups
 from opensetda.system.files import file_record, write_json
 from review_helpers import CLASSES, corrections, make_run, reviewing, sign
 
@@ -179,28 +179,25 @@ def test_what_makes_no_sense_is_refused(session):
     assert not session.decisions.entries
 
 
-def test_neighbours_that_disagree_are_said(tmp_path):
+def test_votes_for_another_label_are_said(tmp_path):
     folder = make_run(tmp_path / "run", images=False).path
     table = RunFolder.open(folder).predictions()
-    labels = np.full(60, "bee")
-    labels[[3, 59]] = "ant"
-    replace(table, labels=labels, nearest=labels).write(folder / "predictions.csv")
-    RunView(np.arange(0), np.arange(60), np.arange(0), (), np.ones((60, 2), np.float16)).write(
-        folder / VIEW
-    )
+    proba, columns = np.full_like(table.proba, 0.1), table.columns_of(table.labels)
+    proba[np.arange(60), columns] = 0.6
+    for row, share in ((3, 0.7), (59, 0.8)):
+        proba[row, columns[row]], proba[row, (columns[row] + 1) % proba.shape[1]] = 0.2, share
+    replace(table, proba=proba).write(folder / "predictions.csv")
     sign(folder)
     with reviewing(folder) as session:
         shown = session.page("doubt", 0, 60)["samples"]
-        words = shown[0]["reason"]
-        assert {sample["row"] for sample in shown[:2]} == {3, 59}
-    assert words.endswith("of the 20 nearest samples are labelled bee")
+        assert [sample["row"] for sample in shown] == [59, 3]
+        assert shown[0]["reason"].startswith("80% of the votes: ")
 
 
 def test_damaged_files_leave_the_rest_to_be_reviewed(folder):
     (folder / VIEW).write_bytes(b"no view")
     sign(folder)
     with reviewing(folder) as session:
-        assert len(session._lists["doubt"]) == 0
         assert len(session._lists["border"]) == 60
         assert session.summary()["note"].startswith("No groups: ")
 

@@ -51,7 +51,7 @@ def test_labels_stay_and_probabilities_are_the_mean_of_the_votes(run):
     votes = np.mean([opinion.votes for opinion in opinions], axis=0)
     np.testing.assert_allclose(classifier.transduction_proba_, votes)
     np.testing.assert_allclose(votes.sum(axis=1), 1)
-    names = [opinion.name for opinion in opinions]
+    names = [opinion[:2] for opinion in opinions]
     assert len(set(names)) == len(names) <= len(OTHERS)
 
 
@@ -107,8 +107,8 @@ def test_target_labels_have_no_effect():
 def test_other_methods_are_asked_too():
     given = domains()
     classifier = SourceOnly(0.4).fit(*given, FitContext())
-    names = [opinion.name for opinion in second_opinions(classifier, *given, 2)]
-    assert names == ["source-only, none", "daod, standard", "smoothed-means, ranks"]
+    names = [opinion[:2] for opinion in second_opinions(classifier, *given, 2)]
+    assert names == [("source-only", "none"), ("daod", "standard"), ("smoothed-means", "ranks")]
 
 
 def test_a_warning_if_the_others_disagree_with_many_labels():
@@ -136,8 +136,8 @@ def test_a_run_has_opinions_unless_it_is_told_not_to(tmp_path):
 
 def test_methods_on_a_target_without_labels():
     found = compare_opinions(*domains_of_tables())
-    assert found[0].name.startswith("moving-means")
-    assert {row.name for row in found} == {f"{name}, {scaling}" for name, scaling in OTHERS}
+    assert found[0].method == "moving-means"
+    assert {row[:2] for row in found} == {*OTHERS}
     for row in found:
         assert 0 <= row.unknown <= 1
         assert 0.2 < row.agreement <= 1

@@ -212,20 +212,14 @@ def _compare_opinions(
         data = load(request, ConsoleListener(), scratch)
         with counting_progress("opinions", "method") as progress:
             rows = compare_opinions(data.source, data.labels, data.target, progress)
-    best = max(rows, key=lambda row: row.hidden_hos)
-    cells = [
-        [row.name, *map(console.percent, (row.unknown, row.agreement, row.hidden_hos))]
-        for row in rows
-    ]
+    cells = [[row.method, row.scaling, *map(console.percent, row[2:])] for row in rows]
     headings = ["unknown", "agrees with the others", "HOS, hidden classes"]
-    console.show_table("Opinions (%)", ["method, columns"], headings, cells)
+    console.show_table("Opinions (%)", ["method", "columns"], headings, cells)
+    best = max(rows, key=lambda row: row.hidden_hos)
     if best.hidden_hos == best.hidden_hos:
-        method, scaling = best.name.split(", ")
-        console.say(
-            f"Hidden classes of the source favour {best.name} "
-            f"(osda fit --method {method} --scaling {scaling}); they know nothing of the shift."
-        )
-    console.result({"opinions": [asdict(row) for row in rows]})
+        how = f"osda fit --method {best.method} --scaling {best.scaling}"
+        console.say(f"Hidden classes of the source, which know nothing of the shift, favour: {how}")
+    console.result({"opinions": [row._asdict() for row in rows]})
 
 
 def _parse_sweep(text: str | None) -> tuple[tuple[str, list[str]] | None, Sequence[float | None]]:

@@ -1,12 +1,7 @@
-"""What helps to judge a label: disagreement about it, and columns in which a sample stands out.
-
-A label may have a high probability and still be wrong: the samples next to it in the method's own
-embedding have other labels.
-"""
+"""What helps to judge a label: votes for another, and columns in which a sample stands out."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,38 +17,19 @@ from opensetda.runs.folder import RunFolder
 from opensetda.runs.predictions import PredictionTable
 from opensetda.system.files import file_record
 
-NEIGHBOURS, MOST_COLUMNS = 20, 6
+MOST_COLUMNS = 6
 # Numbers of a table that are read: 100 MB.
 _MOST_CELLS = 25_000_000
 
 
-def disagreement(run: RunFolder, table: PredictionTable) -> tuple[Indices, dict[int, str]]:
-    """Compare labels with those of the nearest samples, by the cosine, in the run's embedding.
-
-    Return the rows that the nearest samples disagree with most, and what they say, by row.
-    """
-    from sklearn.neighbors import NearestNeighbors
-
-    view = run.view()
-    count = min(NEIGHBOURS, len(view.embedding) - 1)
-    model = NearestNeighbors(n_neighbors=count, metric="cosine")
-    # Without samples, it returns the neighbours of all that were fitted, but not themselves.
-    nearest = model.fit(view.embedding.astype(np.float32)).kneighbors(return_distance=False)
-    classes = np.array([*table.classes, run.unknown_label], dtype=np.str_)
-    labels = np.concatenate([classes[view.source_labels], table.labels[view.target]])
-    against, words = np.zeros(len(table)), dict[int, str]()
-    for row, found in zip(view.target.tolist(), labels[nearest[len(view.source) :]], strict=True):
-        others = Counter(found.tolist())
-        n_other = count - others.pop(table.labels[row], 0)
-        against[row] = n_other
-        if 2 * n_other >= count:
-            name, most = others.most_common(1)[0]
-            what = name if most == n_other else f"otherwise, {most} of them {name}"
-            words[row] = f"{n_other} of the {count} nearest samples are labelled {what}"
-    against = np.where(own_labels(table), against, 0)
-    # Of equal ones, the more confident first: nothing else shows them.
-    order = np.lexsort((-table.confidence, -against))
-    return order[against[order] > 0][:MOST_NEAR], words
+def disagreement(table: PredictionTable) -> tuple[Indices, dict[int, str]]:
+    """Return the rows whose votes are for another label, the clearest first, and what they say."""
+    names = np.array([*table.classes, table.unknown_label], dtype=np.str_)
+    best, most = table.proba.argmax(axis=1), table.proba.max(axis=1)
+    differ = own_labels(table) & (names[best] != table.labels)
+    order = np.argsort(table.confidence - most, kind="stable")
+    rows = order[differ[order]][:MOST_NEAR]
+    return rows, {row: f"{most[row]:.0%} of the votes: {names[best[row]]}" for row in rows.tolist()}
 
 
 @dataclass(frozen=True)

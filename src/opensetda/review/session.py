@@ -60,14 +60,13 @@ class ReviewSession:
             self._pictures = ShownPictures(self.run, images)
             self._openness = self.run.estimates()["openness"]
             self._note, self._columns = "", Columns()
-            self._reasons: dict[int, str] = {}
+            doubtful, self._reasons = disagreement(table)
             self._confidence = table.confidence
             self._lists = {
                 **({AUDIT: queues.audit_order(identity, len(table))[:audit]} if audit else {}),
                 BORDER: queues.near_threshold(table, unknown),
                 UNSURE: queues.least_confident(table),
-                # Found later, but its place is before the classes.
-                DOUBT: np.arange(0),
+                DOUBT: doubtful,
                 **queues.by_class(table),
             }
             if log.size:
@@ -261,19 +260,16 @@ class ReviewSession:
         }
 
     def _find_lists(self) -> None:
-        """Find disagreement, read columns, group the unknowns; each is shown once it is there."""
+        """Read columns, group the unknowns; each is shown once it is there."""
         # Of a damaged or missing file, say: the labels can still be reviewed.
         with suppress(Exception):
             self._columns = open_columns(self.run, self.table)
-        doubtful = np.arange(0)
-        with suppress(Exception):
-            doubtful, self._reasons = disagreement(self.run, self.table)
         try:
             groups = unknown_groups(self.run.view(), self.table.labels == self.unknown_label)
         except Exception as error:
             groups = UnknownGroups((), f"No groups: {one_line(error)}")
         with self.lock:
-            self._note, self._lists[DOUBT] = groups.note, doubtful
+            self._note = groups.note
             self._lists |= {str(n): rows for n, rows in enumerate(groups.groups, start=1)}
 
     def _export(self) -> None:

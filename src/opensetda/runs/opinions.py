@@ -9,8 +9,7 @@ measured on suites of several fields, it needs no further correction (docs/label
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,19 +36,13 @@ HIDDEN_CLASSES = 3  # of the source, on which methods are compared without label
 DISPUTED = 1 / 3  # warn if others disagree with so many labels, on average
 
 
-@dataclass(frozen=True)
-class Opinion:
+class Opinion(NamedTuple):
     """What a method says of all targets: votes (n, C + 1), and labels (n,), C for unknown."""
 
     method: str
     scaling: str
     votes: Matrix
     labels: IntArray
-
-    @property
-    def name(self) -> str:
-        """The method, and how it sees the columns."""
-        return f"{self.method}, {self.scaling}"
 
 
 def second_opinions(
@@ -110,17 +103,18 @@ def dispute(opinions: list[Opinion]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A method on data without labels of the target."""
+class Compared(NamedTuple):
+    """A method on data without labels of the target.
 
-    name: str
+    The shares of targets that it calls unknown, and that another method, on average, labels alike;
+    HOS on parts of the source in which a class was hidden, NaN with two classes.
+    """
+
+    method: str
+    scaling: str
     unknown: float
-    """Share of the targets that it calls unknown."""
     agreement: float
-    """Mean share of the targets that another method labels alike."""
     hidden_hos: float
-    """HOS on parts of the source in which a class was hidden; NaN with two classes."""
 
 
 def compare_opinions(
@@ -142,7 +136,7 @@ def compare_opinions(
         unknown = float((own == len(run.classes_)).mean())
         others = float((shared.sum() - 1) / (len(found) - 1))
         hidden = _hidden_hos(both[: len(X)], y, opinion)
-        compared.append(Compared(opinion.name, unknown, others, hidden))
+        compared.append(Compared(opinion.method, opinion.scaling, unknown, others, hidden))
     return compared
 
 
@@ -163,6 +157,5 @@ def _hidden_hos(X: npt.NDArray[Any], y: npt.NDArray[Any], opinion: Opinion) -> f
             float((y[second] == hidden).mean()), scaling=opinion.scaling
         )
         classifier.fit(X[chosen], y[chosen], domain, FitContext())
-        found = evaluate(y[second], classifier.transduction_, classifier.classes_)
-        scores.append(found.hos)
+        scores.append(evaluate(y[second], classifier.transduction_, classifier.classes_).hos)
     return float(np.nanmean(scores))

@@ -109,7 +109,7 @@ const ABOUT = {
   audit: "Drawn at random from all targets. Is each of a known class, or not?",
   border: "The least clear cases first, from both sides of the threshold in turn.",
   unsure: "The least probable labels first.",
-  doubt: "Labels that the nearest samples disagree with. They may be confident.",
+  doubt: "Labels that other methods mostly disagree with.",
   class: "What got this label, the least confident first. Deselect what is wrong, and keep the rest.",
   find: "Among all targets.",
   group: "Deselect samples that do not belong here, then name the rest.",
