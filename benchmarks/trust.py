@@ -185,8 +185,8 @@ def read(path: Path) -> list[Row]:
         ]
 
 
-def tables(rows: list[Row]) -> dict[str, str]:
-    """Return the tables of the page, a line per suite and their mean."""
+def tables(rows: list[Row], later: bool = True) -> dict[str, str]:
+    """Return the tables, a line per suite and their mean; perhaps without later samples."""
     suites = dict.fromkeys(row["suite"] for row in rows)
 
     def lines(columns: dict[str, Any]) -> str:
@@ -214,7 +214,8 @@ def tables(rows: list[Row]) -> dict[str, str]:
         return fmean(abs(row["share"] - row["true"]) for row in own)
 
     confidence: dict[str, Any] = {"right": mean("right"), "mean confidence": mean("votes_mean")}
-    for kind, words in {"votes": "", "later": ", later", "alone": ", no opinions"}.items():
+    kinds = {"votes": "", "alone": ", no opinions"} | ({"later": ", later"} if later else {})
+    for kind, words in kinds.items():
         confidence |= {
             f"AUROC{words}": mean(f"{kind}_auroc"),
             f"calibration error{words}": mean(f"{kind}_error"),
@@ -272,6 +273,7 @@ def main() -> None:
     for table_name, text in made.items():
         print(f"\n{table_name}\n\n{text}")
     if given.write:
+        made = tables(read(given.figures), later=False)
         shown = {name: made[name] for name in ("trust", "share")}
         PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), shown), encoding="utf-8")
 
