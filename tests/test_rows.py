@@ -67,12 +67,3 @@ def test_the_first_bad_row_is_named(X, value, word, monkeypatch):
     with pytest.raises(InputError, match=rf"^target: row 17 contains .*{word}"):
         check_finite(X, "target")
     check_finite(X[:17])
-
-
-def test_twins_share_the_mean_of_their_values(X):
-    X = X[[0, 1, 0, 2, 0]]
-    ordered = Rows(X, np.arange(5)).in_canonical_order()
-    values = np.column_stack([ordered.index, 10 * ordered.index]).astype(float)
-    shared = ordered.mean_of_twins(values)[np.argsort(ordered.index)]
-    np.testing.assert_allclose(shared[:, 0], [2, 1, 2, 3, 2])
-    np.testing.assert_allclose(shared[:, 1], [20, 10, 20, 30, 20])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from network_helpers import shifted_task
 from torch import nn
@@ -71,11 +70,10 @@ def test_every_iteration_is_reported_and_the_losses_of_the_last_ones_are_kept():
     assert {*fitted.history_[0]["loss"]} == {"class", "boundary"}
 
 
-@pytest.mark.parametrize("momentum", [False, True])
-def test_the_adapter_learns_at_a_tenth_of_the_rate(momentum):
+def test_the_adapter_learns_at_a_tenth_of_the_rate():
     network = OSBPNetwork(6, 3, True, OSBP())
     extra = [nn.Parameter(torch.zeros(2))]
-    slow, fast = make_optimiser(network, 0.5, extra, momentum).param_groups
+    slow, fast = make_optimiser(network, 0.5, extra).param_groups
     assert (slow["lr"], fast["lr"]) == (0.05, 0.5)
     adapter = [network.backbone.change.weight, network.backbone.change.bias, extra[0]]
     assert [id(p) for p in slow["params"]] == [id(p) for p in adapter]
