@@ -9,6 +9,9 @@ the images of PACS and Office-31 at 160 x 160 pixels; methods that train the bac
 share one `osda benchmark` per task, whose seconds are without the stored activations, unless only
 one is missing. Rows that benchmarks/figures/finetuning.csv has are not measured again.
 
+Nine rows of methods that train (frozen pgl
+on A-D and C-A, trained pgl on C-A, the head starts but one each, DANN on C-A) came from a script
+that called the functions of a grid cell; their seconds leave the activations out.
 `extraction` alternates the plain eager network on pre-decoded tensors (batches of 32, all cores)
 with ours from JPEG files to cached features, so that other load on the
 machine affects both alike; judge by the median of the ratios.
