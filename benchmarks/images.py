@@ -48,6 +48,7 @@ from opensetda.backbones.registry import resolve
 from opensetda.data.benchmarks.protocols import BENCHMARKS
 from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_images
+from opensetda.pgl.settings import ABLATIONS
 from published import fill
 
 OSDA = [sys.executable, "-m", "opensetda"]
@@ -92,6 +93,9 @@ KINDS: dict[str, list[str]] = {
 }
 TOGETHER = {f"{name}, fine-tuned": name for name in ("pgl", "osbp", "sta", "dann+osvm")}
 KINDS |= {kind: ["--method", name, "--finetune", "last"] for kind, name in TOGETHER.items()}
+# PGL without a part, with a trained backbone; measured at once.
+ABLATED = {f"pgl, {name}": name for name in ABLATIONS}
+TOGETHER |= ABLATED
 # The tables: tasks, kinds, and the first of these is what the others are compared with.
 OWN = ("frozen", "views", "fine-tuned", "source-only", "class-means")
 GROUPS = [(suite, tuple(tasks), OWN) for suite, tasks in TASKS.items()]
@@ -99,8 +103,9 @@ GROUPS += [
     (
         "Methods that train the backbone",
         ("A-D", "A-W", "D-A", "P-A", "P-C", "C-A"),
-        ("pgl", "pgl, head start", "pgl, fine-tuned", "pgl, paper's start", *list(TOGETHER)[1:]),
-    )
+        ("pgl", "pgl, head start", "pgl, fine-tuned", "pgl, paper's start", *list(TOGETHER)[1:4]),
+    ),
+    ("Without a part, trained", ("A-D", "C-A"), ("pgl, fine-tuned", *ABLATED)),
 ]
 COLUMNS = (
     *("suite", "task", "kind", "told", "every", "n_source", "n_target"),
@@ -191,7 +196,9 @@ def _compare(
     source: Path, target: Path, folder: Path, kinds: Sequence[str], known: Sequence[str], told: str
 ) -> dict[str, Row]:
     """Train the backbone for some methods, one after the other, on the same activations."""
-    methods = [("--method", TOGETHER[kind]) for kind in kinds]
+    methods = [("--method", TOGETHER[kind]) for kind in kinds if kind not in ABLATED]
+    if {*kinds} & {*ABLATED}:
+        methods = [("--method", "pgl"), ("--ablations",), *methods]
     _osda(
         *("benchmark", source, target, "--out", folder / told, "--finetune", "last", "--quiet"),
         *("--openness", {"told": "true"}.get(told, told), "--seeds", 1, "--jobs", 1),
@@ -368,7 +375,7 @@ def main() -> None:
     parser.add_argument("--suites", nargs="+", default=[], choices=TASKS)
     parser.add_argument("--tasks", nargs="+", default=[])
     parser.add_argument(
-        "--kinds", nargs="+", default=["frozen", "fine-tuned"], choices=[*KINDS, *TOGETHER]
+        "--kinds", nargs="+", default=["frozen", "fine-tuned"], choices=[*KINDS, *ABLATED]
     )
     parser.add_argument("--told", nargs="+", default=["told", "auto"], choices=["told", "auto"])
     parser.add_argument("--take", type=int, default=1, help="2: every second image of a class")

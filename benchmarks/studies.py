@@ -6,7 +6,8 @@
 
 Oracle openness, one seed, six tasks. The networks are narrower than the paper's (`NARROW`), which
 takes less time. A run is fitted once for all studies that contain it; its line for each
-step in figures/studies.csv means that it is finished. Tables have the mean HOS in % over the tasks.
+step in figures/studies.csv means that it is finished. PGL itself runs all 20 steps, the others up
+to step 7, after which all are compared. Tables have the mean HOS in % over the tasks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -22,12 +24,15 @@ from typing import Any
 
 import torch
 
+from opensetda.analyses.bound import measure_steps
+from opensetda.analyses.request import FittedTask
 from opensetda.benchmark.grid import fit_task
 from opensetda.benchmark.tasks import TaskSet, find_tasks
 from opensetda.benchmark.variants import Variant
 from opensetda.data.benchmarks.protocols import with_openness
 from opensetda.metrics.open_set import evaluate
 from opensetda.pgl.settings import ABLATIONS
+from opensetda.report.run_parts import codes_of
 from published import fill, markdown
 
 FOLDER = Path(__file__).resolve().parent
@@ -43,7 +48,8 @@ TASKS = {
 }
 NARROW = {"edge_width": 128, "node_width": 256}
 STOP = 7
-COLUMNS = ("backbone", "run", "task", "step", "steps", "hos", "os_star", "unk", "seconds")
+BOUND = {"target_error": "error", "bound": "Theorem 1", "progressive_bound": "Theorem 2"}
+COLUMNS = ("backbone", "run", "task", "step", "steps", "hos", "os_star", "unk", "seconds", *BOUND)
 Line = dict[str, str]
 
 
@@ -61,15 +67,15 @@ def _pgl(name: str, openness: float | None = None, **changes: Any) -> Run:
     return Run(name, NARROW | changes, openness=openness)
 
 
-WHOLE, CURVE = _pgl("pgl"), _pgl("pgl, all steps", stop_step=None)
+WHOLE = _pgl("pgl", stop_step=None)
 PARTS = {name: _pgl(name, **changes) for name, changes in ABLATIONS.items()}
-# Each stops when about as many targets have labels as after 7 of 20 steps.
+# Each with the step after which about as many targets have labels as after 7 of 20.
 ALPHAS = {
-    1.0: PARTS["no-progressive-steps"],
-    0.5: _pgl("alpha .5", steps=2, stop_step=1),
-    0.2: _pgl("alpha .2", steps=5, stop_step=2),
-    0.1: _pgl("alpha .1", steps=10, stop_step=4),
-    0.05: WHOLE,
+    1.0: (PARTS["no-progressive-steps"], 1),
+    0.5: (_pgl("alpha .5", steps=2, stop_step=None), 1),
+    0.2: (_pgl("alpha .2", steps=5, stop_step=None), 2),
+    0.1: (_pgl("alpha .1", steps=10, stop_step=None), 4),
+    0.05: (WHOLE, STOP),
 }
 SHARES = (0.25, 0.5, 0.75, 0.9)
 RIVALS = ("osbp", "source-only")
@@ -89,10 +95,11 @@ for _setting, _values in (("edge_weight", (0.1, 1.0)), ("adversary_weight", (0.1
 
 STUDIES: dict[str, list[Run]] = {
     "ablations": [WHOLE, *PARTS.values()],
-    "alpha": [*ALPHAS.values()],
+    "alpha": [run for run, _ in ALPHAS.values()],
     "openness": [*SWEPT.values()],
     "weights": [run for values in WEIGHTS.values() for run in values.values()],
-    "curve": [CURVE],
+    "curve": [WHOLE],
+    "bound": [WHOLE],
 }
 
 
@@ -113,6 +120,12 @@ def measure(run: Run, backbone: str, task: str, tasks: TaskSet) -> None:
         found = evaluate(data.target_truth, labels, classifier.classes_)
         figures = {name: f"{getattr(found, name):.4f}" for name in ("hos", "os_star", "unk")}
         lines.append({**where, "step": step, **figures, "seconds": f"{seconds:.0f}"})
+    if run is WHOLE:
+        classes = classifier.classes_.tolist()
+        places = [codes_of(y, classes) for y in (data.source_labels, data.target_truth)]
+        fitted = FittedTask(run.name, classifier, data, task, 0, len(classes), *places)
+        for line, terms in zip(lines, measure_steps(fitted), strict=True):
+            line |= {name: f"{terms[name]:.4f}" for name in BOUND}
     print(f"{backbone} {run.name} {task}: HOS {lines[-1]['hos']}, {seconds:.0f} s", flush=True)
     is_new = not FIGURES.exists()
     with FIGURES.open("a", newline="", encoding="utf-8") as file:
@@ -142,6 +155,7 @@ class Figures:
     def __init__(self, lines: Sequence[Line]) -> None:
         self.hos = {(*_place(line), int(line["step"])): 100 * float(line["hos"]) for line in lines}
         self.last = {_place(line): int(line["steps"]) for line in lines}
+        self.lines = {(*_place(line), int(line["step"])): line for line in lines}
         self.tasks = {
             backbone: [
                 task
@@ -152,12 +166,19 @@ class Figures:
         }
         self.there = [backbone for backbone, tasks in self.tasks.items() if tasks]
 
-    def is_whole(self, study: str) -> bool:
-        """Whether all runs of a study are there for these tasks; its table is shown then."""
-        places = [
-            (b, run.name, t) for b in self.there for t in self.tasks[b] for run in STUDIES[study]
+    def of_study(self, study: str) -> Figures:
+        """Return the same with the backbones alone for which all runs of a study are there."""
+        found = copy(self)
+        found.there = [
+            backbone
+            for backbone in self.there
+            if all(
+                (backbone, run.name, task) in self.last
+                for run in STUDIES[study]
+                for task in self.tasks[backbone]
+            )
         ]
-        return bool(places) and all(place in self.last for place in places)
+        return found
 
     def mean(self, backbone: str, run: Run, step: int = STOP) -> float | None:
         """Return the mean at a step, or at the last one if there are fewer."""
@@ -198,8 +219,13 @@ def ablation_table(figures: Figures) -> Iterator[str]:
 
 
 def alpha_table(figures: Figures) -> Iterator[str]:
-    """Return HOS by the enlarging factor."""
-    yield markdown(figures.header("alpha"), [figures.row(str(a), r) for a, r in ALPHAS.items()])
+    """Return HOS by the enlarging factor, when about a third of the targets has labels and all."""
+    rows = [
+        [str(alpha), *(_text(figures.mean(b, run, s)) for b in figures.there for s in (stop, 20))]
+        for alpha, (run, stop) in ALPHAS.items()
+    ]
+    names = [f"{BACKBONES[b]}, {when}" for b in figures.there for when in ("a third", "all")]
+    yield markdown(["alpha", *names], rows)
 
 
 def curve_table(figures: Figures) -> Iterator[str]:
@@ -208,10 +234,7 @@ def curve_table(figures: Figures) -> Iterator[str]:
     rows = [
         [
             BACKBONES[backbone],
-            *(
-                _text(figures.mean(backbone, WHOLE if step <= STOP else CURVE, step))
-                for step in steps
-            ),
+            *(_text(figures.mean(backbone, WHOLE, step)) for step in steps),
         ]
         for backbone in figures.there
     ]
@@ -239,12 +262,33 @@ def weight_table(figures: Figures) -> Iterator[str]:
     yield markdown(figures.header("weight"), rows)
 
 
+def bound_table(figures: Figures) -> Iterator[str]:
+    """Return both sides of the theorems after some steps, and how often a bound did not hold."""
+    rows = []
+    for backbone in figures.there:
+        lines = [
+            line
+            for (own, run, task, _), line in figures.lines.items()
+            if (own, run) == (backbone, WHOLE.name) and task in figures.tasks[backbone]
+        ]
+        for name, heading in BOUND.items():
+            means = [
+                fmean(float(line[name]) for line in lines if line["step"] == str(step))
+                for step in (1, 7, 14, 20)
+            ]
+            broken = fmean(float(line[name]) < float(line["target_error"]) for line in lines)
+            rows.append([f"{heading}, {BACKBONES[backbone]}", *(f"{mean:.2f}" for mean in means)])
+            rows[-1].append("" if name == "target_error" else f"{100 * broken:.0f} %")
+    yield markdown(["step", "1", "7", "14", "20", "broken"], rows)
+
+
 TABLES = {
     "ablations": ablation_table,
     "alpha": alpha_table,
     "curve": curve_table,
     "openness": openness_table,
     "weights": weight_table,
+    "bound": bound_table,
 }
 
 
@@ -267,8 +311,10 @@ def main() -> None:
                 if (backbone, run.name, task) not in {_place(line) for line in read_lines()}:
                     measure(run, backbone, task, tasks)
     figures = Figures(read_lines())
-    found = {name: "\n".join(table(figures)) for name, table in TABLES.items()}
-    made = {f"study-{name}": text for name, text in found.items() if figures.is_whole(name)}
+    shown = {name: figures.of_study(name) for name in TABLES}
+    made = {
+        f"study-{name}": "\n".join(TABLES[name](part)) for name, part in shown.items() if part.there
+    }
     for name, text in made.items():
         print(f"\n{name}\n\n{text}")
     if given.write:
