@@ -1,7 +1,7 @@
 """Methods on suites of several fields: images, speech, sensors, text; an interrupted call goes on.
 
-    python benchmarks/suites.py --told --methods moving-means     # the bars of MovingMeans
-    python benchmarks/suites.py --told --methods pgl osbp source-only --suites office31-lite0
+    python benchmarks/suites.py --openness true --methods moving-means     # the bars of MovingMeans
+    python benchmarks/suites.py --openness true --methods pgl osbp source-only --suites office31-lite0
     python benchmarks/suites.py                                   # all methods of the table
     python benchmarks/suites.py --show --write                    # measured figures into the docs
 
@@ -84,11 +84,10 @@ def measure(suite: str, options: argparse.Namespace) -> list[Row]:
         print(f"{suite}: not in {options.data}, left out; name its folder with --data")
         return []
     variants = make_variants(options.methods)
-    openness = ("true",) if options.told else tuple(OPENNESS)
-    cells = grid_cells(variants, tasks.tasks, openness, range(options.seeds))
+    cells = grid_cells(variants, tasks.tasks, options.openness, range(options.seeds))
     rows = run_grid(tasks, cells, options.results / suite, options.jobs, _tell)
     lines = []
-    for share in openness:
+    for share in options.openness:
         for variant in variants:
             own = [r for r in rows if (r["method"], r["openness"]) == (variant.label, share)]
             lines += _line(suite, share, variant.label, own)
@@ -177,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--data", type=Path, default=DATA)
     add("--suites", nargs="+", default=list(SUITES), choices=SUITES)
     add("--methods", nargs="+", default=list(COMPARED))
-    add("--told", action="store_true", help="oracle openness only (default: estimated, too)")
+    add("--openness", nargs="+", default=list(OPENNESS), choices=OPENNESS)
     add("--seeds", type=int, default=1, help="for methods that draw at random")
     add("--jobs", type=int, default=1)
     add("--results", type=Path, default=FOLDER / "results" / "suites")

@@ -15,7 +15,7 @@ from torch import Tensor
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext, Record
 from opensetda.features.alignment import Alignment, unit
-from opensetda.features.scaling import AUTO
+from opensetda.features.scaling import AUTO, RANKS
 from opensetda.finetuning.inputs import TunedImages
 from opensetda.finetuning.settings import FineTuneSettings
 from opensetda.means.estimator import SmoothedMeans, class_means
@@ -72,8 +72,8 @@ def fit_in_rounds(
     inputs.to(this_process().device)
     how, scaling = (y, sample_domain, FitContext(checked=context.checked)), classifier.scaling
     if scaling == AUTO:
-        # One for all rounds, whose labels are compared: that of the run without training.
-        classifier.set_params(scaling=classifier.fit(X, *how).scaler_.name)
+        # One for all rounds, whose labels are compared.
+        classifier.set_params(scaling=RANKS)
     if context.images.averaged > 1:
         safe = [agreement(classifier, features, *how) for features in (X, inputs.features)]
         if safe[0] > safe[1]:
