@@ -1,7 +1,7 @@
 """Methods on suites of several fields: images, speech, sensors, text; an interrupted call goes on.
 
-    python benchmarks/suites.py --openness true --methods moving-means     # the bars of MovingMeans
-    python benchmarks/suites.py --openness true --methods pgl osbp source-only --suites office31-lite0
+    python benchmarks/suites.py --openness true --methods moving-means   # the bars of MovingMeans
+    python benchmarks/suites.py --openness true --methods pgl osbp --suites office31-lite0
     python benchmarks/suites.py                                   # all methods of the table
     python benchmarks/suites.py --show --write                    # measured figures into the docs
 
