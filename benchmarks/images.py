@@ -86,7 +86,7 @@ KINDS: dict[str, list[str]] = {
     "views": ["--views", "4"],
     "fine-tuned": ["--finetune", "last"],
     "pgl": ["--method", "pgl"],
-    "pgl, head start": ["--method", "pgl", "--set", "head_start=18"],
+    "pgl, head start": ["--method", "pgl", "--set", "head_start=4"],
     "pgl, paper's start": ["--method", "pgl", "--finetune", "last", "--preset", "office-home"],
     "source-only": ["--method", "source-only"],
     "class-means": ["--method", "class-means"],

@@ -39,13 +39,18 @@ def test_few_classes_have_more_episodes():
     assert PGLSettings(episodes=3).episodes_of(4) == 3
 
 
-def test_the_default_is_that_of_office_home_but_for_the_start_of_a_trained_backbone():
-    settings = PGLSettings.preset("default")
-    assert settings == PGLSettings()
-    assert settings.with_changes({"head_start": 0}) == PGLSettings.preset("office-home")
+def test_the_default_is_that_of_office_home_but_for_its_steps_and_start():
+    settings, paper = PGLSettings.preset("default"), PGLSettings.preset("office-home")
+    assert (settings.last_step, paper.last_step) == (5, 7)
+    ours = {"steps": 20, "stop_step": 7, "head_start": 0}
+    assert settings.with_changes(ours) == paper == PGLSettings(head_start=0)
     assert list(PRESETS) == ["default", "office-home", "visda-17", "syn2real-o"]
-    assert [settings.head_start_of(trained) for trained in (False, True)] == [0, 18]
-    assert PGLSettings(steps=10).head_start_of(trains_backbone=True) == 9
+
+
+def test_a_trained_backbone_has_a_head_start():
+    settings = PGLSettings.preset("default")
+    assert [settings.head_start_of(trained) for trained in (False, True)] == [0, 4]
+    assert PGLSettings(steps=10).head_start_of(trains_backbone=True) == 8
     assert [PGLSettings(head_start=n).head_start_of(False) for n in (3, 50)] == [3, 19]
 
 

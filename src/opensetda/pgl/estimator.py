@@ -35,8 +35,8 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
         beta, the share of unknowns in the target, in [0, 1); "auto" estimates it without labels,
         "preset" takes the paper's value.
     preset : {"default", "office-home", "visda-17", "syn2real-o"}, default="default"
-        The paper's settings for one of its datasets. The default has those of Office-Home but, if
-        an image backbone is trained, another start.
+        The paper's settings for one of its datasets. The default has those of Office-Home but
+        five steps and, if an image backbone is trained, another start.
     settings : mapping, optional
         Changes to the preset by name, as in ``{"steps": 10, "edge_weight": 0}``; see `PGLSettings`.
     scaling : {"none", "standard", "ranks"}, default="none"
