@@ -105,7 +105,7 @@ class PGLSettings:
 
 # Table "The detailed settings for the three datasets", and the stop steps of section 5.3. For
 # VisDA-17 the paper states none. The default is that of Office-Home, in five steps to the end: on
-# Office-31 better than seven of twenty, and faster; if a backbone is trained, with a head start.
+# Office-31 as good as seven of twenty, and faster; if a backbone is trained, with a head start.
 _WIDE = {"edge_width": 1024, "node_width": 1024, "head_start": 0}
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {"steps": 5, "stop_step": None},
