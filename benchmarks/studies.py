@@ -319,7 +319,9 @@ def main() -> None:
     for name, text in made.items():
         print(f"\n{name}\n\n{text}")
     if given.write:
-        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
+        page = PAGE.read_text(encoding="utf-8")
+        placed = {name: text for name, text in made.items() if f"table: {name} " in page}
+        PAGE.write_text(fill(page, placed), encoding="utf-8")
 
 
 if __name__ == "__main__":
