@@ -244,7 +244,7 @@ def tables(rows: Sequence[Row]) -> Iterator[str]:
         own = [row for row in rows if row["told"] == told and row["kind"] in kinds]
         found = {(row["kind"], row["task"]): float(row["hos"]) for row in own}
         tasks = [task for task in names if (kinds[0], task) in found]
-        if not tasks or len({kind for kind, _ in found}) < 2:
+        if all(kind == kinds[0] or task not in tasks for kind, task in found):
             continue
         words = "oracle openness" if told == "told" else "estimated openness"
         yield f"{title}, {words}:"
