@@ -48,7 +48,7 @@ from opensetda.data.benchmarks.protocols import BENCHMARKS
 from opensetda.data.images.decoding import decode_image
 from opensetda.data.images.loading import read_images
 from opensetda.pgl.settings import ABLATIONS
-from published import fill
+from published import append, fill
 
 OSDA = [sys.executable, "-m", "opensetda"]
 OFFICE31 = Path(__file__).resolve().parents[2] / "shared" / "data" / "office31"
@@ -82,6 +82,8 @@ TASKS = {"PACS": JUDGED, "PACS, the others": OTHERS, "Office-31": OFFICE}
 # What is compared: the default on frozen features and with a trained backbone, PGL, and rivals.
 KINDS: dict[str, list[str]] = {
     "frozen": [],
+    # As the rounds of "fine-tuned" scale columns, whatever "frozen" chooses.
+    "frozen, ranks": ["--scaling", "ranks"],
     "views": ["--views", "4"],
     "fine-tuned": ["--finetune", "last"],
     "pgl": ["--method", "pgl"],
@@ -96,7 +98,7 @@ KINDS |= {kind: ["--method", name, "--finetune", "last"] for kind, name in TOGET
 ABLATED = {f"pgl, {name}": name for name in ABLATIONS}
 TOGETHER |= ABLATED
 # The tables: tasks, kinds, and the first of these is what the others are compared with.
-OWN = ("frozen", "views", "fine-tuned", "source-only", "class-means")
+OWN = ("frozen", "frozen, ranks", "views", "fine-tuned", "source-only", "class-means")
 GROUPS = [(suite, tuple(tasks), OWN) for suite, tasks in TASKS.items()]
 GROUPS += [
     (
@@ -219,13 +221,7 @@ def _figures(found: dict[str, Any]) -> Row:
 
 
 def _append(row: dict[str, Any]) -> None:
-    FIGURES.parent.mkdir(exist_ok=True)
-    is_new = not FIGURES.exists()
-    with FIGURES.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
+    append(FIGURES, COLUMNS, [row])
     what = f"{row['suite']} {row['task']}, {row['kind']}, {row['told']}"
     print(f"{what}: HOS {row['hos']}, {row['seconds']} s", flush=True)
 

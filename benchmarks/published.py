@@ -9,11 +9,13 @@ Our own figures on the same data are those of `suites.py`.
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from published_figures import (
     DATA,
@@ -133,6 +135,17 @@ def fill(page: str, tables: dict[str, str | None]) -> str:
         return match[0] if table is None else f"{match[1]}\n{table}\n{match[3]}"
 
     return _BLOCK.sub(new_block, page)
+
+
+def append(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add rows to a file of figures, which gets a header if it is new."""
+    path.parent.mkdir(exist_ok=True)
+    is_new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -34,7 +34,7 @@ from opensetda.data.benchmarks.protocols import with_openness
 from opensetda.metrics.open_set import evaluate
 from opensetda.pgl.settings import ABLATIONS
 from opensetda.report.run_parts import codes_of
-from published import fill, markdown
+from published import append, fill, markdown
 
 FOLDER = Path(__file__).resolve().parent
 DATA = FOLDER.parents[1] / "shared" / "data" / "office31-features"
@@ -130,12 +130,7 @@ def measure(run: Run, backbone: str, task: str, tasks: TaskSet) -> None:
         for line, terms in zip(lines, measure_steps(fitted), strict=True):
             line |= {name: f"{terms[name]:.4f}" for name in BOUND}
     print(f"{backbone} {run.name} {task}: HOS {lines[-1]['hos']}, {seconds:.0f} s", flush=True)
-    is_new = not FIGURES.exists()
-    with FIGURES.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerows(lines)
+    append(FIGURES, COLUMNS, lines)
 
 
 def read_lines() -> list[Line]:
