@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from opensetda.baselines.dann import DANN as DANN
     from opensetda.baselines.mmd import MMD as MMD
     from opensetda.baselines.osbp import OSBP as OSBP
-    from opensetda.baselines.oslpp import OSLPP as OSLPP
     from opensetda.baselines.source_only import SourceOnly as SourceOnly
     from opensetda.baselines.sta import STA as STA
     from opensetda.errors import InputError as InputError
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from opensetda.runs.folder import save as save
 
 # Imported on first use, so that `import opensetda` and `osda --help` do not wait for torch.
-_RIVALS = ("ATI", "DANN", "MMD", "OSBP", "OSLPP", "STA")
+_RIVALS = ("ATI", "DANN", "MMD", "OSBP", "STA")
 _HOMES = {
     **{rival: f"baselines.{rival.lower()}" for rival in _RIVALS},
     "SourceOnly": "baselines.source_only",

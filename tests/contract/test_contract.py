@@ -113,7 +113,7 @@ def test_adaptation_finds_classes_and_unknowns(fitted_by_name, task):
 def test_the_labels_of_every_step_are_kept(fitted, method):
     steps = [entry["step"] for entry in fitted.history_]
     assert steps == list(range(1, len(steps) + 1))
-    if method in ("pgl", "moving-means", "class-means", "smoothed-means", "oslpp"):
+    if method in ("pgl", "moving-means", "class-means", "smoothed-means"):
         assert fitted.step_labels_.shape == (len(steps), 72)
         names = np.array([*fitted.classes_, "unknown"])
         np.testing.assert_array_equal(names[fitted.step_labels_[-1]], fitted.transduction_)

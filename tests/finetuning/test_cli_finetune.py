@@ -13,11 +13,20 @@ import pytest
 from cli_helpers import image_fit, names_in
 from cli_processes import STORING, Osda
 from opensetda.cli.main import main
+from opensetda.finetuning import rounds
 
 TINY = (
     *("--finetune", "--set", "steps=2", "--set", "finetune.rounds=2"),
     *("--set", "finetune.iterations=2", "--set", "finetune.stored=4"),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _training_is_kept():
+    """So short a training gains nothing, and would be undone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "CLEAR", -1.0)
+        yield
 
 
 @pytest.fixture(scope="module")

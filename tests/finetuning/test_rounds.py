@@ -66,19 +66,38 @@ def test_without_rounds_the_mean_of_the_views_is_labelled():
 
 
 @pytest.mark.parametrize("is_safer", [False, True])
-def test_labels_on_which_methods_agree_are_kept(is_safer, monkeypatch):
-    found = iter([0.5, 0.4, 0.6, 0.7] if is_safer else [0.4, 0.5, 0.7, 0.6])
+def test_labels_of_the_view_on_which_methods_agree_are_learned(is_safer, monkeypatch):
+    found = iter([0.5, 0.4] if is_safer else [0.4, 0.5])
     true = rounds.agreement
     monkeypatch.setattr(rounds, "agreement", lambda *given: (true(*given), next(found))[1])
     images = TinyImages(averaged=2, **QUICK)
-    before = images.features()
-    classifier = tune(images)
-    # One view was safer than two, and the backbone as it was safer than the trained one.
+    tune(images)
     assert images.averaged == (1 if is_safer else 2)
-    assert np.array_equal(images.features(), before) == is_safer
-    assert (rounds.UNDONE in classifier.openness_report_.warnings) == is_safer
+
+
+@pytest.mark.parametrize("clear", [-1.0, 1.0])
+def test_training_is_undone_unless_a_second_method_clearly_agrees(clear, monkeypatch):
+    monkeypatch.setattr(rounds, "CLEAR", clear)
+    images, is_undone = TinyImages(averaged=2, **QUICK), clear > 0
+    before, weights = images.features(), images.backbone[0].weight.detach().clone()
+    classifier = tune(images, MovingMeans())
+    assert torch.equal(images.backbone[0].weight, weights) == is_undone
+    assert (rounds.UNDONE in classifier.openness_report_.warnings) == is_undone
     names = np.array([*classifier.classes_.tolist(), "unknown"], dtype=object)
     np.testing.assert_array_equal(names[classifier.step_labels_[-1]], classifier.transduction_)
+    if is_undone:
+        # As if it had never been asked for.
+        assert images.averaged == 1
+        labels = np.where(DOMAIN > 0, images.labels, 0)
+        frozen = MovingMeans().fit(before, labels, DOMAIN)
+        assert classifier.get_params() == frozen.get_params()
+        np.testing.assert_array_equal(classifier.transduction_proba_, frozen.transduction_proba_)
+
+
+def test_training_that_changes_nothing_is_undone(monkeypatch):
+    monkeypatch.setattr(rounds, "_train", lambda *given: 0.0)
+    classifier = tune(TinyImages(**QUICK), MovingMeans(openness=0.25, scaling="ranks"))
+    assert rounds.UNDONE in classifier.openness_report_.warnings
 
 
 def test_agreement_is_the_share_of_labels_that_a_simpler_method_gives_too():

@@ -32,6 +32,15 @@ def test_a_graph_has_b_slots_of_each_class_and_as_many_queries(replacement):
     assert (labels[support] == graph.labels[support]).all()
 
 
+def test_queries_may_have_their_pseudo_labels():
+    graph = EpisodeSampler(SOURCE, PSEUDO, C, B, 0.0, True).draw(np.random.default_rng(0))
+    expected = PSEUDO[graph.rows[C * B :]]
+    assert (expected == C).any()
+    expected[expected == C] = UNLABELLED  # Unknown is no class.
+    assert graph.labels[C * B :].tolist() == expected.tolist()
+    assert (graph.is_unknown[C * B :] == (PSEUDO[graph.rows[C * B :]] == C)).all()
+
+
 @pytest.mark.parametrize(("replacement", "expected"), [(0.0, 0.0), (1.0, 1.0), (0.3, 0.3)])
 def test_sources_are_replaced_with_the_given_probability(replacement, expected):
     replaced = [draw(replacement, seed=seed).is_target[: C * B].mean() for seed in range(300)]

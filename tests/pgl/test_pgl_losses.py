@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from opensetda.pgl.losses import domain_loss, edge_loss, focal_loss, graph_losses
+from opensetda.pgl.losses import (
+    domain_loss,
+    edge_loss,
+    focal_loss,
+    graph_losses,
+    unknown_loss,
+)
 from opensetda.pgl.network import PGLNetwork
 from opensetda.pgl.settings import PGLSettings
 
@@ -65,6 +72,16 @@ def test_the_losses_are_weighted_as_in_the_paper():
     torch.testing.assert_close(
         losses["node"], focal_loss(output.logits[0][known], LABELS[known], 2.0)
     )
+
+
+def test_unknowns_are_drawn_to_the_middle_of_all_classes_if_that_has_a_weight():
+    equal, sure = torch.zeros(3, 4), torch.tensor([[9.0, 0.0, 0.0, 0.0]])
+    assert unknown_loss(equal).item() == pytest.approx(math.log(4))
+    assert unknown_loss(sure) > 2 * unknown_loss(equal)
+    _, output, losses = losses_of(replace(SMALL, unknown_weight=0.5))
+    torch.testing.assert_close(losses["unknown"], 0.5 * unknown_loss(output.logits[0][IS_UNKNOWN]))
+    none_is = torch.zeros_like(IS_UNKNOWN)
+    assert "unknown" not in losses_of(replace(SMALL, unknown_weight=0.5), is_unknown=none_is)[2]
 
 
 def test_losses_of_all_layers_are_summed():

@@ -95,17 +95,30 @@ def test_pseudo_labels_follow_equation_6_step_by_step(task):
         assert (labels == 4).sum() == round(task.openness * n)
 
 
-def test_moving_means_may_do_the_first_steps(task):
+def test_moving_means_may_give_the_pseudo_labels(task):
     store = Store()
-    whole = run(task, head_start=2, context=FitContext(checkpoints=store))
-    assert [entry["step"] for entry in whole.history] == [3]
-    assert not store.kept
-    begun = training(task, head_start=2)
-    labels = begun._first_pseudo_labels()
-    assert (labels != UNLABELLED).mean() == pytest.approx(2 / SMALL["steps"], abs=0.05)
-    known = (labels != UNLABELLED) & (labels < begun.n_classes)
+    steps = SMALL["steps"]
+    context = FitContext(checkpoints=store)
+    taught = run(task, taught=True, stop_step=None, context=context)
+    # It does the first step.
+    assert [entry["step"] for entry in taught.history] == [*range(2, steps + 1)]
+    labels = [training(task, taught=True)._taught_pseudo_labels(1 / steps)]
+    labels += [record.arrays["pseudo_labels"] for record in store.kept]
     names = np.unique(task.labels)
-    assert (names[labels[known]] == task.truth[known]).mean() > 0.8
+    for step, own in enumerate(labels, start=1):
+        assert (own != UNLABELLED).mean() == pytest.approx(step / steps, abs=0.05)
+        known = (own != UNLABELLED) & (own < taught.n_classes)
+        assert (names[own[known]] == task.truth[known]).mean() > 0.8
+    # Feature rows stay as they are, and so does the order that it gives them: labels only come.
+    for before, after in pairwise(labels):
+        assert (after[before != UNLABELLED] == before[before != UNLABELLED]).all()
+    # But the result is what the network says.
+    last = taught._taught_pseudo_labels(1.0)
+    assert (taught.step_labels[-1] != last).any()
+
+
+def test_a_taught_training_has_at_least_one_step(task):
+    assert [entry["step"] for entry in run(task, taught=True, steps=1).history] == [2]
 
 
 def test_the_surest_target_never_becomes_unknown(task, monkeypatch):
@@ -134,7 +147,7 @@ def test_the_support_of_a_step_holds_targets_with_its_probability(task, monkeypa
     sampler = module.EpisodeSampler
 
     def noted(*arguments):
-        made.append(arguments[-1])
+        made.append(arguments[-2])
         return sampler(*arguments)
 
     monkeypatch.setattr(module, "EpisodeSampler", noted)
@@ -159,9 +172,10 @@ def same_weights(one, other):
 @pytest.mark.parametrize("fresh_start", [False, True])
 def test_a_training_resumed_from_any_step_gives_the_same_bits(task, fresh_start):
     store = Store()
-    settings = {"stop_step": 4, "fresh_start": fresh_start}
+    settings = {"stop_step": 4, "fresh_start": fresh_start, "taught": not fresh_start}
     whole = run(task, context=FitContext(checkpoints=store), **settings)
-    assert len(store.kept) == 3  # The end of the last step is the result.
+    # The end of the last step is the result.
+    assert len(store.kept) == len(whole.history) - 1 >= 2
     for record in store.kept:
         resumed = run(task, context=FitContext(checkpoints=Store(record)), **settings)
         assert same_weights(whole, resumed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opensetda.errors import InputError
-from opensetda.runs.methods import build_method
+from opensetda.runs.methods import build_method, full_settings, usual_preset
 
 if TYPE_CHECKING:
     from opensetda.base import OpenSetClassifier
@@ -40,19 +40,21 @@ def make_variants(
     ablations: bool = False,
     sweep: tuple[str, Sequence[str]] | None = None,
     protocol: str = "",
+    trains_backbone: bool = False,
 ) -> list[Variant]:
     """Return the rows of a table; all but the names is for the first method.
 
     `ablations` adds a row without each of its parts; `sweep`, a setting and its values, one row
     for each value, in place of the row of the method itself. Unless another is named, PGL has the
-    preset of the `protocol`.
+    preset of the `protocol`, or its usual one.
     """
     from opensetda.data.benchmarks.protocols import plain_name
     from opensetda.pgl.settings import ABLATIONS, PRESETS
 
     name, *others = dict.fromkeys(names)
     presets = {plain_name(own): own for own in PRESETS} | {"office31": "office-home"}
-    usual = {"pgl": presets.get(plain_name(protocol))}
+    of_protocol = presets.get(plain_name(protocol))
+    usual = {"pgl": of_protocol or usual_preset("pgl", trains_backbone)}
     preset = preset or usual.get(name)
     first = Variant(name, name, preset, tuple(sorted((changes or {}).items())))
     rows = [first]
@@ -62,11 +64,18 @@ def make_variants(
     if ablations:
         if first.method != "pgl":
             raise InputError(f"--ablations: {first.method} has none; name --method pgl first")
-        rows += [_changed(first, name, parts) for name, parts in ABLATIONS.items()]
+        without = [_changed(first, name, parts) for name, parts in ABLATIONS.items()]
+        own = _settings(first)
+        # A preset may be without a part already.
+        rows += [variant for variant in without if _settings(variant) != own]
     rows += [Variant(other, other, usual.get(other)) for other in others]
     for variant in rows:
         variant.build("auto")
     return rows
+
+
+def _settings(variant: Variant) -> dict[str, Any]:
+    return full_settings(variant.method, variant.preset, dict(variant.changes))
 
 
 def _changed(variant: Variant, label: str, changes: Mapping[str, Any]) -> Variant:

@@ -130,9 +130,10 @@ def benchmark(
     from opensetda.runs.fit_and_resume import trained_part
 
     images = replace(images, finetune=trained_part(images))
-    variants = make_variants(names, preset, settings, ablations, swept, protocol)
+    trains = images.finetune is not None
+    variants = make_variants(names, preset, settings, ablations, swept, protocol, trains)
     for variant in variants:
-        check_finetuning(variant.method, dict(variant.changes), images.finetune is not None)
+        check_finetuning(variant.method, dict(variant.changes), trains)
     labels = [variant.label for variant in variants]
     if reference not in (None, *labels):
         raise InputError(f"--reference {reference}: the methods are {', '.join(labels)}")

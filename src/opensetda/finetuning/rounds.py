@@ -10,17 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from sklearn.base import clone
 from torch import Tensor
 
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext, Record
 from opensetda.features.alignment import Alignment, unit
-from opensetda.features.scaling import AUTO, RANKS
+from opensetda.features.scaling import AUTO, RANKS, STANDARD
 from opensetda.finetuning.inputs import TunedImages
 from opensetda.finetuning.settings import FineTuneSettings
 from opensetda.means.estimator import SmoothedMeans, class_means
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.progress import ProgressEvent, ProgressListener, finish_step
+from opensetda.regression.daod import DAOD
 from opensetda.rows import IntArray, Rows, canonical_source, split_domains
 from opensetda.state import part
 from opensetda.system.processes import average_gradients, from_main, own_seed, this_process
@@ -32,7 +34,9 @@ CLASS_BALANCE = 0.5
 MIXED = 0.5
 # s of `class_mean_loss`.
 MEAN_SCALE = 10.0
-UNDONE = "training the backbone was undone: labels agreed less with a simpler method than before"
+# How many more of the trained labels a second method has to share; fewer may be chance.
+CLEAR = 0.01
+UNDONE = "training the backbone was undone: a second method did not agree more with its labels"
 
 Labelled = tuple[IntArray, IntArray, int]
 """Classes of the sources, pseudo-labels of the targets, number of classes."""
@@ -56,9 +60,10 @@ def fit_in_rounds(
     The share of unknowns is that of the frozen features. The classifier ends as fitted to the
     last features; a step of its history is a labelling. The arguments are those of `fit`.
 
-    Nothing here knows whether labels are right. But labels that a simpler method shares are safer
-    (`agreement`): by it the first labels are those of averaged views or of one view, and if the
-    last ones have less of it than the first, the training is undone, with a warning.
+    Nothing here knows whether labels are right, but those that another method shares are safer.
+    So the first labels are those of averaged views or of one view, by their `agreement`; and unless
+    `DAOD`, fitted to the features as given and to the trained ones, agrees clearly more with the
+    last labels than with those of a run without training, that run is the result, with a warning.
     """
     assert context.images is not None, "what is trained"
     settings, steps = context.images.settings, context.images.settings.rounds + 1
@@ -75,8 +80,8 @@ def fit_in_rounds(
         # One for all rounds, whose labels are compared.
         classifier.set_params(scaling=RANKS)
     if context.images.averaged > 1:
-        safe = [agreement(classifier, features, *how) for features in (X, inputs.features)]
-        if safe[0] > safe[1]:
+        of_one_view, of_all = (agreement(classifier, rows, *how) for rows in (X, inputs.features))
+        if of_one_view > of_all:
             context.images.averaged = 1
             inputs.refresh()
     inputs.align(Alignment.fit(*inputs.rows))
@@ -94,8 +99,7 @@ def fit_in_rounds(
             inputs.refresh()
         elif step > 1:
             labelled = source_labels, pseudo_labels, n_classes
-            mean = _train(inputs, labelled, seed, (step, steps), context.progress)
-            loss = {"means": mean}
+            loss = {"means": _train(inputs, labelled, seed, (step, steps), context.progress)}
             inputs.refresh()
         classifier.fit(inputs.features, *how)
         if report is None:
@@ -104,9 +108,9 @@ def fit_in_rounds(
             classifier.set_params(openness=min(report.share, 1 - 1 / (len(target) + 1)))
         known = classifier.transduction_scores_
         nearest = np.searchsorted(names, classifier.transduction_nearest_)
-        share, labelled_share = classifier.openness_, settings.labelled * step / steps
-        ranked = known[order], nearest[order], share, labelled_share
-        pseudo_labels = rank_pseudo_labels(*ranked, n_classes, CLASS_BALANCE)
+        ranked = known[order], nearest[order], classifier.openness_
+        labelled_share = settings.labelled * step / steps
+        pseudo_labels = rank_pseudo_labels(*ranked, labelled_share, n_classes, CLASS_BALANCE)
         if step <= done:
             continue
         labels.append(classifier.rejection.labels(known, nearest, n_classes))
@@ -125,20 +129,19 @@ def fit_in_rounds(
             arrays = {f"backbone.{name}": w.detach().cpu().numpy() for name, w in state}
             store.write(Record({"history": history}, arrays | {"labels": np.stack(labels)}))
     assert report is not None, "there is at least one step"
-    if steps > 1:
-        safe = [agreement(classifier, inputs.features, *how)]
-        trained = {name: w.clone() for name, w in inputs.learned.state_dict().items()}
-        inputs.start_anew()
-        inputs.refresh()
-        safe.append(agreement(classifier, inputs.features, *how))
-        if safe[1] > safe[0]:
-            report = replace(report, warnings=(*report.warnings, UNDONE))
-            labels[-1] = labels[0]
-        else:
-            inputs.learned.load_state_dict(trained)
-            inputs.refresh()
-            classifier.fit(inputs.features, *how)
+    label, tuned = classifier.unknown_label, classifier.transduction_
+    judge = DAOD(openness=classifier.openness, scaling=STANDARD, unknown_label=label)
     classifier.set_params(openness=openness, scaling=scaling)
+    if steps > 1:
+        frozen = clone(classifier).fit(X, *how).transduction_
+        opinions = [judge.fit(rows, *how).transduction_ for rows in (X, inputs.features)]
+        if np.mean([(own == tuned).mean() - (own == frozen).mean() for own in opinions]) < CLEAR:
+            inputs.start_anew()
+            context.images.averaged = 1
+            report = classifier.fit(X, *how).openness_report_
+            report = replace(report, warnings=(*report.warnings, UNDONE))
+            nearest = np.searchsorted(names, classifier.transduction_nearest_)
+            labels[-1] = np.where(frozen == label, n_classes, nearest)
     classifier.openness_report_, classifier.history_ = report, history
     classifier.step_labels_ = np.stack(labels)
 

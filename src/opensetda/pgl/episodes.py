@@ -20,7 +20,7 @@ class Episodes(NamedTuple):
     is_target: npt.NDArray[np.bool_]
     """(N,): all queries, and support nodes that replace a source sample."""
     labels: IntArray
-    """(N,): class of a support node, `UNLABELLED` for a query."""
+    """(N,): class of a support node, perhaps of a query; otherwise `UNLABELLED`."""
     is_unknown: npt.NDArray[np.bool_]
     """(N,): queries whose pseudo-label is unknown."""
 
@@ -38,7 +38,7 @@ class EpisodeSampler:
         \tau_t &= \{x_j\}^C \sim Q^t_X
 
     A class or target with fewer samples than slots is drawn with replacement. Without targets
-    there are no queries.
+    there are no queries. With `query_labels` those with a pseudo-label of a class have it.
     """
 
     def __init__(
@@ -48,9 +48,12 @@ class EpisodeSampler:
         n_classes: int,
         episodes: int,
         replacement: float,
+        query_labels: bool = False,
     ) -> None:
         self.episodes, self.replacement = episodes, replacement
         self.is_unknown = pseudo_labels == n_classes
+        is_hidden = self.is_unknown | (not query_labels)
+        self.query_labels = np.where(is_hidden, UNLABELLED, pseudo_labels)
         self.source_of = [np.flatnonzero(source_labels == c) for c in range(n_classes)]
         self.target_of = [np.flatnonzero(pseudo_labels == c) for c in range(n_classes)]
 
@@ -58,8 +61,8 @@ class EpisodeSampler:
         """Draw the nodes of one graph: the support, then the queries."""
         support = self.draw_support(rng)
         queries = _draw(np.arange(len(self.is_unknown)), len(support.rows), rng)
-        unlabelled = np.full(len(queries), UNLABELLED)
-        nodes = queries, np.ones(len(queries), dtype=bool), unlabelled, self.is_unknown[queries]
+        labels, is_unknown = self.query_labels[queries], self.is_unknown[queries]
+        nodes = queries, np.ones(len(queries), dtype=bool), labels, is_unknown
         return Episodes(*(np.concatenate(both) for both in zip(support, nodes, strict=True)))
 
     def draw_support(self, rng: Generator) -> Episodes:

@@ -47,6 +47,16 @@ def domain_loss(logits: Tensor, is_target: Tensor) -> Tensor:
     return F.softplus(logits[~is_target]).mean() + F.softplus(-logits[is_target]).mean()
 
 
+def unknown_loss(logits: Tensor) -> Tensor:
+    r"""Make unknowns equally likely in all classes, so that they rank lowest (ours).
+
+    .. math:: \mathcal{L}_u = -\mathbb{E}\,\tfrac1C \sum_c \log p_c
+
+    Shapes: logits (N, C) -> scalar.
+    """
+    return -F.log_softmax(logits, dim=1).mean()
+
+
 def graph_losses(
     network: PGLNetwork,
     output: GraphOutput,
@@ -59,6 +69,7 @@ def graph_losses(
 
     .. math:: \sum_l \mathcal{L}_n^{(l)} + \mu \sum_l \mathcal{L}_e^{(l)} + \gamma \mathcal{L}_d
 
+    and, if it has a weight, `unknown_loss` of the pseudo-unknown nodes in each layer.
     A reversed gradient turns :math:`+\gamma` into :math:`-\gamma` for the backbone. Pseudo-unknown
     targets have no counterpart in the source: the discriminator does not see them.
 
@@ -71,6 +82,9 @@ def graph_losses(
     if settings.edge_weight and output.edges:
         layers = [edge_loss(edges[known][:, known], truth) for edges in output.edges]
         losses["edge"] = settings.edge_weight * torch.stack(layers).sum()
+    if settings.unknown_weight and is_unknown.any():
+        unknowns = [unknown_loss(logits[is_unknown]) for logits in output.logits]
+        losses["unknown"] = settings.unknown_weight * torch.stack(unknowns).sum()
     of_target = is_target[aligned]
     if settings.adversary_weight and of_target.any() and not of_target.all():
         logits = network.discriminator(output.features[aligned], 1.0)

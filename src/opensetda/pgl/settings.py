@@ -17,8 +17,6 @@ Count = Annotated[int, Field(ge=1)]
 
 # Labelled nodes of a graph: with fewer its batch statistics are too noisy.
 FEWEST_LABELLED = 20
-# The part of the steps that `MovingMeans` does in the place of PGL, if a backbone is trained.
-HEAD_START = 0.8
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
@@ -64,9 +62,13 @@ class PGLSettings:
     """Epochs of a step between two decays; the next step starts with the first rates."""
     fresh_start: bool = True
     """Start every step with new weights, as the authors' code does; else the last ones go on."""
-    head_start: Annotated[int, Field(ge=0)] | None = None
-    """Steps whose pseudo-labels `MovingMeans` gives, by the first features; at least one follows.
-    None: four fifths of the steps if a backbone is trained (ours), 0, as in the paper, for rows."""
+    taught: bool = False
+    """`MovingMeans` gives all pseudo-labels, by the features so far; it does the first step, the
+    last labels are PGL's (ours)."""
+    query_labels: bool = False
+    """Queries have their pseudo-labels in the losses, too, as in the authors' code."""
+    unknown_weight: Weight = 0.0
+    """Weight of the loss that makes pseudo-unknown queries equally likely in all classes (ours)."""
     draws: Count = 3
     """K: support graphs that score a sample; its probabilities are their mean (ours)."""
 
@@ -74,11 +76,6 @@ class PGLSettings:
     def last_step(self) -> int:
         """The last step that is run."""
         return min(self.steps, self.stop_step or self.steps)
-
-    def head_start_of(self, trains_backbone: bool) -> int:
-        """Return the number of steps that are not trained."""
-        usual = int(HEAD_START * self.steps) if trains_backbone else 0
-        return min(usual if self.head_start is None else self.head_start, self.steps - 1)
 
     def episodes_of(self, n_classes: int) -> int:
         """Return the number of episodes per graph."""
@@ -105,11 +102,16 @@ class PGLSettings:
 
 # Table "The detailed settings for the three datasets", and the stop steps of section 5.3. For
 # VisDA-17 the paper states none. The default is that of Office-Home, in five steps to the end: on
-# Office-31 as good as seven of twenty, and faster; if a backbone is trained, with a head start.
-_WIDE = {"edge_width": 1024, "node_width": 1024, "head_start": 0}
+# Office-31 as good as seven of twenty, and faster. What a trained backbone needs is ours.
+_WIDE = {"edge_width": 1024, "node_width": 1024}
+_FIVE_STEPS = {"steps": 5, "stop_step": None}
 PRESETS: dict[str, dict[str, Any]] = {
-    "default": {"steps": 5, "stop_step": None},
-    "office-home": {"head_start": 0},
+    "default": _FIVE_STEPS,
+    "end-to-end": {
+        **{**_FIVE_STEPS, "taught": True, "query_labels": True, "unknown_weight": 1.0},
+        **{"adversary_weight": 0.0, "backbone_rate": 3e-4, "fresh_start": False},
+    },
+    "office-home": {},
     "visda-17": {**_WIDE, "episodes": 8, "openness": 0.85, "stop_step": None},
     "syn2real-o": {**_WIDE, "episodes": 6, "openness": 0.9, "stop_step": 5},
 }

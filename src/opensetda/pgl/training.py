@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from opensetda.context import FitContext, Record
 from opensetda.errors import InputError, one_line
-from opensetda.features.scaling import RANKS
+from opensetda.features.scaling import NONE
 from opensetda.finetuning.inputs import TrainingInputs, TunedImages, in_memory
 from opensetda.finetuning.rounds import agreement
 from opensetda.means.estimator import MovingMeans
@@ -49,7 +49,8 @@ class ProgressiveTraining:
 
     Step m trains on episodes whose support holds pseudo-labelled targets with probability
     (m - 1) alpha (Eq. 13), scores all targets with the network fixed, and gives the m alpha n_t
-    surest and least sure targets their pseudo-labels for step m + 1 (Eq. 6, Eq. 12). The random
+    surest and least sure targets their pseudo-labels for step m + 1 (Eq. 6, Eq. 12). With the
+    setting `taught`, `MovingMeans` ranks the targets instead, and there is no step 1. The random
     numbers of a step follow from `seed` and its number, and its optimiser is new: weights and
     pseudo-labels are all that a later run needs to go on.
 
@@ -77,19 +78,19 @@ class ProgressiveTraining:
         self.n_targets = len(self.inputs.target)
         self.pseudo_labels = np.full(self.n_targets, UNLABELLED, dtype=np.intp)
         self.episodes = self.settings.episodes_of(self.n_classes)
-        self.head_start, self.last_step = 0, 1
-        if self.n_targets:
-            # Steps that are done already.
-            self.head_start = self.settings.head_start_of(self.inputs.learned is not None)
-            self.last_step = max(self.settings.last_step, self.head_start + 1)
+        self.taught = self.settings.taught and self.n_targets > 0
+        self.first_step = 2 if self.taught else 1
+        last_step = self.settings.last_step if self.n_targets else 1
+        self.last_step = max(last_step, self.first_step)
 
     def run(self) -> None:
         """Run all steps, or those after the latest checkpoint."""
         with torch.random.fork_rng(devices=[]):
-            if self.head_start:
-                self.pseudo_labels = self._first_pseudo_labels()
+            if self.taught:
+                self._choose_views()
+                self.pseudo_labels = self._taught_pseudo_labels(1 / self.settings.steps)
             self._continue()
-            for step in range(self.head_start + len(self.history) + 1, self.last_step + 1):
+            for step in range(self.first_step + len(self.history), self.last_step + 1):
                 self._run_step(step)
                 if step < self.last_step:
                     self._save()
@@ -98,12 +99,14 @@ class ProgressiveTraining:
         settings, started = self.settings, time.perf_counter()
         rng = default_rng([self.seed, step])
         torch.manual_seed(int(rng.integers(2**63)))
-        if step == self.head_start + 1 or settings.fresh_start:
+        if step == self.first_step or settings.fresh_start:
             self.inputs.start_anew()
             self.network = self._new_network()
-        labels = self.source_labels, self.pseudo_labels
         replacement = (step - 1) / settings.steps if settings.mix_up else 0.0
-        sampler = EpisodeSampler(*labels, self.n_classes, self.episodes, replacement)
+        sampler = EpisodeSampler(
+            *(self.source_labels, self.pseudo_labels, self.n_classes, self.episodes),
+            *(replacement, settings.query_labels),
+        )
         if this_process().process_index:
             rng = default_rng(own_seed(self.seed, step))
             torch.manual_seed(int(rng.integers(2**63)))
@@ -118,23 +121,28 @@ class ProgressiveTraining:
         entry["seconds"] = time.perf_counter() - started
         finish_step(self.history, self.context.progress, entry, self.last_step, iterations)
 
-    def _first_pseudo_labels(self) -> IntArray:
-        """Return the pseudo-labels of the steps that `MovingMeans` does in our place."""
-        domain = np.repeat([0, -1], [len(self.inputs.source), self.n_targets])
-        y = np.concatenate([self.source_labels, np.zeros(self.n_targets, dtype=np.intp)])
-        teacher, how = MovingMeans(self.share, scaling=RANKS), (y, domain, FitContext())
+    def _choose_views(self) -> None:
+        """Take one view of an image instead of several, if the teacher's labels are safer then."""
         if isinstance(self.inputs, TunedImages) and self.inputs.images.averaged > 1:
             rows = np.concatenate([in_memory(part) for part in self.inputs.given])
-            if agreement(teacher, rows, *how) > agreement(teacher, self._all_rows(), *how):
+            teacher, averaged, *how = self._lesson()
+            if agreement(teacher, rows, *how) > agreement(teacher, averaged, *how):
                 self.inputs.images.averaged = 1
                 self.inputs.refresh()
-        teacher.fit(self._all_rows(), *how)
+
+    def _taught_pseudo_labels(self, progress: float) -> IntArray:
+        """Return the pseudo-labels that `MovingMeans` gives by the features so far."""
+        teacher, *lesson = self._lesson()
+        teacher.fit(*lesson)
         scored = teacher.transduction_scores_, teacher.transduction_nearest_, self.share
-        progress = self.head_start / self.settings.steps
         return rank_pseudo_labels(*scored, progress, self.n_classes)
 
-    def _all_rows(self) -> Any:
-        return torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
+    def _lesson(self) -> tuple[MovingMeans, Any, Any, Any, FitContext]:
+        """Return the teacher, and what it is fitted to: rows as PGL sees them."""
+        rows = torch.cat([self.inputs.source, self.inputs.target]).cpu().numpy()
+        domain = np.repeat([0, -1], [len(self.inputs.source), self.n_targets])
+        y = np.concatenate([self.source_labels, np.zeros(self.n_targets, dtype=np.intp)])
+        return MovingMeans(self.share, scaling=NONE), rows, y, domain, FitContext()
 
     def _new_network(self) -> PGLNetwork:
         width, adapts = int(self.inputs.source.shape[1]), self.inputs.learned is None
@@ -194,8 +202,11 @@ class ProgressiveTraining:
         scored = in_shares(self.n_targets, self._score).double().cpu().numpy()
         ranked = scored[:, 0], scored[:, 1].astype(np.intp), self.share
         self.step_labels.append(rank_pseudo_labels(*ranked, 1.0, self.n_classes))
-        progress = step / self.settings.steps
-        self.pseudo_labels = labels = rank_pseudo_labels(*ranked, progress, self.n_classes)
+        progress = min(1.0, step / self.settings.steps)
+        if self.taught and step < self.last_step:
+            self.pseudo_labels = labels = self._taught_pseudo_labels(progress)
+        else:
+            self.pseudo_labels = labels = rank_pseudo_labels(*ranked, progress, self.n_classes)
         n_unknown = int((labels == self.n_classes).sum())
         n_known = int((labels != UNLABELLED).sum()) - n_unknown
         entry = {

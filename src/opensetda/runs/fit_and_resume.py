@@ -273,7 +273,8 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
     if request.corrections is not None:
         corrections = read_corrections(near(request.corrections), data, request.unknown_label)
         data = corrections.joined_to(data)
-    settings = full_settings(request.method, request.preset, request.settings)
+    arguments = request.method_arguments()
+    settings = full_settings(request.method, arguments["preset"], request.settings)
     if request.images.finetune:
         settings["finetune"] = asdict(finetune_settings(request.method, request.settings))
     run.check_inputs({**data.inputs, "settings": {"release": __version__, **settings}})
@@ -289,7 +290,7 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
     backbone = images = features = None
     if request.images.finetune:
         backbone, images, features = _trainable_images(run, data, listener)
-    classifier = build_method(**request.method_arguments())
+    classifier = build_method(**arguments)
     domains = data.source, data.labels, data.target
     with listener.training(request.method) as told:
         progress = _event_listener(request.tensorboard, told)

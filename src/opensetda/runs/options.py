@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from opensetda.errors import InputError
+from opensetda.runs.methods import usual_preset
 
 SAMPLE, SMALLEST_SAMPLE = 65_536, 1024
 """Default of the largest number of targets to learn from, and the smallest that is allowed."""
@@ -251,5 +252,7 @@ class FitRequest(FitOptions):
 
     def method_arguments(self) -> dict[str, Any]:
         """Return the arguments of `opensetda.runs.methods.build_method`."""
-        names = ("method", "openness", "preset", "seed", "unknown_label", "scaling")
-        return {"changes": self.settings, **{name: getattr(self, name) for name in names}}
+        names = ("method", "openness", "seed", "unknown_label", "scaling")
+        preset = self.preset or usual_preset(self.method, self.images.finetune is not None)
+        own = {"changes": self.settings, "preset": preset}
+        return own | {name: getattr(self, name) for name in names}
