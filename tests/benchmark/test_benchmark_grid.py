@@ -185,3 +185,14 @@ def test_ablations_are_of_pgl():
     assert all({*whole.changes} <= {*part.changes} for part in parts)
     with pytest.raises(InputError, match="moving-means has none; name --method pgl first"):
         make_variants(["moving-means", "pgl"], ablations=True)
+
+
+def test_pgl_has_the_preset_of_the_protocol_or_that_of_a_trained_backbone():
+    found = [
+        make_variants(["pgl"], None, None, True, None, *how) for how in (("", True), ("", False))
+    ]
+    assert [rows[0].preset for rows in found] == ["end-to-end", None]
+    # One preset has no adversary that could be left out.
+    names = [[row.label for row in rows] for rows in found]
+    assert [name for name in names[1] if name not in names[0]] == ["no-adversary"]
+    assert make_variants(["pgl"], None, None, False, None, "visda17", True)[0].preset == "visda-17"

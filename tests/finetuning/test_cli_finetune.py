@@ -130,7 +130,8 @@ def test_methods_that_train_have_the_backbone_in_their_own_training(
     command = image_fit(pictures, tmp_path / "run", "--method", method, "--finetune", *changed)
     assert main(command) == 0
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
-    assert settings["backbone"]["views"] == 4
+    assert settings["backbone"]["views"] in (1, 4)
+    assert settings["preset"] == {"pgl": "end-to-end", "osbp": None}[method]
     assert (tmp_path / "run" / "backbone.safetensors").exists()
     assert main([*command, "--overwrite", "--set", "finetune.rounds=1"]) == 2
     assert f"finetune.rounds: {method} trains the backbone by" in capsys.readouterr().err

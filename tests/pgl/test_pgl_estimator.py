@@ -14,8 +14,8 @@ from torch import nn
 
 from opensetda import PGLClassifier
 from opensetda.context import FitContext
+from opensetda.finetuning import rounds
 from opensetda.finetuning.settings import FineTuneSettings
-from opensetda.pgl import training
 from opensetda.pgl.settings import ABLATIONS
 
 
@@ -176,19 +176,22 @@ def test_an_image_backbone_is_trained_in_its_steps(task):
     np.testing.assert_array_equal(classifier.predict(features), classifier.transduction_)
 
 
-def test_a_training_of_a_backbone_resumes_to_the_same_bits(task):
+@pytest.mark.parametrize("preset", ["default", "end-to-end"])
+def test_a_training_of_a_backbone_resumes_to_the_same_bits(task, preset):
     store = Store()
-    whole = fit(task, context=FitContext(images=Pictures().of(task.X), checkpoints=store))
+    context = FitContext(images=Pictures().of(task.X), checkpoints=store)
+    whole = fit(task, context=context, preset=preset)
+    assert store.kept
     for record in store.kept:
         context = FitContext(images=Pictures().of(task.X), checkpoints=Store(record))
-        resumed = fit(task, context=context)
+        resumed = fit(task, context=context, preset=preset)
         np.testing.assert_array_equal(whole.transduction_proba_, resumed.transduction_proba_)
 
 
 @pytest.mark.parametrize("is_safer", [False, True])
 def test_moving_means_teaches_by_the_safer_view(task, monkeypatch, is_safer):
     found = iter([0.6, 0.5] if is_safer else [0.5, 0.6])
-    monkeypatch.setattr(training, "agreement", lambda *given: next(found))
+    monkeypatch.setattr(rounds, "agreement", lambda *given: next(found))
     images = Pictures().of(task.X)
     images.averaged = 2
     classifier = fit(task, preset="end-to-end", context=FitContext(images=images), steps=3)

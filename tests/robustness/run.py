@@ -47,7 +47,7 @@ INTERRUPTED = {
     "predict": "predict run tables/target.csv --out out/labels.csv",
     "fit of images": f"{FIT_IMAGES} out/run {PGL}",
     "fit --finetune": f"{FIT_IMAGES} out/run {_TUNE}",
-    "fit --finetune of pgl": f"{FIT_IMAGES} out/run --finetune last --set head_start=1 {PGL}",
+    "fit --finetune of pgl": f"{FIT_IMAGES} out/run --finetune last {PGL}",
     "features": f"features {STREET} {_FEATURES} out/cache",
     "benchmark": f"{GRID} out/grid",
 }

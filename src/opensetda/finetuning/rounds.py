@@ -79,11 +79,7 @@ def fit_in_rounds(
     if scaling == AUTO:
         # One for all rounds, whose labels are compared.
         classifier.set_params(scaling=RANKS)
-    if context.images.averaged > 1:
-        of_one_view, of_all = (agreement(classifier, rows, *how) for rows in (X, inputs.features))
-        if of_one_view > of_all:
-            context.images.averaged = 1
-            inputs.refresh()
+    choose_views(inputs, classifier, X, inputs.features, *how)
     inputs.align(Alignment.fit(*inputs.rows))
     store, openness, report = context.checkpoints, classifier.openness, None
     record = from_main(store and store.read()) or Record({"history": []})
@@ -129,11 +125,11 @@ def fit_in_rounds(
             arrays = {f"backbone.{name}": w.detach().cpu().numpy() for name, w in state}
             store.write(Record({"history": history}, arrays | {"labels": np.stack(labels)}))
     assert report is not None, "there is at least one step"
-    label, tuned = classifier.unknown_label, classifier.transduction_
-    judge = DAOD(openness=classifier.openness, scaling=STANDARD, unknown_label=label)
+    label, share, tuned = classifier.unknown_label, classifier.openness, classifier.transduction_
     classifier.set_params(openness=openness, scaling=scaling)
     if steps > 1:
         frozen = clone(classifier).fit(X, *how).transduction_
+        judge = DAOD(share, scaling=STANDARD, unknown_label=label)
         opinions = [judge.fit(rows, *how).transduction_ for rows in (X, inputs.features)]
         if np.mean([(own == tuned).mean() - (own == frozen).mean() for own in opinions]) < CLEAR:
             inputs.start_anew()
@@ -144,6 +140,17 @@ def fit_in_rounds(
             labels[-1] = np.where(frozen == label, n_classes, nearest)
     classifier.openness_report_, classifier.history_ = report, history
     classifier.step_labels_ = np.stack(labels)
+
+
+def choose_views(
+    inputs: TunedImages, classifier: OpenSetClassifier, of_one: Any, of_all: Any, *how: Any
+) -> None:
+    """Take one view of each image from now on, if there is more `agreement` on its features."""
+    if inputs.images.averaged > 1 and (
+        agreement(classifier, of_one, *how) > agreement(classifier, of_all, *how)
+    ):
+        inputs.images.averaged = 1
+        inputs.refresh()
 
 
 def agreement(

@@ -34,9 +34,9 @@ class PGLClassifier(DomainTransformer, OpenSetClassifier):
     openness : float, "auto" or "preset", default="auto"
         beta, the share of unknowns in the target, in [0, 1); "auto" estimates it without labels,
         "preset" takes the paper's value.
-    preset : {"default", "office-home", "visda-17", "syn2real-o"}, default="default"
+    preset : {"default", "end-to-end", "office-home", "visda-17", "syn2real-o"}, default="default"
         The paper's settings for one of its datasets. The default has those of Office-Home but
-        five steps and, if an image backbone is trained, another start.
+        five steps; "end-to-end" are ours for a backbone that is trained (`runs.fit` takes them).
     settings : mapping, optional
         Changes to the preset by name, as in ``{"steps": 10, "edge_weight": 0}``; see `PGLSettings`.
     scaling : {"none", "standard", "ranks"}, default="none"

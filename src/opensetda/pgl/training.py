@@ -18,7 +18,7 @@ from opensetda.context import FitContext, Record
 from opensetda.errors import InputError, one_line
 from opensetda.features.scaling import NONE
 from opensetda.finetuning.inputs import TrainingInputs, TunedImages, in_memory
-from opensetda.finetuning.rounds import agreement
+from opensetda.finetuning.rounds import choose_views
 from opensetda.means.estimator import MovingMeans
 from opensetda.openness.pseudo_labels import UNLABELLED, rank_pseudo_labels
 from opensetda.pgl.episodes import Episodes, EpisodeSampler
@@ -87,7 +87,10 @@ class ProgressiveTraining:
         """Run all steps, or those after the latest checkpoint."""
         with torch.random.fork_rng(devices=[]):
             if self.taught:
-                self._choose_views()
+                if isinstance(self.inputs, TunedImages):
+                    given = np.concatenate([in_memory(rows) for rows in self.inputs.given])
+                    teacher, *lesson = self._lesson()
+                    choose_views(self.inputs, teacher, given, *lesson)
                 self.pseudo_labels = self._taught_pseudo_labels(1 / self.settings.steps)
             self._continue()
             for step in range(self.first_step + len(self.history), self.last_step + 1):
@@ -120,15 +123,6 @@ class ProgressiveTraining:
             entry |= self._label_targets(step)
         entry["seconds"] = time.perf_counter() - started
         finish_step(self.history, self.context.progress, entry, self.last_step, iterations)
-
-    def _choose_views(self) -> None:
-        """Take one view of an image instead of several, if the teacher's labels are safer then."""
-        if isinstance(self.inputs, TunedImages) and self.inputs.images.averaged > 1:
-            rows = np.concatenate([in_memory(part) for part in self.inputs.given])
-            teacher, averaged, *how = self._lesson()
-            if agreement(teacher, rows, *how) > agreement(teacher, averaged, *how):
-                self.inputs.images.averaged = 1
-                self.inputs.refresh()
 
     def _taught_pseudo_labels(self, progress: float) -> IntArray:
         """Return the pseudo-labels that `MovingMeans` gives by the features so far."""

@@ -190,8 +190,8 @@ class FitOptions:
     )
     preset: str | None = _method(
         "--preset NAME",
-        "Start from the paper's settings for a dataset, pgl only: office-home, "
-        "visda-17, syn2real-o.",
+        "Start from the paper's settings for a dataset, pgl only: office-home, visda-17, "
+        "syn2real-o. Default: default, or with --finetune end-to-end.",
     )
     settings: Mapping[str, Any] = _method(
         "--set NAME=VALUE",
