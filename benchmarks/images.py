@@ -9,8 +9,10 @@ the images of PACS and Office-31 at 160 x 160 pixels; methods that train the bac
 share one `osda benchmark` per task, whose seconds are without the stored activations, unless only
 one is missing. Rows that benchmarks/figures/finetuning.csv has are not measured again.
 
-DANN on C-A came from a script that called the functions of a grid cell; the
-rivals on A-D, A-W and P-A were measured before stored views began with those of `--views`.
+The number of threads changes a trained run by a point or two: those of `moving-means` had two,
+those of `pgl` one (`OMP_NUM_THREADS=1`). DANN on C-A came from a script that called the functions
+of a grid cell; the rivals on A-D, A-W and P-A were measured before stored views began with those
+of `--views`.
 `extraction` alternates the plain eager network on pre-decoded tensors (batches of 32, all cores)
 with ours from JPEG files to cached features, so that other load on the
 machine affects both alike; judge by the median of the ratios.
