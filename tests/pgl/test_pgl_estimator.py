@@ -197,3 +197,18 @@ def test_moving_means_teaches_by_the_safer_view(task, monkeypatch, is_safer):
     classifier = fit(task, preset="end-to-end", context=FitContext(images=images), steps=3)
     assert images.averaged == (1 if is_safer else 2)
     assert [entry["step"] for entry in classifier.history_] == [2, 3]
+
+
+def test_a_taught_training_reads_neither_labels_nor_the_order_of_targets(task):
+    def taught(order, labels):
+        classifier = PGLClassifier(preset="end-to-end", settings=SMALL, random_state=0)
+        return classifier.fit(task.X[order], labels[order], task.domain[order], FitContext())
+
+    rng, is_target = np.random.default_rng(0), task.domain < 0
+    same, mixed, wrong = np.arange(len(task.X)), np.arange(len(task.X)), task.y.copy()
+    mixed[is_target] = rng.permutation(mixed[is_target])
+    wrong[is_target] = rng.choice(task.labels, is_target.sum())
+    expected = taught(same, task.y).transduction_proba_
+    np.testing.assert_array_equal(taught(same, wrong).transduction_proba_, expected)
+    place = np.searchsorted(same[is_target], mixed[is_target])
+    np.testing.assert_array_equal(taught(mixed, task.y).transduction_proba_, expected[place])
