@@ -104,7 +104,7 @@ def test_a_grid_that_was_cut_goes_on(quick_cells, tasks, tmp_path):
     kept, _, lost, damaged = sorted((out / "cells").iterdir())
     lost.unlink()
     damaged.write_text('{"key": ')
-    (out / "cells" / ".rest.partial.json").write_text("{")
+    (out / "cells" / ".rest.json.partial-0").mkdir()
     before = kept.stat().st_mtime_ns
     assert n_finished(tasks, cells, out) == 2
     told = []
@@ -128,7 +128,7 @@ def test_a_folder_of_something_else_is_refused(quick_cells, tasks, tmp_path):
         run_grid(tasks, cells, tmp_path / "data")
     # As a process leaves it that is killed while it writes the first file.
     (tmp_path / "killed" / "cells").mkdir(parents=True)
-    (tmp_path / "killed" / ".benchmark.partial.json").touch()
+    (tmp_path / "killed" / ".benchmark.json.partial-0").mkdir()
     run_grid(tasks, cells, tmp_path / "killed")
     assert not list((tmp_path / "killed").glob(".*"))
 

@@ -160,7 +160,7 @@ def test_only_runs_are_overwritten(tmp_path, run):
     with pytest.raises(InputError, match="exists already"):
         check_destination(run.path, overwrite=False)
     # What a report left behind that was killed.
-    (run.path / ".report.partial.html").write_text("<!doc")
+    (run.path / ".report.html.partial-0").mkdir()
     check_destination(run.path, overwrite=True)
     with pytest.raises(InputError, match="a file is in the way"):
         check_destination(run.path / folder.MODEL, overwrite=True)

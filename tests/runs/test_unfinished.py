@@ -44,7 +44,7 @@ def test_what_is_in_the_way(tmp_path):
     path = tmp_path / "run.unfinished"
     # Killed before the request was in its place: nothing to go on with.
     path.mkdir()
-    (path / ".request.partial.json").write_text("{")
+    (path / ".request.json.partial-0").mkdir()
     assert UnfinishedRun.find(tmp_path / "run") is None
     with pytest.raises(InputError, match="go on with 'osda resume"):
         UnfinishedRun.begin(tmp_path / "run", REQUEST, overwrite=False)

@@ -48,22 +48,38 @@ def test_the_new_takes_the_place_of_the_old_only_when_complete(tmp_path, make):
     assert names_in(tmp_path) == ["labels.csv"]
 
 
-def test_an_old_folder_comes_back_if_the_new_one_cannot_be_moved(tmp_path, monkeypatch):
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_an_old_folder_stays_if_the_new_one_cannot_be_moved(tmp_path, monkeypatch, exchanges):
     run = tmp_path / "run"
     run.mkdir()
     (run / "content").write_text("old")
-    rename = type(run).rename
+    rename = Path.rename
 
     def fail(self, target):
-        if target == run and "partial" in self.name:
+        if target == run and "replaced" not in self.name:
             raise OSError(28, "No space left on device")
         return rename(self, target)
 
-    monkeypatch.setattr(type(run), "rename", fail)
+    def cannot(new, path):
+        if exchanges:
+            raise OSError(28, "No space left on device")
+        return False
+
+    monkeypatch.setattr(files, "_exchanged_at_once", cannot)
+    monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(OSError, match="no space left"), files.new_folder(run) as aside:
         (aside / "new").write_text("")
     assert names_in(tmp_path) == ["run"]
     assert (run / "content").read_text() == "old"
+
+
+def test_a_folder_is_replaced_where_two_cannot_be_exchanged_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_exchanged_at_once", lambda new, path: False)
+    for content in ("old", "new"):
+        with files.new_folder(tmp_path / "run") as aside:
+            (aside / "content").write_text(content)
+    assert (tmp_path / "run" / "content").read_text() == "new"
+    assert names_in(tmp_path) == ["run"]
 
 
 @pytest.mark.parametrize("function", ["new_file", "new_folder", "temporary_folder"])
@@ -71,12 +87,60 @@ def test_the_next_writer_removes_what_a_dead_one_left(tmp_path, function):
     path = tmp_path / "labels.csv"
     script = DIES.format(function=function, path=str(path))
     died = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    left = Path(died.stdout.strip())
-    assert left.exists()
-    assert files.is_partial(left.name)
-    with getattr(files, function)(path) as aside:
-        assert aside == left
+    assert Path(died.stdout.strip()).exists()
+    (left,) = names_in(tmp_path)
+    assert files.is_partial(left)
+    with getattr(files, function)(path):
+        assert left not in names_in(tmp_path)
     assert names_in(tmp_path) == ([] if function == "temporary_folder" else ["labels.csv"])
+
+
+def test_writers_of_one_file_do_not_disturb_each_other(tmp_path):
+    path = tmp_path / "labels.csv"
+    with files.new_file(path) as first:
+        first.write_text("first")
+        with files.new_file(path) as second:
+            assert first.read_text() == "first"
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert names_in(tmp_path) == ["labels.csv"]
+
+
+@pytest.mark.parametrize("make", [files.new_file, files.new_folder])
+def test_a_link_in_the_place_of_an_output_is_replaced_and_not_followed(tmp_path, make):
+    path, precious = tmp_path / "labels.csv", tmp_path / "precious"
+    if make is files.new_folder:
+        precious.mkdir()
+        (precious / "content").write_text("mine")
+    else:
+        precious.write_text("mine")
+    path.symlink_to(precious)
+    with make(path) as aside:
+        (aside / "part" if aside.is_dir() else aside).write_text("ours")
+    assert not path.is_symlink()
+    kept = precious / "content" if precious.is_dir() else precious
+    assert kept.read_text() == "mine"
+    assert names_in(tmp_path) == ["labels.csv", "precious"]
+
+
+def test_only_their_writer_can_enter_unfinished_files(tmp_path):
+    with files.new_file(tmp_path / "labels.csv") as aside:
+        assert aside.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_in_the_place_of_a_folder_of_ours_is_refused(tmp_path):
+    (tmp_path / "cells").symlink_to(tmp_path)
+    with pytest.raises(InputError, match=r"cells: a link, .*remove the link"):
+        files.own_folder(tmp_path / "cells")
+
+
+def test_an_existing_link_is_an_existing_output(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="exists already"):
+        files.check_new_file("--out", path, (".csv",), overwrite=False)
+    files.check_new_file("--out", path, (".csv",), overwrite=True)
 
 
 def test_places_that_cannot_be_written_are_found_before_training(tmp_path):

@@ -27,9 +27,9 @@ import numpy.typing as npt
 
 from opensetda.backbones.recipe import Recipe
 from opensetda.data.images.decoding import BrokenImageError, decode_bytes, read_content
-from opensetda.errors import one_line
+from opensetda.errors import InputError, one_line
 from opensetda.rows import IntArray
-from opensetda.system.files import new_array_file
+from opensetda.system.files import new_array_file, own_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -208,7 +208,10 @@ class FeatureCache(AbstractContextManager["FeatureCache"]):
         self._database: sqlite3.Connection | None = None
         with self._using():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.path.parent.mkdir(exist_ok=True)
+            own_folder(self.path.parent)
+            if self.path.is_symlink():
+                # SQLite would follow it, and write into the file that it leads to.
+                raise InputError("a link, where a file of ours should be; remove the link")
             self._database = sqlite3.connect(self.path, _LOCK_SECONDS, check_same_thread=False)
             # Without waiting for the disk: what a power failure damages is found by checksums.
             self._database.execute("PRAGMA synchronous = OFF")

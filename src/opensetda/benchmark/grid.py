@@ -40,7 +40,14 @@ from opensetda.runs.evaluation import evaluate_targets
 from opensetda.runs.fit_data import image_recipe
 from opensetda.runs.fitting import fit_domains
 from opensetda.runs.methods import finetune_settings, method_class
-from opensetda.system.files import check_writable, is_partial, new_file, plain, write_json
+from opensetda.system.files import (
+    check_writable,
+    is_partial,
+    new_file,
+    own_folder,
+    plain,
+    write_json,
+)
 from opensetda.system.memory import peak_megabytes, reset_peak
 
 CELLS, IDENTITY, ACTIVATIONS = "cells", "benchmark.json", "activations"
@@ -136,7 +143,7 @@ def run_grid(
     left = {key: cell for key, cell in zip(keys, cells, strict=True) if key not in rows}
     tell = progress or (lambda done, total, row: None)
     tell(0, len(left), None)
-    (out / CELLS).mkdir(parents=True, exist_ok=True)
+    own_folder(out / CELLS)
     if known | tasks.fingerprints != known:
         with new_file(out / IDENTITY) as aside:
             write_json(aside, {"benchmark": tasks.name, "tasks": known | tasks.fingerprints})
@@ -315,8 +322,9 @@ def _images(tasks: TaskSet, cell: Cell, task: OpenSetTask, out: Path) -> Trainab
     recipe = replace(image_recipe(options), views=options.views or settings.views)
     files = (*task.source_files, *task.target_files)
     name = digest([tasks.fingerprints[cell.task], files, recipe.key, asdict(settings)])[:32]
+    own_folder(out / ACTIVATIONS)
     scratch = out / ACTIVATIONS / name
-    scratch.mkdir(parents=True, exist_ok=True)
+    own_folder(scratch)
     return open_images(recipe, files, settings, str(options.finetune), scratch)[1]
 
 

@@ -88,6 +88,23 @@ def resume(run: RunArgument) -> None:
     _finish(resume_run(run, listener=ConsoleListener()))
 
 
+def _finish_complete(run: FittedRun) -> None:
+    """Write the report of a complete run if it was asked for and is missing."""
+    from opensetda.runs.folder import REPORT
+
+    folder = run.folder
+    report = None
+    if folder.settings.get("report") and not (run.path / REPORT).exists():
+        n_cells = len(folder.labels()) * max(len(folder.settings["classes"]), _FEWEST_CLASSES)
+        report = None if n_cells > _MOST_CELLS else report_at_end(run.path)
+    if report is None:
+        console.say(f"{run.path} is complete: nothing to resume.")
+    else:
+        console.say(f"{run.path} is complete; its report was missing, and is written now.")
+        console.say_places(report=report)
+    console.result({"run": run.path, "resumed": False, "files": {"report": report}})
+
+
 def _finish(run: FittedRun) -> None:
     """Write the report of a run, and print the result."""
     from opensetda.data.names import printable
@@ -96,8 +113,7 @@ def _finish(run: FittedRun) -> None:
 
     training, request, path = run.training, run.request, run.path
     if training is None or request is None:
-        console.say(f"{path} is complete: nothing to resume.")
-        console.result({"run": path, "resumed": False})
+        _finish_complete(run)
         return
     classifier, counts, shell = training.classifier, training.labels, in_shell(path)
     report = None

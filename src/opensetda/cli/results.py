@@ -122,15 +122,14 @@ def report(
 
     One HTML file that needs no network; after 'osda evaluate' with the metrics.
     """
-    from opensetda.runs.folder import RunFolder
+    from opensetda.runs.predicting import with_run
     from opensetda.system.files import check_new_file
 
     if out is not None:
         check_new_file("--out", out, (".html", ".htm"), overwrite)
-    folder = RunFolder.open(run)
-    page = make_report(folder, out, images).resolve()
+    page = with_run(run, lambda folder: make_report(folder, out, images)).resolve()
     console.say_places(report=page)
-    console.result({"run": folder.path, "report": page})
+    console.result({"run": run, "report": page})
 
 
 def make_report(run: RunFolder, out: Path | None = None, images: Path | None = None) -> Path:
@@ -144,12 +143,12 @@ def make_report(run: RunFolder, out: Path | None = None, images: Path | None = N
 
 def report_at_end(path: Path) -> Path | None:
     """Write the report of a run that has just been completed; an error is only a warning."""
-    from opensetda.runs.folder import RunFolder
+    from opensetda.runs.predicting import with_run
     from opensetda.system.files import in_shell
 
     advice = f"the run is complete; make its report with 'osda report {in_shell(path)}'"
     try:
-        return make_report(RunFolder.open(path))
+        return with_run(path, make_report)
     except KeyboardInterrupt as error:
         raise RunPausedError(advice) from error
     except Exception as error:
@@ -189,6 +188,8 @@ def review(
         pass
     finally:
         session.close()
+    if session.moved:
+        console.warn(session.moved)
     if session.trouble:
         raise InputError(session.trouble)
     where = f": {session.corrections}" if session.corrections.exists() else ""

@@ -127,6 +127,6 @@ class _Writer:
             # One thread per piece: several would round differently.
             torch.set_num_threads(1)
             threadpool_limits(limits=1)
-            # A name of its own: a worker that dask has given up may still be writing.
-            with new_file(part, f"partial-{secrets.token_hex(8)}") as aside:
+            # Under a name of its own: a worker that dask has given up may still be writing.
+            with new_file(part) as aside:
                 self.write(named[1], aside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,12 +30,17 @@ def write_report(
     from opensetda.report.collect import collect
     from opensetda.report.page import render_page
     from opensetda.runs.folder import REPORT
+    from opensetda.runs.place import changing_run
     from opensetda.system.files import new_file
 
-    path = run.path / REPORT if out is None else out
     page = render_page(collect(run, images, progress))
-    with new_file(path) as aside:
-        aside.write_text(page, encoding="utf-8")
+    with ExitStack() as stack:
+        if out is None:
+            # Not into the folder of another run that has taken its place.
+            path = stack.enter_context(changing_run(run.path, run.stamp)) / REPORT
+        else:
+            path = out
+        stack.enter_context(new_file(path)).write_text(page, encoding="utf-8")
     return path
 
 

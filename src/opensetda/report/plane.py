@@ -36,7 +36,7 @@ def plane_of(run: RunFolder, progress: CountingProgress | None = None) -> Plane:
                 return np.column_stack([table.numbers(axis, 0, 1) for axis in _AXES])
     plane = lay_out(rows, progress)
     columns = dict(zip(_AXES, plane.T, strict=True))
-    run.manifest.replace({MAP: parquet_bytes(pyarrow.table(columns))})
+    run.replace_files({MAP: parquet_bytes(pyarrow.table(columns))})
     return plane
 
 

@@ -57,6 +57,8 @@ class DecisionLog:
 
     def read(self) -> list[Entry]:
         """Return decisions and marks in their order, without undone ones."""
+        if self.path.is_symlink():
+            raise InputError(f"{self.path}: a link, not the log of a review; move it away")
         try:
             with open_regular(self.path) as stream:
                 *lines, _torn = stream.read().split(b"\n")
@@ -87,8 +89,7 @@ class DecisionLog:
         text = (b"" if self.size else self._head + b"\n") + line + b"\n"
         try:
             # Unbuffered: after an error nothing may be written when the file is closed.
-            is_there = self.size or self.path.exists()
-            with self.path.open("r+b" if is_there else "x+b", buffering=0) as stream:
+            with open(self._number(), "r+b", buffering=0) as stream:  # noqa: PTH123 - of a number
                 stream.truncate(stream.seek(self.size))
                 try:
                     if stream.write(text) < len(text):
@@ -106,6 +107,17 @@ class DecisionLog:
                 "again"
             ) from error
         self.size += len(text)
+
+    def _number(self) -> int:
+        """Open the file, or make it; a link in its place is an error."""
+        flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            return os.open(self.path, flags)
+        except FileNotFoundError:
+            if self.size:
+                # Somebody removed it: earlier decisions are gone, and nobody must miss that.
+                raise
+            return os.open(self.path, flags | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 class Decisions:

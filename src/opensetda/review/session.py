@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,15 @@ from opensetda.errors import InputError, one_line
 from opensetda.openness.audit import AUDIT_SIZE, scored_share
 from opensetda.report.content import Indices, Numbers
 from opensetda.review import queues
-from opensetda.review.decisions import DecisionLog, Decisions, Mark
+from opensetda.review.decisions import DecisionLog, Decisions, Mark, NotSavedError
 from opensetda.review.hints import Columns, disagreement, open_columns
 from opensetda.review.page import Content, ShownPictures
 from opensetda.review.queues import AUDIT, BORDER, DOUBT, FIND, SINGLE, UNSURE
 from opensetda.runs.corrections import class_name
 from opensetda.runs.folder import CORRECTIONS, REVIEW, RunFolder, predictions_name
+from opensetda.runs.place import ReplacedRunError, changing_run
 from opensetda.runs.view import UnknownGroups, unknown_groups
-from opensetda.system.files import lock_folder
+from opensetda.system.locks import BusyError, lock_folder
 
 LIKELY_CLASSES, LONGEST_PAGE = 5, 60
 # One mark per sample in the strip below the picture; of longer lists only the share is drawn.
@@ -39,13 +39,22 @@ class ReviewSession:
     """
 
     def __init__(self, path: Path, images: Path | None = None, audit: int = AUDIT_SIZE) -> None:
+        self._asked_for = path
         self.run = RunFolder.open(path)
         self.corrections = path / CORRECTIONS
         self.lock = threading.RLock()
         self.trouble = ""  # why the table of corrections is out of date
-        busy = "another 'osda review' is running on it; end that one first"
-        self._holds = lock_folder(path, busy)
+        self.moved = ""  # where the run is kept, if another has taken its place
         try:
+            self._holds = lock_folder(self.run.path)
+        except BusyError:
+            busy = "another 'osda review' is running on it; end that one first"
+            raise InputError(f"{path}: {busy}") from None
+        except FileNotFoundError:
+            raise InputError(f"{path}: replaced by another run meanwhile; try again") from None
+        try:
+            if self.run.was_replaced:
+                raise InputError(f"{path}: replaced by another run meanwhile; try again")
             self.table = table = self.run.predictions()
             # Of a demo, the checksum of its predictions.
             identity = self.run.settings["identity"]
@@ -69,9 +78,11 @@ class ReviewSession:
                 DOUBT: doubtful,
                 **queues.by_class(table),
             }
+            self._log = log
             if log.size:
                 # After a crash between writing log and table, the table is out of date.
-                self._export()
+                with self._saving():
+                    self._export()
         except BaseException:
             self.close()
             raise
@@ -82,9 +93,7 @@ class ReviewSession:
     def close(self) -> None:
         """Release the run, once nothing is being written."""
         with self.lock:
-            if self._holds is not None:
-                os.close(self._holds)
-            self._holds = None
+            self._holds.release()
 
     def start(self) -> dict[str, Any]:
         """Return what the page needs at its start."""
@@ -105,7 +114,7 @@ class ReviewSession:
             "isGrouping": self._grouping.is_alive(),
             "note": self._note,
             "columnsNote": self._columns.note,
-            "trouble": self.trouble,
+            "trouble": "; ".join(filter(None, (self.moved, self.trouble))),
             "audit": self.audit(),
             "lists": [self._list_summary(key, rows) for key, rows in self._lists.items()],
         }
@@ -163,8 +172,9 @@ class ReviewSession:
     def mark(self, row: int, mark: Mark) -> dict[str, Any]:
         """Mark a sample of the audit "known" or "unknown"."""
         self._check_member(row, AUDIT)
-        self.decisions.mark(row, mark)
-        self._export()
+        with self._saving():
+            self.decisions.mark(row, mark)
+            self._export()
         return self.summary()
 
     def decide_group(
@@ -186,10 +196,12 @@ class ReviewSession:
 
     def undo(self) -> dict[str, Any]:
         """Undo the latest decision; return the list that it was made in, and its place there."""
-        entry = self.decisions.undo()
+        with self._saving():
+            entry = self.decisions.undo()
+            if entry is not None:
+                self._export()
         if entry is None:
             return {"undone": None, **self.summary()}
-        self._export()
         where = entry.list if entry.list in self._lists else BORDER
         found = np.flatnonzero(self._lists[where] == entry.rows[0])
         place = int(found[0]) if len(found) else 0
@@ -204,12 +216,34 @@ class ReviewSession:
         if label is not None:
             in_use = [self.unknown_label, *self.table.classes, *self.decisions.new_names]
             label = class_name(label, in_use)
-        if key == AUDIT:
-            self.decisions.mark(rows[0], "known", label)
-        else:
-            self.decisions.decide(rows, label, key)
-        self._export()
+        with self._saving():
+            if key == AUDIT:
+                self.decisions.mark(rows[0], "known", label)
+            else:
+                self.decisions.decide(rows, label, key)
+            self._export()
         return {"count": len(rows), "label": label, **self.summary()}
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Hold the lock of the run while decisions are saved; follow the run if it was moved."""
+        try:
+            with changing_run(self._asked_for, self.run.stamp) as place:
+                if place != self.run.path:
+                    self._follow(place)
+                yield
+        except ReplacedRunError as error:
+            raise NotSavedError(f"not saved: {error}") from None
+
+    def _follow(self, place: Path) -> None:
+        """Go on in another folder: 'osda fit --overwrite' has moved the run there."""
+        self.run.path = place
+        self.corrections = place / CORRECTIONS
+        self._log.path = place / REVIEW
+        self.moved = (
+            f"a new run has taken the place of {self._asked_for}; the run reviewed here and its "
+            f"decisions are kept in {place}"
+        )
 
     def _rows(self, key: str) -> Indices:
         if key.startswith(FIND) and key not in self._lists:

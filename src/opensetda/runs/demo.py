@@ -13,12 +13,12 @@ from opensetda.metrics.open_set import OpenSetMetrics
 from opensetda.progress import RunListener
 from opensetda.runs.evaluation import evaluate_labels, evaluate_targets, write_evaluation
 from opensetda.runs.fitting import fit_domains, write_run
-from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination
+from opensetda.runs.folder import COMPARISON, THUMBNAILS, check_destination, new_run_folder
 from opensetda.runs.methods import build_method, full_settings
 from opensetda.runs.options import OPINIONS
 from opensetda.runs.pictures import SOURCE, TARGET, Shown, thumbnail, thumbnail_table
 from opensetda.runs.view import view_of
-from opensetda.system.files import json_bytes, new_folder, plain
+from opensetda.system.files import json_bytes, plain
 
 # Settings of PGL that take less than a minute, for so small a task.
 _SMALL = {"edge_width": 64, "node_width": 64, "epochs": 1}
@@ -84,7 +84,7 @@ def run_demo(
         "inputs": {"source": source, "target": target},
         "command": list(command),
     }
-    with new_folder(out) as aside:
+    with new_run_folder(out) as aside:
         view, times = view_of(classifier, *domains), (0.0, rows[method]["seconds"])
         run = write_run(aside, classifier, record, None, view, times)
         # There are no image files to read the digits from.

@@ -34,7 +34,7 @@ from opensetda.runs.checked import CheckedTable
 from opensetda.runs.fit_data import GivenArrays, content_digest
 from opensetda.runs.folder import RunFolder, StepLabels
 from opensetda.runs.options import ARRAY
-from opensetda.runs.predicting import Run, open_run
+from opensetda.runs.predicting import Run, with_run
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, row_numbers
 from opensetda.system.files import file_record, open_regular
 
@@ -135,34 +135,67 @@ def evaluate(
     made_by : str, Path, RunFolder or FittedRun, optional
         The run that wrote a file of `predict`.
     """
-    folder, steps = None, StepLabels()
-    columns: Columns = {}
     if isinstance(run, PredictionTable):
-        table = run
-    elif made_by is not None and isinstance(run, str | Path):
-        model = open_run(made_by)
-        table, columns = _read_labels(Path(run), model), model.settings["columns"]
-    elif isinstance(run, str | Path) and Path(run).is_file():
+        return _compared(run, {}, labels, _columns({}, label_column), id_column)[0]
+    if made_by is not None and isinstance(run, str | Path):
+        return with_run(
+            made_by, lambda model: _evaluate_file(Path(run), model, labels, label_column, id_column)
+        )
+    if isinstance(run, str | Path) and Path(run).is_file():
         raise InputError(f"{run}: not a run; for a file of 'osda predict' add --run RUN")
-    else:
-        folder = open_run(run)
-        table, steps, columns = folder.predictions(), folder.steps(), folder.settings["columns"]
-    if label_column is not None:
-        columns = {**columns, "label": label_column}
-    truth = _true_labels(
-        labels, table, columns, id_column, folder is not None and folder.settings["has_ids"]
+    return with_run(run, lambda folder: _evaluate_run(folder, labels, label_column, id_column))
+
+
+def _columns(fitted: Columns, label_column: str | None) -> Columns:
+    """Return the columns of the fit, with the column of labels that was named since."""
+    return fitted if label_column is None else {**fitted, "label": label_column}
+
+
+def _evaluate_file(
+    path: Path, model: RunFolder, labels: Any, label_column: str | None, id_column: str | None
+) -> Evaluation:
+    """Evaluate a file that `predict` wrote with the model of a run."""
+    table = _read_labels(path, model)
+    columns = _columns(model.settings["columns"], label_column)
+    return _compared(table, {}, labels, columns, id_column)[0]
+
+
+def _evaluate_run(
+    folder: RunFolder, labels: Any, label_column: str | None, id_column: str | None
+) -> Evaluation:
+    """Evaluate a run, and write the metrics into its folder."""
+    columns = _columns(folder.settings["columns"], label_column)
+    evaluation, truth = _compared(
+        folder.predictions(),
+        folder.steps(),
+        labels,
+        columns,
+        id_column,
+        has_ids=folder.settings["has_ids"],
     )
+    if not isinstance(labels, str | Path):
+        record = {"path": ARRAY, "sha256": content_digest(None, truth.labels)}
+    elif truth.path.is_file():
+        record = file_record(truth.path)
+    else:
+        record = {"path": str(truth.path.resolve())}
+    write_evaluation(folder, evaluation, {**record, "rows": len(truth.labels)})
+    return evaluation
+
+
+def _compared(
+    table: PredictionTable,
+    steps: StepLabels,
+    labels: Any,
+    columns: Columns,
+    id_column: str | None,
+    has_ids: bool = False,
+) -> tuple[Evaluation, TruthTable]:
+    """Read the truth, match it to the predictions and score them."""
+    truth = _true_labels(labels, table, columns, id_column, has_ids)
     found, notes = _matched(table, truth)
     evaluation = evaluate_labels(table, steps, found, table.unknown_label)
-    evaluation = replace(evaluation, notes=(*notes, *evaluation.notes))
-    if folder is not None:
-        record = {"path": str(truth.path.resolve())}
-        if not isinstance(labels, str | Path):
-            record = {"path": ARRAY, "sha256": content_digest(None, truth.labels)}
-        elif truth.path.is_file():
-            record = file_record(truth.path)
-        write_evaluation(folder, evaluation, {**record, "rows": len(truth.labels)})
-    return evaluation
+    return replace(evaluation, notes=(*notes, *evaluation.notes)), truth
 
 
 def write_evaluation(folder: RunFolder, evaluation: Evaluation, truth: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from opensetda.errors import InputError
 from opensetda.openness.decision import Rejection
 from opensetda.runs.folder import MODEL, RunFolder
 from opensetda.runs.pictures import Pictures
-from opensetda.runs.predicting import Run, open_run, read_rows
+from opensetda.runs.predicting import Run, read_rows, with_run
 from opensetda.system import files
 
 TOLERANCE = 1e-4  # largest difference of a probability between the exported file and `predict`
@@ -220,38 +220,71 @@ def export(run: Run, to: str | Path, *, overwrite: bool = False) -> ExportedMode
         files.check_new_folder("--to", place, (GRAPH, MODEL, SCRIPT), overwrite)
     if find_spec("onnx") is None or find_spec("onnxruntime") is None:
         raise InputError("ONNX is not installed; install it with: pip install 'opensetda[onnx]'")
-    folder = open_run(run)
+    made = with_run(run, _checked_model)
+    if is_file:
+        with files.new_file(place) as aside:
+            aside.write_bytes(made.content)
+    else:
+        with files.new_folder(place) as aside:
+            (aside / GRAPH).write_bytes(made.content)
+            files.write_json(aside / MODEL, made.description)
+            (aside / SCRIPT).write_text(made.script, encoding="utf-8")
+    return ExportedModel(
+        path=place,
+        model=place if is_file else place / GRAPH,
+        has_images=made.has_images,
+        n_checked=made.n_checked,
+        difference=made.difference,
+    )
+
+
+@dataclass(frozen=True)
+class _CheckedModel:
+    """An ONNX file that was compared with `predict`, its description and a script that uses it."""
+
+    content: bytes
+    description: dict[str, Any]
+    script: str
+    has_images: bool
+    n_checked: int
+    difference: float
+
+
+def _checked_model(folder: RunFolder) -> _CheckedModel:
+    """Make the ONNX file of a run, and compare it with `predict`."""
     classifier = folder.model()
     about = describe(classifier, folder.settings["method"])
     if folder.has_images:
         recipe = folder.recipe()
-        how, backbone = recipe.preprocessing, load_backbone(recipe, folder.backbone_state())
+        how = recipe.preprocessing
+        backbone = load_backbone(recipe, folder.backbone_state())
         inputs = {"pixels": f"uint8, (n, {how.size}, {how.size}, 3): resized RGB images"}
         about |= {"backbone": recipe.backbone, "preprocessing": asdict(how)}
-        content, script = to_onnx(classifier, about, backbone), image_script(how)
-        samples = _images(folder)
+        content = to_onnx(classifier, about, backbone)
+        script = image_script(how)
+        given, features = _images(folder)
     else:
-        names, plan = folder.feature_names(), folder.column_plan()
+        plan = folder.column_plan()
         inputs = {"rows": f"float32, (n, {classifier.n_features_in_}): finite numbers"}
-        about |= {"feature_names": names, "medians": plan.medians, "categories": plan.categories}
-        content, script = to_onnx(classifier, about), _ROW_SCRIPT
-        samples = (_rows(folder, int(classifier.n_features_in_)),) * 2
-    difference = _difference(content, classifier, *samples)
+        about["feature_names"] = folder.feature_names()
+        about |= {"medians": plan.medians, "categories": plan.categories}
+        content = to_onnx(classifier, about)
+        script = _ROW_SCRIPT
+        given = features = _rows(folder, int(classifier.n_features_in_))
+    difference = _difference(content, classifier, given, features)
     if not difference <= TOLERANCE:
         raise InputError(
             f"{folder.path}: the exported model differs from 'osda predict' by {difference:.1e}, "
             "so it was not written; use 'osda predict'"
         )
-    if is_file:
-        with files.new_file(place) as aside:
-            aside.write_bytes(content)
-    else:
-        with files.new_folder(place) as aside:
-            (aside / GRAPH).write_bytes(content)
-            files.write_json(aside / MODEL, {"inputs": inputs, **about})
-            (aside / SCRIPT).write_text(script, encoding="utf-8")
-    model = place if is_file else place / GRAPH
-    return ExportedModel(place, model, folder.has_images, len(samples[0]), difference)
+    return _CheckedModel(
+        content=content,
+        description={"inputs": inputs, **about},
+        script=script,
+        has_images=folder.has_images,
+        n_checked=len(given),
+        difference=difference,
+    )
 
 
 def _difference(content: bytes, classifier: OpenSetClassifier, given: Any, features: Any) -> float:

@@ -28,15 +28,15 @@ from opensetda.runs import folder as files
 from opensetda.runs.corrections import check_corrections, read_corrections
 from opensetda.runs.fit_data import Domains, FitData, domain_tables
 from opensetda.runs.fitting import draw_sample, fit_domains, label_targets, sample_size, write_run
-from opensetda.runs.folder import RunFolder, check_destination
+from opensetda.runs.folder import RunFolder, check_destination, new_run_folder
 from opensetda.runs.methods import build_method, check_finetuning, finetune_settings, full_settings
 from opensetda.runs.options import ARRAY, FitOptions, FitRequest, ImageOptions, absolute, declared
 from opensetda.runs.pictures import many_images, write_broken, write_images
 from opensetda.runs.predictions import IMAGE_ID
-from opensetda.runs.unfinished import SUFFIX, UnfinishedRun
+from opensetda.runs.unfinished import SUFFIX, UnfinishedRun, unfinished_path
 from opensetda.runs.view import view_of
 from opensetda.system import default_cache_folder, first_process_first, is_first_process
-from opensetda.system.files import in_shell, near, new_folder, plain
+from opensetda.system.files import in_shell, near, plain
 from opensetda.system.memory import keep_freed_memory
 
 
@@ -185,7 +185,11 @@ def resume(
     listener : RunListener, optional
         Receives notes, warnings and progress.
     """
-    listener, out = listener or RunListener(), Path(str(out).removesuffix(SUFFIX))
+    listener = listener or RunListener()
+    out = Path(str(out).removesuffix(SUFFIX))
+    if out.is_symlink() and not unfinished_path(out).exists():
+        # A name for a run that lies elsewhere, and so does what is left of it.
+        out = out.resolve()
     if not is_first_process():
         request = UnfinishedRun.request_of(out)
         if request is None:
@@ -305,7 +309,7 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
             labels = label_targets(classifier, *given, labelling)
 
     view = view_of(classifier, *domains, data.source_ids, features)
-    with new_folder(run.out) as aside:
+    with new_run_folder(run.out) as aside:
         if backbone is not None:
             from safetensors.torch import save
 
@@ -324,7 +328,7 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         recipe = data.recipe
         if backbone is not None and images is not None:
             recipe = replace(backbone.recipe, views=images.averaged)
-        asked = ("method", "openness", "unknown_label", "seed", "command", "identity")
+        asked = ("method", "openness", "unknown_label", "seed", "command", "identity", "report")
         record = {
             **{name: getattr(request, name) for name in asked},
             "preset": getattr(classifier, "preset", None),
@@ -383,7 +387,8 @@ def _event_listener(folder: str | None, progress: ProgressListener) -> ProgressL
         return progress
     from torch.utils.tensorboard import SummaryWriter
 
-    writer: Any = SummaryWriter(folder)
+    # A name that nobody can foresee: it is opened for writing whatever is there.
+    writer: Any = SummaryWriter(folder, filename_suffix=f".{secrets.token_hex(8)}")
 
     def write(event: ProgressEvent) -> None:
         progress(event)

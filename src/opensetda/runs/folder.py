@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -27,9 +29,18 @@ from opensetda.errors import InputError, one_line
 from opensetda.runs.checked import MANIFEST, CheckedTable, Manifest, check_value, read_json, reading
 from opensetda.runs.checked import SETTINGS as SETTINGS
 from opensetda.runs.methods import method_class, method_name
+from opensetda.runs.place import CORRECTIONS as CORRECTIONS
+from opensetda.runs.place import REVIEW as REVIEW
+from opensetda.runs.place import Stamp, changing_run, put_run_in_place, stamp_of
 from opensetda.runs.predictions import PredictionTable
 from opensetda.runs.view import RunView
-from opensetda.system.files import check_new_folder, json_bytes, new_folder, write_json
+from opensetda.system.files import (
+    check_new_folder,
+    is_being_written,
+    json_bytes,
+    new_folder,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,8 +60,6 @@ FILES = (
     *(STEPS, MODEL, WEIGHTS, BACKBONE, BROKEN, METRICS, COMPARISON, VIEW, IMAGES, THUMBNAILS),
     *(MAP, TRUTH, REPORT),
 )
-# Manual work: not among the files above, which a new run may replace.
-REVIEW, CORRECTIONS = "review.jsonl", "corrections.csv"
 
 STEP_PREFIX = "step_"
 # With more targets, the predictions are a Parquet file: text would take gigabytes.
@@ -58,6 +67,8 @@ MOST_ROWS_AS_TEXT = 1_000_000
 
 Name = Annotated[str, Field(min_length=1)]
 StepLabels = dict[int, npt.NDArray[Any]]
+
+_TRIES, _MOVING_SECONDS = 20, 0.02
 
 
 class Settings(TypedDict):
@@ -89,13 +100,36 @@ class _Model(TypedDict):
 class RunFolder:
     """A complete run, opened for reading; `open` checks the folder first."""
 
-    def __init__(self, path: Path, manifest: Manifest, settings: Settings) -> None:
-        self.path, self.manifest, self.settings = path, manifest, settings
+    def __init__(
+        self, path: Path, manifest: Manifest, settings: Settings, stamp: Stamp | None = None
+    ) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.settings = settings
+        self.stamp = stamp
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a run folder, or raise an `InputError` that says what is wrong with it."""
-        place = Path(path) / SETTINGS
+        """Open a run folder, or raise an `InputError` that says what is wrong with it.
+
+        A run that is replaced at this moment is read again.
+        """
+        place = Path(path)
+        for _ in range(_TRIES):
+            stamp = stamp_of(place)
+            try:
+                return cls._open(place, stamp)
+            except InputError:
+                is_being_replaced = stamp is None and is_being_written(place)
+                if is_being_replaced:
+                    time.sleep(_MOVING_SECONDS)
+                if stamp_of(place) == stamp and not is_being_replaced:
+                    raise
+        return cls._open(place, stamp_of(place))
+
+    @classmethod
+    def _open(cls, path: Path, stamp: Stamp | None) -> Self:
+        place = path / SETTINGS
         if not place.exists():
             what = "not a run folder" if place.parent.exists() else "no such run folder"
             raise InputError(f"{path}: {what} (no {SETTINGS}); make one with 'osda fit'")
@@ -105,7 +139,18 @@ class RunFolder:
             problem = f"version {version!r} is not {VERSION}"
             raise InputError(f"{place}: {problem}; fit again with this release")
         manifest = Manifest.read(place.parent)
-        return cls(place.parent, manifest, manifest.json(SETTINGS, Settings))
+        return cls(place.parent, manifest, manifest.json(SETTINGS, Settings), stamp)
+
+    @property
+    def was_replaced(self) -> bool:
+        """Whether another run is in its place now, or none."""
+        return stamp_of(self.path) != self.stamp
+
+    def replace_files(self, contents: Mapping[str, bytes]) -> None:
+        """Write files into the folder, in the place of earlier ones, if it is still this run's."""
+        with changing_run(self.path, self.stamp) as place:
+            self.manifest.folder = place
+            self.manifest.replace(contents)
 
     @property
     def unknown_label(self) -> str:
@@ -205,7 +250,7 @@ class RunFolder:
         """Write an evaluation into the folder; the true labels are kept for the report alone."""
         column = pa.array(truth.tolist(), pa.string()).dictionary_encode()
         truth_table = parquet_bytes(pa.table({"label": column}))
-        self.manifest.replace({METRICS: json_bytes(metrics), TRUTH: truth_table})
+        self.replace_files({METRICS: json_bytes(metrics), TRUTH: truth_table})
 
 
 def predictions_name(n_targets: int) -> str:
@@ -218,6 +263,13 @@ def parquet_bytes(table: Any, **options: Any) -> bytes:
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(table, buffer, **options)
     return buffer.getvalue()
+
+
+@contextmanager
+def new_run_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder for a run, which is moved to `path` when it is complete."""
+    with new_folder(path, put_in_place=put_run_in_place) as aside:
+        yield aside
 
 
 def check_destination(path: Path, overwrite: bool) -> None:

@@ -96,7 +96,7 @@ class Pictures:
                     self._thumbnails[shown] = image
                 if progress is not None:
                     progress(done, len(missing))
-        self.run.manifest.replace({THUMBNAILS: thumbnail_table(self._thumbnails)})
+        self.run.replace_files({THUMBNAILS: thumbnail_table(self._thumbnails)})
 
 
 def write_images(path: Path, source: Mapping[int, str], target: Sequence[str]) -> None:

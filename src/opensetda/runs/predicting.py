@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,17 @@ from opensetda.runs.fit_data import GivenArrays, features_of, image_columns, non
 from opensetda.runs.folder import RunFolder
 from opensetda.runs.options import ImageOptions, TableOptions, absolute
 from opensetda.runs.pictures import many_images, write_broken_list
+from opensetda.runs.place import ReplacedRunError
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.system.files import check_new_file, file_record, new_file, temporary_folder
 
 SUFFIXES = (".csv", ".parquet")
 # Images, and rows, whose features are in memory at a time.
 PART, PART_ROWS = 512, 8192
+# A run that is replaced as often as that while it is read is not worth waiting for.
+_TRIES = 3
+
+T = TypeVar("T")
 
 Run = str | Path | RunFolder | FittedRun
 """A run folder: its path, opened, or as `fit` returned it."""
@@ -100,11 +105,26 @@ def predict(
     place = None if out is None else Path(out)
     if place is not None and scheduler is None:
         check_new_file("--out", place, SUFFIXES, overwrite)
-    folder = open_run(run)
-    images = _find_images(folder, samples, tables)
-    if scheduler is not None:
-        how = place, scheduler, overwrite, listener
-        return _predict_parts(folder, samples, images, tables, how)
+
+    def label(folder: RunFolder) -> PredictionTable | WrittenLabels:
+        images = _find_images(folder, samples, tables)
+        if scheduler is not None:
+            how = place, scheduler, overwrite, listener
+            return _predict_parts(folder, samples, images, tables, how)
+        return _predict_here(folder, samples, images, tables, place, listener)
+
+    return with_run(run, label)
+
+
+def _predict_here(
+    folder: RunFolder,
+    samples: Any,
+    images: list[Path] | None,
+    tables: TableOptions,
+    place: Path | None,
+    listener: RunListener,
+) -> PredictionTable | WrittenLabels:
+    """Label samples in this process."""
     counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
     with temporary_folder(None if place is None else place.resolve()) as scratch:
         id_name = "id" if images is None else IMAGE_ID
@@ -156,6 +176,22 @@ def _predict_parts(
         written, broken, listed = in_parts.images_in_parts(job, images, columns, place)
     counts = in_parts.count_labels(written), folder.unknown_label, noun
     return WrittenLabels(place[0], *counts, len(broken), listed)
+
+
+def with_run(run: Run, use: Callable[[RunFolder], T]) -> T:
+    """Return what `use` makes of a run; a run that is replaced meanwhile is opened again."""
+    for _ in range(_TRIES - 1):
+        folder = open_run(run)
+        try:
+            return use(folder)
+        except InputError as error:
+            if not folder.was_replaced:
+                raise
+            if isinstance(run, RunFolder):
+                # Only the caller can open the run that is there now.
+                problem = "another run took its place since it was opened; open it again"
+                raise ReplacedRunError(f"{run.path}: {problem}") from error
+    return use(open_run(run))
 
 
 def open_run(run: Run) -> RunFolder:

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -32,13 +33,16 @@ from opensetda.runs.checked import (
 from opensetda.runs.options import FitRequest
 from opensetda.system.files import (
     check_writable,
+    final_place,
     in_shell,
-    lock_folder,
     near,
     new_file,
+    new_folder,
     open_regular,
     plain,
+    private_folder,
 )
+from opensetda.system.locks import BusyError, FolderLock, lock_folder
 
 SUFFIX = ".unfinished"
 _START_ANEW = "start anew with 'osda fit ... --overwrite'"
@@ -54,41 +58,51 @@ class UnfinishedRun:
     `out` is the place of the complete run; `scratch` is for data that does not fit into memory.
     """
 
-    def __init__(self, out: Path, request: FitRequest, was_left_behind: bool) -> None:
-        self.out, self.request, self.was_left_behind = out, request, was_left_behind
+    def __init__(
+        self, out: Path, request: FitRequest, lock: FolderLock, was_left_behind: bool
+    ) -> None:
+        self.out = out
+        self.request = request
+        self.was_left_behind = was_left_behind
         self.path = unfinished_path(out)
         self.scratch = self.path / _SCRATCH
         self.checkpoints = CheckpointFile(self.path / _CHECKPOINT)
-        busy = "another process is at work on it; wait until it is done"
-        self._lock = lock_folder(self.path, busy)
+        self._lock = lock
 
     @classmethod
     def begin(cls, out: Path, request: FitRequest, overwrite: bool) -> Self:
         """Make the folder; one that was left behind is replaced only with `overwrite`."""
         path = unfinished_path(out)
         check_writable(path)
-        if path.exists():
+        if os.path.lexists(path):
             if not overwrite:
                 raise InputError(
                     f"{path}: a run that was interrupted, or is in progress; go on with "
                     f"'osda resume {in_shell(out)}', or add --overwrite to start anew"
                 )
-            # It may be in use, which its lock says.
-            cls(out, request, was_left_behind=True).remove()
-        path.mkdir(parents=True)
-        run = cls(out, request, was_left_behind=False)
-        try:
-            write_sealed(path / _REQUEST, {"version": _VERSION, "request": asdict(request)})
-        except BaseException:
-            run.remove()
-            raise
-        return run
+            _remove_locked(path, _locked(path))
+        with new_folder(path, put_in_place=_put_without_replacing) as aside:
+            content = {"version": _VERSION, "request": asdict(request)}
+            write_sealed(aside / _REQUEST, content)
+            lock = lock_folder(aside)
+        return cls(out, request, lock, was_left_behind=False)
 
     @classmethod
     def find(cls, out: Path) -> Self | None:
         """Open what a run left behind; None if there is nothing."""
-        request = cls.request_of(out)
-        return None if request is None else cls(out, request, was_left_behind=True)
+        path = unfinished_path(out)
+        if not path.exists():
+            return None
+        lock = _locked(path)
+        try:
+            request = cls.request_of(out)
+        except BaseException:
+            lock.release()
+            raise
+        if request is None:
+            lock.release()
+            return None
+        return cls(out, request, lock, was_left_behind=True)
 
     @staticmethod
     def request_of(out: Path) -> FitRequest | None:
@@ -116,6 +130,8 @@ class UnfinishedRun:
 
     def clear_scratch(self) -> None:
         """Make the scratch folder, empty."""
+        if self.scratch.is_symlink():
+            self.scratch.unlink()
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir()
 
@@ -135,21 +151,51 @@ class UnfinishedRun:
 
     def remove(self) -> None:
         """Remove the folder."""
-        # First: a process that dies while deleting leaves nothing that could be resumed.
-        (self.path / _REQUEST).unlink(missing_ok=True)
-        self.release()
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove_locked(self.path, self._lock)
 
     def release(self) -> None:
         """Release the lock, so that `resume` can go on."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
 
 def unfinished_path(out: Path) -> Path:
     """Return the folder of an unfinished run that will be complete at `out`."""
-    return Path(f"{os.path.realpath(out)}{SUFFIX}")
+    place = final_place(out)
+    return place.with_name(f"{place.name}{SUFFIX}")
+
+
+def _locked(path: Path) -> FolderLock:
+    """Lock the folder of an unfinished run, or raise an `InputError`."""
+    if path.is_symlink():
+        raise InputError(f"{path}: a link, not the folder of an unfinished run; remove the link")
+    try:
+        return lock_folder(path)
+    except BusyError:
+        busy = "another process is at work on it; wait until it is done"
+        raise InputError(f"{path}: {busy}") from None
+    except FileNotFoundError:
+        done = "another process has just completed or removed it; try again"
+        raise InputError(f"{path}: {done}") from None
+
+
+def _remove_locked(path: Path, lock: FolderLock) -> None:
+    """Remove a folder whose lock is held, and release the lock."""
+    try:
+        # Moved away first: a process that dies while deleting leaves nothing to be resumed.
+        with suppress(FileNotFoundError), private_folder(path) as private:
+            path.rename(private / path.name)
+    finally:
+        lock.release()
+
+
+def _put_without_replacing(new: Path, path: Path) -> None:
+    """Move a new folder to its place, unless another process was faster."""
+    try:
+        new.rename(path)
+    except OSError:
+        if not os.path.lexists(path):
+            raise
+        raise InputError(f"{path}: another process has just begun this run; wait for it") from None
 
 
 class CheckpointFile:

@@ -1,22 +1,27 @@
 """Files: regular ones to read, and files and folders that appear whole or not at all.
 
-What is being written has a name of its own beside its place, always the same: the next writer
-overwrites what one that was killed left behind.
+What is being written lies in a folder beside its place that only its writer may enter, has a random
+name and is made exclusively: nobody can plant a link there, and two writers never share a file. It
+is moved into place when it is complete; a link in that place is replaced, never written through.
+The next writer of the same place removes what one that was killed left behind.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import json
 import math
 import os
+import secrets
 import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -24,8 +29,14 @@ from typing import Any
 import numpy as np
 
 from opensetda.errors import InputError, RunPausedError, one_line
+from opensetda.system.locks import BusyError, FolderLock, lock_folder
 
 _MARK = "_pieces"
+_PARTIAL = ".partial-"
+# Where there are no locks: no writer of ours leaves a folder untouched for so long.
+_SURELY_DEAD_SECONDS = 86_400
+# From fcntl.h and stdio.h of Linux: paths as they are, and the exchange of two.
+_HERE, _RENAME_EXCHANGE = -100, 2
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
@@ -41,37 +52,63 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 @contextmanager
-def new_file(path: Path, kind: str = "partial") -> Iterator[Path]:
+def new_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` on success and is removed on any error."""
-    aside = _aside_of(path, kind)
-    with _writing(path):
-        try:
-            aside.write_bytes(b"")
-            yield aside
-            _flush(aside)
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+    place = final_place(path)
+    with _writing(path), private_folder(place) as private:
+        aside = private / place.name
+        aside.touch()
+        yield aside
+        _flush(aside)
+        aside.replace(place)
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder, which replaces `path` on success; on any error nothing has changed."""
-    path = path.resolve()
-    earlier = _aside_of(path, "replaced")
-    with _writing(path), _empty_folder(_aside_of(path)) as aside:
+def new_folder(
+    path: Path, put_in_place: Callable[[Path, Path], None] | None = None
+) -> Iterator[Path]:
+    """Yield a new folder, which replaces `path` on success; on any error nothing has changed.
+
+    `put_in_place(new, path)` moves it there; what `path` was may be left at `new`.
+    """
+    place = final_place(path)
+    with _writing(place), private_folder(place) as private:
+        aside = private / place.name
+        aside.mkdir()
         yield aside
         for written in filter(Path.is_file, aside.iterdir()):
             _flush(written)
-        shutil.rmtree(earlier, ignore_errors=True)
+        (put_in_place or exchange)(aside, place)
+
+
+def exchange(new: Path, path: Path) -> None:
+    """Move a folder to `path`; what was there is at `new` afterwards, if it was a folder.
+
+    On Linux there is no moment without a folder at `path`.
+    """
+    if path.is_symlink():
+        path.unlink()
+    if not path.exists():
+        new.rename(path)
+    elif not _exchanged_at_once(new, path):
+        earlier = new.with_name(f"{new.name}.replaced")
+        path.rename(earlier)
         try:
-            if path.exists():
-                path.rename(earlier)
-            aside.rename(path)
-        finally:
-            if earlier.exists() and not path.exists():
-                earlier.rename(path)
-            shutil.rmtree(earlier, ignore_errors=True)
+            new.rename(path)
+        except BaseException:
+            earlier.rename(path)
+            raise
+        earlier.rename(new)
+
+
+def _exchanged_at_once(new: Path, path: Path) -> bool:
+    """Exchange two folders atomically; False where the system cannot."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    names = os.fsencode(new), os.fsencode(path)
+    return int(rename(_HERE, names[0], _HERE, names[1], _RENAME_EXCHANGE)) == 0
 
 
 @contextmanager
@@ -82,12 +119,16 @@ def unfinished_folder(path: Path, identity: str, overwrite: bool) -> Iterator[Pa
     """
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     check_new_folder("--out", path, [n for n in names if n.startswith((_MARK, "part-"))], overwrite)
-    folder = path.absolute().with_name(f"{path.name}.unfinished")
+    place = final_place(path)
+    folder = place.with_name(f"{place.name}.unfinished")
     if not folder.parent.is_dir():
         raise InputError(f"--out {path}: there is no folder {path.parent}; make it first")
     mark = hashlib.sha256(identity.encode(errors="replace")).hexdigest()
-    folder.mkdir(exist_ok=True)
-    lock = lock_folder(folder, "another process is working on it; wait for it")
+    own_folder(folder)
+    try:
+        lock = lock_folder(folder)
+    except BusyError:
+        raise InputError(f"{folder}: another process is working on it; wait for it") from None
     try:
         there = [entry for entry in folder.iterdir() if not is_partial(entry.name)]
         earlier = (folder / _MARK).read_text() if (folder / _MARK) in there else None
@@ -100,17 +141,16 @@ def unfinished_folder(path: Path, identity: str, overwrite: bool) -> Iterator[Pa
             aside.write_text(mark)
         yield folder
         for entry in [entry for entry in folder.iterdir() if is_partial(entry.name)]:
-            entry.unlink()
-        shutil.rmtree(path, ignore_errors=True)
-        folder.rename(path)
+            shutil.rmtree(entry, ignore_errors=True)
+        exchange(folder, place)
+        shutil.rmtree(folder, ignore_errors=True)
     except KeyboardInterrupt:
         kept = f"finished parts are kept in {folder}, go on with the same command"
         raise RunPausedError(kept) from None
     finally:
         if [entry.name for entry in folder.glob("*")] in ([], [_MARK]):
             shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        lock.release()
 
 
 @contextmanager
@@ -120,20 +160,73 @@ def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as name:
             yield Path(name)
     else:
-        place = beside.with_name(f"{beside.stem}.scratch{beside.suffix}")
-        with _empty_folder(_aside_of(place)) as scratch:
+        with private_folder(final_place(beside)) as scratch:
             yield scratch
 
 
 @contextmanager
-def _empty_folder(folder: Path) -> Iterator[Path]:
-    """Make a folder in the place of one that a killed process left; remove it at the end."""
-    shutil.rmtree(folder, ignore_errors=True)
+def private_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path` that only this user may enter; remove it at the end."""
+    _remove_what_dead_writers_left(path)
+    folder, lock = _locked_folder(path)
     try:
-        folder.mkdir(parents=True)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+
+
+def is_being_written(path: Path) -> bool:
+    """Return whether something is being written that will be moved to `path`."""
+    place = final_place(path)
+    prefix = f".{place.name}{_PARTIAL}"
+    parent = place.parent
+    return parent.is_dir() and any(entry.name.startswith(prefix) for entry in os.scandir(parent))
+
+
+def _locked_folder(path: Path) -> tuple[Path, FolderLock]:
+    """Make a folder of a random name beside `path`, and hold its lock while it is in use."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = path.with_name(f".{path.name}{_PARTIAL}{secrets.token_hex(8)}")
+        # Exclusive: an existing name, also of a link, is an error.
+        folder.mkdir(mode=0o700)
+        try:
+            return folder, lock_folder(folder)
+        except (BusyError, FileNotFoundError):
+            # Another writer took it for one that a dead one left, before it had its lock.
+            continue
+
+
+def _remove_what_dead_writers_left(path: Path) -> None:
+    """Remove folders that writers of `path` left behind: those that nobody holds the lock of."""
+    prefix = f".{path.name}{_PARTIAL}"
+    if not path.parent.is_dir():
+        return
+    for entry in os.scandir(path.parent):
+        if not entry.name.startswith(prefix) or not entry.is_dir(follow_symlinks=False):
+            continue
+        try:
+            lock = lock_folder(Path(entry.path))
+        except (BusyError, OSError):
+            continue
+        if lock.is_certain or time.time() - entry.stat().st_mtime > _SURELY_DEAD_SECONDS:
+            shutil.rmtree(entry.path, ignore_errors=True)
+        lock.release()
+
+
+def own_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder if it is missing; a link in its place is an `InputError`, not followed."""
+    if path.is_symlink():
+        raise InputError(f"{path}: a link, where a folder of ours should be; remove the link")
+    path.mkdir(parents=True, exist_ok=True, mode=mode)
+
+
+def final_place(path: Path) -> Path:
+    """Return an absolute path whose last part is not followed if it is a link."""
+    if path.name in ("", ".."):
+        return path.resolve()
+    return path.parent.resolve() / path.name
 
 
 @contextmanager
@@ -151,7 +244,7 @@ def _writing(path: Path) -> Iterator[None]:
 def check_writable(path: Path) -> None:
     """Raise an `InputError` if nothing can be written at `path`, before the work is done."""
     try:
-        whole = path.resolve()
+        whole = path.resolve() if path.exists() else final_place(path)
         str(whole).encode()
         parent = next((folder for folder in whole.parents if folder.exists()), whole)
         # Tried: what `os.access` allows to root, as in /proc, may be impossible.
@@ -170,9 +263,9 @@ def check_new_file(option: str, path: Path, suffixes: Sequence[str], overwrite: 
         raise InputError(f"{option} {path}: the name must end in {' or '.join(suffixes)}")
     if path.is_dir():
         raise InputError(f"{option} {path}: a folder is in the way; choose another name")
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise InputError(f"{option} {path}: exists already; choose another name or add --overwrite")
-    if not path.resolve().parent.is_dir():
+    if not final_place(path).parent.is_dir():
         raise InputError(f"{option} {path}: there is no folder {path.parent}; make it first")
     check_writable(path)
 
@@ -181,7 +274,7 @@ def check_new_folder(option: str, path: Path, names: Collection[str], overwrite:
     """Raise an `InputError` unless a folder of files of these names can be made at `path`."""
     if path.is_file():
         raise InputError(f"{path}: a file is in the way; choose another {option}")
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         add = "--overwrite" if option.startswith("-") else "overwrite=True"
         raise InputError(f"{path}: exists already; choose another {option} or add {add}")
     there = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
@@ -191,27 +284,10 @@ def check_new_folder(option: str, path: Path, names: Collection[str], overwrite:
     check_writable(path)
 
 
-def lock_folder(path: Path, busy: str) -> int | None:
-    """Lock a folder until the number is closed or the process dies; an `InputError` if it is busy.
-
-    None where there are no locks (Windows, some file systems): two processes are not prevented.
-    """
-    with suppress(OSError, ImportError):
-        import fcntl
-
-        number = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return number
-        except BlockingIOError:
-            os.close(number)
-            raise InputError(f"{path}: {busy}") from None
-    return None
-
-
 def new_array_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> Any:
     """Create an ``.npy`` file, and return it as a writable memory map."""
     path.unlink(missing_ok=True)
+    path.touch(exist_ok=False)
     array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):
         # Writing to a map on a full disk would kill the process.
@@ -260,13 +336,8 @@ def in_shell(path: str | Path) -> str:
 
 
 def is_partial(name: str) -> bool:
-    """Return whether a name is that of a file that is being written, or whose writer died."""
-    return name.startswith(".") and ".partial" in name
-
-
-def _aside_of(path: Path, kind: str = "partial") -> Path:
-    """Return the name of what is being written: on the same disk, where a move is atomic."""
-    return path.with_name(f".{path.stem}.{kind}{path.suffix}")
+    """Return whether a name is that of something being written, or whose writer died."""
+    return name.startswith(".") and _PARTIAL in name
 
 
 def _flush(path: Path) -> None:
