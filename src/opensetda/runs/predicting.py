@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.extraction import Broken, Extraction, Extractor
+from opensetda.backbones.extraction import Broken, Extraction, Extractor, check_there
 from opensetda.data.images.loading import (
     ImageColumns,
+    all_there,
     is_image_data,
-    iterate_images,
+    iterate_entries,
     read_images,
 )
 from opensetda.data.tables.formats import ColumnTable, frame_table, is_frame
@@ -225,20 +226,27 @@ def _image_parts(
     listener: RunListener,
 ) -> _Parts:
     """Yield the features of images, in constant memory; `broken` gets those that are left out."""
-    total = sum(1 for _ in iterate_images(images, columns))
-    paths, done = iterate_images(images, columns), count(1)
+    total = sum(1 for _ in iterate_entries(images, columns))
+    entries, done = all_there(iterate_entries(images, columns), total, images), count(1)
     with (
         listener.counting("predict") as progress,
         Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,
     ):
         progress(0, total)
-        while part := list(islice(paths, PART)):
-            files = [path for _, path in part]
+        while part := list(islice(entries, PART)):
+            files = [entry.path for entry in part]
             features, reasons = extractor.features(files, lambda _: progress(next(done), total))
-            results = [(*image, why) for image, why in zip(part, reasons, strict=True)]
-            broken += [Broken(name, path, why) for name, path, why in results if why is not None]
+            for entry, why in zip(part, reasons, strict=True):
+                # Those of a list need not exist.
+                if not entry.place:
+                    check_there(entry.path, why)
+                if why is not None:
+                    broken.append(Broken(entry.id, entry.path, why))
             if len(features):
-                yield features, np.array([name for name, _, why in results if why is None])
+                read = [
+                    entry.id for entry, why in zip(part, reasons, strict=True) if why is None
+                ]
+                yield features, np.array(read)
     if len(broken) == total:
         raise none_readable(images[0], total, broken[0])
     for warning in extractor.warnings:
