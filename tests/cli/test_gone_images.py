@@ -35,9 +35,7 @@ def place(pictures, tmp_path, monkeypatch):
     ],
     ids=["features", "features-class", "fit", "fit-one", "predict-one"],
 )
-def test_deleted_images_are_an_error(
-    place, pictures, monkeypatch, capsys, command, deleted, named
-):
+def test_deleted_images_are_an_error(place, pictures, monkeypatch, capsys, command, deleted, named):
     names = names_in(place / "shop")[0], names_in(place / "street")[-1]
     before = [name for name in names_in(place) if name != deleted]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from data_helpers import error_of, listed, tree, write
 from opensetda.data.images.loading import (
     ImageColumns,
-    is_image_data,
     all_there,
+    is_image_data,
     iterate_entries,
     parse_line,
     read_image_domains,

@@ -75,7 +75,7 @@ def _connect(where: str, stack: ExitStack) -> Any:
         raise InputError(f"{given}: no such file; 'dask scheduler --scheduler-file' writes it")
     answers: SimpleQueue[Any] = SimpleQueue()
 
-    class QuietClient(distributed.Client):  # type: ignore[misc]
+    class QuietClient(distributed.Client):
         def __del__(self) -> None:
             """Do not close: `stack` does, and of one that never connected dask waits in vain."""
 

@@ -219,7 +219,7 @@ def images_in_parts(
         warnings |= dict.fromkeys(notes["warnings"])
     if len(broken) == total:
         raise none_readable(images[0], total, broken[0])
-    listed = write_broken_list(place[0], broken)
+    listed = write_broken_list(place[0], broken, place[-1].warn)
     if broken:
         warnings[f"{many_images(len(broken))} cannot be read: {listed}"] = None
     for warning in warnings:

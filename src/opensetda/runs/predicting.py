@@ -21,6 +21,7 @@ from opensetda.data.images.loading import (
     iterate_entries,
     read_images,
 )
+from opensetda.data.names import formula_warning
 from opensetda.data.tables.formats import ColumnTable, frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
 from opensetda.errors import InputError
@@ -107,6 +108,7 @@ def predict(
         how = place, scheduler, overwrite, listener
         return _predict_parts(folder, samples, images, tables, how)
     counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
+    formulas: list[str] = []
     with temporary_folder(None if place is None else place.resolve()) as scratch:
         id_name = "id" if images is None else IMAGE_ID
         if images is None:
@@ -123,8 +125,11 @@ def predict(
                 with new_file(place) as aside, PredictionWriter(aside) as writer:
                     for table in labelled:
                         counts.update(table.labels.tolist())
+                        formulas = formulas or formula_warning(place, table.names())
                         writer.write(table.to_arrow())
-                listed = write_broken_list(place, broken)
+                listed = write_broken_list(place, broken, listener.warn)
+    for warning in formulas:
+        listener.warn(warning)
     if broken:
         listener.warn(f"{many_images(len(broken))} cannot be read: {listed or 'left out'}")
     if place is None:
@@ -243,9 +248,7 @@ def _image_parts(
                 if why is not None:
                     broken.append(Broken(entry.id, entry.path, why))
             if len(features):
-                read = [
-                    entry.id for entry, why in zip(part, reasons, strict=True) if why is None
-                ]
+                read = [entry.id for entry, why in zip(part, reasons, strict=True) if why is None]
                 yield features, np.array(read)
     if len(broken) == total:
         raise none_readable(images[0], total, broken[0])
@@ -311,7 +314,7 @@ def extract_features(
             arrays |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
         with new_file(place) as aside, aside.open("wb") as stream:
             np.savez(stream, **arrays)
-        listed = write_broken_list(place, made.broken)
+        listed = write_broken_list(place, made.broken, listener.warn)
     if listed is not None:
         n = f"{len(made.broken):,} of {len(found):,} images"
         listener.warn(f"{n} cannot be read: {listed}")

@@ -172,11 +172,12 @@ def iterate_entries(
 
 def all_there(entries: Iterator[Entry], total: int, paths: Sequence[Path]) -> Iterator[Entry]:
     """Yield images that were counted before; an `InputError` if there are fewer by now."""
-    number = 0
-    for number, entry in enumerate(entries, start=1):
+    missing = total
+    for entry in entries:
+        missing -= 1
         yield entry
-    if number < total:
-        problem = f"{total - number:,} of {total:,} images are gone since the command began"
+    if missing > 0:
+        problem = f"{missing:,} of {total:,} images are gone since the command began"
         more = " ..." if paths[1:] else ""
         again = "restore them, and give the command again"
         raise InputError(f"{printable(paths[0])}{more}: {problem}; {again}")
