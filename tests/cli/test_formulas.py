@@ -22,9 +22,9 @@ WARNING = "which a spreadsheet program may run as a formula; import all columns 
 @pytest.fixture
 def place(workplace):
     """A target of which one sample is named like a formula."""
-    ids = np.array([f"image {row}" for row in range(60)])
+    ids = [f"image {row}" for row in range(60)]
     ids[7] = FORMULA
-    np.savez("target.npz", X=blobs(1)[0], id=ids)
+    np.savez("target.npz", X=blobs(1)[0], id=np.array(ids))
     return workplace
 
 
