@@ -28,7 +28,7 @@ from opensetda.features.doubts import find_doubts
 from opensetda.features.scaling import AUTO, NONE, RANKS, SENTENCES, Scaling, check_scaling
 from opensetda.metrics.source_labels import encode_classes, source_labels
 from opensetda.openness import decision
-from opensetda.openness.decision import Matrix, Rejection, Scores, Vector
+from opensetda.openness.decision import Matrix, Rejection, Scores, Vector, fit_unknown
 from opensetda.openness.report import OpennessReport, check_openness, study_openness
 from opensetda.progress import finish_step
 from opensetda.rows import (
@@ -42,7 +42,6 @@ from opensetda.rows import (
 )
 
 SCORED_ROWS = 64  # samples that are scored at a time
-
 
 COUNT = Interval(Integral, 1, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
@@ -240,12 +239,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         own_cut = None if report.vouched else self._own_cut(scores)
         cut = decision.rejection_cut(scores.known, report.share) if own_cut is None else own_cut
         rejected = float((scores.known < cut).mean())
-        self.openness_report_ = report.finished(rejected, own_cut is not None, len(target))
-        self.openness_ = self.openness_report_.share
+        self.openness_report_ = report = report.finished(rejected, own_cut is not None, len(target))
+        self.openness_ = report.share
         self.rejection_threshold_, self.rejection_sharpness_ = cut, 1.0
-        spread = self.openness_report_.spread
-        votes = decision.votes_of(scores.known, scores.nearest, self.openness_, spread, n_classes)
-        self.rejection_slope_ = decision.fit_slope(scores.known, votes[:, -1], cut)
+        share = report.share_of(scores.known)
+        votes = decision.votes_of(scores.known, scores.nearest, share, report.spread, n_classes)
+        self.rejection_slope_, self.rejection_base_ = fit_unknown(scores.known, votes[:, -1], cut)
 
         in_callers_order = np.argsort(target.index)
         labels = self.rejection.labels(scores.known, scores.nearest, n_classes)
@@ -273,7 +272,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         own = np.log(np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny))
         self.rejection_sharpness_ = decision.fit_sharpness(own, votes[:, :-1])
         known, cut = self.transduction_scores_, self.rejection_threshold_
-        self.rejection_slope_ = decision.fit_slope(known, votes[:, -1], cut)
+        self.rejection_slope_, self.rejection_base_ = fit_unknown(known, votes[:, -1], cut)
         self.transduction_proba_ = votes
 
     def decode_labels(self, indices: IntArray) -> npt.NDArray[Any]:
@@ -332,8 +331,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     @property
     def rejection(self) -> Rejection:
         """How later samples are rejected, if there were targets in `fit`."""
-        given = self.rejection_threshold_, self.rejection_slope_, self.rejection_sharpness_
-        return Rejection(*given)
+        return Rejection(
+            threshold=self.rejection_threshold_,
+            slope=self.rejection_slope_,
+            sharpness=self.rejection_sharpness_,
+            base=self.rejection_base_,
+        )
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Label later samples: a class, or `unknown_label` where its probability is above 1/2."""

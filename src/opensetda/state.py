@@ -41,6 +41,7 @@ def pack(classifier: Any) -> dict[str, Any]:
         "rejection_threshold": json_float(classifier.rejection_threshold_) if has_target else None,
         "rejection_slope": float(classifier.rejection_slope_) if has_target else None,
         "rejection_sharpness": float(classifier.rejection_sharpness_) if has_target else None,
+        "rejection_base": float(classifier.rejection_base_) if has_target else None,
     }
     if hasattr(classifier, "feature_names_in_"):
         state["feature_names"] = classifier.feature_names_in_.tolist()
@@ -67,6 +68,8 @@ def unpack(cls: Any, state: Mapping[str, Any]) -> Any:
         classifier.rejection_threshold_ = float(state["rejection_threshold"])
         classifier.rejection_slope_ = float(state["rejection_slope"])
         classifier.rejection_sharpness_ = float(state["rejection_sharpness"])
+        # A state that was saved before there was one means 0.
+        classifier.rejection_base_ = float(state.get("rejection_base", 0.0))
     if "feature_names" in state:
         classifier.feature_names_in_ = np.array(state["feature_names"], dtype=object)
     return classifier

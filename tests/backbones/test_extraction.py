@@ -83,6 +83,7 @@ def test_second_run_computes_no_image_and_imports_no_network(recipe, paths, tmp_
 def test_broken_images_are_listed_and_the_rest_goes_on(recipe, paths, tmp_path, monkeypatch):
     (tmp_path / "cut.jpg").write_bytes(Path(paths[1]).read_bytes()[:300])
     (tmp_path / "empty.png").touch()
+    (tmp_path / "vanished.jpg").symlink_to(tmp_path / "no.jpg")
     broken = [str(tmp_path / name) for name in ("cut.jpg", "empty.png", "vanished.jpg")]
     mixed = [paths[0], broken[0], paths[1], broken[1], broken[2], paths[2]]
     expected, told = run(recipe, paths[:3], None).X, []
@@ -101,6 +102,15 @@ def test_broken_images_are_listed_and_the_rest_goes_on(recipe, paths, tmp_path, 
     assert in_file.X.mode == "r"
     np.testing.assert_array_equal(in_file.X, expected)
     assert in_file.broken == extraction.broken
+
+
+def test_images_that_were_deleted_are_an_error(recipe, paths, tmp_path):
+    gone = [str(tmp_path / "photos" / name / "a.jpg") for name in ("cups", "pens")]
+    with pytest.raises(InputError, match=f"^{tmp_path}/photos: was there when the command began"):
+        run(recipe, [*paths[:2], *gone], None)
+    Path(gone[0]).parent.mkdir(parents=True)
+    with pytest.raises(InputError, match=f"^{gone[0]}: was there when the command began"):
+        run(recipe, [*paths[:2], *gone], None)
 
 
 class TestEngines:

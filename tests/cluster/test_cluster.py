@@ -16,7 +16,7 @@ from cluster_helpers import fail_on_odd, kill_first_worker
 from distributed import Client, LocalCluster
 
 from benchmark_helpers import write_domains
-from cli_helpers import blobs, names_in, run_fit
+from cli_helpers import blobs, names_in, run_fit, write_csv
 from opensetda.benchmark.grid import COSTS, grid_cells, run_grid
 from opensetda.benchmark.tasks import find_tasks
 from opensetda.benchmark.variants import make_variants
@@ -311,6 +311,30 @@ def test_a_wrong_scheduler_is_one_line(run, capfd, monkeypatch):
     with pytest.raises(InputError, match="dask is not installed; pip install 'opensetda"):
         predict(run, "later", "labels", scheduler="local:1")
     assert [name for name in names_in(run.parent) if name.startswith("labels")] == []
+
+
+def test_dask_adds_no_traceback_and_no_advice(run):
+    # In a process of its own: dask speaks when it ends.
+    write_csv(Path("later.csv"), np.tile(blobs(7)[0], (60, 1)))
+    code = (
+        "import sys, dask\n"
+        "from opensetda.cli.main import main\n"
+        "from opensetda.cluster import connection\n"
+        "connection.CONNECT_SECONDS = 1\n"
+        "dask.config.set({'distributed.admin.large-graph-warning-threshold': '1 kB'})\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(main(sys.argv[1:]))\n"
+    )
+    Path("command.py").write_text(code)
+    predict = [sys.executable, "command.py", "predict", "run", "later.csv", "--out", "labels"]
+    wrong = subprocess.run([*predict, "--scheduler", "nonsense"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    (line,) = wrong.stderr.splitlines()
+    assert line.startswith("error: --scheduler nonsense: no scheduler of dask answers")
+    done = subprocess.run([*predict, "--scheduler", "local:1"], capture_output=True, text=True)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dashboard of dask: ")
 
 
 def test_what_a_worker_lacks_is_one_line(tmp_path, client, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 from estimator_helpers import METHODS, refused
 from opensetda import InputError
 from opensetda.context import FitContext
+from opensetda.runs.opinions import second_opinions
 
 # Corners ----------------------------------------------------------------------------------
 
@@ -37,6 +38,22 @@ def test_few_targets(make, method, task, n_targets):
     classifier = make(method).fit(task.X[rows], task.y[rows], task.domain[rows])
     assert len(classifier.transduction_) == n_targets
     assert (classifier.transduction_ == "unknown").sum() == round(n_targets / 3)
+
+
+@pytest.mark.parametrize("openness", ["auto", 1 / 3])
+@pytest.mark.parametrize("n_copies", [1, 25])
+def test_of_one_target_or_copies_of_it_nothing_is_certain(make, method, task, openness, n_copies):
+    rows = np.append(np.arange(len(task.source)), np.repeat(len(task.source), n_copies))
+    classifier = make(method, openness=openness)
+    classifier.fit(task.X[rows], task.y[rows], task.domain[rows], FitContext())
+    # Alone, and for later samples that are the same.
+    alone = classifier.transduction_proba_
+    assert alone.max() < 0.95
+    later = classifier.predict_proba(task.X[rows[-n_copies:]])
+    np.testing.assert_allclose(later, alone, atol=0.01)
+    second_opinions(classifier, task.X[rows], task.y[rows], task.domain[rows])
+    assert classifier.transduction_confidence_.max() < 0.95
+    assert classifier.predict_proba(task.X[rows[-1:]]).max() < 0.95
 
 
 def test_without_unknowns_nothing_is_rejected(make, method, task):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from data_helpers import error_of, listed, tree, write
 from opensetda.data.images.loading import (
     ImageColumns,
+    all_there,
     is_image_data,
-    iterate_images,
+    iterate_entries,
     parse_line,
     read_image_domains,
     read_image_truth,
@@ -130,14 +131,19 @@ def test_names_that_are_no_utf8(tmp_path):
 def test_iteration_streams_the_same_images(shop, tmp_path):
     usual = ImageColumns()
     images = read_images(shop)
-    assert [*iterate_images([shop], usual)] == [*zip(images.ids, images.paths, strict=True)]
+    pairs = [(entry.id, entry.path) for entry in iterate_entries([shop], usual)]
+    assert pairs == [*zip(images.ids, images.paths, strict=True)]
     (tmp_path / "list.txt").write_text("shop/cup/b.jpg cup\ngone.jpg\n")
-    paths = [*iterate_images([shop, shop / "pen/a.jpg", tmp_path / "list.txt"], usual)]
+    several = [shop, shop / "pen/a.jpg", tmp_path / "list.txt"]
+    paths = [(entry.id, entry.path) for entry in iterate_entries(several, usual)]
     expected = shop / "pen/a.jpg", shop / "cup/b.jpg", tmp_path / "gone.jpg"
     assert paths[4:] == [(str(path), str(path)) for path in expected]
+    assert len([*all_there(iterate_entries(several, usual), 7, several)]) == 7
+    fewer = all_there(iterate_entries(several, usual), 9, several)
+    assert "shop ...: 2 of 9 images are gone since the command began" in error_of(list, fewer)
     (tmp_path / "void").mkdir()
-    assert "no image in it" in error_of(list, iterate_images([tmp_path / "void"], usual))
-    assert "no such folder" in error_of(list, iterate_images([tmp_path / "no"], usual))
+    assert "no image in it" in error_of(list, iterate_entries([tmp_path / "void"], usual))
+    assert "no such folder" in error_of(list, iterate_entries([tmp_path / "no"], usual))
 
 
 # lists and manifests ----------------------------------------------------------------------

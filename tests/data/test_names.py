@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensetda.data.names import folded, id_problem, label_problem, printable, shown, twins
+from opensetda.data.names import (
+    folded,
+    formula_warning,
+    id_problem,
+    label_problem,
+    printable,
+    shown,
+    twins,
+)
 
 PERSIAN = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
 
@@ -75,3 +84,14 @@ def test_names_that_look_alike_are_told():
     (warning,) = twins(["café", "cafe\u0301"])
     assert r"'cafe\u0301' and 'caf\xe9' differ only in case, white space or Unicode" in warning
     assert twins(["cat", "dog"]) == ()
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+1+1", "-a", "@SUM(A1)", "\t=1", "\r=1", "-1+1", "-"])
+def test_cells_that_start_a_formula_are_told(cell):
+    (warning,) = formula_warning(Path("a.csv"), ["cat", "-1", cell, "=2"])
+    assert warning.startswith(f"a.csv: a cell is {cell!r}, which a spreadsheet")
+    assert formula_warning(Path("a.parquet"), [cell]) == []
+
+
+def test_numbers_and_names_are_no_formulas():
+    assert formula_warning(Path("a.csv"), ["", "cat", "a=1", "-1", "+.5", "-0.25", "1-1"]) == []

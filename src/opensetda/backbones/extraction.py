@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from opensetda.backbones.recipe import Recipe
-from opensetda.data.images.decoding import BrokenImageError, decode_bytes, read_content
+from opensetda.data.images.decoding import NO_FILE, BrokenImageError, decode_bytes, read_content
+from opensetda.data.names import gone
 from opensetda.errors import InputError, one_line
 from opensetda.rows import IntArray
 from opensetda.system.files import new_array_file, own_folder
@@ -80,6 +81,7 @@ def extract(
 ) -> Extraction:
     """Return the features of images, from the cache where possible; broken images are listed.
 
+    One that was listed and has been deleted since is not a broken one, but an `InputError`.
     `progress` is called with the number of finished images and of all. `scratch` is a folder for
     a matrix that is too large for memory; the caller removes it.
     """
@@ -98,6 +100,7 @@ def extract(
                 X[len(rows)] = features
                 rows.append(row)
             else:
+                check_there(paths[row], reason)
                 broken.append(Broken(str(ids[row]), paths[row], reason))
             progress(row + 1, len(paths))
     warnings = extractor.warnings + ([] if cache is None else cache.warnings)
@@ -107,6 +110,12 @@ def extract(
         X = np.load(file, mmap_mode="r")
     seconds, numbers = time.perf_counter() - started, np.array(rows, dtype=np.intp)
     return Extraction(X[: len(rows)], numbers, broken, n_cached, seconds, warnings)
+
+
+def check_there(path: str, reason: str | None) -> None:
+    """Raise an `InputError` if an image is not broken, but deleted; a broken link is broken."""
+    if reason == NO_FILE and not os.path.lexists(path):
+        raise gone(path)
 
 
 class Extractor(AbstractContextManager["Extractor"]):

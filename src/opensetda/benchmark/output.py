@@ -23,6 +23,7 @@ from scipy.stats import rankdata
 
 from opensetda.benchmark.grid import OK
 from opensetda.data.benchmarks.protocols import BENCHMARKS
+from opensetda.data.names import formula_warning
 from opensetda.system.files import new_file, plain, write_json
 
 RESULTS, MARKDOWN, SUMMARY = "results.csv", "table.md", "summary.json"
@@ -297,6 +298,12 @@ def markdown(table: TextTable) -> str:
 def markdown_text(text: str) -> str:
     """Return text escaped for a Markdown table."""
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", " ".join(text.split()))
+
+
+def formulas_in(path: Path, records: Sequence[Row]) -> list[str]:
+    """Return a warning if `write_csv` wrote cells that start a formula in a spreadsheet."""
+    values = (value for record in records for value in record.values())
+    return formula_warning(path, (value for value in values if isinstance(value, str)))
 
 
 def write_csv(records: Sequence[Row], path: Path) -> None:

@@ -191,6 +191,8 @@ def benchmark(
         console.note("The same command tries the failed runs again.")
     names_of = {"runs": report.RESULTS, "table": report.MARKDOWN, "summary": report.SUMMARY}
     files = {name: folder / file for name, file in names_of.items()}
+    for warning in report.formulas_in(files["runs"], rows):
+        console.warn(warning)
     console.say_places(**files)
     console.result({"rows": rows, "failed": n_failed, "files": files})
     if n_failed == len(cells):
@@ -274,6 +276,7 @@ def analyse(
     if analysis == "edges" and names[0] != "pgl":
         raise InputError(f"--method {names[0]}: only pgl learns edges; leave --method out")
     from opensetda.analyses.request import fit_methods
+    from opensetda.benchmark.output import formulas_in
     from opensetda.benchmark.tasks import find_tasks
     from opensetda.benchmark.variants import make_variants
     from opensetda.system.files import check_writable
@@ -289,6 +292,8 @@ def analyse(
     with training_progress(analysis) as listen:
         result = module.analyse(*fit_methods(found, variants, str(openness), seed, listen))
     files = result.write(out, analysis, shlex.join(context.obj))
+    for warning in formulas_in(files[0], result.rows):
+        console.warn(warning)
     _show(result.table())
     made = {"table": files[:2], "figure": files[2:]}
     console.say_places(**{name: ", ".join(map(str, paths)) for name, paths in made.items()})

@@ -194,6 +194,8 @@ def review(
         raise InputError(session.trouble)
     where = f": {session.corrections}" if session.corrections.exists() else ""
     console.say(f"{console.counted(len(session.decisions), 'decision')} saved{where}")
+    for warning in session.formula_warning():
+        console.warn(warning)
     found = session.audit()
     if found["marked"]:
         console.say(

@@ -75,11 +75,15 @@ def _connect(where: str, stack: ExitStack) -> Any:
         raise InputError(f"{given}: no such file; 'dask scheduler --scheduler-file' writes it")
     answers: SimpleQueue[Any] = SimpleQueue()
 
+    class QuietClient(distributed.Client):
+        def __del__(self) -> None:
+            """Do not close: `stack` does, and of one that never connected dask waits in vain."""
+
     def ask() -> None:
         name = "scheduler_file" if where.endswith(".json") else "address"
         how = {name: where, "timeout": CONNECT_SECONDS, "set_as_default": False}
         try:
-            answers.put(distributed.Client(**how))
+            answers.put(QuietClient(**how))
         except Exception as error:
             answers.put(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -46,7 +47,10 @@ def run_pieces(
                 room = _WAITING * max(1, sum(client.nthreads().values())) - len(asked)
             for number, piece in islice(left, max(0, room)):
                 how = {"key": f"{name}-{number}", "retries": TRIES - 1, "pure": False}
-                future = client.submit(function, piece, **how)
+                with warnings.catch_warnings():
+                    # Advice of dask's for programmers: rows are sent on purpose, in small pieces.
+                    warnings.filterwarnings("ignore", "Sending large graph")
+                    future = client.submit(function, piece, **how)
                 asked[future.key] = piece, future
                 finished.add(future)
             if not asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,8 @@ _NOT_IN_IDS = "[\x00\ud800-\udfff]"
 # Unseen, whatever their category: fillers, and marks that shape the character before them.
 _UNSEEN = re.compile("[\u034f\u115f\u1160\u2800\u3164\uffa0\ufe00-\ufe0f]")
 _UNSEEN_CATEGORIES = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+
+_FORMULA = re.compile(r"(?![-+]?[0-9.]+\Z)[=+\-@\t\r]")
 
 
 def label_problem(name: str) -> str | None:
@@ -67,6 +70,20 @@ def printable(name: str | Path) -> str:
     return raw.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def formula_warning(path: Path, cells: Iterable[str]) -> list[str]:
+    """Return a warning, in one line, if cells of a CSV file start a formula in a spreadsheet.
+
+    They are written as they are, so that names stay the same; negative numbers are no formulas.
+    """
+    if path.suffix.lower() != ".csv":
+        return []
+    found = next(filter(_FORMULA.match, cells), None)
+    if found is None:
+        return []
+    problem = f"a cell is {shown(found)}, which a spreadsheet program may run as a formula"
+    return [f"{printable(path)}: {problem}; import all columns as text"]
+
+
 @contextmanager
 def reading(path: str | Path, what: str = "the file") -> Iterator[None]:
     """Turn any error in reading `what` of a file into an `InputError` of one line."""
@@ -93,6 +110,18 @@ def unreadable(path: str | Path, error: OSError) -> InputError:
     """Return the error for a file that the system cannot read."""
     reason = error.strerror or one_line(error)
     return InputError(f"{printable(path)}: cannot be read ({reason}); check it")
+
+
+def gone(path: str) -> InputError:
+    """Return the error for a listed file that does not exist any more; it names what was deleted.
+
+    Of a folder that is gone whole, the folder.
+    """
+    deleted = Path(path)
+    while not os.path.lexists(deleted.parent):
+        deleted = deleted.parent
+    since = "was there when the command began and is gone"
+    return InputError(f"{printable(deleted)}: {since}; restore it, and give the command again")
 
 
 def check_path(path: Path) -> None:

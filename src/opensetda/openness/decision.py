@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, ndtr, softmax
-from scipy.stats import rankdata
 
 from opensetda.rows import IntArray
 
 LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 0.00001 of 0 or 1
+FINE_RANKS = 100  # ranks over which votes are averaged, where there are fewer targets
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -36,12 +36,14 @@ class Rejection(NamedTuple):
     """A sample whose known score lies below `threshold` is unknown.
 
     The probability of unknown is 1/2 there, and its logit falls with `slope`. The class logits are
-    multiplied by `sharpness` before they become probabilities.
+    multiplied by `sharpness` before they become probabilities. Where nothing is rejected (threshold
+    minus infinity), `base` is the probability of unknown of every sample.
     """
 
     threshold: float
     slope: float
     sharpness: float = 1.0
+    base: float = 0.0
 
     def labels(self, known: Vector, nearest: IntArray, n_classes: int) -> IntArray:
         """Return the nearest class, or `n_classes` for unknown: (n,), (n,) -> (n,)."""
@@ -50,7 +52,7 @@ class Rejection(NamedTuple):
     def probability(self, known: Vector) -> Vector:
         """Return the probability of unknown: (n,) -> (n,)."""
         if not np.isfinite(self.threshold):
-            return np.zeros(len(known))
+            return np.full(len(known), self.base)
         return np.asarray(expit(self.slope * (self.threshold - known)))
 
     def probabilities(self, scores: Scores) -> Matrix:
@@ -68,11 +70,20 @@ def votes_of(known: Vector, nearest: IntArray, share: float, spread: float, n: i
 
     .. math:: P(\text{unknown}) = P(S > r / m), \quad S \sim \mathcal N(\text{share}, \text{spread})
 
-    The rest is for the nearest class. An unsure share makes unsure labels.
+    It is averaged over the ranks that equal scores have in common, and with few targets over the
+    part of all ranks that each stands for: the rank of a single target says nothing, and it is
+    unknown with the probability of the share. The rest is for the nearest class. An unsure share
+    makes unsure labels.
     """
-    ranks = (rankdata(known) - 0.5) / max(len(known), 1)
-    unknown = ndtr((share - ranks) / spread) if share > 0 else np.zeros(len(known))
     votes = np.zeros((len(known), n + 1))
+    unknown = np.zeros(len(known))
+    if share > 0 and len(known):
+        each = max(1, FINE_RANKS // len(known))
+        ranks = (np.arange(each * len(known)) + 0.5) / (each * len(known))
+        _, group = np.unique(known, return_inverse=True)
+        group_of_rank = np.repeat(np.sort(group), each)
+        probabilities = np.bincount(group_of_rank, weights=ndtr((share - ranks) / spread))
+        unknown = (probabilities / np.bincount(group_of_rank))[group]
     votes[np.arange(len(known)), nearest] = 1 - unknown
     votes[:, n] = unknown
     return votes
@@ -112,6 +123,15 @@ def fit_slope(known: Vector, posterior: Vector, threshold: float) -> float:
 
     found = minimize_scalar(cross_entropy, bounds=(-3.0, LARGEST_LOG_SLOPE), method="bounded")
     return float(np.exp(found.x) / scale)
+
+
+def fit_unknown(known: Vector, posterior: Vector, threshold: float) -> tuple[float, float]:
+    """Return slope and base of a `Rejection` whose probability of unknown fits the `posterior`.
+
+    The base is at most 1/2: it does not contradict the labels.
+    """
+    base = 0.0 if np.isfinite(threshold) else min(float(posterior.mean()), 0.5)
+    return fit_slope(known, posterior, threshold), base
 
 
 def rejection_cut(known_score: Vector, share: float) -> float:

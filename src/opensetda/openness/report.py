@@ -68,6 +68,20 @@ class OpennessReport:
         half = 0.0 if self.told else (self.high - self.low) / 2
         return float(np.hypot(RANKING_SPREAD, half / DEVIATIONS))
 
+    def share_of(self, known: FloatArray) -> float:
+        """Return the share by which the targets with these known scores are unknown.
+
+        Fewer than `FEWEST_TARGETS` different scores say little about a share: what a method's own
+        boundary rejects of them is one observation of each, and the estimate one more.
+        """
+        different = len(np.unique(known))
+        if self.vouched or different >= FEWEST_TARGETS:
+            return self.share
+        estimate = max(self.estimates[ESTIMATE].share, NO_UNKNOWNS)
+        if not self.own_boundary:
+            return estimate
+        return (different * self.share + estimate) / (different + 1)
+
     @property
     def origin(self) -> str:
         """Where the share comes from, in words."""

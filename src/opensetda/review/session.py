@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from opensetda.data.names import formula_warning
 from opensetda.errors import InputError, one_line
 from opensetda.openness.audit import AUDIT_SIZE, scored_share
 from opensetda.report.content import Indices, Numbers
@@ -305,6 +308,13 @@ class ReviewSession:
         with self.lock:
             self._note = groups.note
             self._lists |= {str(n): rows for n, rows in enumerate(groups.groups, start=1)}
+
+    def formula_warning(self) -> list[str]:
+        """Return a warning if the table has cells that start a formula in a spreadsheet."""
+        if not self.corrections.exists():
+            return []
+        with self.corrections.open(encoding="utf-8", newline="") as stream:
+            return formula_warning(self.corrections, chain.from_iterable(csv.reader(stream)))
 
     def _export(self) -> None:
         """Write the table; what is in the log is saved, also if this fails."""

@@ -126,8 +126,8 @@ class Exported(nn.Module):
         if self.medians is not None:
             rows = torch.where(rows.isnan(), self.medians, rows)
         classes, known = self.scorer(self.scaler(rows))
-        threshold, slope, sharpness = self.rejection
-        unknown = torch.zeros_like(known)
+        threshold, slope, sharpness, base = self.rejection
+        unknown = torch.full_like(known, base)
         if np.isfinite(threshold):
             unknown = torch.sigmoid(slope * (threshold - known))
         of_classes = (sharpness * classes).softmax(dim=1) * (1 - unknown)[:, None]

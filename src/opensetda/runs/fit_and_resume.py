@@ -341,6 +341,8 @@ def train(run: UnfinishedRun, arrays: Domains | None, listener: RunListener) -> 
         }
         took = data_seconds, seconds
         write_run(aside, classifier, record, data.ids, view, took, data.feature_names, corrections)
+    for warning in fit_data.spreadsheet_warnings(run.out, data, classifier.classes_):
+        listener.warn(warning)
     labels = labels or Counter(RunFolder.open(run.out).labels().tolist())
     target, left_out = Path(data.inputs["target"]["path"]).name, data.columns.get("left_out", {})
     counts = labels, target, data.noun, len(data.broken)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from opensetda.data.images.loading import (
     read_image_domains,
     two_kinds,
 )
-from opensetda.data.names import printable, twins
+from opensetda.data.names import formula_warning, printable, twins
 from opensetda.data.tables import mapped
 from opensetda.data.tables.formats import frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_domains
@@ -30,7 +31,9 @@ from opensetda.data.tables.preparation import ColumnsError
 from opensetda.errors import InputError
 from opensetda.progress import CountingProgress, RunListener
 from opensetda.rows import row_chunks
+from opensetda.runs.folder import BROKEN, predictions_name
 from opensetda.runs.options import ARRAY, FitRequest, ImageOptions, TableOptions, declared
+from opensetda.runs.pictures import broken_warning
 from opensetda.runs.predictions import IMAGE_ID, row_numbers
 from opensetda.system.files import file_record, near
 
@@ -236,6 +239,14 @@ def none_readable(where: Path, count: int, first: Broken) -> InputError:
     """Return the error for images of which none can be read."""
     reason = f"the first is {printable(first.id)} ({first.reason})"
     return InputError(f"{where}: none of its {count:,} images can be read; {reason}")
+
+
+def spreadsheet_warnings(run: Path, data: FitData, classes: npt.NDArray[Any]) -> list[str]:
+    """Return warnings about cells in the tables of a run that start a formula."""
+    ids = [] if data.ids is None else data.ids.tolist()
+    path = run / predictions_name(len(data.target))
+    of_labels = formula_warning(path, chain(ids, map(str, classes.tolist())))
+    return of_labels + broken_warning(run / BROKEN, data.broken)
 
 
 def content_digest(X: npt.NDArray[Any] | None, *columns: npt.NDArray[Any] | None) -> str:

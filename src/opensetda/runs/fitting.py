@@ -181,7 +181,7 @@ def write_run(
     estimates = {
         "openness": plain(classifier.openness_report_.to_dict()),
         # As the model has them, with infinity as a word.
-        "rejection": {name: state[f"rejection_{name}"] for name in ("threshold", "slope")},
+        "rejection": {name: state[f"rejection_{name}"] for name in ("threshold", "slope", "base")},
     }
     write_json(folder / files.ESTIMATES, estimates)
     if view is not None:

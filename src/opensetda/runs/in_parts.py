@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from opensetda.backbones.extraction import Broken, Extractor, Features, chunks
+from opensetda.backbones.extraction import Broken, Extractor, Features, check_there, chunks
 from opensetda.backbones.recipe import Recipe
 from opensetda.base import OpenSetClassifier
 from opensetda.cluster.pieces import Place, write_parts
-from opensetda.data.images.decoding import Entry
-from opensetda.data.images.loading import ImageColumns, iterate_entries
+from opensetda.data.images.decoding import NO_FILE, Entry
+from opensetda.data.images.loading import ImageColumns, all_there, iterate_entries
 from opensetda.data.names import check_path
 from opensetda.data.tables.formats import is_parts_folder
 from opensetda.data.tables.groups import RowRange, row_groups
@@ -151,9 +151,13 @@ def _extract(
     X, reasons = extractor.features([os.path.join(here, entry.path) for entry in entries])  # noqa: PTH118
     pairs = list(zip(entries, reasons, strict=True))
     broken = [(entry.id, entry.path, why) for entry, why in pairs if why is not None]
-    if {*reasons} == {"no such file"}:
+    if {*reasons} == {NO_FILE}:
         # Not left out as broken: perhaps a disk is missing on this machine only.
         raise InputError(f"{broken[0][1]}: no such file, nor any other of the piece; mount it")
+    for entry, why in pairs:
+        # Those of a list need not exist.
+        if not entry.place:
+            check_there(os.path.join(here, entry.path), why)  # noqa: PTH118
     if strict and broken:
         advice = "repair or remove it, or leave out --strict"
         raise InputError(f"{broken[0][1]}: {broken[0][2]}; {advice}")
@@ -203,7 +207,8 @@ def images_in_parts(
     # Whatever the number of workers.
     size = min(max(total // 16, IMAGES[0]), IMAGES[1])
     files = [str(path.absolute()) for path in images]
-    pieces = chunks(iterate_entries(images, columns, labelled), size)
+    entries = all_there(iterate_entries(images, columns, labelled), total, images)
+    pieces = chunks(entries, size)
     identity = *astuple(job)[:4], size, digest.hexdigest()
     written = write_parts(job, pieces, -(-total // size), identity, files, place)
     parts = {part: pyarrow.parquet.read_metadata(part) for part in written}
@@ -214,7 +219,7 @@ def images_in_parts(
         warnings |= dict.fromkeys(notes["warnings"])
     if len(broken) == total:
         raise none_readable(images[0], total, broken[0])
-    listed = write_broken_list(place[0], broken)
+    listed = write_broken_list(place[0], broken, place[-1].warn)
     if broken:
         warnings[f"{many_images(len(broken))} cannot be read: {listed}"] = None
     for warning in warnings:

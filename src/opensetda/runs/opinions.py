@@ -60,8 +60,9 @@ def second_opinions(
     """
     names, n_classes = classifier.classes_, len(classifier.classes_)
     of_source, of_target = split_domains(sample_domain, len(X))
-    share = min(classifier.openness_, 1 - 1 / (len(of_target) + 1))
-    spread = classifier.openness_report_.spread
+    report, largest = classifier.openness_report_, 1 - 1 / (len(of_target) + 1)
+    share = min(report.share, largest)
+    voting_share = min(report.share_of(classifier.transduction_scores_), largest)
     # In canonical order the first rows are a random sample that the caller's order has no part in.
     classes = np.searchsorted(names, y[of_source].astype(names.dtype))
     source, classes = canonical_source(Rows(X, of_source), classes)
@@ -70,7 +71,7 @@ def second_opinions(
     rows = np.sort(np.concatenate([some, target.in_canonical_order().first(MOST_ROWS).index]))
 
     def opinion(name: str, scaling: str, known: Any, nearest: IntArray) -> Opinion:
-        votes = votes_of(known, nearest, share, spread, n_classes)
+        votes = votes_of(known, nearest, voting_share, report.spread, n_classes)
         labels = np.where(votes[:, -1] > 0.5, n_classes, nearest)
         return Opinion(name, scaling, votes, labels)
 

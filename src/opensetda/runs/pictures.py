@@ -23,7 +23,7 @@ from opensetda.data.images.decoding import (
     decode_image,
     is_member,
 )
-from opensetda.data.names import printable
+from opensetda.data.names import formula_warning, printable
 from opensetda.errors import InputError
 from opensetda.runs.folder import IMAGES, THUMBNAILS, RunFolder, parquet_bytes
 from opensetda.system.files import new_file
@@ -200,12 +200,19 @@ def write_broken(path: Path, broken: Sequence[Broken]) -> None:
         writer.writerows([printable(image.path), image.reason] for image in broken)
 
 
+def broken_warning(path: Path, broken: Sequence[Broken]) -> list[str]:
+    """Return a warning if a list of broken images has cells that start a formula."""
+    return formula_warning(path, (printable(image.path) for image in broken))
+
+
 def broken_list(out: Path) -> Path:
     """Return the CSV file beside `out` that lists images that cannot be read."""
     return out.with_name(f"{out.name}.broken.csv")
 
 
-def write_broken_list(out: Path, broken: Sequence[Broken]) -> Path | None:
+def write_broken_list(
+    out: Path, broken: Sequence[Broken], warn: Callable[[str], None]
+) -> Path | None:
     """List images that cannot be read in a CSV file beside `out`; None if there are none."""
     listed = broken_list(out)
     listed.unlink(missing_ok=True)
@@ -213,4 +220,6 @@ def write_broken_list(out: Path, broken: Sequence[Broken]) -> Path | None:
         return None
     with new_file(listed) as aside:
         write_broken(aside, broken)
+    for warning in broken_warning(listed, broken):
+        warn(warning)
     return listed

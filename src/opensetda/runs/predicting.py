@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from opensetda.backbones.extraction import Broken, Extraction, Extractor
+from opensetda.backbones.extraction import Broken, Extraction, Extractor, check_there
 from opensetda.data.images.loading import (
     ImageColumns,
+    all_there,
     is_image_data,
-    iterate_images,
+    iterate_entries,
     read_images,
 )
+from opensetda.data.names import formula_warning
 from opensetda.data.tables.formats import ColumnTable, frame_table, is_frame
 from opensetda.data.tables.loading import FeatureTable, TableColumns, read_samples
 from opensetda.errors import InputError
@@ -126,6 +128,7 @@ def _predict_here(
 ) -> PredictionTable | WrittenLabels:
     """Label samples in this process."""
     counts, broken, made, listed = Counter[str](), list[Broken](), list[PredictionTable](), None
+    formulas: list[str] = []
     with temporary_folder(None if place is None else place.resolve()) as scratch:
         id_name = "id" if images is None else IMAGE_ID
         if images is None:
@@ -142,8 +145,11 @@ def _predict_here(
                 with new_file(place) as aside, PredictionWriter(aside) as writer:
                     for table in labelled:
                         counts.update(table.labels.tolist())
+                        formulas = formulas or formula_warning(place, table.names())
                         writer.write(table.to_arrow())
-                listed = write_broken_list(place, broken)
+                listed = write_broken_list(place, broken, listener.warn)
+    for warning in formulas:
+        listener.warn(warning)
     if broken:
         listener.warn(f"{many_images(len(broken))} cannot be read: {listed or 'left out'}")
     if place is None:
@@ -261,20 +267,25 @@ def _image_parts(
     listener: RunListener,
 ) -> _Parts:
     """Yield the features of images, in constant memory; `broken` gets those that are left out."""
-    total = sum(1 for _ in iterate_images(images, columns))
-    paths, done = iterate_images(images, columns), count(1)
+    total = sum(1 for _ in iterate_entries(images, columns))
+    entries, done = all_there(iterate_entries(images, columns), total, images), count(1)
     with (
         listener.counting("predict") as progress,
         Extractor(folder.recipe(), state=folder.backbone_state()) as extractor,
     ):
         progress(0, total)
-        while part := list(islice(paths, PART)):
-            files = [path for _, path in part]
+        while part := list(islice(entries, PART)):
+            files = [entry.path for entry in part]
             features, reasons = extractor.features(files, lambda _: progress(next(done), total))
-            results = [(*image, why) for image, why in zip(part, reasons, strict=True)]
-            broken += [Broken(name, path, why) for name, path, why in results if why is not None]
+            for entry, why in zip(part, reasons, strict=True):
+                # Those of a list need not exist.
+                if not entry.place:
+                    check_there(entry.path, why)
+                if why is not None:
+                    broken.append(Broken(entry.id, entry.path, why))
             if len(features):
-                yield features, np.array([name for name, _, why in results if why is None])
+                read = [entry.id for entry, why in zip(part, reasons, strict=True) if why is None]
+                yield features, np.array(read)
     if len(broken) == total:
         raise none_readable(images[0], total, broken[0])
     for warning in extractor.warnings:
@@ -339,7 +350,7 @@ def extract_features(
             arrays |= {"y": y.astype(np.int64), "classes": classes.astype(np.str_)}
         with new_file(place) as aside, aside.open("wb") as stream:
             np.savez(stream, **arrays)
-        listed = write_broken_list(place, made.broken)
+        listed = write_broken_list(place, made.broken, listener.warn)
     if listed is not None:
         n = f"{len(made.broken):,} of {len(found):,} images"
         listener.warn(f"{n} cannot be read: {listed}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -101,6 +103,10 @@ class PredictionTable:
         columns = own, labels.astype(np.str_), scores, nearest.astype(np.str_), proba
         classes = tuple(map(str, classifier.classes_.tolist()))
         return cls(*columns, classes, str(classifier.unknown_label), id_name)
+
+    def names(self) -> Iterator[str]:
+        """Yield the texts of all cells: ids and labels."""
+        return chain([self.id_name], self.ids.tolist(), self.classes, [self.unknown_label])
 
     def to_arrow(self) -> Any:
         """Return a pyarrow table: the one schema of all predictions."""

@@ -31,6 +31,7 @@ from opensetda.system.files import open_regular
 _SUFFIXES = ".avif .bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tif .tiff .webp"
 IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 """Endings of image files, in lower case."""
+NO_FILE = "no such file"
 LARGEST_IMAGE = 1 << 30  # bytes of an image file, or of an image in a tar shard
 
 # Files that may hold the class, the first one counts.
@@ -108,7 +109,7 @@ def read_content(path: str | Path) -> bytes:
             stream.seek(start)
             return stream.read(size)
     except (FileNotFoundError, NotADirectoryError, KeyError) as error:
-        raise BrokenImageError("no such file") from error
+        raise BrokenImageError(NO_FILE) from error
     except (InputError, OSError, ValueError) as error:  # ValueError: a NUL in the path
         told = str(unreadable(name, error) if isinstance(error, OSError) else error)
         # Without the path and the advice.

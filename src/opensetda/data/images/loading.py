@@ -155,11 +155,6 @@ def read_image_truth(path: str | Path, columns: ImageColumns | None = None) -> T
     return TruthTable(labels, fixed_width([entry.id for entry in entries], path, "id"), path)
 
 
-def iterate_images(paths: Sequence[Path], columns: ImageColumns) -> Iterator[tuple[str, str]]:
-    """Yield id and path of images one by one, also of missing files of a list."""
-    return ((entry.id, entry.path) for entry in iterate_entries(paths, columns))
-
-
 def iterate_entries(
     paths: Sequence[Path], columns: ImageColumns, labelled: bool = False
 ) -> Iterator[Entry]:
@@ -173,6 +168,19 @@ def iterate_entries(
             yield entry if len(paths) == 1 else entry._replace(id=printable(entry.path))
         if entry is None:
             raise _no_image(given, left_out)
+
+
+def all_there(entries: Iterator[Entry], total: int, paths: Sequence[Path]) -> Iterator[Entry]:
+    """Yield images that were counted before; an `InputError` if there are fewer by now."""
+    missing = total
+    for entry in entries:
+        missing -= 1
+        yield entry
+    if missing > 0:
+        problem = f"{missing:,} of {total:,} images are gone since the command began"
+        more = " ..." if paths[1:] else ""
+        again = "restore them, and give the command again"
+        raise InputError(f"{printable(paths[0])}{more}: {problem}; {again}")
 
 
 def _notes(left_out: Counter[str]) -> tuple[str, ...]:
