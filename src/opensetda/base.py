@@ -37,6 +37,7 @@ from opensetda.rows import (
     Rows,
     canonical_source,
     check_finite,
+    copies_of,
     moderated,
     split_domains,
 )
@@ -244,8 +245,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.openness_ = self.openness_report_.share
         self.rejection_threshold_, self.rejection_sharpness_ = cut, 1.0
         spread = self.openness_report_.spread
-        votes = decision.votes_of(scores.known, scores.nearest, self.openness_, spread, n_classes)
-        self.rejection_slope_ = decision.fit_slope(scores.known, votes[:, -1], cut)
+        unknown = decision.unknown_votes(scores.known, self.openness_, spread)
+        self.rejection_slope_ = decision.fit_slope(scores.known, unknown, cut)
 
         in_callers_order = np.argsort(target.index)
         labels = self.rejection.labels(scores.known, scores.nearest, n_classes)
@@ -270,7 +271,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
         Later samples get the probabilities of this method alone, made as sure as the votes are.
         """
-        own = np.log(np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny))
+        own = np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny)
+        np.log(own, out=own)
         self.rejection_sharpness_ = decision.fit_sharpness(own, votes[:, :-1])
         known, cut = self.transduction_scores_, self.rejection_threshold_
         self.rejection_slope_ = decision.fit_slope(known, votes[:, -1], cut)
@@ -306,8 +308,12 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     @torch.no_grad()
     def open_set_scores(self, X: Any) -> Scores:
         """Check later samples and score them."""
-        rows = torch.from_numpy(np.array(self._check_rows(X)))
-        return self._score_scaled(self.scaler_(rows))
+        rows = np.array(self._check_rows(X))
+        # A row gets the same bits in every batch: of many copies one is scored.
+        if (copies := copies_of(rows)) is None:
+            return self._score_scaled(self.scaler_(torch.from_numpy(rows)))
+        scores = self._score_scaled(self.scaler_(torch.from_numpy(rows[copies.first])))
+        return Scores(*(values[copies.place] for values in scores))
 
     @torch.no_grad()
     def _score_scaled(self, rows: Tensor) -> Scores:

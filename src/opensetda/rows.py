@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -179,6 +179,26 @@ def content_keys(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
     bits += np.uint64(1)
     bits *= weights
     return np.asarray(bits.sum(axis=1, dtype=np.uint64))
+
+
+class Copies(NamedTuple):
+    """Rows of which many are equal."""
+
+    first: IntArray  # (k,): the place of one row of each content
+    place: IntArray  # (n,): the content of each row, from 0
+
+
+def copies_of(rows: npt.NDArray[Any]) -> Copies | None:
+    """Find equal rows; None unless at least half of the rows are copies of others: (n, d)."""
+    if len(rows) < 2:
+        return None
+    keys = content_keys(rows.astype(np.float32, copy=False))
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    is_worth_it = 2 * len(first) <= len(rows)
+    # Different rows may have the same key.
+    if not is_worth_it or not np.array_equal(rows[first][place], rows):
+        return None
+    return Copies(first, place)
 
 
 def chunk_rows(width: int) -> int:

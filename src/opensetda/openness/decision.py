@@ -14,6 +14,8 @@ from opensetda.rows import IntArray
 
 LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 0.00001 of 0 or 1
 
+CALIBRATED_CELLS = 2**22  # numbers of probabilities at a time
+
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 
@@ -60,20 +62,32 @@ class Rejection(NamedTuple):
         return np.column_stack([classes, unknown])
 
 
-def votes_of(known: Vector, nearest: IntArray, share: float, spread: float, n: int) -> Matrix:
-    r"""Return how far one method speaks for each of n classes, and for unknown: (m, n + 1).
+def unknown_votes(known: Vector, share: float, spread: float) -> Vector:
+    r"""Return how far one method speaks for unknown: (m,) -> (m,).
 
     A target is unknown if its rank among the known scores is below the share of unknowns, of which
     only a normal distribution is known:
 
     .. math:: P(\text{unknown}) = P(S > r / m), \quad S \sim \mathcal N(\text{share}, \text{spread})
 
-    The rest is for the nearest class. An unsure share makes unsure labels.
+    An unsure share makes unsure labels.
     """
     ranks = (rankdata(known) - 0.5) / max(len(known), 1)
-    unknown = ndtr((share - ranks) / spread) if share > 0 else np.zeros(len(known))
-    votes = np.zeros((len(known), n + 1))
-    votes[np.arange(len(known)), nearest] = 1 - unknown
+    return np.asarray(ndtr((share - ranks) / spread) if share > 0 else np.zeros(len(known)))
+
+
+def votes_of(known: Vector, nearest: IntArray, share: float, spread: float, n: int) -> Matrix:
+    """Return how far one method speaks for each of n classes, and for unknown: (m, n + 1).
+
+    What is not for unknown, see `unknown_votes`, is for the nearest class.
+    """
+    return votes_for(unknown_votes(known, share, spread), nearest, n)
+
+
+def votes_for(unknown: Vector, nearest: IntArray, n: int) -> Matrix:
+    """Return votes for the nearest of n classes and for unknown: (m,), (m,) -> (m, n + 1)."""
+    votes = np.zeros((len(unknown), n + 1))
+    votes[np.arange(len(unknown)), nearest] = 1 - unknown
     votes[:, n] = unknown
     return votes
 
@@ -84,10 +98,17 @@ def fit_sharpness(logits: Matrix, votes: Matrix) -> float:
     The distance is the cross-entropy.
     """
     total = max(float(votes.sum()), 1e-12)
+    # With many classes, its intermediate results are several times as large as the votes.
+    size = max(1, CALIBRATED_CELLS // max(logits.shape[1], 1))
+    parts = [slice(start, start + size) for start in range(0, len(logits), size)]
 
     def cross_entropy(log_sharpness: float) -> float:
-        found = log_softmax(np.exp(log_sharpness) * logits, axis=1)
-        return -float((votes * found).sum()) / total
+        factor = np.exp(log_sharpness)
+        sums = [
+            float((votes[part] * log_softmax(factor * logits[part], axis=1)).sum())
+            for part in parts
+        ]
+        return -sum(sums) / total
 
     best = minimize_scalar(cross_entropy, bounds=(-4.0, 2.0), method="bounded")
     return float(np.exp(best.x))
