@@ -5,17 +5,11 @@ from __future__ import annotations
 import ctypes
 import math
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from opensetda.errors import InputError
-from opensetda.rows import CHUNK_NUMBERS, CHUNK_ROWS, KEPT_BYTES
-
-# Measured by `python benchmarks/sizes.py`: arrays of double precision at a time, of the size of a
-# chunk while it is scaled, and of the targets' probabilities.
-CHUNK_TEMPORARIES, CLASS_TABLES = 8, 5
 
 # From malloc.h: map no block on its own, give nothing back, ask the kernel for large blocks.
 _MALLOC_OPTIONS = ((-4, 0), (-1, 2**31 - 1), (-2, 2**28))
@@ -46,44 +40,6 @@ def check_free(needed: float, what: str, advice: str) -> None:
     if needed > free:
         amounts = f"needs about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
         raise InputError(f"{what} {amounts}; {advice}")
-
-
-MOST_COLUMNS = 2**17
-"""Of a table: with more, a fit would take minutes and gigabytes, however few rows there are."""
-
-
-def check_columns(count: int, where: str) -> None:
-    """Raise an `InputError` if a table has more columns than a fit can bear."""
-    if count > MOST_COLUMNS:
-        many = f"{count:,} columns, at most {MOST_COLUMNS:,} can be features"
-        raise InputError(f"{where}: {many}; select columns, or reduce them, e.g. by PCA")
-
-
-@dataclass(frozen=True)
-class FitSize:
-    """What the memory of a fit depends on: rows of both domains, columns and classes."""
-
-    sources: int
-    targets: int
-    columns: int
-    classes: int
-
-    def bytes(self) -> float:
-        """Return the memory that a fit of a quick method needs, about, beside what is read."""
-        rows = self.sources + self.targets
-        joined = 4.0 * rows * self.columns
-        # Scaled rows of both domains are kept up to `KEPT_BYTES` each, otherwise read in chunks.
-        kept = min(joined, 2.0 * KEPT_BYTES)
-        in_chunk = min(max(self.sources, self.targets), CHUNK_ROWS) * self.columns
-        chunks = CHUNK_TEMPORARIES * 8.0 * min(in_chunk, CHUNK_NUMBERS)
-        probabilities = CLASS_TABLES * 8.0 * self.targets * self.classes
-        return joined + kept + chunks + probabilities
-
-    def check(self) -> None:
-        """Raise an `InputError` if a fit needs more memory than is free."""
-        sizes = f"{self.sources:,} + {self.targets:,} rows of {self.columns:,} columns"
-        what = f"fitting {sizes} and {self.classes:,} classes"
-        check_free(self.bytes(), what, "give fewer rows, columns or classes")
 
 
 def keep_freed_memory() -> None:
