@@ -271,8 +271,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
 
         Later samples get the probabilities of this method alone, made as sure as the votes are.
         """
-        own = np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny)
-        np.log(own, out=own)
+        own = np.log(np.maximum(self.transduction_proba_[:, :-1], np.finfo(float).tiny))
         self.rejection_sharpness_ = decision.fit_sharpness(own, votes[:, :-1])
         known, cut = self.transduction_scores_, self.rejection_threshold_
         self.rejection_slope_ = decision.fit_slope(known, votes[:, -1], cut)
@@ -310,10 +309,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         """Check later samples and score them."""
         rows = np.array(self._check_rows(X))
         # A row gets the same bits in every batch: of many copies one is scored.
-        if (copies := copies_of(rows)) is None:
-            return self._score_scaled(self.scaler_(torch.from_numpy(rows)))
+        copies = copies_of(rows)
         scores = self._score_scaled(self.scaler_(torch.from_numpy(rows[copies.first])))
-        return Scores(*(values[copies.place] for values in scores))
+        return Scores(*(part[copies.place] for part in scores))
 
     @torch.no_grad()
     def _score_scaled(self, rows: Tensor) -> Scores:

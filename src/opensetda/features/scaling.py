@@ -13,8 +13,8 @@ from scipy.special import ndtri
 from torch import Tensor, nn
 
 from opensetda.errors import InputError
-from opensetda.features.alignment import WIDE, sampled
-from opensetda.rows import FloatArray, Moderated, Rows
+from opensetda.features.alignment import sampled
+from opensetda.rows import WIDE, FloatArray, Moderated, Rows
 
 NONE, STANDARD, RANKS, AUTO = "none", "standard", "ranks", "auto"
 SENTENCES = {

@@ -36,7 +36,7 @@ from opensetda.runs.opinions import dispute, second_opinions
 from opensetda.runs.options import SAMPLE, SMALLEST_SAMPLE
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.runs.view import RunView
-from opensetda.sizes import FitSize
+from opensetda.system.sizes import FitSize
 from opensetda.system.files import plain, write_json
 from opensetda.system.memory import peak_megabytes
 

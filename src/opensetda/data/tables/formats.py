@@ -31,7 +31,7 @@ from opensetda.data.names import broken, check_path, no_such, reading, shown
 from opensetda.data.tables import mapped
 from opensetda.data.tables.mapped import Arrays, Matrix, TextColumn
 from opensetda.errors import InputError
-from opensetda.sizes import check_columns
+from opensetda.system.sizes import check_columns
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from opensetda.data.names import broken, id_problem, reading
 from opensetda.errors import InputError, one_line
 from opensetda.rows import release_pages
-from opensetda.sizes import check_columns
+from opensetda.system.sizes import check_columns
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
 

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from opensetda import sizes
+from opensetda.system import sizes
 from opensetda.data.tables.formats import frame_table
 from opensetda.data.tables.loading import read_domains
 from opensetda.errors import InputError
 from opensetda.runs.fitting import fit_domains
 from opensetda.runs.methods import build_method
-from opensetda.sizes import FitSize
+from opensetda.system.sizes import FitSize
 
 
 def test_a_table_with_too_many_columns_is_refused(tmp_path, monkeypatch):

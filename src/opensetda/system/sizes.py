@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opensetda.errors import InputError
-from opensetda.rows import CHUNK_NUMBERS, CHUNK_ROWS, KEPT_BYTES
+from opensetda.rows import CHUNK_NUMBERS, CHUNK_ROWS, KEPT_BYTES, WIDE, WIDE_NUMBERS
 from opensetda.system.memory import check_free
 
 # Arrays of double precision at a time, rounded up from peaks of `osda fit`: of the size of a chunk
@@ -33,9 +33,6 @@ class FitSize:
 
     def bytes(self) -> float:
         """Return the memory that a fit of a quick method needs, about, beside what is read."""
-        # Here, as it loads torch, which the readers of tables do not need.
-        from opensetda.features.alignment import WIDE, WIDE_NUMBERS
-
         rows = self.sources + self.targets
         joined = 4.0 * rows * self.columns
         # Scaled rows of both domains are kept up to `KEPT_BYTES` each, otherwise read in chunks.
