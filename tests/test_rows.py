@@ -67,3 +67,17 @@ def test_the_first_bad_row_is_named(X, value, word, monkeypatch):
     with pytest.raises(InputError, match=rf"^target: row 17 contains .*{word}"):
         check_finite(X, "target")
     check_finite(X[:17])
+
+
+def test_copies_are_found_unless_they_are_few():
+    X = np.array([[1, 2], [3, 4], [1, 2], [1, 2]], dtype=np.float32)
+    copies = rows.copies_of(X)
+    np.testing.assert_array_equal(X[copies.first][copies.place], X)
+    assert len(copies.first) == 2
+    for few in (X[:3], X[:1]):
+        assert rows.copies_of(few) == (slice(None), slice(None))
+
+
+def test_rows_with_the_same_key_are_not_taken_for_copies(monkeypatch):
+    monkeypatch.setattr(rows, "content_keys", lambda X: np.zeros(len(X), dtype=np.uint64))
+    assert rows.copies_of(np.arange(8.0).reshape(4, 2)).first == slice(None)

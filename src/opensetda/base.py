@@ -37,6 +37,7 @@ from opensetda.rows import (
     Rows,
     canonical_source,
     check_finite,
+    copies_of,
     moderated,
     split_domains,
 )
@@ -242,9 +243,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
         self.openness_report_ = report = report.finished(rejected, own_cut is not None, len(target))
         self.openness_ = report.share
         self.rejection_threshold_, self.rejection_sharpness_ = cut, 1.0
-        share = report.share_of(scores.known)
-        votes = decision.votes_of(scores.known, scores.nearest, share, report.spread, n_classes)
-        self.rejection_slope_, self.rejection_base_ = fit_unknown(scores.known, votes[:, -1], cut)
+        unknown = decision.unknown_votes(scores.known, report.share_of(scores.known), report.spread)
+        self.rejection_slope_, self.rejection_base_ = fit_unknown(scores.known, unknown, cut)
 
         in_callers_order = np.argsort(target.index)
         labels = self.rejection.labels(scores.known, scores.nearest, n_classes)
@@ -305,8 +305,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[mi
     @torch.no_grad()
     def open_set_scores(self, X: Any) -> Scores:
         """Check later samples and score them."""
-        rows = torch.from_numpy(np.array(self._check_rows(X)))
-        return self._score_scaled(self.scaler_(rows))
+        rows = np.array(self._check_rows(X))
+        # A row gets the same bits in every batch: of many copies one is scored.
+        copies = copies_of(rows)
+        scores = self._score_scaled(self.scaler_(torch.from_numpy(rows[copies.first])))
+        return Scores(*(part[copies.place] for part in scores))
 
     @torch.no_grad()
     def _score_scaled(self, rows: Tensor) -> Scores:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ Limits = npt.NDArray[np.float64]
 
 CHUNK_ROWS, READ_ROWS = 4096, 256
 CHUNK_NUMBERS = 2**24  # in a chunk of wide rows; up to 4,096 columns a chunk has all of its rows
+# With more columns, moments and quantiles are computed from so many numbers, and products of rows
+# replace those of columns.
+WIDE, WIDE_NUMBERS = 4096, 2**25
 KEPT_BYTES = 2**28  # scaled rows of a domain are kept in memory up to this size
 # Squares of numbers beyond these powers of two, or sums of them, overflow or vanish.
 SMALLEST_POWER, LARGEST_POWER = -20, 40
@@ -179,6 +182,27 @@ def content_keys(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
     bits += np.uint64(1)
     bits *= weights
     return np.asarray(bits.sum(axis=1, dtype=np.uint64))
+
+
+class Copies(NamedTuple):
+    """Rows of which many are equal; `rows[first][place]` are all rows."""
+
+    first: IntArray | slice  # (k,): the place of one row of each content
+    place: IntArray | slice  # (n,): the content of each row, from 0
+
+
+def copies_of(rows: npt.NDArray[Any]) -> Copies:
+    """Find equal rows, if at least half of the rows are copies of others: (n, d)."""
+    every = Copies(slice(None), slice(None))
+    if len(rows) < 2:
+        return every
+    keys = content_keys(rows.astype(np.float32, copy=False))
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    is_worth_it = 2 * len(first) <= len(rows)
+    # Different rows may have the same key.
+    if not is_worth_it or not np.array_equal(rows[first][place], rows):
+        return every
+    return Copies(first, place)
 
 
 def chunk_rows(width: int) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from opensetda.data.images import decoding
 from opensetda.data.images.decoding import BrokenImageError, decode_bytes, decode_image
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -198,3 +199,27 @@ def test_files_that_are_not_there(tmp_path):
             decode_image(tmp_path / name)
         assert str(tmp_path) not in str(caught.value)
     assert decode_image(str(tmp_path / "y.jpg"), at_least=8).shape == (12, 20, 3)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "F"])
+def test_large_images_are_reduced_strip_by_strip(mode, monkeypatch):
+    grey = mode in ("I;16", "F")
+    image = picture(48, 80).convert("L" if grey else mode)
+    if grey:
+        image = Image.fromarray(np.asarray(image).astype("<u2" if mode == "I;16" else "<f4") * 200)
+    kind = "TIFF" if mode == "F" else "PNG"
+    whole = Image.fromarray(decoded(image, kind)).reduce(4)
+    monkeypatch.setattr(decoding, "LARGE_PIXELS", 48 * 80 // 16)
+    monkeypatch.setattr(decoding, "_STRIP_PIXELS", 80 * 8)
+    np.testing.assert_array_equal(decoded(image, kind), np.asarray(whole))
+
+
+def test_large_photographs_keep_their_rotation(monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = encoded(picture(48, 80), "JPEG", exif=exif.tobytes(), quality=95)
+    whole = Image.fromarray(decode_bytes(content)).reduce(4)
+    monkeypatch.setattr(decoding, "LARGE_PIXELS", 48 * 80 // 16)
+    found = decode_bytes(content)
+    assert found.shape == (20, 12, 3)
+    assert np.abs(found.astype(int) - np.asarray(whole)).mean() < 4

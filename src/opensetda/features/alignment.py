@@ -16,14 +16,20 @@ import scipy.sparse.linalg
 import torch
 from torch import Tensor, nn
 
-from opensetda.rows import FloatArray, IntArray, Rows, first_of_every_class, unit_rows
+from opensetda.rows import (
+    WIDE,
+    WIDE_NUMBERS,
+    FloatArray,
+    IntArray,
+    Rows,
+    first_of_every_class,
+    unit_rows,
+)
 
 Matrix = npt.NDArray[np.float32]
 Vector = npt.NDArray[np.float64]
 
 MOMENT_ROWS = 16_384  # rows per domain that principal components are computed from
-# With more columns, so many numbers are read, and products of rows replace those of columns.
-WIDE, WIDE_NUMBERS = 4096, 2**25
 SAMPLED_ROWS = 2000  # rows of each domain that the share of unknowns is estimated from
 FEW_OF_MANY = 8  # with so many times as many columns as components, these are found one by one
 MOST_COSINES = 2**22  # at a time: 16 MB in single precision

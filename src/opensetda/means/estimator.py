@@ -76,7 +76,8 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
     scaling : {"none", "standard", "ranks", "auto"}, default="auto"
         How columns are scaled, see `opensetda.features.scaling`. "auto" takes ranks, or the
         columns as given if another method (`DAOD`, on standardised columns) then agrees with more
-        of the labels: on a sample, without labels of the target.
+        of the labels: on a sample, without labels of the target. With more than 1,000 classes it
+        takes ranks.
 
     Examples
     --------
@@ -107,6 +108,8 @@ class MovingMeans(DomainTransformer, OpenSetClassifier):
 
     def _chosen_scaling(self, source: Rows, y: IntArray, target: Rows, share: float) -> str:
         unknown = len(self.classes_)
+        if unknown > DAOD.most_classes:
+            return RANKS
         places = first_of_every_class(y, unknown, JUDGED_ROWS)
         some = source.take(places), target.first(JUDGED_ROWS)
         X = np.concatenate([chunk for rows in some for _, chunk in rows.chunks()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,10 @@ def is_missing(label: Any) -> bool:
 def encode_classes(labels: LabelArray, unknown_label: Any) -> tuple[LabelArray, IntArray]:
     """Return the classes, sorted, and the index of each label; check the unknown label, too."""
     labels = _check_y(labels)
-    check_classification_targets(labels)
+    with warnings.catch_warnings():
+        # Classes of one or two rows are classes.
+        warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
+        check_classification_targets(labels)
     classes, encoded = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         advice = "give labelled rows of at least two classes"

@@ -14,6 +14,8 @@ from opensetda.rows import IntArray
 LARGEST_LOG_SLOPE = 2.5  # a larger one gives most samples probabilities within 0.00001 of 0 or 1
 FINE_RANKS = 100  # ranks over which votes are averaged, where there are fewer targets
 
+CALIBRATED_CELLS = 2**22  # numbers of probabilities at a time
+
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 
@@ -62,8 +64,8 @@ class Rejection(NamedTuple):
         return np.column_stack([classes, unknown])
 
 
-def votes_of(known: Vector, nearest: IntArray, share: float, spread: float, n: int) -> Matrix:
-    r"""Return how far one method speaks for each of n classes, and for unknown: (m, n + 1).
+def unknown_votes(known: Vector, share: float, spread: float) -> Vector:
+    r"""Return how far one method speaks for unknown: (m,) -> (m,).
 
     A target is unknown if its rank among the known scores is below the share of unknowns, of which
     only a normal distribution is known:
@@ -72,19 +74,30 @@ def votes_of(known: Vector, nearest: IntArray, share: float, spread: float, n: i
 
     It is averaged over the ranks that equal scores have in common, and with few targets over the
     part of all ranks that each stands for: the rank of a single target says nothing, and it is
-    unknown with the probability of the share. The rest is for the nearest class. An unsure share
-    makes unsure labels.
+    unknown with the probability of the share. An unsure share makes unsure labels.
     """
-    votes = np.zeros((len(known), n + 1))
-    unknown = np.zeros(len(known))
-    if share > 0 and len(known):
-        each = max(1, FINE_RANKS // len(known))
-        ranks = (np.arange(each * len(known)) + 0.5) / (each * len(known))
-        _, group = np.unique(known, return_inverse=True)
-        group_of_rank = np.repeat(np.sort(group), each)
-        probabilities = np.bincount(group_of_rank, weights=ndtr((share - ranks) / spread))
-        unknown = (probabilities / np.bincount(group_of_rank))[group]
-    votes[np.arange(len(known)), nearest] = 1 - unknown
+    if share <= 0 or not len(known):
+        return np.zeros(len(known))
+    each = max(1, FINE_RANKS // len(known))
+    ranks = (np.arange(each * len(known)) + 0.5) / (each * len(known))
+    _, group = np.unique(known, return_inverse=True)
+    group_of_rank = np.repeat(np.sort(group), each)
+    probabilities = np.bincount(group_of_rank, weights=ndtr((share - ranks) / spread))
+    return np.asarray((probabilities / np.bincount(group_of_rank))[group])
+
+
+def votes_of(known: Vector, nearest: IntArray, share: float, spread: float, n: int) -> Matrix:
+    """Return how far one method speaks for each of n classes, and for unknown: (m, n + 1).
+
+    What is not for unknown, see `unknown_votes`, is for the nearest class.
+    """
+    return votes_for(unknown_votes(known, share, spread), nearest, n)
+
+
+def votes_for(unknown: Vector, nearest: IntArray, n: int) -> Matrix:
+    """Return votes for the nearest of n classes and for unknown: (m,), (m,) -> (m, n + 1)."""
+    votes = np.zeros((len(unknown), n + 1))
+    votes[np.arange(len(unknown)), nearest] = 1 - unknown
     votes[:, n] = unknown
     return votes
 
@@ -95,10 +108,17 @@ def fit_sharpness(logits: Matrix, votes: Matrix) -> float:
     The distance is the cross-entropy.
     """
     total = max(float(votes.sum()), 1e-12)
+    # With many classes, its intermediate results are several times as large as the votes.
+    size = max(1, CALIBRATED_CELLS // max(logits.shape[1], 1))
+    parts = [slice(start, start + size) for start in range(0, len(logits), size)]
 
     def cross_entropy(log_sharpness: float) -> float:
-        found = log_softmax(np.exp(log_sharpness) * logits, axis=1)
-        return -float((votes * found).sum()) / total
+        factor = np.exp(log_sharpness)
+        sums = [
+            float((votes[part] * log_softmax(factor * logits[part], axis=1)).sum())
+            for part in parts
+        ]
+        return -sum(sums) / total
 
     best = minimize_scalar(cross_entropy, bounds=(-4.0, 2.0), method="bounded")
     return float(np.exp(best.x))

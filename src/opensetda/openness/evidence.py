@@ -22,6 +22,7 @@ USUAL = 0.4  # the share of unknowns that most data have, about
 MOVE = 0.5  # how far class means move to the surest targets of their class
 LOWEST = 0.1  # targets are compared with the source rows that score lowest, this share of them
 
+MANY_CLASSES = 1000  # with more, no matrix has a row for each
 CONFIDENCE = 0.9  # probability with which an interval should contain the true share
 LARGEST_SHARE = 0.97  # with no known targets the steps could not learn
 USUAL_SHARES = (0.1, 0.75)  # of most data; weighed evidence alone never says less or more
@@ -140,15 +141,23 @@ def cosine_without_nearest(
     means = sums / np.maximum(counts, 1)[:, None]
     # Row k: the centre of all classes but k.
     centres = (sums.sum(axis=0) - sums) / (counts.sum() - counts)[:, None]
+    if len(sums) > MANY_CLASSES:
+        # Those that are nearest to a row, at most one per row.
+        used, nearest_used = np.unique(nearest, return_inverse=True)
+        centres = centres[used]
+    else:
+        nearest_used = nearest
     # [k, c]: length of the mean of class c, centred without class k.
     squares = (means**2).sum(axis=1) - 2 * centres @ means.T + (centres**2).sum(axis=1)[:, None]
     lengths = np.sqrt(np.maximum(squares, 1e-24))
-    cosine = (_products(v, means) - (v * centres[nearest]).sum(axis=1)[:, None]) / lengths[nearest]
+    cosine = _products(v, means) - (v * centres[nearest_used]).sum(axis=1)[:, None]
+    cosine /= lengths[nearest_used]
     along = ((means * target_means).sum(axis=1) - centres @ target_means.T) / lengths
     squares = (1 - mix) ** 2 + mix**2 + 2 * mix * (1 - mix) * along
     # Means of equal classes have no direction: a cosine of theirs may be anything.
     mixed = np.maximum(np.sqrt(np.maximum(squares, 0.0)), 1e-12)
-    cosine = ((1 - mix) * cosine + mix * _products(v, target_means)) / mixed[nearest]
+    cosine = (1 - mix) * cosine + mix * _products(v, target_means)
+    cosine /= mixed[nearest_used]
     cosine[np.arange(len(v)), nearest] = -np.inf
     return np.asarray(cosine.max(axis=1), dtype=np.float64)
 

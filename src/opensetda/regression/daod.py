@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -114,6 +115,9 @@ class DAOD(OpenSetClassifier):
     iterations: int = checked(10, COUNT)
     most_rows: int = checked(2000, COUNT)
 
+    most_classes: ClassVar[int] = 1000
+    """With more, it is not asked about other methods' labels: that would take minutes."""
+
     def _fit_domains(
         self, source: Rows, y: IntArray, target: Rows, share: float, context: FitContext
     ) -> None:
@@ -206,6 +210,8 @@ class Regression:
             return self._unaligned
         share = self.settings.conditional
         columns, factors = mean_differences(self.y, labels, self.n_classes, share)
+        if not len(factors):
+            return self._unaligned
         factors = self.settings.discrepancy * factors
         through_kernel = (self.kernel @ columns).T
         solved = self._solve(columns)
@@ -228,17 +234,19 @@ def mean_differences(
 
     with means over the source and over the targets that are labelled known. A class without
     targets is left out. M is scaled to Frobenius norm 1, so that its weight means the same for all
-    sizes. Labels (n_t,), C for unknown -> E (n_s + n_t, C + 1), d (C + 1,).
+    sizes. Labels (n_t,), C for unknown -> E (n_s + n_t, k), d (k,), one of each class with targets
+    and one of all: k is at most C + 1.
     """
-    columns = np.zeros((len(y) + len(labels), n_classes + 1))
-    factors = np.zeros(n_classes + 1)
-    groups = [(y == label, labels == label, conditional) for label in range(n_classes)]
-    groups.append((y >= 0, labels < n_classes, (1 - conditional) * n_classes))
+    known = np.unique(labels[labels < n_classes])
+    groups = [(y == label, labels == label, conditional) for label in known]
+    if len(known):
+        groups.append((y >= 0, labels < n_classes, (1 - conditional) * n_classes))
+    columns = np.zeros((len(y) + len(labels), len(groups)))
+    factors = np.zeros(len(groups))
     for place, (of_source, of_target, factor) in enumerate(groups):
-        if of_source.any() and of_target.any():
-            columns[: len(y), place] = of_source / of_source.sum()
-            columns[len(y) :, place] = -(of_target / of_target.sum())
-            factors[place] = factor
+        columns[: len(y), place] = of_source / of_source.sum()
+        columns[len(y) :, place] = -(of_target / of_target.sum())
+        factors[place] = factor
     weighted = factors[:, None] * (columns.T @ columns)
     norm = np.sqrt(np.trace(weighted @ weighted))
     return columns, factors / norm if norm else factors

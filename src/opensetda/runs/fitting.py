@@ -8,7 +8,6 @@ where the share of unknowns, estimated on the sample, cuts the sorted scores of 
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import time
@@ -37,8 +36,9 @@ from opensetda.runs.opinions import dispute, second_opinions
 from opensetda.runs.options import SAMPLE, SMALLEST_SAMPLE
 from opensetda.runs.predictions import IMAGE_ID, PredictionTable, PredictionWriter, row_numbers
 from opensetda.runs.view import RunView
+from opensetda.system.sizes import FitSize
 from opensetda.system.files import plain, write_json
-from opensetda.system.memory import check_free, peak_megabytes
+from opensetda.system.memory import peak_megabytes
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pyarrow", "timm", "pillow")
 # Largest size of the table of probabilities of a sample: with many classes it is smaller.
@@ -69,10 +69,9 @@ def fit_domains(
     # The targets' places in y hold the first source label: any value would do, none is read.
     y = np.concatenate([labels, np.repeat(labels[:1], len(chosen))])
     domain = np.repeat([0, -1], [len(source), len(chosen)])
-    shape = len(source) + len(chosen), source.shape[1]
-    what = "reading the features of both domains"
-    check_free(4 * math.prod(shape), what, "give fewer rows or columns")
-    X = np.empty(shape, dtype=np.float32)
+    classes = len(set(np.asarray(labels).tolist()))
+    FitSize(len(source), len(chosen), source.shape[1], classes).check()
+    X = np.empty((len(source) + len(chosen), source.shape[1]), dtype=np.float32)
     both = (Rows(source, np.arange(len(source))), 0), (Rows(target, chosen), len(source))
     for rows, place in both:
         for part, chunk in rows.chunks():

@@ -8,7 +8,7 @@ measured on suites of several fields, it needs no further correction (docs/label
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ import numpy.typing as npt
 from opensetda.base import OpenSetClassifier
 from opensetda.context import FitContext
 from opensetda.metrics.open_set import evaluate
-from opensetda.openness.decision import Matrix, Scores, votes_of
+from opensetda.openness.decision import Matrix, Vector, unknown_votes, votes_for
+from opensetda.regression.daod import DAOD
 from opensetda.rows import IntArray, Rows, canonical_source, first_of_every_class, split_domains
 from opensetda.runs.methods import method_class, method_name
 from opensetda.runs.options import OPINIONS
@@ -37,12 +38,35 @@ DISPUTED = 1 / 3  # warn if others disagree with so many labels, on average
 
 
 class Opinion(NamedTuple):
-    """What a method says of all targets: votes (n, C + 1), and labels (n,), C for unknown."""
+    """What a method says of all targets: its vote for unknown, the rest is for the nearest class.
+
+    With many classes the votes of all methods as matrices would need gigabytes.
+    """
 
     method: str
     scaling: str
-    votes: Matrix
-    labels: IntArray
+    unknown: Vector
+    nearest: IntArray
+    n_classes: int
+
+    @property
+    def votes(self) -> Matrix:
+        """The votes for each class and for unknown: (n, C + 1)."""
+        return votes_for(self.unknown, self.nearest, self.n_classes)
+
+    @property
+    def labels(self) -> IntArray:
+        """The labels, C for unknown: (n,)."""
+        return np.where(self.unknown > 0.5, self.n_classes, self.nearest)
+
+
+def mean_votes(opinions: Sequence[Opinion]) -> Matrix:
+    """Return the mean of the votes of all opinions: (n, C + 1)."""
+    total = opinions[0].votes
+    for opinion in opinions[1:]:
+        total += opinion.votes
+    total /= len(opinions)
+    return total
 
 
 def second_opinions(
@@ -71,24 +95,25 @@ def second_opinions(
     rows = np.sort(np.concatenate([some, target.in_canonical_order().first(MOST_ROWS).index]))
 
     def opinion(name: str, scaling: str, known: Any, nearest: IntArray) -> Opinion:
-        votes = votes_of(known, nearest, voting_share, report.spread, n_classes)
-        labels = np.where(votes[:, -1] > 0.5, n_classes, nearest)
-        return Opinion(name, scaling, votes, labels)
+        unknown = unknown_votes(known, voting_share, report.spread)
+        return Opinion(name, scaling, unknown, nearest, n_classes)
 
     own = method_name(classifier), classifier.scaler_.name
     nearest = np.searchsorted(names, classifier.transduction_nearest_)
     found = [opinion(*own, classifier.transduction_scores_, nearest)]
-    asked = [other for other in OTHERS if other != own][:number]
+    able = [other for other in OTHERS if other[0] != "daod" or n_classes <= DAOD.most_classes]
+    asked = [other for other in able if other != own][:number]
     for done, (name, scaling) in enumerate(asked, start=1):
         label = classifier.unknown_label
         other = method_class(name)(share, scaling=scaling, unknown_label=label)
         other.fit(X[rows], y[rows], sample_domain[rows], FitContext())
-        parts = [other.open_set_scores(chunk) for _, chunk in target.chunks()]
-        scores = Scores(*(np.concatenate(values) for values in zip(*parts, strict=True)))
-        found.append(opinion(name, scaling, scores.known, scores.nearest))
+        parts = (other.open_set_scores(chunk) for _, chunk in target.chunks())
+        pairs = [(scores.known, scores.nearest) for scores in parts]
+        known, nearest = (np.concatenate(values) for values in zip(*pairs, strict=True))
+        found.append(opinion(name, scaling, known, nearest))
         progress(done, len(asked))
     if asked:
-        classifier.calibrate(np.mean([one.votes for one in found], axis=0))
+        classifier.calibrate(mean_votes(found))
     return found
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import os
 import tarfile
+import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -33,6 +35,14 @@ IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 """Endings of image files, in lower case."""
 NO_FILE = "no such file"
 LARGEST_IMAGE = 1 << 30  # bytes of an image file, or of an image in a tar shard
+
+LARGE_PIXELS = 1 << 25
+"""Images with more pixels are decoded one at a time, and reduced to at most so many."""
+
+_one_large_image = threading.Lock()
+_STRIP_PIXELS = 1 << 22
+# Where Pillow keeps EXIF.
+_EXIF = ("exif", "Raw profile type exif")
 
 # Files that may hold the class, the first one counts.
 _CLASS_ENDINGS = ("cls", "json", "txt")
@@ -67,6 +77,7 @@ def decode_image(path: str | Path, at_least: int | None = None) -> npt.NDArray[n
 
     EXIF rotation is applied, transparency becomes white; of an animation the first frame is taken.
     A large JPEG is decoded at a fraction of its size if a side of `at_least` pixels is sufficient.
+    Images of more than `LARGE_PIXELS` are reduced by a whole number.
     """
     return decode_bytes(read_content(path), at_least)
 
@@ -79,13 +90,15 @@ def decode_bytes(content: bytes, at_least: int | None = None) -> npt.NDArray[np.
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
-            image.load()
-            # Parsing EXIF takes longer than looking for it. Pillow has applied that of a TIFF.
-            if "exif" in image.info or "Raw profile type exif" in image.info:
-                # Broken notes do not make the picture a broken one.
-                with suppress(Exception):
-                    ImageOps.exif_transpose(image, in_place=True)
-            return _rgb(image)
+            factor = _reduction(image)
+            if factor == 1:
+                image.load()
+                return _rgb(_upright(image))
+            with _one_large_image:
+                # The decoder of JPEG reduces by 2, 4 or 8 itself.
+                image.draft(None, (image.width // factor, image.height // factor))
+                image.load()
+                return _rgb(_upright(_reduced(image, _reduction(image))))
     except UnidentifiedImageError as error:
         raise BrokenImageError("not an image") from error
     except Exception as error:
@@ -166,11 +179,47 @@ def _split(path: str) -> tuple[str, str] | None:
     return None
 
 
-def _rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
-    if image.mode == "I" or image.mode.startswith("I;16"):
-        return _deep_grey(image, 65535)
-    if image.mode == "F":
-        return _deep_grey(image, 1, 255, 65535)
+def _reduction(image: Image.Image) -> int:
+    """Return the whole number by which both sides are divided to have at most `LARGE_PIXELS`."""
+    return math.ceil(math.sqrt(image.width * image.height / LARGE_PIXELS))
+
+
+def _reduced(image: Image.Image, factor: int) -> Image.Image:
+    """Return a large image as RGB at a fraction of its size, converted strip by strip.
+
+    As a whole, RGB of 178 megapixels takes several times the memory of the decoded image.
+    """
+    width, height = (max(1, -(-side // factor)) for side in image.size)
+    small, white = Image.new("RGB", (width, height)), None
+    rows = max(1, _STRIP_PIXELS // (image.width * factor))
+    strips = [
+        (0, factor * top, image.width, min(factor * (top + rows), image.height))
+        for top in range(0, height, rows)
+    ]
+    if _is_deep(image):
+        # The grey of a strip depends on the largest value of the whole.
+        white = _white_of(image.mode, max(_largest_value(image.crop(box)) for box in strips))
+    for box in strips:
+        pixels = Image.fromarray(_rgb(image.crop(box), white))
+        small.paste(pixels.reduce(factor), (0, box[1] // factor))
+    small.info = {name: note for name, note in image.info.items() if name in _EXIF}
+    return small
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Apply the rotation of EXIF to a decoded image."""
+    # Parsing EXIF takes longer than looking for it. Pillow has applied that of a TIFF.
+    if any(name in image.info for name in _EXIF):
+        # Broken notes do not make the picture a broken one.
+        with suppress(Exception):
+            ImageOps.exif_transpose(image, in_place=True)
+    return image
+
+
+def _rgb(image: Image.Image, white: float | None = None) -> npt.NDArray[np.uint8]:
+    """Return RGB; `white` is the value that becomes white of a part of an image of deep grey."""
+    if _is_deep(image):
+        return _deep_grey(image, white)
     if image.has_transparency_data:
         pixels = image.convert("RGBA")
         image = Image.new("RGB", pixels.size, "white")
@@ -178,11 +227,29 @@ def _rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
     return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-def _deep_grey(image: Image.Image, *whites: float) -> npt.NDArray[np.uint8]:
-    """Scale grey of more than 8 bits; white is the first of `whites` that no value exceeds."""
-    values = np.nan_to_num(np.asarray(image, dtype=np.float32), posinf=0, neginf=0)
-    largest = float(values.max())
-    white = next((white for white in whites if largest <= white), largest)
+def _is_deep(image: Image.Image) -> bool:
+    """Return whether an image is grey with more than 8 bits."""
+    return image.mode in ("I", "F") or image.mode.startswith("I;16")
+
+
+def _deep_values(image: Image.Image) -> npt.NDArray[np.float32]:
+    return np.nan_to_num(np.asarray(image, dtype=np.float32), posinf=0, neginf=0)
+
+
+def _largest_value(image: Image.Image) -> float:
+    return float(_deep_values(image).max())
+
+
+def _white_of(mode: str, largest: float) -> float:
+    """Return what becomes white: the first of the usual values that no value exceeds."""
+    usual = (1, 255, 65535) if mode == "F" else (65535,)
+    return next((white for white in usual if largest <= white), largest)
+
+
+def _deep_grey(image: Image.Image, white: float | None = None) -> npt.NDArray[np.uint8]:
+    """Scale grey of more than 8 bits."""
+    values = _deep_values(image)
+    white = _white_of(image.mode, float(values.max())) if white is None else white
     grey = np.clip(np.rint(values * (255 / white)), 0, 255).astype(np.uint8)
     return np.repeat(grey[:, :, None], 3, axis=2)
 

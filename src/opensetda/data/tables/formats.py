@@ -31,6 +31,7 @@ from opensetda.data.names import broken, check_path, no_such, reading, shown
 from opensetda.data.tables import mapped
 from opensetda.data.tables.mapped import Arrays, Matrix, TextColumn
 from opensetda.errors import InputError
+from opensetda.system.sizes import check_columns
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
 
@@ -71,6 +72,8 @@ class ColumnTable:
 
     def __post_init__(self) -> None:
         self.names: tuple[str, ...] = tuple(self.schema.names)
+        # Before any cell is read of Parquet; a few more than features: labels and ids.
+        check_columns(len(self.names) - 2, str(self.path))
         # pandas has large strings.
         kinds = [pa.string() if types.is_large_string(k) else k for k in self.schema.types]
         self.kinds: dict[str, Any] = dict(zip(self.names, kinds, strict=True))

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from opensetda.data.names import broken, id_problem, reading
 from opensetda.errors import InputError, one_line
 from opensetda.rows import release_pages
+from opensetda.system.sizes import check_columns
 from opensetda.system.files import open_regular
 from opensetda.system.memory import check_free
 
@@ -191,6 +192,7 @@ class Arrays:
             needed = "features need numbers in two dimensions, at least one row and one column"
             shape = f"shape {array.shape} of {array.dtype}"
             raise InputError(f"{self.path}: {called} has {shape}; {needed}")
+        check_columns(array.shape[1], f"{self.path}: {called}")
         if not array.flags.c_contiguous and is_large(array.shape):
             problem = f"{called} is stored column by column (Fortran order)"
             raise InputError(f"{self.path}: {problem}; save np.ascontiguousarray(X)")
