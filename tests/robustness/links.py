@@ -8,6 +8,8 @@ something outside: that must not change. It is replaced, or the command ends wit
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -79,7 +81,6 @@ def planted(scene: Path, place: Path, name: str, number: int) -> str | None:
     """Run a command with links planted; None if there are fewer plantings than `number`."""
     if name == STRANGER:
         return strangers_review(scene, place) if number == 0 else None
-    # One place for all, whose number in the name of the process does not matter.
     written = names_written(scene, place, name)
     found = plantings(name, written)
     if number >= len(found):
@@ -88,26 +89,30 @@ def planted(scene: Path, place: Path, name: str, number: int) -> str | None:
     _prepare(scene, place)
     shutil.rmtree(outside, ignore_errors=True)
     outside.mkdir()
-    links = [plant(place, path, planting.kind, outside, written.after) for path in planting.names]
-    before = _contents(outside)
+    noted = place.with_name("noted")
 
-    def guess() -> None:
-        for path in planting.names if planting.guess else ():
-            for guessed in planting.guess(path) if planting.guess else ():
-                plant(place, guessed, planting.kind, outside / "0", written.after)
+    def plant_all() -> None:
+        # In the process of the command, whose number is part of some names.
+        is_planted = []
+        for path in planting.names:
+            for guess in planting.guess(path) if planting.guess else (path,):
+                if plant(place, guess, planting.kind, outside, written.after):
+                    is_planted.append(guess)
+        noted.write_text(json.dumps([is_planted, contents(outside)]))
 
-    if planting.guess:
-        (outside / "0").mkdir()
-        (outside / "0" / "kept").write_text("kept")
-        before = _contents(outside)
-    ended = _carried_out(COMMANDS[name], place, guess)
-    changed = _changes(before, _contents(outside), is_guessed=planting.guess is not None)
-    is_output = [path for path in planting.names if not Path(path).name.startswith(".")]
-    kept = [path for path in is_output if ended.code == 0 and (place / path).is_symlink()]
+    ended, is_done = _carried_out(COMMANDS[name], place, plant_all)
+    is_planted, before = json.loads(noted.read_text())
+    now = contents(outside)
+    changed = {path for path in before | now if before.get(path) != now.get(path)}
+    # Each link leads to a folder of its own, which has the number of the link.
+    followed = sorted({is_planted[int(path.partition("/")[0])] for path in changed})
+    kept = [path for path in is_planted if is_done and (place / path).is_symlink()]
+    # Of a name that is used no more, the link stays where it is.
+    kept = [path for path in kept if (written.after / path).exists()]
     fault = ended.fault()
-    if changed:
-        fault = f"followed: {changed[:5]} changed"
-    elif kept and (written.after / kept[0]).exists() and any(links):
+    if followed:
+        fault = f"followed: what the links at {followed[:9]} lead to has changed"
+    elif kept:
         fault = f"succeeded, and a link is in the place of its output {kept[:5]}"
     elif (place / "pwned").exists():
         fault = "a name was run as a command"
@@ -200,6 +205,8 @@ def plant(place: Path, path: str, kind: str, outside: Path, after: Path) -> bool
     link = place / path
     if any(parent.is_symlink() for parent in link.parents if place in parent.parents):
         return False
+    if kind == "same" and not (after / path).exists():
+        return False
     own = outside / str(len(list(outside.iterdir())))
     own.mkdir()
     leads_to = own / kind
@@ -209,8 +216,6 @@ def plant(place: Path, path: str, kind: str, outside: Path, after: Path) -> bool
         leads_to.mkdir()
         (leads_to / "kept").write_bytes(b"kept\n")
     elif kind == "same":
-        if not (after / path).exists():
-            return False
         copies = shutil.copytree if (after / path).is_dir() else shutil.copyfile
         copies(after / path, leads_to)
     if link.is_dir() and not link.is_symlink():
@@ -248,10 +253,13 @@ def _prepare(scene: Path, place: Path) -> None:
 
 def _carried_out(
     command: str, place: Path, before: Callable[[], object], seconds: float = 300
-) -> Ended:
+) -> tuple[Ended, bool]:
+    """Carry out a command; return also whether it succeeded: a review, if a decision was saved."""
     if command.startswith("review"):
-        return review(command, place, "newt", before)[0]
-    return run(command, place, seconds, before=before)
+        ended, is_saved = review(command, place, "newt", before)
+        return ended, is_saved
+    ended = run(command, place, seconds, before=before)
+    return ended, ended.code == 0
 
 
 def _listed(name: str, place: Path) -> tuple[set[str], tuple[int, int]]:
@@ -264,8 +272,8 @@ def _listed(name: str, place: Path) -> tuple[set[str], tuple[int, int]]:
         ctypes.CDLL(None).faults_list(os.open(listing, os.O_WRONLY | os.O_APPEND))
 
     began = int(time.time())
-    ended = _carried_out(COMMANDS[name], place, list_names)
-    if ended.code:
+    ended, is_done = _carried_out(COMMANDS[name], place, list_names)
+    if not is_done:
         raise RuntimeError(f"{ended}")
     found, roots = set(), (place, Path(tempfile.gettempdir()))
     for line in listing.read_bytes().split(b"\n"):
@@ -279,16 +287,10 @@ def _paths(place: Path) -> set[str]:
     return {str(path.relative_to(place)) for path in place.rglob("*")}
 
 
-def _contents(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return mode and content of everything in a folder."""
+def contents(folder: Path) -> dict[str, str]:
+    """Return mode and digest of everything in a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        content = path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(folder))] = (path.lstat().st_mode, content)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path.relative_to(folder))] = f"{path.lstat().st_mode:o} {digest}"
     return found
-
-
-def _changes(before: dict[str, object], now: dict[str, object], is_guessed: bool) -> list[str]:
-    changed = sorted(path for path in before | now if before.get(path) != now.get(path))
-    # Planted by the command's own process, after `before`: empty folders for links to nothing.
-    return [path for path in changed if not (is_guessed and re.fullmatch(r"0/\d+", path))]

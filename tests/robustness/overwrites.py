@@ -7,7 +7,7 @@ import random
 import time
 from pathlib import Path
 
-from commands import Running, decide, review, run
+from commands import Ended, Running, decide, review, run
 from pairs import broken_manifest, left_behind
 from scene import FIT, copy
 
@@ -47,13 +47,13 @@ def overwritten(scene: Path, place: Path, name: str, number: int) -> str:
             if rng.random() < 0.05 * share:
                 _ended(reviews.pop())
                 moment = passed + rng.uniform(0, 0.3)
-        time.sleep(0.002)
+        time.sleep(0.005)
     ends = [fit.ended(60), *map(_ended, reviews)]
     label = f"class {rng.random()}"
     last, is_saved = review(REVIEW, place, label)
     saved.extend([label] * is_saved)
     faults = [ended.fault() for ended in (*ends, last)]
-    return next(filter(None, faults), "") or _lost(place, saved, fit.ended(1).code)
+    return next(filter(None, faults), "") or lost(place, saved, fit.ended(1).code)
 
 
 def _wait_for(process: Running) -> None:
@@ -62,20 +62,20 @@ def _wait_for(process: Running) -> None:
         time.sleep(0.005)
 
 
-def _ended(process: Running):
+def _ended(process: Running) -> Ended:
     if process.is_served:
         process.interrupt()
     return process.ended(20)
 
 
-def _lost(place: Path, saved: list[str], code: int | None) -> str:
+def lost(place: Path, saved: list[str], code: int | None) -> str:
     """Return which decisions are nowhere, or in a folder of another run, or ""."""
     logs = [*place.glob("run/review.jsonl"), *place.glob("run.reviewed*/review.jsonl")]
     texts = {log: log.read_text() for log in logs}
-    lost = [label for label in saved if not any(label in text for text in texts.values())]
+    missing = [label for label in saved if not any(label in text for text in texts.values())]
     names = [str(log.relative_to(place)) for log in logs]
-    if lost:
-        return f"{len(lost)} of {len(saved)} saved decisions are in none of {names}; fit: {code}"
+    if missing:
+        return f"{len(missing)} of {len(saved)} saved decisions are in none of {names}; fit: {code}"
     for log, text in texts.items():
         identity = json.loads(text.split("\n")[0])["identity"]
         if json.loads((log.parent / "settings.json").read_text())["identity"] != identity:

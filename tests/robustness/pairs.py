@@ -221,7 +221,7 @@ def _both(commands: tuple[str, ...], place: Path, wait: float) -> list[tuple[End
                 process.interrupt()
         if len(running) == len(commands) and not any(process.is_alive for process in running):
             break
-        time.sleep(0.002)
+        time.sleep(0.005)
     ends = [process.ended(1) for process in running]
     return [
         (ended, ended.code == 0 and (saved[number] or not ended.command.startswith("review")))

@@ -64,7 +64,12 @@ def attack(scene: Path, given: argparse.Namespace, case: Case) -> list[Finding]:
     done, (attacked, name, number) = list[Finding](), case
     place = scene.parent / str(os.getpid()) / "scene"
     while True:
-        fault = ATTACKS[attacked](scene, place, name, number)
+        is_broken = False
+        try:
+            fault = ATTACKS[attacked](scene, place, name, number)
+        except Exception as error:
+            # The others go on; this one has to be looked at.
+            is_broken, fault = True, f"the harness itself: {type(error).__name__}: {error}"[:2000]
         if fault is None:
             return done
         done.append(((attacked, name, number), fault))
@@ -74,7 +79,7 @@ def attack(scene: Path, given: argparse.Namespace, case: Case) -> list[Finding]:
             with _N_FOUND.get_lock():
                 _N_FOUND.value += 1
             tell(f"\n--attacks {attacked} --only '{name}:{number}'\n  {fault}")
-        if given.only or attacked not in _NEEDS_LIBRARY:
+        if given.only or is_broken or attacked not in _NEEDS_LIBRARY:
             return done
         if attacked == "disk":
             if not given.every or interrupting.n_writes().value < number:
